@@ -73,20 +73,28 @@ func TestUsedDayRanks(t *testing.T) {
 	label := func(id byte) string {
 		return string(wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r", ID: wire.ID{id}}))
 	}
-	day := store.NewUsedDay()
-	day.Put(&store.UsedLabel{Label: label(1)}, false)
-	day.Put(&store.UsedLabel{Label: label(2), Hits: 3, Base: 4}, true)
-	day.Put(&store.UsedLabel{Label: label(3), Hits: 6}, true)
-	full := func() bool { return false }
-	for _, step := range []struct {
-		id, gone byte
-		base     int64
-	}{{4, 3, 6}, {5, 2, 7}} {
-		if !day.Add(&wire.UsedRow{Label: []byte(label(step.id)), Hits: 100}, full) || day.Rows[label(step.gone)] != nil || day.Rows[label(step.id)].Base != step.base {
-			t.Errorf("%+v: %+v", step, day.Rows)
-		}
+	day, room := store.NewUsedDay(), true
+	add := func(label string, hits int64, budget ...byte) (folded bool) {
+		return day.Add(&wire.UsedRow{Label: []byte(label), Hits: hits, Budget: budget}, func() bool { return room })
 	}
-	if day.Rows[label(1)] == nil {
-		t.Error("a row that is not ranked is gone")
+	day.Put(&store.UsedLabel{Label: label(1)}, false)
+	day.Put(&store.UsedLabel{Label: label(2), Base: 7}, true)
+	if add(label(3), wire.MaxHits, 9) || day.Rows[label(3)].Base != 0 || len(day.Rows[label(3)].Budget) != 1 {
+		t.Errorf("a label with room: %+v", day.Rows[label(3)])
+	}
+	room = false
+	others := label(0)
+	// Without hits the second makes room for any label, and its place is that of the lowest rank at first.
+	if !add(label(4), 1) || day.Rows[label(2)] != nil || day.Rows[label(4)].Base != 7 || day.Rows[others].Base != 0 {
+		t.Errorf("a label that displaces another: %+v", day.Rows)
+	}
+	if !add(label(5), 100) || day.Rows[label(4)] != nil || day.Rows[label(5)].Base != 8 || day.Rows[others].Hits != 1 {
+		t.Errorf("a label that displaces that: %+v", day.Rows)
+	}
+	if add(others, 3) || day.Rows[others].Hits != 4 || add(string(wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "s"})), 3) {
+		t.Error("hits of others are said to have lost their label")
+	}
+	if day.Rows[label(1)] == nil || day.Rows[label(3)] == nil {
+		t.Error("a row that is not ranked, or is large, is gone")
 	}
 }
