@@ -291,7 +291,7 @@ func (a *acquires) encode(b *batch, t *ask, now int64) {
 				LimitCounter: rule.CounterOf(part.ID, l, l.WidthAt(now)), Limit: l.Max, Burst: l.Burst, Cost: part.Cost,
 				CountRejected: !t.lease && part.Rule.CountRejected,
 			}
-			if b.head.Advance.Told {
+			if b.head.Advance.Present {
 				room.Tag = part.Rule.RoomTag()
 			}
 			a.rooms = append(a.rooms, room)

@@ -323,7 +323,7 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 			w := fleetOf(t, 2, users(fixed(1000)))
 			f := w.nodes[0]
 			part, r := f.Part(), f.rule(0)
-			near := &wire.Near{Told: true, Epoch: part.Epoch, Version: part.Version, Divisor: part.Divisor}
+			near := &wire.Near{Present: true, Epoch: part.Epoch, Version: part.Version, Divisor: part.Divisor}
 			near.AddLimit(wire.NearRule(r.Near[0], r.Tag))
 			if hear(f, near); f.Part().Divisor != 0 {
 				t.Errorf("the worker has 1/%d of each limit", f.Part().Divisor)

@@ -130,7 +130,7 @@ func (c *outbox) hand(b *batch) (sent bool) {
 
 // seal ends the filling of a batch.
 func (c *outbox) seal(b *batch) {
-	b.head.Advance.Settled = b.head.Advance.Told && c.credit.Settles(b.ahead)
+	b.head.Advance.Settled = b.head.Advance.Present && c.credit.Settles(b.ahead)
 }
 
 // postEmpty sends an empty batch, for the news in every answer, and for overrides.

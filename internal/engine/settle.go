@@ -34,7 +34,7 @@ type answers struct {
 func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == link.PushRefused:
-		if b.head.Advance.Told {
+		if b.head.Advance.Present {
 			a.outbox.credit.Hear(&wire.Near{}, b.head.Sequence, b.sentAt, 0)
 		}
 		a.outbox.giveUp(b)
@@ -53,7 +53,7 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 		a.link.Turn(link.PushAnswered)
 	}
 	a.rules.Share(a.link.Nodes())
-	if said := &b.head.Advance; said.Told && b.head.Sender == a.outbox.sender {
+	if said := &b.head.Advance; said.Present && b.head.Sender == a.outbox.sender {
 		if a.outbox.credit.Hear(&b.reader.Near, b.head.Sequence, b.sentAt, int64(b.reader.NowNanos)); said.Divisor == 0 && said.Settled {
 			a.outbox.credit.Returned(b.head.Sequence)
 		}

@@ -66,7 +66,7 @@ const (
 // [DecodePush].
 func AppendPushHeader(dst []byte, p *Push, count int) []byte {
 	version := byte(pushVersion)
-	if p.Advance.Told {
+	if p.Advance.Present {
 		version = advanceVersion
 	}
 	dst = appendText(append(dst, version), p.Namespace) // its length takes a byte
@@ -74,7 +74,7 @@ func AppendPushHeader(dst []byte, p *Push, count int) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, p.Sender)
 	dst = appendUvarints(dst, p.Sequence, p.Floor)
 	dst = appendKnown(dst, &p.Known)
-	if p.Advance.Told {
+	if p.Advance.Present {
 		dst = appendAdvance(dst, &p.Advance)
 	}
 	return binary.LittleEndian.AppendUint16(dst, uint16(count))
@@ -209,7 +209,7 @@ func AppendAnswer(dst []byte, a *Answer) []byte {
 	switch {
 	case a.Missing != nil:
 		version = partVersion
-	case a.Near.Told:
+	case a.Near.Present:
 		version = nearVersion
 	}
 	dst = append(dst, version)
@@ -330,7 +330,7 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	}
 	a := &Answer{NowNanos: r.NowNanos, Nodes: r.Nodes, Overrides: r.Overrides}
 	a.Overrides.Part = append([]byte(nil), a.Overrides.Part...)
-	if a.Near = r.Near; a.Near.Told {
+	if a.Near = r.Near; a.Near.Present {
 		a.Near.Limits, a.Near.Keys = append([]byte(nil), a.Near.Limits...), append([]byte(nil), a.Near.Keys...)
 	}
 	for i := range r.missing {

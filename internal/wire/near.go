@@ -37,8 +37,8 @@ func MostAdvanced(limit, divisor uint64) uint64 {
 // Advance is a sender's part of a push about hits that it admits before the backend has counted
 // them.
 type Advance struct {
-	// Told is false for pushes in a format without this part.
-	Told bool
+	// Present is false for pushes in a format without this part.
+	Present bool
 	// Epoch and Version name the sender's list of near keys; 0 if it has none.
 	Epoch, Version uint64
 	// Divisor gives the sender's part of each limit: see [MostAdvanced]. It is 0 if the sender
@@ -53,8 +53,8 @@ type Advance struct {
 
 // Near is the backend's part of an answer about near keys.
 type Near struct {
-	// Told is false if the store keeps no list of near keys.
-	Told bool
+	// Present is false if the store keeps no list of near keys.
+	Present bool
 	// Epoch and Version name the list. Later lists have greater versions.
 	Epoch, Version uint64
 	// Divisor gives the sender's part of each limit from now on; 0 for none.
@@ -144,7 +144,7 @@ func appendAdvance(dst []byte, a *Advance) []byte {
 }
 
 func (r *reader) advance() Advance {
-	a := Advance{Told: true, Epoch: r.uint64(), Version: r.uvarint(), Divisor: r.uvarint()}
+	a := Advance{Present: true, Epoch: r.uint64(), Version: r.uvarint(), Divisor: r.uvarint()}
 	flags := r.byte()
 	if flags&^(advanceWants|advanceSettled) != 0 {
 		r.fail("want known flags")
@@ -161,7 +161,7 @@ const (
 )
 
 func appendNear(dst []byte, n *Near) []byte {
-	if !n.Told {
+	if !n.Present {
 		return append(dst, nearUnknown)
 	}
 	what := byte(nearPart)
@@ -186,7 +186,7 @@ func (r *reader) near() (n Near) {
 		r.fail("want a known value for near keys")
 		return Near{}
 	}
-	n = Near{Told: true, Whole: what == nearWhole, Epoch: r.uint64(), Version: r.uvarint(), Divisor: r.uvarint()}
+	n = Near{Present: true, Whole: what == nearWhole, Epoch: r.uint64(), Version: r.uvarint(), Divisor: r.uvarint()}
 	n.Limits = r.list(nearLimitSize, MaxNearLimits)
 	n.Keys = r.list(nearKeySize, MaxNearKeys)
 	return n

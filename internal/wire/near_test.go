@@ -12,7 +12,7 @@ import (
 // advancingPush tells of advanced hits.
 func advancingPush() *Push {
 	p := examplePush()
-	p.Advance = Advance{Told: true, Epoch: 7, Version: 300, Divisor: 20, Wants: true, Settled: true}
+	p.Advance = Advance{Present: true, Epoch: 7, Version: 300, Divisor: 20, Wants: true, Settled: true}
 	for i := range p.Takes {
 		for j := range p.Takes[i].Rooms {
 			p.Takes[i].Rooms[j].Tag = uint16(5 + j)
@@ -24,7 +24,7 @@ func advancingPush() *Push {
 // nearAnswer tells of near keys.
 func nearAnswer() *Answer {
 	a := exampleAnswer()
-	a.Near = Near{Told: true, Epoch: 1 << 63, Version: 301, Divisor: 24}
+	a.Near = Near{Present: true, Epoch: 1 << 63, Version: 301, Divisor: 24}
 	a.Near.AddLimit(1 << 40)
 	a.Near.AddKey(9)
 	a.Near.AddKey(1 << 31)
@@ -54,7 +54,7 @@ func TestNearOnTheWire(t *testing.T) {
 		t.Errorf("the list adds %d bytes, want at most %d", size, MaxNear)
 	}
 	for _, longer := range []Near{
-		{Told: true, Limits: make([]byte, 8*(MaxNearLimits+1))}, {Told: true, Keys: make([]byte, 4*(MaxNearKeys+1))},
+		{Present: true, Limits: make([]byte, 8*(MaxNearLimits+1))}, {Present: true, Keys: make([]byte, 4*(MaxNearKeys+1))},
 	} {
 		if _, err := DecodeAnswer(AppendAnswer(nil, &Answer{Near: longer})); !errors.Is(err, ErrMalformed) {
 			t.Errorf("a list that is too long: got %v", err)

@@ -205,7 +205,7 @@ func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
 		}
 		a.without, a.askedAt = sequence, now
 	}
-	return wire.Advance{Told: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor, Wants: wants}
+	return wire.Advance{Present: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor, Wants: wants}
 }
 
 // Settles reports whether a push with that number of advanced hits leaves none to be counted.
@@ -215,7 +215,7 @@ func (a *Credit) Settles(own int) bool {
 
 // Hear takes in the answer to a push about advanced hits. answeredAt is by the backend's clock.
 func (a *Credit) Hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
-	if !n.Told {
+	if !n.Present {
 		a.Knows, a.unknownTo = false, a.link.HostNow()+askAgain
 		a.Drop()
 		a.Owes = false

@@ -255,7 +255,7 @@ func (m *model) push(s *sender) {
 	s.sequence++
 	p := &wire.Push{
 		Namespace: m.namespace, Sender: s.id, Sequence: s.sequence, Floor: s.sequence, Node: s.id,
-		Advance: wire.Advance{Told: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Wants: !m.settling && m.r.IntN(5) != 0},
+		Advance: wire.Advance{Present: true, Epoch: s.epoch, Version: s.version, Divisor: s.divisor, Wants: !m.settling && m.r.IntN(5) != 0},
 	}
 	if s.divisor == 0 {
 		s.without = s.sequence

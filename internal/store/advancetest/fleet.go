@@ -22,7 +22,7 @@ type Fleet struct {
 }
 
 // Wants is the word of a sender that has no part, and wants one.
-var Wants = wire.Advance{Told: true, Wants: true, Settled: true}
+var Wants = wire.Advance{Present: true, Wants: true, Settled: true}
 
 // Rule is the tag of the fleet's rule.
 const Rule = 7
@@ -106,7 +106,7 @@ func (f *Fleet) Tells() wire.Near {
 // Whole returns the whole list.
 func (f *Fleet) Whole() wire.Near {
 	f.T.Helper()
-	return f.Push(4, func(p *wire.Push) { p.Advance = wire.Advance{Told: true} }).Near
+	return f.Push(4, func(p *wire.Push) { p.Advance = wire.Advance{Present: true} }).Near
 }
 
 // Hit counts hits of keys.

@@ -95,9 +95,9 @@ func partsAreAWhole(f *Fleet) {
 // A sender that dropped its part can get it again by an answer to a push that says so. An earlier push that
 // comes late takes no part away.
 func lateWords(f *Fleet) {
-	late := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.Sequence + 1, Floor: f.Sequence + 1, Advance: wire.Advance{Told: true, Settled: true}}
+	late := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.Sequence + 1, Floor: f.Sequence + 1, Advance: wire.Advance{Present: true, Settled: true}}
 	f.Sequence++
-	if n := f.Push(1, func(p *wire.Push) { p.Advance = wire.Advance{Told: true, Wants: true} }).Near; n.Divisor == 0 {
+	if n := f.Push(1, func(p *wire.Push) { p.Advance = wire.Advance{Present: true, Wants: true} }).Near; n.Divisor == 0 {
 		f.T.Fatal("the sender has no part again")
 	}
 	f.Send(late)
@@ -161,7 +161,7 @@ func nearInAWindow(f *Fleet) {
 	take := Thousand(9998, 1, 31)
 	take.Rooms[0].Limit = 500
 	for range 3 {
-		f.Push(3, func(p *wire.Push) { p.Advance, p.Takes = wire.Advance{Told: true}, []wire.Take{take} })
+		f.Push(3, func(p *wire.Push) { p.Advance, p.Takes = wire.Advance{Present: true}, []wire.Take{take} })
 	}
 	near("a window that was over before the limit was asked for", 1, in(counter.NearLimit(500), number), true)
 	f.Now = begins.Add(14 * time.Second)
@@ -352,7 +352,7 @@ func silentSenders(f *Fleet, kind window.Kind) {
 	f.Now = f.Now.Add(9 * time.Second)
 	ask("a push that came again", 1, 1, 1, 0, limit-part)
 	f.Now = f.Now.Add(9 * time.Second)
-	f.Push(3, func(p *wire.Push) { p.Advance = wire.Advance{Told: true} })
+	f.Push(3, func(p *wire.Push) { p.Advance = wire.Advance{Present: true} })
 	used := uint64(limit)
 	if kind == window.SlidingWindow {
 		used -= part // each hit that is back is asked for

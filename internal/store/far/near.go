@@ -26,8 +26,8 @@ func (l *Limit) Key(id wire.ID, now uint64) Key {
 	return k
 }
 
-// Told is the form in which senders know the key.
-func (k *Key) Told() uint32 {
+// Sent is the form in which senders know the key.
+func (k *Key) Sent() uint32 {
 	if k.Full {
 		return wire.NearKey(k.ID, wire.NearFull(k.Limit, k.Number))
 	}

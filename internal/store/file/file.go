@@ -120,7 +120,7 @@ func (s *Store) Close() error {
 
 // Push implements [store.Store].
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
-	if store.IsRead(p) && !p.Advance.Told {
+	if store.IsRead(p) && !p.Advance.Present {
 		return s.Store.Push(ctx, p, nodes)
 	}
 	return change(ctx, s, "push", func() (store.Outcome, error) { return s.Store.Push(ctx, p, nodes) })

@@ -34,7 +34,7 @@ func TestPartsOutliveTheProcess(t *testing.T) {
 		}}}
 	}
 	push(2, wire.Advance{}, take(1, 1))
-	word := wire.Advance{Told: true, Wants: true, Settled: true}
+	word := wire.Advance{Present: true, Wants: true, Settled: true}
 	says := func() {
 		near := push(1, word).Near
 		word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
@@ -56,7 +56,7 @@ func TestPartsOutliveTheProcess(t *testing.T) {
 	if word.Divisor == 0 {
 		t.Error("the sender has lost its part")
 	}
-	word = wire.Advance{Told: true, Settled: true}
+	word = wire.Advance{Present: true, Settled: true}
 	says() // the sender gives the part back
 	s.crash()
 	if got := push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units; got != 1000 {

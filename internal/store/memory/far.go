@@ -73,7 +73,7 @@ func (s *Store) fleet(p *wire.Push, now uint64) *fleet {
 		return nil
 	}
 	f := s.fleets[p.Namespace]
-	if f == nil && p.Advance.Told && len(s.fleets) < maxFleets {
+	if f == nil && p.Advance.Present && len(s.fleets) < maxFleets {
 		f = s.newFleet(p.Namespace, now)
 	}
 	return f
@@ -155,7 +155,7 @@ func (f *fleet) add(l *far.Limit, key far.Key, spare bool, now uint64) (since ui
 	}
 	if l.Listed { // senders get other limits together with their keys
 		f.next()
-		f.log = append(f.log, nearEntry{version: f.version, key: key.Told()})
+		f.log = append(f.log, nearEntry{version: f.version, key: key.Sent()})
 	}
 	f.near[key] = nearState{f.version, since}
 	return since
@@ -244,7 +244,7 @@ func (f *fleet) setDivisor(p *part, divisor uint64) {
 // tell returns the answer to a push's report.
 func (f *fleet) tell(p *wire.Push, now uint64) wire.Near {
 	a := &p.Advance
-	n := wire.Near{Told: true, Epoch: f.Epoch, Version: f.version, Divisor: f.divisor(p, now)}
+	n := wire.Near{Present: true, Epoch: f.Epoch, Version: f.version, Divisor: f.divisor(p, now)}
 	first, _ := slices.BinarySearchFunc(f.log, a.Version+1, func(e nearEntry, v uint64) int { return cmp.Compare(e.version, v) })
 	news := f.log[first:]
 	n.Whole = a.Epoch != f.Epoch || a.Version < f.base || a.Version > f.version || len(news) > wire.MaxNearKeys
@@ -257,7 +257,7 @@ func (f *fleet) tell(p *wire.Push, now uint64) wire.Near {
 	}
 	for key := range f.near {
 		if l := f.Limit(key.Limit); l != nil && l.Listed {
-			n.AddKey(key.Told())
+			n.AddKey(key.Sent())
 		}
 	}
 	return n

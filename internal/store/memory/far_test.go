@@ -26,7 +26,7 @@ func TestVersionsOfTheNextLife(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(life + 1), Advance: wire.Advance{Told: true, Wants: true, Settled: true}}
+		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(life + 1), Advance: wire.Advance{Present: true, Wants: true, Settled: true}}
 		out, err := s.Push(context.Background(), &push, 1)
 		if err != nil {
 			t.Fatal(err)

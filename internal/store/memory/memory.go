@@ -139,10 +139,10 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 			s.apply(ctx, p, sender, nodes, counters)
 		}
 		noteChange(s, senderKey{p.Namespace, p.Sender})
-	} else if counters.fleet != nil && p.Advance.Told {
+	} else if counters.fleet != nil && p.Advance.Present {
 		counters.fleet.hear(p)
 	}
-	if p.Advance.Told && counters.fleet != nil {
+	if p.Advance.Present && counters.fleet != nil {
 		out.Answer.Near = counters.fleet.tell(p, now)
 	}
 	for i := range p.Items {
@@ -177,7 +177,7 @@ func (s *Store) apply(ctx context.Context, p *wire.Push, sender *sender, nodes u
 	for i := range p.Items {
 		counters.Add(&p.Items[i])
 	}
-	if counters.fleet != nil && p.Advance.Told {
+	if counters.fleet != nil && p.Advance.Present {
 		counters.fleet.hear(p)
 	}
 	if len(p.Takes) == 0 {

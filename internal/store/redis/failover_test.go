@@ -84,7 +84,7 @@ func TestFleetsGoByTheServersClock(t *testing.T) {
 	client, s := raw(t, server), open(t, server.URL(), nil)
 	for sequence := range uint64(2) {
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1 + sequence, Floor: 1, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
-		p.Advance = wire.Advance{Told: true, Wants: true, Settled: true}
+		p.Advance = wire.Advance{Present: true, Wants: true, Settled: true}
 		if _, err := s.Push(t.Context(), p, 1); err != nil {
 			t.Fatal(err)
 		}

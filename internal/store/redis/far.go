@@ -217,7 +217,7 @@ func (a *attempt) hearWords(reply []any) error {
 	if a.fleet == noFleet {
 		for _, one := range a.group.all {
 			if one.b.word && a.group.c.store.keys.partitions == 1 {
-				one.b.near = wire.Near{Told: true, Whole: true}
+				one.b.near = wire.Near{Present: true, Whole: true}
 			}
 		}
 		return nil
@@ -225,7 +225,7 @@ func (a *attempt) hearWords(reply []any) error {
 	if len(reply) == 1 && reply[0] == int64(0) {
 		for _, one := range a.words {
 			w := &one.p.Advance
-			one.b.near = wire.Near{Told: true, Epoch: w.Epoch, Version: w.Version, Divisor: w.Divisor}
+			one.b.near = wire.Near{Present: true, Epoch: w.Epoch, Version: w.Version, Divisor: w.Divisor}
 		}
 		return nil
 	}
@@ -239,7 +239,7 @@ func (a *attempt) hearWords(reply []any) error {
 		if err != nil || len(all) < 3 {
 			return errReply
 		}
-		n := wire.Near{Told: true, Epoch: a.fleet.Epoch, Whole: all[2] == "1"}
+		n := wire.Near{Present: true, Epoch: a.fleet.Epoch, Whole: all[2] == "1"}
 		var errVersion, errDivisor error
 		n.Version, errVersion = strconv.ParseUint(all[0], 10, 64)
 		if n.Divisor, errDivisor = strconv.ParseUint(all[1], 10, 64); errVersion != nil || errDivisor != nil {
@@ -248,7 +248,7 @@ func (a *attempt) hearWords(reply []any) error {
 		a.fleet.Tell(&n, one.p.Advance.Version)
 		for _, member := range all[3:] {
 			if key, ok := parseMember(member); ok {
-				n.AddKey(key.Told())
+				n.AddKey(key.Sent())
 			}
 		}
 		one.b.near = n

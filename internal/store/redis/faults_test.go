@@ -18,7 +18,7 @@ func TestForgedWords(t *testing.T) {
 	for _, n := range []uint64{math.MaxUint64, 1 << 63, 1 << 53, wire.MaxHits, 1} {
 		for range 3 {
 			f.Push(1, func(p *wire.Push) {
-				p.Advance = wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n, Version: n, Divisor: n}
+				p.Advance = wire.Advance{Present: true, Wants: true, Settled: true, Epoch: n, Version: n, Divisor: n}
 			})
 		}
 	}
@@ -143,11 +143,11 @@ func TestNewsWaitForReplicas(t *testing.T) {
 		"a near key": func(f *fleet, sender uint64) wire.Advance {
 			n := f.Push(sender, func(p *wire.Push) { p.Advance = advancetest.Wants }).Near
 			f.Hit(600, 0, 1)
-			return wire.Advance{Told: true, Wants: true, Settled: true, Epoch: n.Epoch, Version: n.Version, Divisor: n.Divisor}
+			return wire.Advance{Present: true, Wants: true, Settled: true, Epoch: n.Epoch, Version: n.Version, Divisor: n.Divisor}
 		},
 		"a part that the sender did not hear of": func(f *fleet, sender uint64) wire.Advance {
 			n := f.Push(sender, func(p *wire.Push) { p.Advance = advancetest.Wants }).Near
-			return wire.Advance{Told: true, Wants: true, Epoch: n.Epoch, Version: n.Version}
+			return wire.Advance{Present: true, Wants: true, Epoch: n.Epoch, Version: n.Version}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

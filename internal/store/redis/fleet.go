@@ -126,7 +126,7 @@ func (s *Store) askFleet(ctx context.Context, p *wire.Push) {
 		return
 	}
 	f, now := s.fleet(p.Namespace), s.nanos()
-	if now == 0 || f == noFleet && !p.Advance.Told {
+	if now == 0 || f == noFleet && !p.Advance.Present {
 		return
 	}
 	if f == noFleet || anyRoom(p, func(room *wire.Room) bool { return f.Lacks(room, now) }) {

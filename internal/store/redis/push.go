@@ -89,7 +89,7 @@ func (r *run) push(ctx context.Context) error {
 		first.at(0, 0) // to know the time
 	}
 	var last *batch
-	if r.p.Advance.Told && r.store.keys.partitions == 1 {
+	if r.p.Advance.Present && r.store.keys.partitions == 1 {
 		last = first.waves[len(first.waves)-1][0]
 		last.word = true
 	}

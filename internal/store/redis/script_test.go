@@ -114,13 +114,13 @@ func BenchmarkScript(b *testing.B) {
 				word := &words[n%senders]
 				if kind.fleet {
 					p.Advance = *word
-					p.Advance.Told, p.Advance.Wants, p.Advance.Settled = true, true, true
+					p.Advance.Present, p.Advance.Wants, p.Advance.Settled = true, true, true
 				}
 				out, err := s.Push(b.Context(), p, 1)
 				if err != nil {
 					b.Fatal(err)
 				}
-				if near := &out.Answer.Near; near.Told {
+				if near := &out.Answer.Near; near.Present {
 					word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
 				}
 			}

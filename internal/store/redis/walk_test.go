@@ -47,7 +47,7 @@ func TestWalksComeOneByOne(t *testing.T) {
 	server := redistest.Start(t)
 	var s *redis.Store
 	push := func(namespace string) {
-		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Advance: wire.Advance{Told: true, Wants: true}, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
+		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Advance: wire.Advance{Present: true, Wants: true}, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
 		if _, err := s.Push(t.Context(), p, 1); err != nil {
 			t.Error(err)
 		}
@@ -108,7 +108,7 @@ func TestReviewIsOneStep(t *testing.T) {
 		}
 	})
 	reviewer := open(t, "redis://"+addr, func() time.Time { return now })
-	p := &wire.Push{Namespace: "ns", Sender: 2, Sequence: 1, Floor: 1, Advance: wire.Advance{Told: true}}
+	p := &wire.Push{Namespace: "ns", Sender: 2, Sequence: 1, Floor: 1, Advance: wire.Advance{Present: true}}
 	if _, err := reviewer.Push(t.Context(), p, 1); err != nil {
 		t.Fatal(err)
 	}
