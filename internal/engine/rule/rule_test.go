@@ -7,20 +7,34 @@ import (
 	"weir/window"
 )
 
+// of is the rules with these names, a limit of hits a minute each.
+func of(hits uint64, names ...string) Set {
+	var list []Rule
+	for _, name := range names {
+		limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 60e9}, Max: hits}
+		list = append(list, Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, SyncRate: 1e9, Prefix: counter.AppendPart(nil, name)})
+	}
+	return NewSet(list)
+}
+
+// Hits of all earlier configurations may still count, so the largest limit that a rule ever had bounds them.
+func TestLargestEarlierLimit(t *testing.T) {
+	before := of(10, "other", "a")
+	for _, step := range []struct{ hits, want uint64 }{{50, 10}, {20, 50}, {80, 50}, {5, 80}} {
+		next := of(step.hits, "a")
+		if next.Succeed(&before); next.Before(0) != step.want {
+			t.Errorf("a limit of %d: got %d before, want %d", step.hits, next.Before(0), step.want)
+		}
+		before = next
+	}
+}
+
 // A rule of an earlier configuration is dismissed as long as something is left of it, and no longer.
 func TestRulesAreDismissedWhileSomethingIsLeft(t *testing.T) {
-	of := func(names ...string) Set {
-		var list []Rule
-		for _, name := range names {
-			limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 60e9}, Max: 10}
-			list = append(list, Rule{Rule: counter.Rule{Limits: []window.Limit{limit}}, SyncRate: 1e9, Prefix: counter.AppendPart(nil, name)})
-		}
-		return NewSet(list)
-	}
-	heir := of("a")
+	heir := of(10, "a")
 	var kept *Rule
 	for round := range 100 {
-		from := of("a", "b", "c")
+		from := of(10, "a", "b", "c")
 		heir.Retain(func(visit func(*Rule)) { visit(kept) })
 		for i := range from.List {
 			heir.Dismiss(&from.List[i], &from)
