@@ -84,3 +84,76 @@ func farKeysWaitForNothing(t *testing.T, d driver, store string) {
 		t.Errorf("%d requests for a key were admitted, want %d", got, limit)
 	}
 }
+
+// Nodes that have used nothing of a full key soon refuse its requests without a wait. After the operator has
+// emptied the key's counter, each node refuses one request at most, and all of the limit passes again.
+func TestFullKeysAreEmptied(t *testing.T) {
+	t.Parallel()
+	for _, store := range []string{"memory", "redis"} {
+		t.Run(store, func(t *testing.T) {
+			url := store
+			if store == "redis" {
+				url = redistest.Start(t).URL()
+			}
+			onWazero(t, func(t *testing.T, d driver) { fullKeysAreEmptied(t, d, url) })
+		})
+	}
+}
+
+func fullKeysAreEmptied(t *testing.T, d driver, store string) {
+	const limit = 500
+	backend := serve(t, store)
+	all, addresses := nodes(t, d, 10, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.2, ` +
+		perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": "fixed_window"}`, limit))[1:]})
+	f, client := newTraffic(1, addresses...), client(t)
+	ask := func(node int, user string) (passed bool) {
+		t.Helper()
+		before := f.total()
+		if _, _, err := f.ask(t, client, node, user); err != nil {
+			t.Fatal(err)
+		}
+		return f.total() > before
+	}
+	asked := 0
+	if !soon(func() bool { ask(asked%5, "ann"); asked++; return f.total() == limit }) {
+		t.Fatalf("%d requests passed, want %d", f.total(), limit)
+	}
+	// The other nodes have never seen the key.
+	if !soon(func() bool {
+		for n := range all {
+			ask(n, fmt.Sprint("other ", asked, n)) // what gives a node its part
+		}
+		asked++
+		waited := metric(t, all, "waited_requests")
+		for n := 5; n < len(all); n++ {
+			if ask(n, "ann") {
+				t.Fatalf("node %d lets a request for a full key pass", n)
+			}
+		}
+		return metric(t, all, "waited_requests") == waited && metric(t, all, "advanced_hits") > 0
+	}) {
+		t.Fatal("nodes ask the backend about a full key again and again")
+	}
+	before := f.total()
+	weir(t, backend, "counter", "reset", "default", "per-user", "ann", "--wait", "60s")
+	refused := make([]int, len(all))
+	if !soon(func() bool {
+		n := asked % len(all)
+		if asked++; !ask(n, "ann") && f.total()-before < limit/2 {
+			refused[n]++
+		}
+		return f.total()-before == limit
+	}) {
+		t.Fatalf("%d requests passed after the reset, want %d", f.total()-before, limit)
+	}
+	for n, refused := range refused {
+		if refused > 1 {
+			t.Errorf("node %d has refused %d requests", n, refused)
+		}
+	}
+	for n := range all {
+		if ask(n, "ann") {
+			t.Errorf("node %d lets a request pass above the limit", n)
+		}
+	}
+}
