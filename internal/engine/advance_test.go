@@ -18,7 +18,7 @@ import (
 // fleetOf is some processes of one worker each, all of which have a part of the limits.
 func fleetOf(t *testing.T, processes int, rules ...fakeRule) *world {
 	t.Helper()
-	w := newWorld(t, processes, 1, second, engine.Options{LeastFleet: 2}, rules...)
+	w := newWorld(t, processes, 1, second, engine.Options{}, rules...)
 	w.advance(time.Second)
 	for round := range 8 {
 		for i, f := range w.nodes {

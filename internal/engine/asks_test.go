@@ -177,7 +177,7 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 // Asks that come soon after a callout with others wait for the next tick together, unless there are very
 // many. A lone ask waits for nothing.
 func TestAsksAreCollected(t *testing.T) {
-	n := newProcess(t).startOf(second, engine.Options{Collect: 1e6}, users(fixed(5000)))
+	n := newProcess(t).startOf(second, engine.Options{Collect: 1e6}, users(fixed(30)))
 	n.advance(time.Second)
 	sent := func() (asks []int) {
 		for _, p := range n.taken() {

@@ -76,7 +76,7 @@ func (e *Engine) furnish(o *Options) {
 	tallies, rules, link, ticks, refusals := &e.Tallies, &e.rules, &e.link, &e.ticks, new(entry.Refusals)
 	e.variants = entry.NewVariants(rules, link, o.Owner)
 	e.entries = entry.New(tallies, link, rules, &e.variants, o.KeySecret, o.Recalls)
-	e.credit = credit.New(rules, link, &e.entries, o.LeastFleet)
+	e.credit = credit.New(rules, link, &e.entries)
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
@@ -183,7 +183,7 @@ func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
 		return 0
 	}
 	nodes, hits := e.rules.Nodes, r.Quota()
-	if r.Advances && nodes >= e.credit.Least {
+	if r.Advances {
 		hits += hits / 2 // the advanced hits of all nodes
 	}
 	switch peak, counts := e.link.CountsAlone(now, r.Lasts()); {

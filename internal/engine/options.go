@@ -43,9 +43,6 @@ type Options struct {
 	// KeySecret keys the names of keys in the backend. Only nodes with the same secret share
 	// counters.
 	KeySecret string
-	// LeastFleet is the least number of nodes that advance hits, that is, let hits of keys far from
-	// their limits pass before the backend has counted them; 0 means 8.
-	LeastFleet uint64
 	// Owner interprets overrides from the backend. If it is nil, overrides have no effect.
 	Owner entry.Owner
 	// InFlight, unless it is nil, calls visit with each charge that a request holds, and since when by

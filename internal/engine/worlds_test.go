@@ -272,7 +272,6 @@ func newRandomWorldOf(t testing.TB, seed uint64, far bool, open openStore) *rand
 		Capacity:         pickOf(r, 1<<12, 1<<12, 64),
 		Timeout:          pickOf(r, second/5, second),
 		KeySecret:        fmt.Sprint("secret of world ", seed),
-		LeastFleet:       pickOf[uint64](rand.New(rand.NewPCG(seed, 16)), 1, 1, 1, 2, 8),
 	}
 	if !w.lasting {
 		w.options.OnBackendFailure = failure.Deny

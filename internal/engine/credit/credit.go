@@ -3,7 +3,6 @@
 package credit
 
 import (
-	"cmp"
 	"slices"
 
 	"weir/internal/engine/entry"
@@ -19,9 +18,6 @@ import (
 // knows their number whatever happens to the key's entry.
 
 const (
-	// leastFleet is the least number of nodes for advancing hits. In a smaller fleet, each node
-	// sees a key often enough to lease hits for it.
-	leastFleet = 8
 	// wishLife is how long a worker that could use a part goes on asking for it, in nanoseconds.
 	wishLife = int64(10e9)
 	// askAgain is the time until a backend without lists of near keys is asked again, in
@@ -34,7 +30,6 @@ type Credit struct {
 	rules *rule.Set
 	link  *link.Link
 	keys  *entry.Entries
-	Least uint64 // the least number of nodes
 
 	// Knows means that the backend keeps lists of near keys. If it does not, it is not asked again
 	// before unknownTo.
@@ -62,9 +57,9 @@ type Credit struct {
 	Hits   Ledger
 }
 
-// New returns a worker's advances, in fleets of at least so many nodes; 0 means the usual number.
-func New(rules *rule.Set, link *link.Link, keys *entry.Entries, least uint64) Credit {
-	return Credit{rules: rules, link: link, keys: keys, Least: cmp.Or(least, leastFleet)}
+// New returns a worker's advances.
+func New(rules *rule.Set, link *link.Link, keys *entry.Entries) Credit {
+	return Credit{rules: rules, link: link, keys: keys}
 }
 
 // nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
@@ -107,7 +102,7 @@ func (s *nearKeys) clear() {
 //
 //go:noinline
 func (a *Credit) wishes(r *rule.Rule, now int64) {
-	if r.Advances && !r.Override && !a.ended && a.rules.Nodes >= a.Least {
+	if r.Advances && !r.Override && !a.ended {
 		a.wishedAt = a.link.ToHost(now)
 	}
 }

@@ -35,7 +35,7 @@ type Process struct {
 
 // Look reads the shared data of processes, without changing it, so workers may go on meanwhile. Keys
 // with other limits count for their rules. While pushes are lost, hits that the backend has and that
-// will be sent again may count twice.
+// will be sent again may count twice. Advanced hits are seen once the backend has counted them.
 func Look(processes []Process) Looked {
 	var seen Looked
 	type place struct {
@@ -131,6 +131,7 @@ func (s *sightOfLimit) passed() uint64 { return uint64(max(s.known+s.unknown, 0)
 func (s *sightOf) add(r *rule.Rule, c *counter.Counter) {
 	heard := c.Sync().Heard
 	newest := s.heard == 0 || heard != 0 && int32(heard-s.heard) > 0
+	alike := heard == s.heard
 	if newest {
 		s.heard = heard
 	}
@@ -138,8 +139,11 @@ func (s *sightOf) add(r *rule.Rule, c *counter.Counter) {
 		l, state := &s.limits[i], &c.States[i]
 		unknown, doubtful := unknown(state)
 		l.unknown += unknown
-		if newest {
-			l.known = int64(r.Limits[i].Used(state)) - unknown - doubtful
+		switch known := int64(r.Limits[i].Used(state)) - unknown - doubtful; {
+		case newest:
+			l.known = known
+		case alike: // the later of two answers at a time knows more
+			l.known = max(l.known, known)
 		}
 	}
 }
