@@ -10,32 +10,42 @@ import (
 	"weir/internal/store/redis/redistest"
 )
 
-// In a fleet of ten nodes, requests for keys that a node has never seen do not wait. A key near its
-// limit gets all of it, and no more. Once all is quiet the backend has exactly the admitted hits.
+// However many nodes there are, requests for keys that a node has never seen do not wait, whatever plan they are of. A key
+// near its limit gets all of it, and no more. Once all is quiet the backend has exactly the admitted hits.
 func TestFarKeysWaitForNothing(t *testing.T) {
 	t.Parallel()
 	for _, store := range nightly.Or([]string{"memory", "file", "redis"}, []string{"memory", "redis"}) {
 		t.Run(store, func(t *testing.T) {
-			url := store
-			switch store {
-			case "file":
-				url += ":" + filepath.Join(t.TempDir(), "weir.db")
-			case "redis":
-				url = redistest.Start(t).URL()
+			onWazero(t, func(t *testing.T, d driver) { farKeysWaitForNothing(t, d, 10, store) })
+			for _, nodes := range []int{1, 3} {
+				t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+					onEnvoy(t, nodes, newest, func(t *testing.T, d driver) { farKeysWaitForNothing(t, d, nodes, store) })
+				})
 			}
-			onWazero(t, func(t *testing.T, d driver) { farKeysWaitForNothing(t, d, url) })
 		})
 	}
 }
 
-func farKeysWaitForNothing(t *testing.T, d driver, store string) {
+// farKeysWaitForNothing asks for users of two plans.
+func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 	const (
 		limit = 500
 		users = 300
+		rules = `{"rules": [{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}],
+			"overrides": {"by": {"query": "plan"}, "values": {"gold": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}}}]}`
 	)
+	switch store {
+	case "file":
+		store += ":" + filepath.Join(t.TempDir(), "weir.db")
+	case "redis":
+		store = redistest.Start(t).URL()
+	}
 	backend := serve(t, store)
-	all, addresses := nodes(t, d, 10, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.2, ` +
-		perUser(fmt.Sprintf(`{"limit": %d, "window": "366d", "algorithm": "fixed_window"}`, limit))[1:]})
+	all, addresses := nodes(t, d, count, nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0.2, ` +
+		fmt.Sprintf(rules, limit, 2*limit)[1:]})
+	for i := range addresses {
+		addresses = append(addresses, addresses[i]+"/?plan=gold")
+	}
 	f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(1, 33))
 	ask := func(node int, user string) {
 		t.Helper()
@@ -43,30 +53,37 @@ func farKeysWaitForNothing(t *testing.T, d driver, store string) {
 			t.Fatal(err)
 		}
 	}
-	// Each node has a part of the limits.
+	// asked asks of each plan's users, and returns how many requests waited, and how many hits were advanced.
+	asked := func(prefix string, users, times int) (waited, advanced int64) {
+		t.Helper()
+		before, hits := metric(t, all, "waited_requests"), metric(t, all, "advanced_hits")
+		for user := range users {
+			for range times {
+				for plan := range 2 {
+					ask(random.IntN(len(all))+plan*len(all), fmt.Sprint(prefix, user, " of ", plan))
+				}
+			}
+		}
+		if !soon(func() bool { return allowed(t, all) == f.total() }) {
+			t.Fatalf("%d requests are counted, want %d", allowed(t, all), f.total())
+		}
+		return metric(t, all, "waited_requests") - before, metric(t, all, "advanced_hits") - hits
+	}
+	// Each node gets a part of the limits.
 	round := 0
 	if !soon(func() bool {
-		ready := true
-		for n := range all {
-			ask(n, fmt.Sprint("first ", round, " at ", n))
-			ready = all[n].metric(t, metricName("advanced_hits_total")) > 0 && ready
-		}
+		waited, _ := asked(fmt.Sprint("first ", round, " "), 3*len(all), 1)
 		round++
-		return ready
+		return waited == 0
 	}) {
 		t.Fatal("some nodes have no part of the limits")
 	}
-	waited, advanced := metric(t, all, "waited_requests"), metric(t, all, "advanced_hits")
-	for user := range users {
-		for range 3 {
-			ask(random.IntN(len(all)), fmt.Sprint("user ", user))
-		}
-	}
-	waited, advanced = metric(t, all, "waited_requests")-waited, metric(t, all, "advanced_hits")-advanced
-	t.Logf("of %d requests %d waited, and %d hits were advanced", 3*users, waited, advanced)
+	const sent = 2 * users * 3
+	waited, advanced := asked("user ", users, 3)
+	t.Logf("of %d requests %d waited, and %d hits were advanced", sent, waited, advanced)
 	// A node that did not run for ten seconds has lost its part.
-	if waited > 3*users/20 || advanced < 3*users*19/20 {
-		t.Errorf("of %d requests %d waited, and %d hits were advanced", 3*users, waited, advanced)
+	if waited > sent/20 || advanced < sent*9/10 {
+		t.Errorf("of %d requests %d waited, and %d hits were advanced", sent, waited, advanced)
 	}
 
 	before := f.total()
@@ -83,6 +100,15 @@ func farKeysWaitForNothing(t *testing.T, d driver, store string) {
 	if got := f.total() - before; got != limit {
 		t.Errorf("%d requests for a key were admitted, want %d", got, limit)
 	}
+}
+
+// allowed is how many requests nodes have counted as allowed.
+func allowed(t *testing.T, nodes []node) (n int64) {
+	t.Helper()
+	for _, node := range nodes {
+		n += node.metric(t, metricName("requests_total", "per-user", "allowed"))
+	}
+	return n
 }
 
 // Nodes that have used nothing of a full key soon refuse its requests without a wait. After the operator has
