@@ -292,7 +292,7 @@ func (a *acquires) encode(b *batch, t *ask, now int64) {
 				CountRejected: !t.lease && part.Rule.CountRejected,
 			}
 			if b.head.Advance.Present {
-				room.Tag = part.Rule.RoomTag()
+				room.Tag = a.outbox.credit.Tag(part.Rule)
 			}
 			a.rooms = append(a.rooms, room)
 			b.ends = max(b.ends, now+int64(room.AgainNanos()))

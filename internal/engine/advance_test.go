@@ -197,6 +197,52 @@ func TestPartsEndByTheBackendsTime(t *testing.T) {
 	}
 }
 
+// Keys with overrides wait for nothing either, once the list has their limits. Overrides of many limits leave room in the
+// list for rules.
+func TestAdvanceOfOverrides(t *testing.T) {
+	const many = 64
+	w := fleetOf(t, 1, users(fixed(1000)), users(fixed(700)))
+	f, set := w.nodes[0], []wire.Override{override("ann", 2000), override("bob", 2000)}
+	for i := range many {
+		set = append(set, override(fmt.Sprint("user ", i), uint64(3000+i)))
+	}
+	w.override(set...)
+	asked := func(user string) (waited bool) {
+		t.Helper()
+		w.hear(t, 4)
+		verdict, waited := f.ask(user)
+		if verdict != counter.Allowed {
+			t.Errorf("got %d", verdict)
+		}
+		return waited
+	}
+	w.hear(t, 4)
+	w.wantLimits("ann", 2000)
+	if !asked("ann") || asked("bob") {
+		t.Error("want ann's request alone to wait, for the list has no such limit yet")
+	}
+	for i := range many {
+		asked(fmt.Sprint("user ", i))
+	}
+	w.hear(t, 60)
+	waited := 0
+	for i := range many {
+		if asked(fmt.Sprint("user ", i)) {
+			waited++
+		}
+	}
+	if waited == 0 || waited == many {
+		t.Errorf("%d of %d wait", waited, many)
+	}
+	f.askOf(1, "ann")
+	if w.hear(t, 4); t.Failed() {
+		return
+	}
+	if verdict, waited := f.askOf(1, "bob"); verdict != counter.Allowed || waited {
+		t.Errorf("another rule: got %d, waited: %t", verdict, waited)
+	}
+}
+
 // Rules whose hits move otherwise wait as before.
 func TestMayAdvance(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -23,6 +23,9 @@ const (
 	// askAgain is the time until a backend without lists of near keys is asked again, in
 	// nanoseconds.
 	askAgain = int64(60e9)
+	// mostVariants is how many limits of rules the list has from which on variants of rules ask for no more:
+	// there may be thousands of them, and they would take the places of rules.
+	mostVariants = wire.MaxNearLimits / 8
 )
 
 // Credit has the worker's part of the advanced hits, and the keys that are near their limits.
@@ -102,7 +105,7 @@ func (s *nearKeys) clear() {
 //
 //go:noinline
 func (a *Credit) wishes(r *rule.Rule, now int64) {
-	if r.Advances && !r.Override && !a.ended {
+	if r.Advances && !a.ended {
 		a.wishedAt = a.link.ToHost(now)
 	}
 }
@@ -274,7 +277,7 @@ func (a *Credit) End() {
 // allowance returns how many hits of a key a rule may advance: none without a part, or unless the
 // list has all of its limits.
 func (a *Credit) allowance(r *rule.Rule) uint64 {
-	if a.divisor == 0 || !r.Advances || r.Override || r.Base() != &a.rules.List[r.Index] {
+	if a.divisor == 0 || !r.Advances || r.Base() != &a.rules.List[r.Index] {
 		return 0
 	}
 	most := uint64(wire.MaxAdvance)
@@ -285,6 +288,14 @@ func (a *Credit) allowance(r *rule.Rule) uint64 {
 		most = min(most, wire.MostAdvanced(r.Limits[i].Max, a.divisor))
 	}
 	return most
+}
+
+// Tag is a rule's tag in asks. If it is even, the store makes no list of near keys for the rule.
+func (a *Credit) Tag(r *rule.Rule) uint16 {
+	if r.Base() != r && len(a.limits) >= mostVariants && a.allowance(r) == 0 {
+		return r.Tag &^ 1
+	}
+	return r.Tag
 }
 
 func (a *Credit) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }

@@ -124,15 +124,6 @@ func (r *Rule) Forgets() bool {
 	return slices.ContainsFunc(r.Limits, func(l window.Limit) bool { return l.IsLog() })
 }
 
-// RoomTag is the rule's tag in asks. That of an override is even, which tells the store to make no
-// list of near keys.
-func (r *Rule) RoomTag() uint16 {
-	if r.Override {
-		return r.Tag &^ 1
-	}
-	return r.Tag
-}
-
 // Own returns the limits that the rule was given, without a block.
 func (r *Rule) Own() []window.Limit {
 	own := len(r.Limits)
