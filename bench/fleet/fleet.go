@@ -59,6 +59,12 @@ func fleets() (all []fleet) {
 		change(&f)
 		all = append(all, f)
 	}
+	// A few proxies and many users.
+	for _, nodes := range []int{1, 3} {
+		add(func(f *fleet) {
+			f.nodes, f.perNode, f.keys, f.skew, f.limit, f.width = nodes, 1000, 100_000, 0, 1000, sim.Minute
+		})
+	}
 	for _, nodes := range []int{10, 100, 300, 1000, 3000} {
 		add(func(f *fleet) { f.nodes = nodes })
 	}
