@@ -116,7 +116,8 @@ var costs = []reference{
 		},
 		metrics: map[string]int64{
 			metricName("requests_total", "fast", "allowed"): 2, metricName("requests_total", "fast", "marked"): 2,
-			metricName("requests_total", "fast", "rejected"): 1, metricName("requests_total", "dear", "marked"): 1,
+			metricName("requests_total", "all", "rejected"): 1, metricName("requests_total", "fast", "rejected"): 0,
+			metricName("requests_total", "fast", "rejected_by_other"): 1, metricName("requests_total", "dear", "marked"): 1,
 		},
 	},
 	{

@@ -161,12 +161,15 @@ func (a *answer) refuseInvalid(checks []engine.Check, refusing int, cause fields
 // rejecting returns the first rule that rejected the request.
 func (a *answer) rejecting(checks []engine.Check) *rule {
 	for i := range checks {
-		if d := &checks[i]; d.Verdict == counter.Rejected && !d.Over {
-			return a.rules.of(d)
+		if rejects(&checks[i]) {
+			return a.rules.of(&checks[i])
 		}
 	}
 	return a.rules.of(&checks[0])
 }
+
+// rejects reports whether a check's rule has no room for the request.
+func rejects(d *engine.Check) bool { return d.Verdict == counter.Rejected && !d.Over }
 
 // isGRPC reports whether the proxy answers the current request in gRPC's form, with the body of a
 // reply in the header grpc-message.

@@ -417,7 +417,7 @@ func TestUnread(t *testing.T) {
 				if got := v.count("unread_bodies_total"); got != unreads {
 					t.Errorf("%d bodies were not read", got)
 				}
-				if got := [2]uint64{v.outcome("other", "allowed"), v.outcome("other", "rejected")}; (got == [2]uint64{0, 1}) != refused {
+				if got := [2]uint64{v.outcome("other", "allowed"), v.outcome("other", "rejected_by_other")}; (got == [2]uint64{0, 1}) != refused {
 					t.Errorf("the other rule has %d", got)
 				}
 				// A refused request leaves the other rule its only hit.

@@ -47,13 +47,13 @@ func TestMarks(t *testing.T) {
 		t.Errorf("the mark of a new window: %q", v.request["x-weir-over"])
 	}
 	v.tick()
-	for name, want := range map[string][3]uint64{"slow": {2, 1, 3}, "cheap": {4, 1, 1}, "all": {5, 1, 0}} {
-		got := [3]uint64{v.outcome(name, "allowed"), v.outcome(name, "rejected")}
+	for name, want := range map[string][4]uint64{"slow": {2, 0, 3, 1}, "cheap": {4, 0, 1, 1}, "all": {5, 1, 0, 0}} {
+		got := [4]uint64{v.outcome(name, "allowed"), v.outcome(name, "rejected"), 0, v.outcome(name, "rejected_by_other")}
 		if want[2] > 0 {
 			got[2] = v.outcome(name, "marked")
 		}
 		if got != want {
-			t.Errorf("%s allowed, rejected and marked %d, want %d", name, got, want)
+			t.Errorf("%s allowed, rejected, marked, and rejected by another rule %d, want %d", name, got, want)
 		}
 	}
 }

@@ -31,6 +31,9 @@ func (m *metrics) defineAll(c *config.Config, rules *rules) {
 		}
 		r.allowed.define(prefix + label("weir_outcome", allowed) + "requests_total")
 		r.rejected.define(prefix + label("weir_outcome", rejected) + "requests_total")
+		if !r.config.Shadow {
+			r.rejectedByOther.define(prefix + label("weir_outcome", "rejected_by_other") + "requests_total")
+		}
 		if r.limits.Marks {
 			r.marked.define(prefix + label("weir_outcome", "marked") + "requests_total")
 		}
@@ -81,6 +84,7 @@ func (m *metrics) publishCounts(n *engine.Engine, r *request, h *holders) {
 		rule := &m.rules[i]
 		rule.allowed.publish()
 		rule.rejected.publish()
+		rule.rejectedByOther.publish()
 		rule.marked.publish()
 		rule.warnings.count = n.Warnings(i)
 		rule.warnings.publish()

@@ -45,6 +45,7 @@ type rule struct {
 
 	allowed, rejected tally
 	marked            tally // passed although the rule had no room
+	rejectedByOther   tally // would have passed this rule
 	warnings          tally
 	// overshoot is the most hits above a limit that all nodes together can admit now.
 	overshoot gauge

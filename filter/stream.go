@@ -212,7 +212,9 @@ func (s *stream) refuseInvalid(checks []engine.Check, refusing int, cause fields
 		all.decider.node.Look(d, now)
 		d.Cost, d.Verdict, d.Warned = 0, counter.Allowed, 0
 	}
-	return s.refused(checks, all.answer.refuseInvalid(checks, refusing, cause, now, &s.headers))
+	sent := all.answer.refuseInvalid(checks, refusing, cause, now, &s.headers)
+	checks[refusing].Verdict = counter.Rejected
+	return s.refused(checks, sent)
 }
 
 // decide decides a request, or makes it wait for the backend.
@@ -296,8 +298,13 @@ func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verd
 
 // refused ends a refused request. sent reports whether the proxy accepted the reply.
 func (s *stream) refused(checks []engine.Check, sent bool) types.Action {
+	refusing := s.all.answer.rejecting(checks)
 	for i := range checks {
-		s.all.rules.of(&checks[i]).rejected.count++
+		if rule := s.all.rules.of(&checks[i]); rule == refusing || rejects(&checks[i]) {
+			rule.rejected.count++
+		} else {
+			rule.rejectedByOther.count++
+		}
 	}
 	if s.answered = sent; !sent {
 		// Pausing would leave the client waiting for ever.

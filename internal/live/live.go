@@ -25,7 +25,8 @@ type Node struct {
 	Failed int64 `json:"failed"`
 }
 
-// Rule is the decisions of a rule on a node. The decisions of a shadow rule had no effect.
+// Rule is the decisions of a rule on a node: requests that passed it, and those that it had no room for.
+// The decisions of a shadow rule had no effect.
 type Rule struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -62,10 +63,11 @@ type ruleID struct{ namespace, name string }
 
 // meaning is the meaning of a metric of the plugin.
 type meaning struct {
-	name             string // without labels
-	of               ruleID
-	rule             int // the rule's number
-	shadow, rejected bool
+	name    string // without labels
+	of      ruleID
+	rule    int // the rule's number
+	outcome string
+	shadow  bool
 }
 
 // Take takes a sample of the nodes' processes.
@@ -86,10 +88,11 @@ func (s *Sampler) read(metrics map[string]host.Metric) (n Node) {
 		switch m.name {
 		case "requests_total":
 			rule := s.rule(&n, m)
-			if rule.Shadow = m.shadow; m.rejected {
-				rule.Rejected += value
-			} else {
+			switch rule.Shadow = m.shadow; m.outcome {
+			case "allowed", "marked":
 				rule.Allowed += value
+			case "rejected":
+				rule.Rejected += value
 			}
 		case "overshoot_bound":
 			s.rule(&n, m).Overshoot = value
@@ -133,9 +136,7 @@ func (s *Sampler) meaning(full string) *meaning {
 	}
 	labels, name := split(full)
 	m := &meaning{name: name, of: ruleID{labels["weir_namespace"], labels["weir_rule"]}}
-	var outcome string
-	outcome, m.shadow = strings.CutPrefix(labels["weir_outcome"], "shadow_")
-	m.rejected = outcome == "rejected"
+	m.outcome, m.shadow = strings.CutPrefix(labels["weir_outcome"], "shadow_")
 	number, known := s.rules[m.of]
 	if !known {
 		number = len(s.places)

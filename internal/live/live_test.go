@@ -15,6 +15,7 @@ func TestRead(t *testing.T) {
 	got := s.read(map[string]host.Metric{
 		shop + "weir_rule=.=per-user;.;weir_outcome=.=allowed;.;requests_total":               {Value: 7},
 		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected;.;requests_total":              {Value: 2},
+		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected_by_other;.;requests_total":     {Value: 9},
 		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_allowed;.;requests_total":             {Value: 5},
 		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_rejected;.;requests_total":            {Value: 4},
 		"weir.weir_namespace=.=api;.;weir_rule=.=z;.;weir_outcome=.=allowed;.;requests_total": {Value: 1},
