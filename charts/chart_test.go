@@ -95,12 +95,36 @@ func TestValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := schema.Validate(fromYAML(t, string(text))); err != nil {
+		values := fromYAML(t, string(text))
+		if err := schema.Validate(values); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
+		backend, _ := values.(map[string]any)["backend"].(map[string]any)
+		avoidsItself(t, file, backend["affinity"])
 	}
 	if schema.Validate(fromYAML(t, "backend: {replica: 2}")) == nil {
 		t.Error("a field that is misspelt passes")
+	}
+}
+
+// avoidsItself wants each term of an affinity to select the chart's own pods: one without a labelSelector selects none.
+func avoidsItself(t *testing.T, file string, affinity any) {
+	t.Helper()
+	switch value := affinity.(type) {
+	case []any:
+		for _, element := range value {
+			avoidsItself(t, file, element)
+		}
+	case map[string]any:
+		if value["topologyKey"] != nil {
+			selector, _ := value["labelSelector"].(map[string]any)
+			if labels, _ := selector["matchLabels"].(map[string]any); labels["app.kubernetes.io/name"] != "weir" {
+				t.Errorf("%s: the affinity %v selects no pod of the chart's", file, value)
+			}
+		}
+		for _, field := range value {
+			avoidsItself(t, file, field)
+		}
 	}
 }
 
