@@ -61,6 +61,8 @@ func TestIstioMistakes(t *testing.T) {
 		{"unknown field of the deployment", "readinessProbe:", "readyProbe:", `unknown field "readyProbe"`},
 		{"field in other case", "replicas: 2", "Replicas: 2", "Deployment: want its fields as the API writes them"},
 		{"service elsewhere", "  namespace: weir-system\nspec:\n  selector:\n    app", "  namespace: weir\nspec:\n  selector:\n    app", "service weir: want namespace weir-system"},
+		{"another user's privileges", "allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true", "what Pod Security's restricted allows"},
+		{"all system calls", "type: RuntimeDefault", "type: Unconfined", "what Pod Security's restricted allows"},
 		{"field twice", "replicas: 2", "replicas: 2\n  replicas: 3", "already set"},
 	})
 }
@@ -129,6 +131,9 @@ type (
 			Capabilities             struct {
 				Drop []string `json:"drop"`
 			} `json:"capabilities"`
+			SeccompProfile struct {
+				Type string `json:"type"`
+			} `json:"seccompProfile"`
 		} `json:"securityContext"`
 	}
 	probe struct {
@@ -277,6 +282,12 @@ func (m *mesh) checkWorkload() error {
 		return fmt.Errorf("container %s: readinessProbe: want /readyz on port %s", c.Name, port.Name)
 	case c.LivenessProbe.HTTPGet.Path != "/livez" || c.LivenessProbe.HTTPGet.Port != port.Name:
 		return fmt.Errorf("container %s: livenessProbe: want /livez on port %s", c.Name, port.Name)
+	}
+	// What Kubernetes' Pod Security Standard "restricted" asks for. By night an API server decides.
+	switch s := c.SecurityContext; {
+	case !s.RunAsNonRoot || s.RunAsUser == 0, s.AllowPrivilegeEscalation, !slices.Equal(s.Capabilities.Drop, []string{"ALL"}),
+		s.SeccompProfile.Type != "RuntimeDefault":
+		return fmt.Errorf("container %s: securityContext: want what Pod Security's restricted allows, got %+v", c.Name, s)
 	}
 	return nil
 }
