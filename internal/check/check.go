@@ -104,6 +104,7 @@ type checker struct {
 	tokens  []tokens // tokens that resources in the file verify
 	// gateways are the resources of Envoy Gateway in the file.
 	gateways *gateways
+	mesh     *mesh
 	looked   int // how many values of filters were compared with the rules' selectors
 	marking  []marking
 }
@@ -128,7 +129,7 @@ func (c *checker) json() {
 	if json.Valid(c.file) {
 		root := readJSON(c.file)
 		if !isConfiguration(root) {
-			c.tokens, c.gateways = readResources([]*node{root}), readGateways([]*node{root})
+			c.read([]*node{root})
 			c.outer(root, false)
 			return
 		}
@@ -143,7 +144,7 @@ func (c *checker) json() {
 
 func (c *checker) yaml() {
 	documents, err := readYAML(c.file, c.places)
-	c.tokens, c.gateways = readResources(documents), readGateways(documents)
+	c.read(documents)
 	for _, root := range documents {
 		switch {
 		case len(documents) > 1 && root.kind == kindScalar && root.text == "null":
@@ -165,13 +166,24 @@ func (c *checker) yaml() {
 	}
 }
 
+// read reads the resources that say what is around the plugins of others.
+func (c *checker) read(documents []*node) {
+	c.tokens, c.gateways, c.mesh = readResources(documents), readGateways(documents), readMesh(documents)
+}
+
+// mostNamed is how many clusters are named where another is wanted. A mesh may have thousands.
+const mostNamed = 12
+
 // outer checks a document that contains configurations.
 func (c *checker) outer(root *node, yaml bool) {
-	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}, gateways: c.gateways}
+	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}, gateways: c.gateways, mesh: c.mesh}
 	f.walk(root)
 	c.report.Configurations += len(f.mistakes)
 	for _, m := range f.mistakes {
 		c.add(m, false)
+	}
+	for _, m := range f.warnings {
+		c.add(m, true)
 	}
 	for _, data := range f.configMaps {
 		c.configMap(data)
@@ -192,8 +204,14 @@ func (c *checker) outer(root *node, yaml bool) {
 		})
 		if cluster := read.Backend.Cluster; known != nil && cluster != "" && !known[cluster] {
 			at := p.document.from(locate(document, "backend.cluster"))
-			problem := "want a cluster of this Envoy, which has " + list(slices.Sorted(maps.Keys(known))) + ", got " + strconv.Quote(short(cluster))
+			has := list(slices.Sorted(maps.Keys(known)))
+			if len(known) > mostNamed {
+				has = strconv.Itoa(len(known)) + " others"
+			}
+			problem := "want a cluster of this Envoy, which has " + has + ", got " + strconv.Quote(short(cluster))
 			c.add(mistake{at, "backend.cluster", problem}, false)
+		} else if problem := c.mesh.lacks(cluster, c.places); problem != "" {
+			c.add(mistake{p.document.from(locate(document, "backend.cluster")), "backend.cluster", problem}, true)
 		}
 		c.marks(&p, read, document)
 		if p.vm != nil {

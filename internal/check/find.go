@@ -37,6 +37,8 @@ type finder struct {
 	// configMaps are the data of ConfigMaps.
 	configMaps []*node
 	gateways   *gateways
+	mesh       *mesh
+	warnings   []mistake
 }
 
 // outer are fields that distinguish a document of Envoy from a configuration.
@@ -62,6 +64,7 @@ func isConfiguration(n *node) bool {
 const (
 	typeWasm         = "envoy.extensions.filters.http.wasm.v3.Wasm"
 	typeModule       = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter"
+	typeExtension    = "envoy.config.core.v3.TypedExtensionConfig"
 	typeStringValue  = "google.protobuf.StringValue"
 	typeBytesValue   = "google.protobuf.BytesValue"
 	typeStruct       = "google.protobuf.Struct"
@@ -78,6 +81,7 @@ func (f *finder) walk(n *node) {
 	}
 	f.seen[n] = true
 	group := strings.Split(n.get("apiVersion").string(), "/")[0]
+	found := len(f.plugins)
 	switch name := typeOf(n.get("@type")); {
 	case name == typeWasm:
 		f.envoy(n.get("config"), n)
@@ -85,6 +89,8 @@ func (f *finder) walk(n *node) {
 		f.module(n)
 	case strings.HasSuffix(name, suffixTypeStruct) && typeOf(n.get("type_url")) == typeWasm:
 		f.envoy(n.get("value", "config"), n)
+	case name == typeExtension:
+		f.unfetched(n)
 	case n.get("kind").string() == "WasmPlugin" && group == "extensions.istio.io":
 		f.istio(n.get("spec"), n.get("spec"), "")
 	case n.get("kind").string() == "TrafficExtension" && group == "extensions.istio.io":
@@ -106,6 +112,9 @@ func (f *finder) walk(n *node) {
 		} else {
 			f.walk(child)
 		}
+	}
+	if strings.HasSuffix(group, ".istio.io") && len(f.plugins) > found {
+		f.selects(n)
 	}
 }
 
@@ -270,9 +279,12 @@ func (p *plugin) limits() bool {
 	return false
 }
 
-// clusters returns the names of all clusters that an Envoy with this bootstrap has. It is nil if
-// there may be others.
+// clusters returns the names of all clusters that an Envoy with this bootstrap has, or that a dump of its
+// configuration has. It is nil if there may be others.
 func clusters(bootstrap *node) map[string]bool {
+	if dump := dumped(bootstrap); dump != nil {
+		return dump
+	}
 	static := bootstrap.get("static_resources")
 	if static == nil || bootstrap.get("dynamic_resources", "cds_config") != nil || bootstrap.get("dynamic_resources", "cds_resources_locator") != nil {
 		return nil
