@@ -3,12 +3,14 @@ package charts
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,20 +208,20 @@ func TestRendered(t *testing.T) {
 		region + ",backend.parent.ca.secretRef.name=a":                                        "https only",
 		region + ",backend.parent.ca.secretRef.name=a" + both:                                 "not both",
 		// These values have another type, or are out of bounds.
-		"backend.replicas=two":                                "/backend/replicas",
-		"backend.replicas=0":                                  "/backend/replicas",
-		"backend.enabled=maybe":                               "/backend/enabled",
-		"backend.extraArgs=--insecure":                        "/backend/extraArgs",
-		"backend.resources=100m":                              "/backend/resources",
-		"backend.rateLimitService.port=70000":                 "/backend/rateLimitService/port",
-		"backend.logLevel=loud":                               "/backend/logLevel",
-		"configuration=none":                                  "/configuration",
-		"envoyGateway.gateways[0]=eg":                         "/envoyGateway/gateways/0",
-		"envoyGateway.gateways[0].listeners[0]=http":          "name",
-		"istio.module.sha256=abc":                             "/istio/module/sha256",
-		"istio.enabled=true,istio.resource=EnvoyFilter":       "want istio.module.uri",
-		"istio.enabled=true,istio.selector=ingress":           "/istio/selector",
-		"istio.module.uri=http://files.example/weir.wasm":     "/istio/module/uri",
+		"backend.replicas=two":                               "/backend/replicas",
+		"backend.replicas=0":                                 "/backend/replicas",
+		"backend.enabled=maybe":                              "/backend/enabled",
+		"backend.extraArgs=--insecure":                       "/backend/extraArgs",
+		"backend.resources=100m":                             "/backend/resources",
+		"backend.rateLimitService.port=70000":                "/backend/rateLimitService/port",
+		"backend.logLevel=loud":                              "/backend/logLevel",
+		"configuration=none":                                 "/configuration",
+		"envoyGateway.gateways[0]=eg":                        "/envoyGateway/gateways/0",
+		"envoyGateway.gateways[0].listeners[0]=http":         "name",
+		"istio.enabled=true,istio.selector=ingress":          "/istio/selector",
+		"istio.enabled=true,istio.failStrategy=FAIL":         "/istio/failStrategy",
+		"istio.enabled=true,istio.targetRefs[0].name=public": "/istio/targetRefs/0",
+		"istio.enabled=true,istio.selector.app=api,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public": "not both",
 		"monitoring.rules.labels=release":                     "/monitoring/rules/labels",
 		"backend.podDisruptionBudget.maxUnavailable=true":     "/backend/podDisruptionBudget/maxUnavailable",
 		"backend.autoscaling.enabled=yes":                     "/backend/autoscaling/enabled",
@@ -242,12 +244,35 @@ func TestRendered(t *testing.T) {
 			holds(t, values+" as "+odd.release+" in "+odd.namespace, rendered)
 		}
 	}
-	// The proxy fetches the module from the port in its URL.
-	for uri, port := range map[string]string{"https://files.example/weir.wasm": "443", "https://files.example:8443/weir.wasm": "8443"} {
-		rendered, err := run("template", "weir", "weir", "--set", "istio.enabled=true,istio.resource=EnvoyFilter,istio.module.uri="+uri+",istio.module.sha256="+strings.Repeat("0", 64))
-		if err != nil || !strings.Contains(rendered, `{address: "files.example", port_value: `+port+`}`) {
-			t.Errorf("%s: %v\n%s", uri, err, rendered)
+	// What the plugin is for, in each of Istio's resources. Helm merges maps, so a label of one's own has to replace the default.
+	for _, resource := range []string{"WasmPlugin", "TrafficExtension", "EnvoyFilter"} {
+		for set, want := range map[string]string{
+			"istio.enabled=true":                        `{"labels":{"istio":"ingressgateway"}}`,
+			"istio.enabled=true,istio.selector.app=api": `{"labels":{"app":"api"}}`,
+			"istio.enabled=true,istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public": `[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"public"}]`,
+		} {
+			rendered, err := run("template", "weir", "weir", "--set", set+",istio.failStrategy=FAIL_CLOSE,istio.resource="+resource)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", set, err, rendered)
+			}
+			holds(t, resource+" with "+set, rendered)
+			// Else istiod may leave the backend's cluster out.
+			if !strings.Contains(rendered, `envoyfilter.istio.io/referenced-services: "default/weir.default.svc.cluster.local"`) {
+				t.Errorf("%s: nothing keeps the backend's cluster:\n%s", resource, rendered)
+			}
+			if got := targets(t, rendered); len(got) == 0 || slices.ContainsFunc(got, func(one string) bool { return one != want }) {
+				t.Errorf("%s with %s is for %q, want %s", resource, set, got, want)
+			}
+			if strategy := map[string]string{"EnvoyFilter": "failure_policy: FAIL_CLOSED\n"}[resource]; !strings.Contains(rendered, cmp.Or(strategy, "failStrategy: FAIL_CLOSE\n")) {
+				t.Errorf("%s has another strategy of failure:\n%s", resource, rendered)
+			}
 		}
+		// All pods of the namespace.
+		rendered, err := run("template", "weir", "weir", "--set", "istio.enabled=true,istio.resource="+resource, "--set-json", "istio.selector={}")
+		if got := targets(t, rendered); err != nil || len(got) == 0 || strings.Join(got, "") != "" {
+			t.Errorf("%s of no labels is for %q, %v", resource, got, err)
+		}
+		holds(t, resource+" of no labels", rendered)
 	}
 	// A region's parent with the authority from a Secret, and without any.
 	rendered, err := run("template", "weir", "weir", "-f", "values/region.yaml", "--set", "backend.parent.ca.configMapRef.name=,backend.parent.ca.secretRef.name=hub-ca")
@@ -272,6 +297,30 @@ func TestRendered(t *testing.T) {
 	if err != nil || !strings.Contains(rendered, `"images.example/weir@`+digest) || !strings.Contains(rendered, "oci://images.example/weir-plugin@"+digest) {
 		t.Errorf("by digest: %v\n%s", err, rendered)
 	}
+}
+
+// targets returns what each of Istio's resources is for, as JSON: its targetRefs, or its selector with labels in place of matchLabels.
+func targets(t *testing.T, rendered string) (all []string) {
+	t.Helper()
+	for part := range strings.SplitSeq(rendered, "\n---\n") {
+		document, _ := fromYAML(t, part).(map[string]any)
+		if version, _ := document["apiVersion"].(string); !strings.Contains(version, "istio.io/") {
+			continue
+		}
+		spec, _ := document["spec"].(map[string]any)
+		var text []byte
+		for _, field := range []string{"targetRefs", "selector", "workloadSelector"} {
+			if spec[field] != nil {
+				one, err := json.Marshal(spec[field])
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = append(text, one...)
+			}
+		}
+		all = append(all, strings.Replace(string(text), "matchLabels", "labels", 1))
+	}
+	return all
 }
 
 // kubeconform returns a function that checks resources by that program, with the schemas of

@@ -29,6 +29,8 @@ func TestIstioMistakes(t *testing.T) {
 		{"limits that fail open", "FAIL_RELOAD", "FAIL_OPEN", "failStrategy: want FAIL_RELOAD"},
 		{"old version", "extensions.istio.io/v1alpha1", "extensions.istio.io/v1", "unknown extensions.istio.io/v1 WasmPlugin"},
 		{"other kind", "kind: WasmPlugin", "kind: EnvoyFilter", "unknown extensions.istio.io/v1alpha1 EnvoyFilter"},
+		{"another service's cluster is kept", "services: weir-system/weir.", "services: weir-system/redis.", "EnvoyFilter: want it to keep weir-system/weir.weir-system"},
+		{"other proxies keep it", "    labels:\n      istio: ingressgateway", "    labels:\n      istio: egressgateway", "EnvoyFilter: want it to keep"},
 		{"no plugin to fetch", "oci://images.example/weir-plugin:1", "weir.wasm", `url: want oci://… or file://…, got "weir.wasm"`},
 		{"nobody selected", "selector:\n    matchLabels:\n      istio: ingressgateway", "priority: 1", "want a selector or targetRefs"},
 		{"bad plugin configuration", "exact: /login", "equals: /login", "rules[1].match.path.equals: unknown field"},
@@ -74,9 +76,10 @@ type object[Spec any] struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Metadata   struct {
-		Name      string            `json:"name"`
-		Namespace string            `json:"namespace,omitempty"`
-		Labels    map[string]string `json:"labels,omitempty"`
+		Name        string            `json:"name"`
+		Namespace   string            `json:"namespace,omitempty"`
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations map[string]string `json:"annotations,omitempty"`
 	} `json:"metadata"`
 	// StringData is for a Secret.
 	StringData map[string]string `json:"stringData,omitempty"`
@@ -143,6 +146,12 @@ type (
 		} `json:"httpGet,omitzero"`
 		TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 	}
+	envoyFilter struct {
+		WorkloadSelector struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"workloadSelector"`
+		ConfigPatches []struct{} `json:"configPatches"`
+	}
 	service struct {
 		Selector map[string]string `json:"selector"`
 		Ports    []struct {
@@ -160,6 +169,7 @@ type mesh struct {
 	deployment object[deployment]
 	service    object[service]
 	plugin     object[json.RawMessage]
+	keeps      object[envoyFilter]
 }
 
 func checkIstio(text string) error {
@@ -176,7 +186,8 @@ func readMesh(text string) (m mesh, err error) {
 		"v1 Secret":          &m.secret,
 		"apps/v1 Deployment": &m.deployment,
 		"v1 Service":         &m.service,
-		"extensions.istio.io/v1alpha1 WasmPlugin": &m.plugin,
+		"extensions.istio.io/v1alpha1 WasmPlugin":  &m.plugin,
+		"networking.istio.io/v1alpha3 EnvoyFilter": &m.keeps,
 	}
 	for part := range strings.SplitSeq(text, "\n---\n") {
 		document, err := yaml.YAMLToJSONStrict([]byte(part))
@@ -325,6 +336,11 @@ func (m *mesh) checkPlugin() error {
 		return fmt.Errorf("phase: want AUTHZ or STATS, which come after authentication, got %s", spec.GetPhase())
 	case spec.GetFailStrategy() != extensionsv1alpha1.FailStrategy_FAIL_RELOAD:
 		return fmt.Errorf("failStrategy: want FAIL_RELOAD, got %s", spec.GetFailStrategy())
+	}
+	keeps := m.keeps.Metadata.Annotations["envoyfilter.istio.io/referenced-services"]
+	if want := m.service.Metadata.Namespace + "/" + m.backendHost(); keeps != want || m.keeps.Metadata.Namespace != m.plugin.Metadata.Namespace ||
+		!maps.Equal(m.keeps.Spec.WorkloadSelector.Labels, spec.GetSelector().GetMatchLabels()) {
+		return fmt.Errorf("EnvoyFilter: want it to keep %s for the plugin's proxies, got %+v", want, m.keeps)
 	}
 	document, err := protojson.Marshal(spec.GetPluginConfig())
 	if err != nil {

@@ -26,6 +26,19 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- toYaml $c }}
 {{- end }}
+{{/* What an Istio resource is for: targetRefs, or pods by labels. */}}
+{{- define "weir.target" -}}
+{{- if .of.targetRefs -}}
+targetRefs: {{- toYaml .of.targetRefs | nindent 2 }}
+{{- else -}}
+{{- $labels := .of.selector }}
+{{- if kindIs "invalid" $labels }}{{ $labels = dict "istio" "ingressgateway" }}{{ end }}
+{{- with $labels -}}
+{{ $.selector }}:
+  {{ $.labels }}: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{/* An image with its tag, or with its digest if the tag is sha256:…. */}}
 {{- define "weir.image" -}}
 {{- $tag := .tag | default .version -}}
