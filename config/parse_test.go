@@ -595,7 +595,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 			check(window.FixedWindow <= l.Kind && l.Kind <= window.TokenBucket, "kind")
 			check((l.Kind == window.SlidingBuckets) == (l.Precision > 0), "precision")
 			check((l.Kind == window.TokenBucket) == (l.Burst > 0), "burst")
-			check(l.Precision != window.LogPrecision || window.MaxStateSize(&l, true) <= 4096, "log")
+			check(l.Precision != window.LogPrecision || window.MaxStateSize(&l, true) <= window.MaxLogSize, "log")
 			check(l.Max <= 999_999_999_999_999, "limit")
 			width := config.Duration(l.Width)
 			check(config.Millisecond <= width && width <= 366*24*config.Hour && width%config.Millisecond == 0, "width")

@@ -18,7 +18,7 @@ import "encoding/binary"
 // A list of buckets is their number, a uvarint, and then the buckets, the newest first. Each begins
 // with its distance, in buckets, from the one before it in the list, and the first from newest's.
 // The distance is doubled; one is added if hits follow. They do if they are synced or more than
-// one.
+// one. A log of many buckets that are not synced ends with a summary: see log.go.
 const (
 	kindMask     = 0x0f
 	syncedBit    = 0x10
@@ -56,26 +56,30 @@ func MaxStateSize(l *Limit, synced bool) int {
 		age++
 	}
 	// The worst case is a bucket for each hit, since two hits in a bucket save an age.
+	summary := 0
 	if hits = 0; synced {
 		hits = 3
+	} else if count >= leastPacked {
+		summary = summarySize
 	}
 	// If ages lie just above a power of 128, uneven ages can take a byte more each.
-	return maxHeadSize + 2 + int(count)*(age+1+hits) + maxVarint
+	return maxHeadSize + 2 + int(count)*(age+1+hits) + maxVarint + summary
 }
 
 const (
-	// MaxLogSize bounds the encoded log of one key, in bytes. Every request for that key gets,
-	// decodes and sets it.
-	MaxLogSize = 4096
-	// mostLogged is above the limit of every possible log, since each hit takes 5 bytes. A log with
-	// this limit forgets no hits.
-	mostLogged = MaxLogSize / 5
+	// MaxLogSize bounds the encoded log of one key, in bytes: eight logs fit an entry of shared data, and
+	// two keys with one a page of 16 KiB, which every request for one of them gets and sets.
+	MaxLogSize = 8064
+	// MaxLog bounds the limit of a log: a message to the backend tells the times of 1,024 hits.
+	MaxLog = 1000
+	// mostLogged is above the limit of every possible log. A log with this limit forgets no hits.
+	mostLogged = MaxLog + 1
 )
 
-// LargestLog is the largest limit whose log fits MaxLogSize.
+// LargestLog is the largest limit, up to MaxLog, whose log fits MaxLogSize.
 func (s Shape) LargestLog() (most uint64) {
 	l := Limit{Shape: s}
-	for l.Max = 1; l.Max <= MaxLogSize; l.Max++ {
+	for l.Max = 1; l.Max <= MaxLog; l.Max++ {
 		if MaxStateSize(&l, true) <= MaxLogSize {
 			most = l.Max
 		}
@@ -277,6 +281,7 @@ func decodeBody(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 	}
 	at += 8
 	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
+	s.endLog()
 	switch {
 	case l.Kind.Bucketed():
 		s.Hits = [2]Hits{}
@@ -305,6 +310,7 @@ type Codec struct {
 	synced bool
 	plain  bool // states are a time and each window's sum of hits
 	two    bool // there are two windows
+	log    bool // states are logs that may have a summary
 }
 
 // NewCodec returns a codec for states of a limit, which must not change afterwards.
@@ -313,6 +319,7 @@ func NewCodec(l *Limit, synced bool) Codec {
 	var head [16]byte
 	c.length = len(appendHead(head[:0], l, synced))
 	c.plain = l.Kind.Clocked() && l.Calendar == nil && !synced
+	c.log = l.IsLog() && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
 		c.mask[i] = 1<<(8*max(c.length-8*i, 0)) - 1
@@ -356,6 +363,9 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 		return 0
 	}
 	if !c.plain {
+		if c.log && c.unpackLater(b, s) {
+			return len(b)
+		}
 		return max(decodeBody(b, c.length, c.limit, s, c.synced), 0)
 	}
 	newest := binary.LittleEndian.Uint64(b[c.length:])
@@ -363,6 +373,7 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 		return 0
 	}
 	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
+	s.endLog()
 	s.Hits[0], s.Hits[1] = Hits{}, Hits{}
 	s.Hits[0].Total, length = sum(b, c.length+8)
 	if c.two {
@@ -396,6 +407,7 @@ func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint
 		return 0
 	}
 	s.Newest, s.Start, s.ends, s.Buckets = now, 0, int64(ends), s.Buckets[:0]
+	s.endLog()
 	s.Hits[0], s.Hits[1] = Hits{Total: current}, Hits{Total: previous}
 	if !c.limit.Allows(s, cost) {
 		return 0

@@ -444,13 +444,13 @@ func TestMaxStateSize(t *testing.T) {
 		{"sub-buckets", large, full(large, Hits{Total: MaxHits}), false, 672},
 		{"sub-buckets, synced", large, full(large, most), true, 2208},
 		{"two sub-buckets", small, full(small, Hits{Total: MaxHits}), false, 52},
-		{"log", log(100, minute), even(log(100, minute)), false, 649},
+		{"log", log(100, minute), even(log(100, minute)), false, 669},
 		{"log, synced", log(100, minute), even(log(100, minute)), true, 952},
 		{"log of a second", log(500, second), even(log(500, second)), true, 4051},
 		{"short log", log(1, MinWidth), even(log(1, MinWidth)), false, 51},
-		{"log whose hits are just so far apart that their ages take three bytes", log(121, MinWidth), even(log(121, MinWidth)), false, 531},
-		{"log whose ages just take two bytes", log(1220, 10*MinWidth), even(log(1220, 10*MinWidth)), false, 3706},
-		{"log whose ages just take three", log(1464, 12*MinWidth), even(log(1464, 12*MinWidth)), false, 5903},
+		{"log whose hits are just so far apart that their ages take three bytes", log(121, MinWidth), even(log(121, MinWidth)), false, 551},
+		{"log whose ages just take two bytes", log(1220, 10*MinWidth), even(log(1220, 10*MinWidth)), false, 3726},
+		{"log whose ages just take three", log(1464, 12*MinWidth), even(log(1464, 12*MinWidth)), false, 5923},
 		{"long log", log(367, MaxWidth), even(log(367, MaxWidth)), true, 4091},
 	} {
 		length := len(AppendState(nil, &test.limit, &test.state, test.synced))
@@ -458,12 +458,13 @@ func TestMaxStateSize(t *testing.T) {
 			t.Errorf("%s: at most %d bytes, want %d; a state takes %d", test.name, got, test.want, length)
 		}
 	}
-	// 579 hits, seven bytes each, take just as much as there may be.
-	if got := log(0, 100*MinWidth).LargestLog(); got != 578 {
-		t.Errorf("the largest log of 100 ms has %d hits, want 578", got)
-	}
-	// So the README says.
-	if got, year := log(0, minute).LargestLog(), log(0, MaxWidth).LargestLog(); got != 505 || year != 367 {
-		t.Errorf("the largest log of a minute has %d hits, of 366 days %d, want 505 and 367", got, year)
+	// So docs/configuration.md says.
+	for _, test := range []struct {
+		width int64
+		want  uint64
+	}{{MinWidth, 1000}, {minute, 1000}, {3600 * second, 890}, {24 * 3600 * second, 801}, {MaxWidth, 728}} {
+		if got := log(0, test.width).LargestLog(); got != test.want {
+			t.Errorf("the largest log of %d ms has %d hits, want %d", test.width/MinWidth, got, test.want)
+		}
 	}
 }

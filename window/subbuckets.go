@@ -16,6 +16,12 @@ func (s Shape) covered() int64 { return s.Width / s.Precision }
 // dropBuckets drops the buckets that a window ending at now does not cover.
 func dropBuckets(l *Limit, s *State, now int64) {
 	oldest := now/l.Precision - l.covered() + 1
+	if s.isPacked() {
+		if s.log.cut(oldest, math.MaxUint64) {
+			return
+		}
+		s.unpack()
+	}
 	gone := 0
 	for gone < len(s.Buckets) && s.Buckets[gone].Number < oldest {
 		gone++
@@ -27,6 +33,9 @@ func dropBuckets(l *Limit, s *State, now int64) {
 // leased hit that was used, counts once: the backend too counts it once, before the push and after
 // it.
 func sumBuckets(s *State) (sum uint64) {
+	if s.isPacked() {
+		return s.log.hits
+	}
 	var added, taken uint64
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
@@ -45,6 +54,12 @@ func bucketsLeaveAt(l *Limit, s *State, hits uint64) int64 {
 	if hits == 0 {
 		return s.Newest
 	}
+	if s.isPacked() {
+		if number, ok := s.log.leaves(hits); ok {
+			return number + l.covered()
+		}
+		s.unpack()
+	}
 	left := uint64(0)
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
@@ -61,6 +76,9 @@ func bucketsLeaveAt(l *Limit, s *State, hits uint64) int64 {
 
 // lastLeavesAt is the time when the last bucket that holds anything leaves the window.
 func lastLeavesAt(l *Limit, s *State) int64 {
+	if s.isPacked() {
+		return s.log.newest + l.covered()
+	}
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		if !s.Buckets[i].idle() {
 			return (s.Buckets[i].Number + l.covered()) * l.Precision
@@ -72,6 +90,7 @@ func lastLeavesAt(l *Limit, s *State) int64 {
 func bucketNumber(l *Limit, at int64) uint64 { return uint64(at / l.Precision) }
 
 func bucketWindow(s *State, number uint64) *Hits {
+	s.unpack()
 	for i := range s.Buckets {
 		if uint64(s.Buckets[i].Number) == number {
 			return &s.Buckets[i].Hits
@@ -83,6 +102,7 @@ func bucketWindow(s *State, number uint64) *Hits {
 // moveBuckets moves the buckets of a clock that was wrong from Newest to now.
 func moveBuckets(l *Limit, s *State, now int64) {
 	later := s.Newest/l.Precision - now/l.Precision
+	s.unpack()
 	for i := range s.Buckets {
 		s.Buckets[i].Number -= later
 	}
@@ -95,6 +115,12 @@ func moveBuckets(l *Limit, s *State, now int64) {
 // the oldest hits. Only rejected requests, costs of responses and other nodes bring such hits.
 func countBucket(l *Limit, s *State, cost uint64) {
 	number := s.Newest / l.Precision
+	if s.isPacked() {
+		if s.log.add(number, cost) && s.log.cut(0, l.Max) {
+			return
+		}
+		s.unpack()
+	}
 	if n := len(s.Buckets); n == 0 || s.Buckets[n-1].Number != number {
 		s.Buckets = append(s.Buckets, Bucket{Number: number})
 	}
@@ -132,6 +158,7 @@ func knownHits(s *State) (sum uint64) {
 }
 
 func freeBuckets(s *State, hits uint64) (given uint64) {
+	s.unpack()
 	for i := len(s.Buckets) - 1; i >= 0 && given < hits; i-- {
 		given += s.Buckets[i].giveBack(hits - given)
 	}
@@ -158,6 +185,7 @@ func leaseBucket(l *Limit, s *State, g *Grant, total *Totals) (kept bool) {
 // mergeBuckets takes in an answer's totals. An older answer that has no more hits than are known adds none:
 // hits may have moved to a later bucket since, as those of a lease do, and would count twice.
 func mergeBuckets(l *Limit, s *State, newest bool, total *Totals) {
+	s.unpack()
 	if !newest && sumOf(total.Hits) <= knownHits(s) {
 		return
 	}
@@ -210,9 +238,15 @@ func sortBuckets(buckets []Bucket, sorted int) {
 }
 
 func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
+	if !synced && l.IsLog() && (s.isPacked() || len(s.Buckets) >= leastPacked) {
+		if log := s.appendLog(dst); log != nil {
+			return log
+		}
+	}
+	s.unpack()
 	count := 0
 	for i := range s.Buckets {
-		if !s.Buckets[i].idle() {
+		if !s.Buckets[i].leftOut(synced) {
 			count++
 		}
 	}
@@ -220,8 +254,8 @@ func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
 	last := s.Newest / l.Precision
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		b := &s.Buckets[i]
-		if b.idle() {
-			continue // given back
+		if b.leftOut(synced) {
+			continue
 		}
 		age := uint64(last-b.Number) << 1
 		last = b.Number
@@ -234,6 +268,9 @@ func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
 	}
 	return dst
 }
+
+// leftOut reports whether encoded buckets lack this one, because all of its hits were given back.
+func (b *Bucket) leftOut(synced bool) bool { return b.idle() || !synced && b.Sum() == 0 }
 
 func decodeBuckets(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 	// Each bucket takes at least a byte, so the length of b bounds the allocation.
@@ -250,7 +287,9 @@ func decodeBuckets(b []byte, at int, l *Limit, s *State, synced bool) (next int)
 		if age&1 != 0 {
 			at = hits.decode(b, at, synced)
 		}
-		s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
+		if !hits.idle() { // as in the summary of a log
+			s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
+		}
 	}
 	slices.Reverse(s.Buckets) // the newest came first
 	return at

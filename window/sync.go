@@ -48,6 +48,7 @@ func (s *State) each(f func(h *Hits)) {
 	for i := range s.Hits {
 		f(&s.Hits[i])
 	}
+	s.unpack()
 	for i := range s.Buckets {
 		f(&s.Buckets[i].Hits)
 	}

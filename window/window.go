@@ -118,8 +118,10 @@ type State struct {
 	// Hits are those of the window that contains Newest and, for SlidingWindow, of the window
 	// before.
 	Hits [2]Hits
-	// Buckets are the non-empty buckets of a bucketed kind, oldest first.
+	// Buckets are the non-empty buckets of a bucketed kind, oldest first. A log that a [Codec] has
+	// read may have none, and be packed.
 	Buckets []Bucket
+	log     *packed
 
 	// ends is the end of the window of the clock that contains Newest; 0 until Advance computes it.
 	// It is cached because divisions are slow.
@@ -168,7 +170,17 @@ func (h *Hits) giveBack(cost uint64) (given uint64) {
 }
 
 // Reset makes s a state without hits, and keeps its memory.
-func (s *State) Reset() { *s = State{Buckets: s.Buckets[:0]} }
+func (s *State) Reset() {
+	*s = State{Buckets: s.Buckets[:0], log: s.log}
+	s.endLog()
+}
+
+// endLog drops a packed log.
+func (s *State) endLog() {
+	if s.log != nil {
+		s.log.count = 0
+	}
+}
 
 // Advance brings s to the time now, and drops windows that have ended. A state never goes back: if
 // now is before its newest hit, the time of that hit is the present. If now is before it by more

@@ -23,7 +23,16 @@ type Rule struct {
 	Interval int64
 
 	kin    *kin
-	codecs []window.Codec // of the limits, set by Compile
+	codecs []codec // of the limits, as their states stand in entries, set by Compile
+}
+
+// logsLast is the order of an entry's states, by whether they are logs: a log at the end need not be decoded.
+var logsLast = [...]bool{false, true}
+
+// codec reads and writes the states of one limit.
+type codec struct {
+	window.Codec
+	limit int
 }
 
 // kin is shared by a rule and its variants.
@@ -39,9 +48,13 @@ func (r *Rule) Compile() {
 	if r.kin == nil {
 		r.kin = &kin{}
 	}
-	r.codecs = make([]window.Codec, len(r.Limits))
-	for i := range r.Limits {
-		r.codecs[i] = window.NewCodec(&r.Limits[i], r.Synced())
+	r.codecs = make([]codec, 0, len(r.Limits))
+	for _, logs := range logsLast {
+		for i := range r.Limits {
+			if l := &r.Limits[i]; l.IsLog() == logs {
+				r.codecs = append(r.codecs, codec{window.NewCodec(l, r.Synced()), i})
+			}
+		}
 	}
 	r.Admit(r.Limits)
 }
@@ -125,7 +138,7 @@ func (c *Counter) Load(rule *Rule, payload []byte) (valid bool) {
 	return c.loadOwn(rule, payload) || c.loadAny(rule, payload)
 }
 
-// loadOwn is Load for an entry with exactly the limits of the counter's rule, in their order, as
+// loadOwn is Load for an entry with exactly the limits of the counter's rule, as Append writes them, as
 // nearly all entries are. If loaded is false, the counter's content is undefined.
 func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 	if len(payload) == 0 || c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || payload[0]&^knownFlags != 0 {
@@ -143,7 +156,7 @@ func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 	}
 	c.revocable, c.others = flags&revocableFlag != 0, c.others[:0]
 	for i := range rule.codecs {
-		length := rule.codecs[i].Decode(rest, &c.States[i])
+		length := rule.codecs[i].Decode(rest, &c.States[rule.codecs[i].limit])
 		if length == 0 {
 			return false
 		}
@@ -181,7 +194,8 @@ func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool
 	c.before = append(c.before[:0], payload...)
 	at, last := 1, len(c.rule.codecs)-1
 	for i := range c.rule.codecs {
-		length := c.rule.codecs[i].CountInPlace(payload[at:], i == last, &c.States[i], now, cost)
+		codec := &c.rule.codecs[i]
+		length := codec.CountInPlace(payload[at:], i == last, &c.States[codec.limit], now, cost)
 		if length == 0 {
 			copy(payload, c.before)
 			return false
@@ -414,7 +428,7 @@ func (c *Counter) Append(dst []byte, now int64) []byte {
 	}
 	if own := c.rule.codecs; c.synced == c.rule.Synced() && len(own) == len(c.States) {
 		for i := range own {
-			dst = own[i].Append(dst, &c.States[i])
+			dst = own[i].Append(dst, &c.States[own[i].limit])
 		}
 	} else {
 		dst = c.appendStates(dst)
@@ -442,8 +456,12 @@ func (c *Counter) appendSync(dst []byte) []byte {
 //
 //go:noinline
 func (c *Counter) appendStates(dst []byte) []byte {
-	for i := range c.States {
-		dst = window.AppendState(dst, &c.rule.Limits[i], &c.States[i], c.synced)
+	for _, logs := range logsLast {
+		for i := range c.States {
+			if l := &c.rule.Limits[i]; l.IsLog() == logs {
+				dst = window.AppendState(dst, l, &c.States[i], c.synced)
+			}
+		}
 	}
 	return dst
 }
@@ -453,7 +471,7 @@ func (c *Counter) appendOthers(dst []byte, now int64) []byte {
 	room := maxOthers
 	for rest := c.others; len(rest) > 0 && room > 0; {
 		forget, length := c.forgetOther(rest)
-		if forget > now {
+		if forget > now && len(dst)+length <= maxSize {
 			dst = append(dst, rest[:length]...)
 			room--
 		}
@@ -462,8 +480,12 @@ func (c *Counter) appendOthers(dst []byte, now int64) []byte {
 	return dst
 }
 
-// maxOthers bounds the states of other limits in an entry.
-const maxOthers = 8
+const (
+	// maxOthers bounds the states of other limits in an entry, and maxSize all of an entry with such
+	// states, in bytes: a table takes no more.
+	maxOthers = 8
+	maxSize   = 65_000
+)
 
 // forgetOther returns the time from which the first of the other states means nothing, and its
 // length.

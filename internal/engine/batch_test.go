@@ -40,6 +40,9 @@ func TestAnyRuleFitsABatch(t *testing.T) {
 // Takes of requests that wait together share a batch only if its answer has room for all of them.
 func TestLargeTakesShareNoBatch(t *testing.T) {
 	r := log(60e9)
+	for i := range r.Limits {
+		r.Limits[i].Max = 505 // of the largest, a take has half as many
+	}
 	takeOf := func(rules int) *engine.Ask { return engine.NewAsk(slices.Repeat([]*rule.Rule{r}, rules)...) }
 	shared := 0
 	for first := 1; first <= 12; first++ {
