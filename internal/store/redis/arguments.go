@@ -25,6 +25,11 @@ func (a *attempt) arguments() {
 			fresh++
 		}
 	}
+	if a.lone = a.alone(); a.lone != nil {
+		a.loneArguments()
+		return
+	}
+	a.script = commitScript
 	locks := lock != "" && (g.tries > lockAfter || g.tries > 1 && len(a.counters) > lockAfter)
 	fleetKeys := a.fleetKeys()
 	a.args = add(a.args, plan{a.micros, len(a.again) + len(a.noted), len(a.counters), lock, locks, fresh, len(fleetKeys)})
@@ -176,19 +181,23 @@ func (h *held) additions(args []any, calendar store.Calendar) []any {
 	args = slices.Grow(args, 3*n)[:at+3*n]
 	current := store.NumberAt(h.LimitCounter, calendar.NowNanos)
 	for i, number := range h.named {
-		was, is := hitsOf(h.seen.contents.Windows, number), hitsOf(h.contents.Windows, number)
-		// A hit of the window before weighs less than a hit of the current window.
-		spare := h.spare
-		if spare < wire.MaxHits {
-			if spare /= 2; number == current {
-				spare = h.spare - spare
-			}
-		}
 		args[at+i] = number
-		args[at+n+i] = min(was+int64(spare), wire.MaxHits-(is-was))
-		args[at+2*n+i] = is - was
+		args[at+n+i], args[at+2*n+i] = h.addition(number, current)
 	}
 	return args
+}
+
+// addition returns the hits to add to a window, and the most that it may have had. A hit of the window before weighs less than
+// a hit of the current window.
+func (h *held) addition(number, current uint64) (most, hits int64) {
+	was, is := hitsOf(h.seen.contents.Windows, number), hitsOf(h.contents.Windows, number)
+	spare := h.spare
+	if spare < wire.MaxHits {
+		if spare /= 2; number == current {
+			spare = h.spare - spare
+		}
+	}
+	return min(was+int64(spare), wire.MaxHits-(is-was)), is - was
 }
 
 func hitsOf(windows []store.Window, number uint64) int64 {

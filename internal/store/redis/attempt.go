@@ -22,8 +22,11 @@ type attempt struct {
 	noted, again []*pending
 	counters     []*held
 	by           map[wire.LimitCounter]*held
-	keys         []string
-	args         []any
+	// lone is the only counter, if lone.lua may count; else nil.
+	lone   *held
+	script *script
+	keys   []string
+	args   []any
 	// fleet is the namespace's as it was seen, and words are the batches with a word on advanced hits.
 	fleet  *fleet
 	claims []*claim

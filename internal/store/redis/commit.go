@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -20,10 +21,18 @@ import (
 //go:embed commit.lua
 var commitNamed string
 
-var (
-	commitSource = placed(commitNamed)
-	commitScript = goredis.NewScript(commitSource)
-)
+var commitScript = newScript(commitNamed)
+
+// script is a script that counts.
+type script struct {
+	source string
+	*goredis.Script
+}
+
+func newScript(named string) *script {
+	source := placed(named)
+	return &script{source, goredis.NewScript(source)}
+}
 
 // committer decides batches by the last known contents of their counters, and lets commit.lua write
 // the result. If others have written since, it learns the present contents and decides again.
@@ -43,6 +52,8 @@ type committer struct {
 	seen   recent[*entry]
 	noted  recent[uint64]
 	clocks []clock // of the partitions' servers
+	// plain has commit.lua write all, for tests.
+	plain bool
 }
 
 const (
@@ -263,14 +274,17 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 	acks := &acks{}
 	sent := time.Since(began)
 	if len(attempts) == 1 && c.store.replicas == 0 {
-		cmds[0] = commitScript.Run(ctx, c.store.client, attempts[0].keys, attempts[0].args...)
+		cmds[0] = attempts[0].script.Run(ctx, c.store.client, attempts[0].keys, attempts[0].args...)
 	} else {
 		c.pipeline(context.WithValue(ctx, acksKey{}, acks), attempts, cmds)
 	}
 	for i, a := range attempts {
 		reply, err := cmds[i].Slice()
-		if err == nil {
+		switch replied := goredis.Error(nil); {
+		case err == nil:
 			err = a.hear(reply, sent)
+		case a.lone != nil && errors.As(err, &replied):
+			err = nil // nothing was written, and commit.lua tells why
 		}
 		if err == nil && a.written && c.store.replicas > 0 && a.waits() && !acks.has(cmds[i]) {
 			err = fmt.Errorf("it did not reach %d replicas within %v", c.store.replicas, c.store.patience)
@@ -288,13 +302,13 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 func (c *committer) pipeline(ctx context.Context, attempts []*attempt, cmds []*goredis.Cmd) {
 	pipe := c.store.client.Pipeline()
 	for i, a := range attempts {
-		cmds[i] = pipe.EvalSha(ctx, commitScript.Hash(), a.keys, a.args...)
+		cmds[i] = pipe.EvalSha(ctx, a.script.Hash(), a.keys, a.args...)
 	}
 	_, _ = pipe.Exec(ctx)
 	// A new or restarted server does not know the script.
 	for i, a := range attempts {
 		if goredis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			cmds[i] = pipe.Eval(ctx, commitSource, a.keys, a.args...)
+			cmds[i] = pipe.Eval(ctx, a.script.source, a.keys, a.args...)
 		}
 	}
 	if pipe.Len() > 0 {

@@ -120,7 +120,9 @@ func TestLateGroupsLock(t *testing.T) {
 
 // A name that no message has is left in the script, and would fail there only when it is reached.
 func TestScriptNames(t *testing.T) {
-	if left := names.FindAllString(commitSource, -1); len(left) > 0 {
-		t.Errorf("commit.lua has the names %q, which no message has", left)
+	for _, s := range []*script{commitScript, loneScript} {
+		if left := names.FindAllString(s.source, -1); len(left) > 0 {
+			t.Errorf("a script has the names %q, which no message has", left)
+		}
 	}
 }

@@ -16,6 +16,9 @@ var errReply = errors.New("the reply of the script is not understood")
 // hear applies the script's reply to the attempt.
 func (a *attempt) hear(reply []any, sent time.Duration) error {
 	received := time.Since(began)
+	if a.lone != nil {
+		return a.hearLone(reply, sent, received)
+	}
 	if len(reply) < 3 {
 		return errReply
 	}

@@ -1,0 +1,216 @@
+package redis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/nightly"
+	"weir/internal/store"
+	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// side is a Redis with two backends, one of which lets commit.lua write all.
+type side struct {
+	backends [2]*Store
+	client   *goredis.Client
+}
+
+func newSide(t *testing.T, plain bool, now func() time.Time) (s side) {
+	t.Helper()
+	server := redistest.Start(t)
+	s.client = goredis.NewClient(&goredis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = s.client.Close() }) // it only looked
+	for i := range s.backends {
+		backend, err := Open(server.URL(), Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := backend.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		backend.committer.plain = plain
+		s.backends[i] = backend
+	}
+	return s
+}
+
+// calls is how often a command was called.
+func (s *side) calls(t *testing.T, command string) (n int) {
+	t.Helper()
+	stats, err := s.client.InfoMap(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(strings.TrimPrefix(stats["Commandstats"]["cmdstat_"+command], "calls="), ",")
+	if n, err = strconv.Atoi(text); text != "" && err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// kept is all that Redis has, but for windows that nobody reads, and how long it lives.
+func (s *side) kept(t *testing.T, now time.Time) (all []string, lives []time.Duration) {
+	t.Helper()
+	names, err := s.client.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		var has any
+		switch kind, _ := s.client.Type(t.Context(), name).Result(); kind {
+		case "hash":
+			fields, _ := s.client.HGetAll(t.Context(), name).Result()
+			if c, ok := s.backends[0].keys.parse("ns", name); ok && clocked(c) {
+				for field := range fields {
+					if n, err := strconv.ParseUint(field, 10, 64); err == nil && n < (store.Calendar{NowNanos: uint64(now.UnixNano())}).Span(c).Kept {
+						delete(fields, field)
+					}
+				}
+			}
+			has = fields
+		case "zset":
+			has, _ = s.client.ZRangeWithScores(t.Context(), name, 0, -1).Result()
+		default:
+			has, _ = s.client.Get(t.Context(), name).Result()
+		}
+		life, err := s.client.PTTL(t.Context(), name).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, lives = append(all, fmt.Sprint(name, " ", has)), append(lives, life)
+	}
+	return all, lives
+}
+
+// TestLone runs the same random pushes with and without lone.lua, with two backends each, one of which does not see what the
+// other writes. Answers are the same, and so is what Redis has, and for how long. Records and counters are lost; the clock
+// steps forth and back; pushes come again, late, and below the floor.
+func TestLone(t *testing.T) { testLone(t, false) }
+
+// TestLoneAmongOthers is TestLone with others who write what they should not. What lone.lua does not read of that is repaired
+// later than commit.lua would.
+func TestLoneAmongOthers(t *testing.T) { testLone(t, true) }
+
+func testLone(t *testing.T, hostile bool) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	clock := func() time.Time { return now }
+	sides := []side{newSide(t, false, clock), newSide(t, true, clock)}
+	steps := nightly.Or(20_000, 1_500)
+	random := rand.New(rand.NewPCG(7, 8))
+	sequences := map[uint64]uint64{}
+	var sent []*wire.Push
+	rooms := func() wire.Room {
+		kind := []window.Kind{window.FixedWindow, window.FixedWindow, window.SlidingWindow, window.SlidingWindow, window.SlidingWindow, window.TokenBucket}[random.IntN(6)]
+		c := wire.LimitCounter{ID: wire.ID{byte(random.IntN(3))}, Kind: uint8(kind), WidthMillis: 60_000}
+		return wire.Room{LimitCounter: c, Limit: []uint64{5, 100, 1e9, 1e9}[random.IntN(4)], Burst: 30, Cost: 1 + random.Uint64N(2), CountRejected: random.IntN(4) == 0}
+	}
+	took, declined := 0, 0
+	for step := range steps {
+		if random.IntN(3) == 0 {
+			now = now.Add(time.Duration(random.Int64N(int64(8 * time.Second))))
+		}
+		switch random.IntN(90) {
+		case 0:
+			now = now.Add(time.Duration(random.Int64N(int64(5 * time.Minute))))
+		case 1:
+			now = now.Add(-time.Duration(random.Int64N(int64(90 * time.Second))))
+		}
+		sender := 1 + random.Uint64N(3)
+		sequences[sender]++
+		p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequences[sender], Floor: sequences[sender]}
+		r := rooms()
+		take := wire.Take{Least: 1, Most: 1 + random.Uint64N(2), Lease: random.IntN(4) == 0, Rooms: []wire.Room{r}}
+		switch random.IntN(25) {
+		case 0:
+			other := rooms()
+			if other.LimitCounter != r.LimitCounter {
+				take.Rooms = append(take.Rooms, other)
+			}
+			p.Takes = []wire.Take{take}
+		case 1, 2:
+			item := store.Calendar{NowNanos: uint64(now.UnixNano())}.RoomItem(&r, random.Uint64N(3))
+			if !window.Kind(r.Kind).Started() {
+				item.Newest = uint64(int64(item.Newest) + random.Int64N(4) - 2)
+			}
+			p.Items = []wire.Item{item}
+		case 3:
+			p.Floor -= min(p.Floor, random.Uint64N(4))
+			p.Takes = []wire.Take{take}
+		case 4:
+			p.Takes = []wire.Take{take, take}
+		default:
+			p.Takes = []wire.Take{take}
+		}
+		if len(sent) > 0 && random.IntN(6) == 0 {
+			p = sent[len(sent)-1-random.IntN(min(len(sent), 12))]
+		} else {
+			sent = append(sent, p)
+		}
+		if random.IntN(25) == 0 {
+			s := sides[0].backends[0]
+			sender, counter := s.keys.sender("ns", 0, p.Sender, ""), s.keys.counter("ns", r.LimitCounter)
+			current := strconv.FormatUint(store.NumberAt(r.LimitCounter, uint64(now.UnixNano())), 10)
+			before := strconv.FormatUint(store.NumberAt(r.LimitCounter, uint64(now.UnixNano()))-1, 10)
+			commands := [][]any{{"DEL", sender}, {"DEL", counter}}
+			if hostile {
+				commands = [][]any{
+					{"SET", sender, "x", "EX", 500}, {"SET", counter, "x", "EX", 500}, {"HSET", counter, current, "-5"}, {"HSET", counter, current, "07"},
+					{"HSET", counter, before, "1e3"}, {"HSET", counter, before, "-5"}, {"HSET", counter, current, "9007199254740992"},
+				}
+			}
+			command := commands[random.IntN(len(commands))]
+			for i := range sides {
+				if command[0] == "HSET" && (!clocked(r.LimitCounter) || command[2] == before && window.Kind(r.Kind).Windows() == 1) {
+					continue
+				}
+				_ = sides[i].client.Do(t.Context(), command...).Err() // a key of another type is not written
+			}
+		}
+		by := random.IntN(2)
+		counts, others := sides[0].calls(t, "zcount"), sides[0].calls(t, "evalsha")
+		var outs []store.Outcome
+		for i := range sides {
+			out, err := sides[i].backends[by].Push(t.Context(), p, 1)
+			if err != nil {
+				t.Fatalf("step %d: %v", step, err)
+			}
+			if hostile {
+				out.Repaired = 0
+			}
+			outs = append(outs, out)
+		}
+		if counted := sides[0].calls(t, "zcount") - counts; counted > 0 && sides[0].calls(t, "evalsha")-others == 1 {
+			took++
+		} else if counted > 0 {
+			declined++
+		}
+		if !reflect.DeepEqual(outs[0], outs[1]) {
+			t.Fatalf("step %d, %+v: with lone.lua %+v, want %+v", step, p, outs[0], outs[1])
+		}
+		got, lives := sides[0].kept(t, now)
+		want, wanted := sides[1].kept(t, now)
+		if !slices.Equal(got, want) || !hostile && !slices.EqualFunc(lives, wanted, func(a, b time.Duration) bool { return (a - b).Abs() < 2*time.Second }) {
+			t.Fatalf("step %d, %+v: Redis has\n%s\n%v\nwant\n%s\n%v", step, p, strings.Join(got, "\n"), lives, strings.Join(want, "\n"), wanted)
+		}
+	}
+	if t.Logf("of %d pushes lone.lua wrote %d, and left %d to commit.lua", steps, took, declined); took < steps/8 || declined < steps/100 {
+		t.Errorf("of %d pushes lone.lua wrote %d, and left %d to commit.lua: such runs show little", steps, took, declined)
+	}
+	if n := sides[1].calls(t, "zcount"); n > 0 {
+		t.Errorf("lone.lua ran %d times where commit.lua is to write all", n)
+	}
+}
