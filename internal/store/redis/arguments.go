@@ -12,8 +12,6 @@ import (
 // arguments sets the keys and arguments that commit.lua describes.
 func (a *attempt) arguments() {
 	g := a.group
-	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))
-	a.args = make([]any, 0, 6+5*len(g.all)+12*len(a.counters))
 	lock, fresh := "", 0
 	marks := a.marks()
 	a.lists = len(marks) > 0
@@ -30,6 +28,8 @@ func (a *attempt) arguments() {
 		return
 	}
 	a.script = commitScript
+	a.keys = make([]string, 0, 2+len(g.all)+len(a.counters))
+	a.args = make([]any, 0, 6+5*len(g.all)+12*len(a.counters))
 	locks := lock != "" && (g.tries > lockAfter || g.tries > 1 && len(a.counters) > lockAfter)
 	fleetKeys := a.fleetKeys()
 	a.args = add(a.args, plan{a.micros, len(a.again) + len(a.noted), len(a.counters), lock, locks, fresh, len(fleetKeys)})

@@ -21,7 +21,7 @@ type attempt struct {
 	// noted are new batches that are recorded, and again those that were applied before.
 	noted, again []*pending
 	counters     []*held
-	by           map[wire.LimitCounter]*held
+	by           map[wire.LimitCounter]*held // nil if there are few
 	// lone is the only counter, if lone.lua may count; else nil.
 	lone   *held
 	script *script
@@ -65,7 +65,7 @@ type held struct {
 // decide decides the group's batches.
 func (g *group) decide() *attempt {
 	c := g.c
-	a := &attempt{group: g, clock: &c.clocks[g.all[0].b.partition], by: make(map[wire.LimitCounter]*held)}
+	a := &attempt{group: g, clock: &c.clocks[g.all[0].b.partition]}
 	micros, heard := a.clock.now()
 	switch {
 	case c.store.now != nil:
@@ -86,9 +86,36 @@ func (g *group) decide() *attempt {
 	return a
 }
 
+// fewCounters are found without a map.
+const fewCounters = 8
+
+// counter is an attempt's counter; nil if it has no such counter.
+func (a *attempt) counter(of wire.LimitCounter) *held {
+	if a.by != nil {
+		return a.by[of]
+	}
+	for _, h := range a.counters {
+		if h.LimitCounter == of {
+			return h
+		}
+	}
+	return nil
+}
+
+func (a *attempt) add(h *held) {
+	if a.counters = append(a.counters, h); a.by != nil {
+		a.by[h.LimitCounter] = h
+	} else if len(a.counters) > fewCounters {
+		a.by = make(map[wire.LimitCounter]*held)
+		for _, h := range a.counters {
+			a.by[h.LimitCounter] = h
+		}
+	}
+}
+
 // held returns the counter of an item or a room.
 func (a *attempt) held(namespace string, item *wire.Item) *held {
-	h := a.by[item.LimitCounter]
+	h := a.counter(item.LimitCounter)
 	if h == nil {
 		key := a.group.c.store.keys.counter(namespace, item.LimitCounter)
 		h = &held{LimitCounter: item.LimitCounter, key: key, seen: unseen, spare: wire.MaxHits}
@@ -97,8 +124,7 @@ func (a *attempt) held(namespace string, item *wire.Item) *held {
 		}
 		h.exact = h.seen.broken || !clocked(item.LimitCounter) || a.group.tries > exactAfter
 		h.contents = store.Contents{Limit: h.seen.contents.Limit, Windows: slices.Clone(h.seen.contents.Windows)}
-		a.by[item.LimitCounter] = h
-		a.counters = append(a.counters, h)
+		a.add(h)
 	}
 	if h.seen.limitless && !h.changed {
 		h.contents.Limit = item.Limit
@@ -251,7 +277,8 @@ func (a *attempt) grants(part string, b *batch) string {
 	if len(b.takes) == 0 {
 		return ""
 	}
-	member := fmt.Appendf(nil, "%s:"+nanosFormat, part, a.calendar.NowNanos)
+	member := append(make([]byte, 0, 64), part...)
+	member = fmt.Appendf(append(member, ':'), nanosFormat, a.calendar.NowNanos)
 	for i := range b.takes {
 		member = append(member, ":,"[min(i, 1)])
 		member = strconv.AppendUint(member, b.takes[i].grant.Units, 10)

@@ -46,7 +46,7 @@ func newScript(named string) *script {
 type committer struct {
 	store *Store
 	mu    sync.Mutex
-	lanes map[string]*lane // by the key of the first counter of their batches
+	lanes map[line]*lane
 	// seen has counters by key. noted has the time until which a sender's record is known to live,
 	// in nanoseconds.
 	seen   recent[*entry]
@@ -74,13 +74,19 @@ const (
 )
 
 func newCommitter(s *Store) *committer {
-	c := &committer{store: s, lanes: make(map[string]*lane), clocks: make([]clock, s.keys.partitions)}
+	c := &committer{store: s, lanes: make(map[line]*lane), clocks: make([]clock, s.keys.partitions)}
 	c.seen.most, c.noted.most = seenBytes, seenSenders
 	return c
 }
 
 // lane has the batches that wait for the batch being sent.
 type lane struct{ waiting []*pending }
+
+// line tells lanes apart: by the first counter of their batches, or by the sender.
+type line struct {
+	namespace, sender string
+	first             wire.LimitCounter
+}
 
 // pending is a batch to be committed.
 type pending struct {
@@ -122,11 +128,13 @@ func (c *committer) commit(ctx context.Context, p *wire.Push, nodes uint64, batc
 
 // together commits a batch, together with others that come meanwhile.
 func (c *committer) together(ctx context.Context, one *pending) {
-	key := one.b.sender
+	key := line{namespace: one.p.Namespace}
 	if len(one.b.items) > 0 {
-		key = c.store.keys.counter(one.p.Namespace, one.b.items[0].LimitCounter)
+		key.first = one.b.items[0].LimitCounter
 	} else if len(one.b.takes) > 0 {
-		key = c.store.keys.counter(one.p.Namespace, one.b.takes[0].rooms[0].LimitCounter)
+		key.first = one.b.takes[0].rooms[0].LimitCounter
+	} else {
+		key.sender = one.b.sender
 	}
 	c.mu.Lock()
 	l := c.lanes[key]
@@ -147,7 +155,7 @@ func (c *committer) together(ctx context.Context, one *pending) {
 }
 
 // follow commits the waiting batches of a lane until none waits.
-func (c *committer) follow(key string, l *lane, next *group) {
+func (c *committer) follow(key line, l *lane, next *group) {
 	for ; next != nil; next = c.next(key, l) {
 		c.writeNext(next)
 		for _, one := range next.all {
@@ -170,7 +178,7 @@ func (c *committer) writeNext(g *group) {
 
 // next returns waiting batches of a lane, at most one of each sender, because a push of a sender is
 // decided by the record that its earlier push leaves. If no batch waits, the lane ends.
-func (c *committer) next(key string, l *lane) *group {
+func (c *committer) next(key line, l *lane) *group {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(l.waiting) == 0 {

@@ -124,7 +124,7 @@ func (a *attempt) far(member string) bool {
 	}
 	c := l.Shape
 	c.ID = k.ID
-	h := a.by[c]
+	h := a.counter(c)
 	if l.Renews() {
 		h = &held{} // what it has does not matter
 	}
@@ -142,11 +142,11 @@ func (a *attempt) fleetKeys() []string {
 	if s.keys.partitions > 1 {
 		return nil
 	}
-	keys := s.keys.fleet(a.group.all[0].p.Namespace)
+	namespace := a.group.all[0].p.Namespace
 	if a.fleet == noFleet {
-		keys = keys[:1]
+		return []string{s.keys.list(namespace)}
 	}
-	return keys
+	return s.keys.fleet(namespace)
 }
 
 // fleetArguments are those that commit.lua has about the fleet.

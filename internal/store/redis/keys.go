@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -78,7 +79,9 @@ func (k keys) sender(namespace string, partition uint32, sender uint64, round st
 	return k.prefix(namespace, partition) + "sender:" + hexOf(sender) + round
 }
 
-func hexOf(id uint64) string { return fmt.Sprintf("%016x", id) }
+func hexOf(id uint64) string {
+	return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, id))
+}
 
 // lock is the key of a lock of a partition.
 func (k keys) lock(namespace string, partition uint32) string {
@@ -92,9 +95,12 @@ const (
 	silentIndex = 5
 )
 
+// list is the first key of a namespace's fleet, which is there if any is.
+func (k keys) list(namespace string) string { return k.prefix(namespace, 0) + "fleet" }
+
 // fleet are the keys of a namespace's fleet.
 func (k keys) fleet(namespace string) []string {
-	prefix := k.prefix(namespace, 0) + "fleet"
+	prefix := k.list(namespace)
 	return []string{prefix, prefix + ":near", prefix + ":heard", prefix + ":divisors", prefix + ":answered", prefix + ":silent"}
 }
 

@@ -38,7 +38,7 @@ func (a *attempt) alone() *held {
 // loneArguments sets the keys and arguments that lone.lua describes.
 func (a *attempt) loneArguments() {
 	one, h := a.noted[0], a.lone
-	a.script, a.keys = loneScript, append(append(a.keys, one.b.sender, h.key), a.fleetKeys()...)
+	a.script, a.keys = loneScript, append(append(make([]string, 0, 3), one.b.sender, h.key), a.fleetKeys()...)
 	part := strconv.FormatUint(one.p.Sequence, 10)
 	m := lone{Decided: a.micros, Sequence: part, Granted: a.grants(part, one.b), SenderLife: -a.senderLife(one), Life: life(a.calendar, h.expires), Window: h.named[0]}
 	m.Most, m.Hits = h.addition(m.Window, m.Window)
@@ -46,12 +46,12 @@ func (a *attempt) loneArguments() {
 		m.Before = strconv.FormatUint(h.named[1], 10)
 		m.MostBefore, _ = h.addition(h.named[1], m.Window)
 	}
-	a.args = add(a.args, m)
+	a.args = add(make([]any, 0, 10), m)
 }
 
 // hearLone applies the reply of lone.lua.
 func (a *attempt) hearLone(reply []any, sent, received time.Duration) error {
-	if len(reply) < 2 {
+	if len(reply) != 3 {
 		return errReply
 	}
 	micros, timed := reply[0].(int64)
@@ -66,8 +66,7 @@ func (a *attempt) hearLone(reply []any, sent, received time.Duration) error {
 	}
 	a.group.c.noted.put(one.b.sender, one.noted, 1)
 	var is []string // in the order in which they were most likely added
-	if len(reply) > 2 {
-		earlier, _ := reply[2].(string)
+	if earlier, there := reply[2].(string); there {
 		is = append(is, strconv.FormatUint(h.named[1], 10), earlier)
 	}
 	is = append(is, strconv.FormatUint(h.named[0], 10), strconv.FormatInt(hits, 10))

@@ -1,5 +1,5 @@
 -- Counts a single take that a backend has decided, of a counter with windows of the clock, by a sender that has all earlier
--- answers. It writes what commit.lua would write, with few commands. If that may do anything else, nothing is written.
+-- answers. It leaves what commit.lua would leave, with few commands. If that may do anything else, nothing is left.
 --
 -- KEYS  the sender's record, the counter, and the namespace's fleet, if it can have one
 -- ARGV  lone of message.go
@@ -13,25 +13,25 @@ local now = time[1] * 1000000 + time[2]
 if decided ~= '' and math.abs(now - decided) >= 2000000 then
   return
 end
-local window, before, had, earlier = ARGV[1 + lone.window], ARGV[1 + lone.before], nil, nil
-if before == '' then
-  had = redis.call('HGET', counter, window)
-else
-  had = redis.call('HMGET', counter, window, before)
-  had, earlier = had[1], had[2]
+local window, before, earlier = ARGV[1 + lone.window], ARGV[1 + lone.before], false
+if before ~= '' then
+  earlier = redis.call('HGET', counter, before)
   if earlier and not (string.find(earlier, '^%d+$') and tonumber(earlier) <= tonumber(ARGV[1 + lone.mostbefore])) then
     return
   end
 end
--- HINCRBY accepts no text that is not a number as this package writes it, except that it may be negative.
-if had and not (tonumber(had) >= 0 and tonumber(had) <= tonumber(ARGV[1 + lone.most])) then
+-- One command reads and writes. What was there is a number as this package writes it, or this fails.
+local hits = tonumber(ARGV[1 + lone.hits])
+local is = redis.call('HINCRBY', counter, window, ARGV[1 + lone.hits])
+local new = is == hits
+if is < hits or is - hits > tonumber(ARGV[1 + lone.most]) or new and redis.call('HLEN', counter) ~= (earlier and 2 or 1) then
+  -- The decision does not hold, or other windows may have to go.
+  if redis.call('HINCRBY', counter, window, '-' .. ARGV[1 + lone.hits]) == 0 then
+    redis.call('HDEL', counter, window)
+  end
   return
-elseif not had and redis.call('HLEN', counter) ~= (earlier and 1 or 0) then
-  return -- others may have to go
 end
-
-local hits = redis.call('HINCRBY', counter, window, ARGV[1 + lone.hits])
-if not had and (not earlier or redis.call('PTTL', counter) < tonumber(ARGV[1 + lone.life])) then
+if new and (not earlier or redis.call('PTTL', counter) < tonumber(ARGV[1 + lone.life])) then
   redis.call('PEXPIRE', counter, ARGV[1 + lone.life])
 end
 if redis.call('ZADD', sender, sequence, 'floor', sequence, sequence, sequence, ARGV[1 + lone.granted]) == 2 then
@@ -39,4 +39,4 @@ if redis.call('ZADD', sender, sequence, 'floor', sequence, sequence, sequence, A
 else
   redis.call('PEXPIRE', sender, ARGV[1 + lone.senderlife]) -- it was lost
 end
-return {now, hits, earlier}
+return {now, is, earlier}

@@ -105,7 +105,6 @@ func TestLone(t *testing.T) { testLone(t, false) }
 func TestLoneAmongOthers(t *testing.T) { testLone(t, true) }
 
 func testLone(t *testing.T, hostile bool) {
-	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
 	sides := []side{newSide(t, false, clock), newSide(t, true, clock)}

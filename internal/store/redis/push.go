@@ -221,7 +221,7 @@ type round struct {
 	name string
 	// waves are scripts that are sent together, at most one for each partition.
 	waves [][]*batch
-	by    map[uint32]*batch // the last of each partition
+	last  []*batch // of each partition
 }
 
 // scriptWork is how much work a script does at most, if a single item or take is not more: some
@@ -244,20 +244,21 @@ func (r *run) round(name string) *round { return &round{run: r, name: name} }
 // at is the batch of a partition that has room for so much more work. That batch is the same
 // whenever the push comes, as each batch is noted by itself.
 func (r *round) at(partition uint32, work int) *batch {
-	b := r.by[partition]
-	if b != nil && (b.work == 0 || b.work+work <= scriptWork) {
-		b.work += work
-		return b
-	}
-	if r.by == nil {
-		r.by = make(map[uint32]*batch)
-	}
-	number := 0
-	if b != nil {
+	at, number := slices.IndexFunc(r.last, func(b *batch) bool { return b.partition == partition }), 0
+	if at >= 0 {
+		b := r.last[at]
+		if b.work == 0 || b.work+work <= scriptWork {
+			b.work += work
+			return b
+		}
 		number = b.number + 1
 	}
-	b = &batch{partition: partition, sender: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name), number: number, work: work}
-	r.by[partition] = b
+	b := &batch{partition: partition, sender: r.run.store.keys.sender(r.run.p.Namespace, partition, r.run.p.Sender, r.name), number: number, work: work}
+	if at >= 0 {
+		r.last[at] = b
+	} else {
+		r.last = append(r.last, b)
+	}
 	if number == len(r.waves) {
 		r.waves = append(r.waves, nil)
 	}
