@@ -26,7 +26,7 @@ type Documents interface {
 
 	// Note keeps a member's note on a topic until its next one, and for as long as the topic's
 	// [Terms] say. If a namespace has as many notes as they allow, those of further members are
-	// dropped. Of [Nodes] it returns how many are active, counting the note's member in any case.
+	// dropped, or make the oldest go if the topic is a log. Of [Nodes] it returns how many are active, counting the note's member in any case.
 	Note(ctx context.Context, topic Topic, namespace string, note Note) (nodes uint64, err error)
 
 	// Notes returns a namespace's notes on a topic, in no order; none of [Nodes], which are only
@@ -58,6 +58,8 @@ const (
 	AppliedLists
 	// Reports are the senders' reports on their keys, encoded by package wire.
 	Reports
+	// Changes are records of what people have changed. A member is a change.
+	Changes
 	// Topics is how many topics there are.
 	Topics
 )
@@ -76,6 +78,11 @@ const (
 	ReportLife = 30 * time.Second
 	// MaxReports is the most reports of a namespace.
 	MaxReports = 512
+	// ChangeLife is how long the record of a change is kept: 13 months. MaxChanges is the most
+	// records of a namespace, and MaxChange the most bytes of one.
+	ChangeLife = 396 * 24 * time.Hour
+	MaxChanges = 10_000
+	MaxChange  = 2048
 )
 
 // Terms bound the notes on a topic.
@@ -85,12 +92,16 @@ type Terms struct {
 	Life, Newcomer time.Duration
 	// Most is the most notes of a namespace, and MaxBytes the largest size of each.
 	Most, MaxBytes int
+	// Log means that the oldest note of a namespace goes if another has no room, or a little
+	// later. A store may bound its notes by their bytes, and then of all namespaces those that take most make room.
+	Log bool
 }
 
 var terms = [Topics]Terms{
-	Nodes:        {"nodes", NodeLife, Newcomer, MaxNodes, 0},
-	AppliedLists: {"applied lists", AppliedLife, AppliedLife, MaxNodes, 64},
-	Reports:      {"reports", ReportLife, ReportLife, MaxReports, wire.MaxReport},
+	Nodes:        {"nodes", NodeLife, Newcomer, MaxNodes, 0, false},
+	AppliedLists: {"applied lists", AppliedLife, AppliedLife, MaxNodes, 64, false},
+	Reports:      {"reports", ReportLife, ReportLife, MaxReports, wire.MaxReport, false},
+	Changes:      {"changes", ChangeLife, ChangeLife, MaxChanges, MaxChange, true},
 }
 
 // Terms returns the bounds of a topic's notes.

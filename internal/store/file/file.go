@@ -136,6 +136,14 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	return change(ctx, s, "overrides", func() (uint64, error) { return s.Store.SetOverrides(ctx, namespace, from, list) })
 }
 
+// Note implements [store.Store]. Only records of changes wait for the file.
+func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (nodes uint64, err error) {
+	if topic != store.Changes {
+		return s.Store.Note(ctx, topic, namespace, note)
+	}
+	return change(ctx, s, "changes", func() (uint64, error) { return s.Store.Note(ctx, topic, namespace, note) })
+}
+
 // Ping implements [store.Store].
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.Push(ctx, s.trial.Next(), 1)

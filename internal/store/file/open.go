@@ -22,8 +22,9 @@ import (
 )
 
 // A file has a bucket with its format, and buckets of package memory's records. A checksum precedes
-// each record, because bbolt has none for the content of its pages. Records of usage, and of
-// senders that advance hits, are in separate buckets, which older versions ignore.
+// each record, because bbolt has none for the content of its pages. Records of usage and changes,
+// and of senders that advance hits, are in separate buckets, which older versions ignore. There are
+// no more than four buckets: bbolt could split the root page of five.
 var (
 	aboutBucket   = []byte("weir")
 	recordsBucket = []byte("records")
@@ -175,7 +176,7 @@ type buckets struct{ tx *bolt.Tx }
 // of returns the bucket for a record's key.
 func (b buckets) of(key []byte) (*bolt.Bucket, error) {
 	switch {
-	case memory.IsUsed(key):
+	case memory.IsUsed(key), memory.IsChange(key):
 		return b.tx.CreateBucketIfNotExists(usedBucket)
 	case memory.IsFleet(key):
 		return b.tx.CreateBucketIfNotExists(fleetBucket)

@@ -55,9 +55,11 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 const (
 	// maxNotes bounds the notes of all namespaces on a topic.
 	maxNotes = 1 << 16
-	// maxReportBytes bounds the memory of all reports.
+	// maxReportBytes bounds the memory of all reports, and maxChangeBytes that of all records of
+	// changes.
 	maxReportBytes = 64 << 20
-	// rowBytes bounds the memory of a report besides its own bytes.
+	maxChangeBytes = 16 << 20
+	// rowBytes bounds the memory of such a note besides its own bytes.
 	rowBytes = 512
 )
 
@@ -68,13 +70,14 @@ func newNotes() (all [store.Topics]*notes) {
 	for topic := range all {
 		all[topic] = newFair[[]byte](maxNotes)
 	}
-	all[store.Reports].most = maxReportBytes
+	all[store.Reports].most, all[store.Changes].most = maxReportBytes, maxChangeBytes
 	return all
 }
 
-// sizeOf returns how much of its topic's bound a note takes: only reports have bodies of any size.
+// sizeOf returns how much of its topic's bound a note takes: only reports and changes have
+// bodies of any size.
 func sizeOf(topic store.Topic, note store.Note) int {
-	if topic == store.Reports {
+	if topic == store.Reports || topic == store.Changes {
 		return len(note.Body) + rowBytes
 	}
 	return 1
@@ -97,14 +100,20 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 	if before != nil {
 		life = terms.Life
 	}
+	if terms.Log && before == nil && all.count(namespace) >= terms.Most {
+		all.remove(all.shares.Of(namespace).Of.Front().Value.(*fairRow[[]byte]))
+	}
 	if !note.Asks && (before != nil || all.count(namespace) < terms.Most) {
 		if before != nil {
 			all.remove(before) // its size may change
 		}
 		before = all.put(key, now, now+uint64(life), sizeOf(topic, note))
 		before.value.of = bytes.Clone(note.Body)
-		if topic == store.Nodes {
+		switch topic {
+		case store.Nodes:
 			noteChange(s, nodeKey(key))
+		case store.Changes:
+			noteChange(s, changeKey(key))
 		}
 	}
 	if nodes = uint64(all.count(namespace)); before == nil {

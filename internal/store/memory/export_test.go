@@ -7,6 +7,7 @@ func NewTiny(o Options) *Store {
 	o.MaxCounters = 48
 	s := New(o)
 	s.senders.most, s.grants.max = 16, 2<<10
+	s.notes[store.Changes].most = 16 << 10
 	s.notes[store.Nodes].most, s.notes[store.AppliedLists].most, s.notes[store.Reports].most = 16, 16, 16<<10
 	return s
 }

@@ -18,7 +18,8 @@ import (
 const RecordsFormat = 1
 
 // Record is a part of a store's state, for a caller that keeps it. [Store.Restore] reads it. There
-// are records of counters, senders, grants, nodes, lists of overrides, usage, and parts of limits.
+// are records of counters, senders, grants, nodes, lists of overrides, usage, parts of limits, and
+// changes.
 // Other state, such as reports, has no records, because nodes repeat it within a minute.
 type Record struct {
 	Key []byte
@@ -30,6 +31,7 @@ type Record struct {
 // their sender, and so follows it wherever keys are in order.
 const (
 	counterRecord   = 'c'
+	changeRecord    = 'h' // of the history
 	nodeRecord      = 'n'
 	overridesRecord = 'o'
 	senderRecord    = 's'
@@ -46,6 +48,7 @@ type (
 	nodeKey      owned
 	senderKey    owned
 	overridesKey string
+	changeKey    owned
 	grantsKey    struct {
 		owned
 		sequence uint64
@@ -57,6 +60,7 @@ func (s *Store) track() {
 	s.changed = map[recordKey]struct{}{}
 	s.counters.forgotten = func(key counterKey) { noteChange(s, key) }
 	s.notes[store.Nodes].forgotten = func(key owned, _ []byte) { noteChange(s, nodeKey(key)) }
+	s.notes[store.Changes].forgotten = func(key owned, _ []byte) { noteChange(s, changeKey(key)) }
 	s.senders.forgotten = func(key owned, of *sender) {
 		s.grants.forgetSender(of)
 		noteChange(s, senderKey(key))
@@ -113,6 +117,7 @@ type restoring struct {
 	senders     []restored[*sender]
 	grants      []restored[*pushGrants]
 	accountants []restored[uint64]
+	changes     []restored[[]byte]
 }
 
 // restored is a value that is inserted after all records are read. at is when it was last put.
@@ -138,6 +143,11 @@ func (r *restoring) settle() {
 		if row := r.accounts.last.put(a.key, now, a.expires, 1); row != nil {
 			row.value.of, row.value.at = a.of, a.at
 		}
+	}
+	slices.SortStableFunc(r.changes, byTime)
+	for _, c := range r.changes {
+		row := r.notes[store.Changes].put(c.key, now, c.expires, sizeOf(store.Changes, store.Note{Body: c.of}))
+		row.value.of, row.value.at = c.of, c.at
 	}
 	slices.SortStableFunc(r.grants, byTime)
 	for _, g := range r.grants {
@@ -193,6 +203,11 @@ func (r *restoring) read(key, value []byte) error {
 		}
 	case partRecord:
 		r.readPart(owned{namespace, k.fixed()}, &v)
+	case changeRecord:
+		change, expires, at := owned{namespace, k.fixed()}, v.number(), v.number()
+		if r.lives(expires, changeKey(change)) {
+			r.changes = append(r.changes, restored[[]byte]{change, at, expires, slices.Clone(v.rest)})
+		}
 	case usedRecord, accountantRecord:
 		r.readUsed(letter, namespace, &k, &v)
 	default:
@@ -289,6 +304,20 @@ func (k nodeKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	}
 	return binary.AppendUvarint(b, e.expires), true
 }
+
+func (k changeKey) appendKey(b []byte) []byte { return owned(k).append(b, changeRecord) }
+
+func (k changeKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	e := s.notes[store.Changes].rows[owned(k)]
+	if e == nil {
+		return nil, false
+	}
+	return append(binary.AppendUvarint(binary.AppendUvarint(b, e.expires), e.value.at), e.value.of...), true
+}
+
+// IsChange reports whether a record's key is that of a change. Versions of Weir without such
+// records can't read them.
+func IsChange(key []byte) bool { return len(key) > 0 && key[0] == changeRecord }
 
 func (k senderKey) appendKey(b []byte) []byte { return owned(k).append(b, senderRecord) }
 

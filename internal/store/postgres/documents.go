@@ -24,8 +24,10 @@ ON CONFLICT (namespace) DO UPDATE SET version = excluded.version, list = exclude
 RETURNING version`
 )
 
+const trimEvery = 32
+
 // noteTable has the statements for the notes on a topic.
-type noteTable struct{ put, sweep, read, count string }
+type noteTable struct{ put, sweep, read, count, trim string }
 
 // noteTables have the tables of topics. Each has a member, and when it said what its columns have.
 var noteTables = [store.Topics]noteTable{
@@ -34,6 +36,7 @@ var noteTables = [store.Topics]noteTable{
 		{"version", "split_part(convert_from(body, 'UTF8'), ' ', 1)::bigint"}, {"unfit", "split_part(convert_from(body, 'UTF8'), ' ', 2)::bigint"},
 	}),
 	store.Reports: tableOf("reports", "sender", "reported_at", "report", []column{{"report", "body"}}),
+	store.Changes: tableOf("changes", "change", "changed_at", "record", []column{{"record", "body"}}),
 }
 
 // column is a column of a note, and its value by the note's body.
@@ -46,7 +49,7 @@ func tableOf(table, member, at, body string, columns []column) noteTable {
 	}
 	of := strings.NewReplacer("TABLE", "weir."+table, "MEMBER", member, "SAID_AT", at, "BODY", body,
 		"_NAMES", names, "_VALUES", values, "_EXCLUDED", excluded).Replace
-	return noteTable{of(putNote), of(sweepNotes), of(readNotes), of(countNotes)}
+	return noteTable{of(putNote), of(sweepNotes), of(readNotes), of(countNotes), of(trimNotes)}
 }
 
 const (
@@ -56,7 +59,7 @@ const (
 INSERT INTO TABLE AS n (namespace, MEMBER, SAID_AT_NAMES)
 SELECT $1, $2, coalesce($3, clock_timestamp()) - $4::interval + $5::interval_VALUES
 FROM (SELECT coalesce($6::bytea, '') AS body) AS note
-WHERE EXISTS (SELECT FROM TABLE WHERE namespace = $1 AND MEMBER = $2)
+WHERE $7::integer IS NULL OR EXISTS (SELECT FROM TABLE WHERE namespace = $1 AND MEMBER = $2)
   OR (SELECT count(*) FROM TABLE WHERE namespace = $1) < $7
 ON CONFLICT (namespace, MEMBER) DO UPDATE SET SAID_AT = CASE
   WHEN n.SAID_AT > excluded.SAID_AT - $5::interval AND n.SAID_AT < excluded.SAID_AT - $5::interval + 2 * $4::interval
@@ -70,7 +73,12 @@ DELETE FROM TABLE WHERE ctid = ANY (ARRAY(
 FROM TABLE
 WHERE namespace = $1
   AND SAID_AT > coalesce($2, clock_timestamp()) - $3::interval AND SAID_AT < coalesce($2, clock_timestamp()) + $3::interval`
-	readNotes  = `SELECT MEMBER, BODY` + liveNotes
+	readNotes = `SELECT MEMBER, BODY` + liveNotes
+	// A log's oldest notes leave room for one more. That takes milliseconds, so the notes of one in
+	// trimEvery members do it, and a few notes too many are there until then.
+	trimNotes = `
+DELETE FROM TABLE WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM TABLE WHERE namespace = $1 AND MEMBER <> $2 ORDER BY SAID_AT DESC OFFSET $3 - 1))`
 	countNotes = `SELECT count(*) + CASE WHEN bool_or(MEMBER = $4) THEN 0 ELSE 1 END` + liveNotes
 )
 
@@ -124,7 +132,13 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 			if due(&s.sweptNotes[topic], uint64(now.UnixNano())) {
 				batch.Queue(table.sweep, given, terms.Life, terms.Most)
 			}
-			batch.Queue(table.put, namespace, member, given, terms.Life, terms.Newcomer, note.Body, terms.Most)
+			most := &terms.Most
+			if terms.Log {
+				if most = nil; note.Member%trimEvery == 0 {
+					batch.Queue(table.trim, namespace, member, terms.Most)
+				}
+			}
+			batch.Queue(table.put, namespace, member, given, terms.Life, terms.Newcomer, note.Body, most)
 		}
 		if topic == store.Nodes {
 			batch.Queue(table.count, namespace, given, terms.Life, member).QueryRow(func(row pgx.Row) error { return row.Scan(&nodes) })

@@ -13,6 +13,7 @@
 //	weir.overrides    a row per namespace that has had overrides: their list and its version
 //	weir.told         a row per node: by which list it decides
 //	weir.reports      a row per sender: its last report on its keys
+//	weir.changes      a row per change that people have made: its record
 //	weir.used         a row per label and day: how many hits the label has used
 //	weir.accountants  a row per sender: the last sequence of its messages on used hits
 //	weir.version      one row: 1

@@ -97,6 +97,17 @@ IF to_regclass('weir.reports') IS NULL THEN
   ) WITH (fillfactor = 70);
 END IF;
 
+-- Records of what people have changed, encoded by package backend.
+IF to_regclass('weir.changes') IS NULL THEN
+  CREATE TABLE weir.changes (
+    namespace  text COLLATE "C" NOT NULL,
+    change     bigint NOT NULL,
+    record     bytea NOT NULL,
+    changed_at timestamptz NOT NULL,
+    PRIMARY KEY (namespace, change)
+  );
+END IF;
+
 -- The hits of a label on a day, the last budget that was sent for it, and the rank of the label whose
 -- place it has taken. Package wire defines labels and budgets. Days are counted from 1 January 1970.
 IF to_regclass('weir.used') IS NULL THEN

@@ -89,7 +89,7 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 	if topic == store.Nodes {
 		nodes, err = nodesScript.Run(ctx, s.client, []string{key}, append(args, terms.Newcomer.Microseconds(), !note.Asks)...).Uint64()
 	} else {
-		err = notesScript.Run(ctx, s.client, []string{key}, append(args, note.Body)...).Err()
+		err = notesScript.Run(ctx, s.client, []string{key}, append(args, note.Body, terms.Log)...).Err()
 	}
 	if err != nil && !errors.Is(err, goredis.Nil) {
 		return 0, s.failed(ctx, topic.String(), err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func (b *bench) notes(topic store.Topic, namespace string, want ...string) {
 		got[i] = fmt.Sprintf("%d:%s", n.Member, n.Body)
 	}
 	if !slices.Equal(got, want) {
-		b.t.Errorf("%v %.300q, want %.300q", topic, got, want)
+		b.t.Errorf("%v: %d %.2000s, want %d %.2000s", topic, len(got), fmt.Sprintf("%.300q", got), len(want), fmt.Sprintf("%.300q", want))
 	}
 }
 
@@ -61,6 +62,9 @@ func testNotes(t *testing.T, b *bench, topic store.Topic, bodies [3]string) {
 	_, size := b.store.Note(t.Context(), topic, "ns", store.Note{Body: make([]byte, terms.MaxBytes+1)})
 	if !errors.Is(name, store.ErrInvalid) || !errors.Is(size, store.ErrInvalid) {
 		t.Errorf("a namespace that is none: %v; a note that is too large: %v", name, size)
+	}
+	if terms.Log {
+		return
 	}
 	// Invented members are bounded, and don't keep known ones from sending their next.
 	var want []string
@@ -95,4 +99,39 @@ func testReports(t *testing.T, b *bench) {
 	b.note(store.Reports, "ns", 5, large)
 	b.notes(store.Reports, "ns", "5:"+large)
 	b.list()
+}
+
+// testChanges has a log, whose oldest notes go, by when they were last said. Several callers at once lose none.
+func testChanges(t *testing.T, b *bench) {
+	testNotes(t, b, store.Changes, [3]string{"{}", "\x00\xff\r\n b", ""})
+	const more = 5
+	most := uint64(store.Changes.Terms().Most)
+	for member := range most {
+		b.note(store.Changes, "ns", member, "first")
+		b.clock.advance(time.Millisecond)
+	}
+	b.note(store.Changes, "ns", 0, "again")
+	b.clock.advance(time.Millisecond)
+	b.note(store.Changes, "other", 1, "of the other")
+	var callers sync.WaitGroup
+	for i := range uint64(more) {
+		callers.Go(func() {
+			if _, err := b.store.Note(t.Context(), store.Changes, "ns", store.Note{Member: most + i, Body: []byte("more")}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	callers.Wait()
+	b.clock.advance(time.Millisecond)
+	const last = 1 << 40 // a store may keep a few too many until such a member comes
+	b.note(store.Changes, "ns", last, "last")
+	want := []string{"0:again"}
+	for member := uint64(more + 2); member < most; member++ {
+		want = append(want, fmt.Sprintf("%d:first", member))
+	}
+	for i := range uint64(more) {
+		want = append(want, fmt.Sprintf("%d:more", most+i))
+	}
+	b.notes(store.Changes, "ns", append(want, fmt.Sprintf("%d:last", last))...)
+	b.notes(store.Changes, "other", "1:of the other")
 }

@@ -1,0 +1,48 @@
+package file_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/file"
+)
+
+// Records of changes are in the file before they are answered, in the order in which they were
+// made, and where an older version does not look. After 13 months they are gone.
+func TestChangesOutliveTheProcess(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "weir.db"), epoch
+	o := file.Options{Now: func() time.Time { return now }}
+	s := openAt(t, path, o)
+	note := func(member uint64, body string) error {
+		now = now.Add(time.Second)
+		_, err := s.Note(t.Context(), store.Changes, "shop", store.Note{Member: member, Body: []byte(body)})
+		return err
+	}
+	for _, member := range []uint64{3, 1, 2, 3} {
+		if err := note(member, fmt.Sprint("a change ", member)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, s)
+	if err := note(4, "late"); err == nil {
+		t.Error("a record after Close does not fail")
+	}
+	if n := recordsIn(t, path); n != 0 {
+		t.Errorf("%d records that an older version can't read", n)
+	}
+	s = openAt(t, path, o)
+	found, err := s.Notes(t.Context(), store.Changes, "shop")
+	if err != nil || len(found) != 3 || string(found[0].Body) != "a change 1" || string(found[2].Body) != "a change 3" {
+		t.Errorf("got %v, %v; want 1, 2 and 3, as they were last said", found, err)
+	}
+	closed(t, s)
+	now = now.Add(store.ChangeLife)
+	s = openAt(t, path, o)
+	if found, err = s.Notes(t.Context(), store.Changes, "shop"); err != nil || len(found) != 0 {
+		t.Errorf("after 13 months there are %v, %v", found, err)
+	}
+	closed(t, s)
+}
