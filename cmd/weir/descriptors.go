@@ -57,7 +57,7 @@ func (f *descriptorFlags) given() (bool, error) {
 
 // open listens at the given addresses, and reads the descriptors.
 func (f *descriptorFlags) open(t *trusted, bound *listen.Connections, getenv func(string) string, log *slog.Logger) (r *rateLimits, err error) {
-	r = &rateLimits{log: log, connections: bound, certificates: t.certificates, insecure: t.insecure, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats()}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
+	r = &rateLimits{log: log, connections: bound, certificates: t.certificates, insecure: t.insecure, answers: ratelimitservice.ServiceOptions{Stats: ratelimitservice.NewStats(), Tokens: t.tokens}, server: ratelimitservice.ServerOptions{TLS: requiring(t, "")}}
 	if err := r.setHeaders(f.headers); err != nil {
 		return nil, fmt.Errorf("%w: --rate-limit-headers: %w", errUsage, err)
 	}

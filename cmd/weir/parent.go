@@ -150,8 +150,10 @@ func refusedAlone(response *http.Response, body []byte) string {
 	}
 	of := map[int]string{
 		http.StatusBadRequest: "body: ", http.StatusRequestEntityTooLarge: "body: ", http.StatusUnsupportedMediaType: "body: ",
-		http.StatusForbidden:          server.ForeignNamespace,
 		http.StatusServiceUnavailable: store.ErrFull.Error(),
+	}
+	if response.StatusCode == http.StatusForbidden && trust.IsOfNamespace(problem.Detail) {
+		return problem.Detail
 	}
 	if begins := of[response.StatusCode]; begins == "" || !strings.HasPrefix(problem.Detail, begins) {
 		return ""

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,9 +16,9 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
-	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/region"
+	"weir/internal/trust"
 	"weir/internal/trust/trusttest"
 	"weir/internal/wire"
 	"weir/ratelimit"
@@ -182,6 +183,8 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 // An answer is a refusal if the parent would accept other pushes. After other errors the parent is
 // away.
 func TestRefusals(t *testing.T) {
+	tokens := trustedBy(t, "shop reader verbs=read\n")
+	reader, _ := tokens.Client("reader", nil)
 	for _, test := range []struct {
 		status  int
 		of      string
@@ -191,7 +194,8 @@ func TestRefusals(t *testing.T) {
 		{503, "application/problem+json", store.ErrFull.Error() + ": 16384 are kept", true},
 		{503, "application/problem+json", "the store failed", false},
 		{503, "text/plain", store.ErrFull.Error(), false},
-		{403, "application/problem+json", server.ForeignNamespace, true},
+		{403, "application/problem+json", string(trust.Foreign), true},
+		{403, "application/problem+json", string(reader.May(trust.PushHits, "shop")), true},
 		{403, "application/problem+json", "want a client certificate", false},
 		{401, "application/problem+json", "authorization: want the bearer token", false},
 		{400, "application/problem+json", "body: it ends too early", true},
@@ -265,4 +269,18 @@ func TestRegionOfTLS(t *testing.T) {
 		t.Error(err)
 	}
 	f.transport.(*http.Transport).CloseIdleConnections()
+}
+
+// trustedBy are the tokens of a file with these lines.
+func trustedBy(t *testing.T, lines string) *trust.Tokens {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
 }

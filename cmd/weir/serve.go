@@ -176,7 +176,7 @@ type trustFlags struct {
 func (f *trustFlags) define(flags *flag.FlagSet) {
 	f.token.define(flags, "token",
 		"bearer `token` that proxies must show; better given as WEIR_TOKEN or in a file, which other users can't see",
-		"`file` whose lines are a token for all namespaces, or a namespace, a space, and a token for that namespace; read again when it changes")
+		"`file` whose lines are a namespace, or * for all, a token, and what it may do, as in: shop 5f0c9e2b7a verbs=read,change name=ann; read again when it changes")
 	flags.StringVar(&f.certificates.Certificate, "tls-cert", "", "`file` with the certificate to serve TLS with, in PEM; read again when it changes, and so are the next two")
 	flags.StringVar(&f.certificates.Key, "tls-key", "", "`file` with its private key, in PEM without a password")
 	flags.StringVar(&f.certificates.ClientCA, "tls-client-ca", "", "`file` with the certificates that sign clients' certificates; then each client must have such a certificate")
@@ -221,6 +221,10 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 		if t.tokens, err = trust.OneToken(token); err != nil {
 			return t, fmt.Errorf("%w: --token: %w", errUsage, err)
 		}
+		log.Info("the token may push, read and change in all namespaces: --token-file gives tokens less, and names")
+	}
+	if t.tokens.Certificates() && f.certificates.ClientCA == "" {
+		return t, fmt.Errorf("%w: --token-file: want --tls-client-ca with lines of certificate=", errUsage)
 	}
 	c := &f.certificates
 	if *c == (trust.CertificateFiles{}) {

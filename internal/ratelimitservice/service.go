@@ -11,12 +11,15 @@ import (
 
 	"weir/internal/fields"
 	"weir/internal/panics"
+	"weir/internal/trust"
 	"weir/ratelimit"
 	"weir/window"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -36,6 +39,7 @@ var (
 	errNoConfiguration = errors.New("no rate limit configuration loaded")
 	errManyDescriptors = status.Errorf(codes.InvalidArgument, "want at most %d descriptors", maxDescriptors)
 	errGiveBack        = status.Error(codes.PermissionDenied, "is_negative_hits: want give_back: true in the domain's file, or a listener that wants client certificates")
+	errCertificate     = status.Error(codes.PermissionDenied, "the client's certificate may not push to the namespace of the rate limit service")
 )
 
 // ServiceOptions configure a [Service].
@@ -53,6 +57,8 @@ type ServiceOptions struct {
 	// GiveBack lets clients of gRPC give hits back in all domains: others can't reach the listener.
 	// Otherwise they may only in domains with give_back.
 	GiveBack bool
+	// Tokens say what clients of gRPC may do by the names of their certificates, if it names any.
+	Tokens *trust.Tokens
 	// Stats counts hits; nil counts none.
 	Stats *Stats
 	Log   *slog.Logger
@@ -163,7 +169,31 @@ func (a *asked) unlimited() bool { return a.limit != nil && a.limit.unlimited }
 
 // ShouldRateLimit implements the rate limit service.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	if err := s.permit(ctx, r); err != nil {
+		return nil, err
+	}
 	return s.respond(ctx, r, s.options.GiveBack)
+}
+
+// permit returns an error if the certificate of a client of gRPC is not for the request.
+func (s *Service) permit(ctx context.Context, r *pb.RateLimitRequest) error {
+	if !s.options.Tokens.Certificates() {
+		return nil
+	}
+	var client trust.Client
+	if p, ok := peer.FromContext(ctx); ok {
+		if secure, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			client, _ = s.options.Tokens.Client("", trust.CertificateOf(&secure.State))
+		}
+	}
+	call := trust.RateLimit
+	if slices.ContainsFunc(r.GetDescriptors(), (*common.RateLimitDescriptor).GetIsNegativeHits) {
+		call = trust.RateLimitGiveBack
+	}
+	if client.May(call, s.options.Counters.options.Namespace) != trust.Allowed {
+		return errCertificate
+	}
+	return nil
 }
 
 // respond answers a request. giveBack is that of its listener.

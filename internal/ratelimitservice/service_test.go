@@ -1,18 +1,27 @@
 package ratelimitservice
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"weir/internal/fields"
+	"weir/internal/trust"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -250,6 +259,47 @@ func TestNegativeHitsAfterRefusal(t *testing.T) {
 			}
 			if got := told(t, s, r); !strings.HasPrefix(got, step.want) {
 				t.Errorf("%s, charge %s, step %d: got %s, want %s", algorithm, charge, i, got, step.want)
+			}
+		}
+	}
+}
+
+// Where the token file names certificates, clients of gRPC need one that may push to the service's
+// namespace, to ask and to give back.
+func TestCertificatesMayPush(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	for _, test := range []struct {
+		lines, name string
+		allowed     bool
+	}{
+		{"ratelimit certificate=envoy verbs=push", "envoy", true},
+		{"* certificate=envoy", "envoy", true},
+		{"ratelimit certificate=envoy verbs=read,change", "envoy", false},
+		{"ratelimit2 certificate=envoy verbs=push", "envoy", false},
+		{"ratelimit certificate=envoy verbs=push", "other", false},
+		{"ratelimit certificate=envoy verbs=push", "", false},
+		{"ratelimit token verbs=read", "", true}, // the listener's own rules hold
+	} {
+		if err := os.WriteFile(file, []byte(test.lines), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{Tokens: tokens, GiveBack: true})
+		ctx := t.Context()
+		if test.name != "" {
+			leaf := &x509.Certificate{Subject: pkix.Name{CommonName: test.name}}
+			state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+			ctx = peer.NewContext(ctx, &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
+		}
+		take, back := request("d", "k=v"), request("d", "k=v")
+		back.Descriptors[0].HitsAddend, back.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(1), true
+		for _, r := range []*pb.RateLimitRequest{take, back} {
+			if _, err := s.ShouldRateLimit(ctx, r); (err == nil) != test.allowed || err != nil && status.Code(err) != codes.PermissionDenied {
+				t.Errorf("%q with the certificate %q: %v", test.lines, test.name, err)
 			}
 		}
 	}

@@ -99,9 +99,9 @@ type Options struct {
 // a region is refused with 409.
 //
 // Paths under /v1 answer 401 without a token, 403 without a certificate, to a page of another site
-// or if the token is not for the namespace, 421 to another host than Options.Host has, and 415 to a
-// body of JSON that does not say so in its Content-Type. Reasons are JSON problem documents (RFC
-// 9457).
+// or if the token is not for the namespace or lacks a verb there ([trust.Calls]), 421 to another
+// host than Options.Host has, and 415 to a body of JSON that does not say so in its Content-Type.
+// Reasons are JSON problem documents (RFC 9457).
 func Handler(counters store.Store, o Options) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
@@ -133,35 +133,39 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
-	mux.Handle("POST "+wire.PushPath, authorized(h.push))
-	for pattern, answer := range map[string]func(w http.ResponseWriter, r *http.Request, namespace string){
-		"GET /v1/counters":             h.counters,
-		"GET /v1/window":               h.window,
-		"GET " + CounterPath:           h.counter,
-		"POST " + CounterPath:          h.changeCounter,
-		"GET " + wire.OverridesPath:    h.overrides,
-		"PUT " + wire.OverridesPath:    h.setOverrides,
-		"DELETE " + wire.OverridesPath: h.unsetOverrides,
-		"GET " + wire.PricesPath:       h.prices,
-		"PUT " + wire.PricesPath:       h.setPrices,
-		"DELETE " + wire.PricesPath:    h.unsetPrices,
-		"GET " + UsagePath:             h.usage,
-		"GET " + TopPath:               h.top,
-		"GET " + WatchPath:             h.watch,
+	for call, answer := range map[trust.Call]func(w http.ResponseWriter, r *http.Request, namespace string){
+		trust.GetCounters:    h.counters,
+		trust.GetWindow:      h.window,
+		trust.GetCounter:     h.counter,
+		trust.ChangeCounter:  h.changeCounter,
+		trust.GetOverrides:   h.overrides,
+		trust.SetOverrides:   h.setOverrides,
+		trust.UnsetOverrides: h.unsetOverrides,
+		trust.GetPrices:      h.prices,
+		trust.SetPrices:      h.setPrices,
+		trust.UnsetPrices:    h.unsetPrices,
+		trust.GetUsage:       h.usage,
+		trust.GetTop:         h.top,
+		trust.GetWatch:       h.watch,
 	} {
 		if h.parent != nil {
 			answer = h.relay
 		}
-		mux.Handle(pattern, authorized(func(w http.ResponseWriter, r *http.Request) {
-			if namespace, ok := h.namespace(w, r); ok {
+		mux.Handle(call.Needs().Pattern, authorized(func(w http.ResponseWriter, r *http.Request) {
+			if namespace, ok := h.namespace(w, r, call); ok {
 				answer(w, r, namespace)
 			}
 		}))
 	}
-	mux.HandleFunc("GET /livez", h.livez)
-	mux.HandleFunc("GET /readyz", h.readyz)
-	mux.HandleFunc("GET /healthz", h.readyz)
-	mux.Handle("GET /metrics", h.metricsOf(o.Registry, o.Tokens, o.Certificates))
+	for call, handler := range map[trust.Call]http.Handler{
+		trust.PushHits:   authorized(h.push),
+		trust.GetLive:    http.HandlerFunc(h.livez),
+		trust.GetReady:   http.HandlerFunc(h.readyz),
+		trust.GetHealth:  http.HandlerFunc(h.readyz),
+		trust.GetMetrics: h.metricsOf(o.Registry, o.Tokens, o.Certificates),
+	} {
+		mux.Handle(call.Needs().Pattern, handler)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &statusWriter{ResponseWriter: w, code: http.StatusOK}
 		// Count the request even if a handler aborts the connection.
@@ -198,7 +202,7 @@ func (h *handler) push(w http.ResponseWriter, r *http.Request) {
 	}
 	// A body that is not a push has no namespace, and is refused below.
 	namespace, named := wire.PushNamespace(body)
-	if named && !h.permits(w, r, namespace) {
+	if named && !h.permits(w, r, trust.PushHits, namespace) {
 		return
 	}
 	ctx, cancel := awaited(r)
@@ -290,15 +294,15 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request, namespace str
 // maxWidths bounds the widths in a request.
 const maxWidths = 64
 
-// namespace returns the namespace of a request. If it is invalid, or not for the sender, it has
-// answered the request.
-func (h *handler) namespace(w http.ResponseWriter, r *http.Request) (namespace string, ok bool) {
+// namespace returns the namespace of a request. If it is invalid, or the sender may not call there,
+// it has answered the request.
+func (h *handler) namespace(w http.ResponseWriter, r *http.Request, call trust.Call) (namespace string, ok bool) {
 	namespace = r.URL.Query().Get("namespace")
 	if ok = wire.IsNamespace(namespace); !ok {
 		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, namespace))
 		return namespace, false
 	}
-	return namespace, h.permits(w, r, namespace)
+	return namespace, h.permits(w, r, call, namespace)
 }
 
 // window answers with the hits of one window.
@@ -387,8 +391,8 @@ func problem(w http.ResponseWriter, code int, detail string) error {
 	return json.NewEncoder(w).Encode(document)
 }
 
-// scopeKey is the key of a request's scope in its context.
-type scopeKey struct{}
+// clientKey is the key of a request's client in its context.
+type clientKey struct{}
 
 // isOf reports whether a request's body has a media type. A page of another site can send only text
 // and forms, and none of the types that are required. If the type is wrong, isOf has answered the
@@ -441,7 +445,7 @@ func (h *handler) worked(w http.ResponseWriter, r *http.Request, err error, writ
 }
 
 // authorize lets requests pass that have a certificate and a token, if these are required. It
-// stores the namespaces of the token in their context.
+// stores who sends them in their context.
 func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.guard(w, r) {
@@ -451,28 +455,32 @@ func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.H
 			h.refuse(w, r, http.StatusConflict, tooDeep)
 			return
 		}
-		if certificates && !trust.HasCertificate(r.TLS) {
+		if certificates && trust.CertificateOf(r.TLS) == nil {
 			h.refuse(w, r, http.StatusForbidden, "want a client certificate")
 			return
 		}
-		scope, known := scopeOf(r, tokens)
+		client, known := clientOf(r, tokens)
 		if !known {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			h.refuse(w, r, http.StatusUnauthorized, "authorization: want the bearer token")
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), scopeKey{}, scope)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client)))
 	})
 }
 
-// scopeOf returns the scope of a request's token. known is false if it has none of the tokens.
-func scopeOf(r *http.Request, tokens *trust.Tokens) (scope trust.Scope, known bool) {
+// clientOf returns who sends a request. known is false if it has none of the tokens, and no
+// certificate that counts as one.
+func clientOf(r *http.Request, tokens *trust.Tokens) (client trust.Client, known bool) {
+	certificate := trust.CertificateOf(r.TLS)
 	if tokens == nil {
-		return trust.Everything, true
+		return trust.Trusted(certificate), true
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	scope, known = tokens.Scope(strings.TrimSpace(token))
-	return scope, known && strings.EqualFold(scheme, "Bearer")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") {
+		token = ""
+	}
+	return tokens.Client(token, certificate)
 }
 
 // refuse refuses a request whose sender is not trusted, and logs that.
@@ -481,15 +489,12 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, code int, reaso
 	h.problem(w, code, reason)
 }
 
-// ForeignNamespace is the reason for which a request is refused whose token is for other namespaces.
-const ForeignNamespace = "authorization: the token is not for this namespace"
-
-// permits reports whether a request's sender may read and change a namespace. If not, it has
-// answered the request.
-func (h *handler) permits(w http.ResponseWriter, r *http.Request, namespace string) bool {
-	scope, _ := r.Context().Value(scopeKey{}).(trust.Scope)
-	if !scope.Allows(namespace) {
-		h.refuse(w, r, http.StatusForbidden, ForeignNamespace)
+// permits reports whether a request's sender may call for a namespace. If not, it has answered the
+// request.
+func (h *handler) permits(w http.ResponseWriter, r *http.Request, call trust.Call, namespace string) bool {
+	client, _ := r.Context().Value(clientKey{}).(trust.Client)
+	if refusal := client.May(call, namespace); refusal != trust.Allowed {
+		h.refuse(w, r, http.StatusForbidden, string(refusal))
 		return false
 	}
 	return true

@@ -82,8 +82,8 @@ func (h *handler) metricsOf(registry *prometheus.Registry, tokens *trust.Tokens,
 		}), err
 	}), promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		scope, known := scopeOf(r, tokens)
-		if known && scope.AllowsAll() && (!certificates || trust.HasCertificate(r.TLS)) && h.guarded(r) == 0 {
+		client, known := clientOf(r, tokens)
+		if known && client.May(trust.GetNames, "") == trust.Allowed && (!certificates || trust.CertificateOf(r.TLS) != nil) && h.guarded(r) == 0 {
 			all.ServeHTTP(w, r)
 		} else {
 			nameless.ServeHTTP(w, r)

@@ -23,7 +23,7 @@ type CertificateFiles struct {
 // content is invalid, the previous certificates stay in use, and an error is logged.
 //
 // A client's certificate is verified if there is one. Whether it is required is up to the handler,
-// which can ask [HasCertificate].
+// which can ask [CertificateOf].
 func Certificates(f CertificateFiles, now func() time.Time, log *slog.Logger) (*tls.Config, error) {
 	if f.Certificate == "" || f.Key == "" {
 		return nil, errors.New("want a certificate and its key")
@@ -76,6 +76,11 @@ func authorities(path string, content []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// HasCertificate reports whether a connection's client has shown a verified certificate. A
+// CertificateOf returns the verified certificate that a connection's client has shown; nil for none. A
 // connection without TLS has a nil state.
-func HasCertificate(c *tls.ConnectionState) bool { return c != nil && len(c.VerifiedChains) > 0 }
+func CertificateOf(c *tls.ConnectionState) *x509.Certificate {
+	if c == nil || len(c.VerifiedChains) == 0 {
+		return nil
+	}
+	return c.PeerCertificates[0]
+}

@@ -47,7 +47,7 @@ func TestPipesAreReadOnce(t *testing.T) {
 		}
 		for range 3 {
 			now = now.Add(2 * time.Second)
-			if _, ok := tokens.Scope("s3cret"); !ok {
+			if _, ok := tokens.Client("s3cret", nil); !ok {
 				t.Errorf("%s: the token is refused", path)
 			}
 		}

@@ -3,67 +3,101 @@ package trust
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"weir/internal/wire"
 )
 
-// Scope is a set of namespaces that a client may read and change. The zero value is empty.
-type Scope struct {
-	all        bool
-	namespaces []string
+// Client is who sends a request, and what that client may do. The zero value may do nothing that
+// needs a verb.
+type Client struct {
+	// Name is that of the token or, without one, of the certificate. It is empty if the token has
+	// none.
+	Name string
+	// By is how the client is known.
+	By     By
+	grants []grant
 }
 
-// Everything is the scope of all namespaces.
-var Everything = Scope{all: true}
+// By is how a client is known.
+type By string
 
-// Allows reports whether a namespace is in the scope.
-func (s Scope) Allows(namespace string) bool {
-	if s.all {
-		return true
-	}
-	for _, n := range s.namespaces {
-		if n == namespace {
-			return true
-		}
-	}
-	return false
+// How clients are known.
+const (
+	Nothing     By = ""
+	Token       By = "token"
+	Certificate By = "certificate"
+)
+
+// grant has verbs in a namespace, or in all if that is empty.
+type grant struct {
+	namespace string
+	verbs     Verbs
 }
 
-// AllowsAll reports whether all namespaces are in the scope.
-func (s Scope) AllowsAll() bool { return s.all }
+// Trusted returns a client that may do everything. certificate is its certificate, if it has one.
+func Trusted(certificate *x509.Certificate) Client {
+	c := Client{grants: []grant{{verbs: Admin}}}
+	if certificate != nil {
+		c.Name, c.By = append(namesOf(certificate), "")[0], Certificate
+	}
+	return c
+}
 
-// Tokens is a set of bearer tokens. It is safe for concurrent use.
+// namesOf returns the names of a certificate: its URIs, DNS names and addresses of e-mail or, if it
+// has none of these, its common name.
+func namesOf(c *x509.Certificate) (names []string) {
+	for _, u := range c.URIs {
+		names = append(names, u.String())
+	}
+	names = append(append(names, c.DNSNames...), c.EmailAddresses...)
+	if len(names) == 0 && c.Subject.CommonName != "" {
+		names = []string{c.Subject.CommonName}
+	}
+	return names
+}
+
+// Tokens is a set of bearer tokens, and of certificates by their names. It is safe for concurrent
+// use.
 type Tokens struct {
 	fixed *tokens
 	file  *files[*tokens]
 }
 
-// tokens are hashes, so that comparing them does not reveal a token's length.
-type tokens []struct {
-	hash      [sha256.Size]byte
-	namespace string // empty for all
+// tokens are the lines of a file. Those with a token have its hash, so that comparing it does not
+// reveal a token's length.
+type tokens []line
+
+type line struct {
+	grant
+	hash        [sha256.Size]byte
+	certificate string // empty for a token
+	name        string
+	number      int
 }
 
 // maxToken is the most bytes of a token. The plugin accepts no longer token either.
 const maxToken = 8192
 
-// OneToken returns a single token for all namespaces. The error does not repeat it.
+// OneToken returns a single token for all namespaces, with the verbs of old ones. The error does not
+// repeat it.
 func OneToken(token string) (*Tokens, error) {
 	if !isToken(token) {
 		return nil, errors.New("want 1 to 8192 visible ASCII characters")
 	}
-	t := &tokens{}
-	t.add(token, "")
-	return &Tokens{fixed: t}, nil
+	return &Tokens{fixed: &tokens{{grant: grant{verbs: AsBefore}, hash: sha256.Sum256([]byte(token))}}}, nil
 }
 
-// ReadTokens reads tokens from a file. Each line has a token for all namespaces, or a namespace, a
-// space, and a token for that namespace. A namespace may have several tokens, and a token several
+// ReadTokens reads tokens from a file. Each line has a token for all namespaces, or a namespace or
+// * for all, a space, and a token for that namespace. Behind these it may have the token's verbs, as
+// in verbs=read,change, and its name, as in name=ann. In place of a token, certificate=NAME is for
+// clients with a certificate of that name. A namespace may have several tokens, and a token several
 // namespaces. Empty lines, and lines that begin with #, are ignored. As long as tokens are asked
 // for, the file is checked again once a second by the clock now. While it is invalid, that is
 // logged, and the previous tokens stay in use. Errors do not repeat a token.
@@ -73,6 +107,7 @@ func ReadTokens(path string, now func() time.Time, log *slog.Logger) (*Tokens, e
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+		log.Info("the token file says who may change limits and counters", "who", strings.Join(t.changing(), ", "))
 		return t, nil
 	}}
 	if err := file.open(); err != nil {
@@ -81,29 +116,85 @@ func ReadTokens(path string, now func() time.Time, log *slog.Logger) (*Tokens, e
 	return &Tokens{file: file}, nil
 }
 
+// The options of a line.
+const (
+	verbsOption       = "verbs="
+	nameOption        = "name="
+	certificateOption = "certificate="
+)
+
 func parseTokens(text string) (*tokens, error) {
 	t := &tokens{}
+	named := map[[sha256.Size]byte]string{}
 	number := 0
-	for line := range strings.Lines(text) {
+	for text := range strings.Lines(text) {
 		number++
-		fields := strings.Fields(line)
+		fields := strings.Fields(text)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		namespace, token := "", fields[len(fields)-1]
-		if len(fields) == 2 {
-			namespace = fields[0]
+		of, err := parseLine(fields)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
-		// The error repeats neither field, because an invalid namespace may be a token.
-		if len(fields) > 2 || namespace != "" && !wire.IsNamespace(namespace) || !isToken(token) {
-			return nil, fmt.Errorf("line %d: want a token of 1 to 8192 visible ASCII characters, alone or after a namespace", number)
+		if before, known := named[of.hash]; known && before != of.name && of.certificate == "" {
+			return nil, fmt.Errorf("line %d: name: want that of the token's other lines", number)
 		}
-		t.add(token, namespace)
+		named[of.hash], of.number = of.name, number
+		*t = append(*t, of)
 	}
 	if len(*t) == 0 {
 		return nil, errors.New("want at least one token")
 	}
 	return t, nil
+}
+
+// parseLine parses a line. Its errors repeat neither a token nor what may be one: an invalid
+// namespace, or an unknown option.
+func parseLine(fields []string) (l line, err error) {
+	const want = "want a token of 1 to 8192 visible ASCII characters, alone or after a namespace or *; and verbs= and name= only behind both"
+	isOption := func(text string) bool {
+		return strings.HasPrefix(text, verbsOption) || strings.HasPrefix(text, nameOption)
+	}
+	token, options := fields[0], fields[1:]
+	if len(fields) > 1 {
+		if l.namespace = fields[0]; l.namespace == "*" {
+			l.namespace = ""
+		} else if !wire.IsNamespace(l.namespace) {
+			return l, errors.New(want)
+		}
+		token, options = fields[1], fields[2:]
+	}
+	if !isToken(token) || isOption(token) {
+		return l, errors.New(want)
+	}
+	l.verbs = AsBefore
+	given := map[string]bool{}
+	for _, option := range options {
+		name, value, _ := strings.Cut(option, "=")
+		switch {
+		case !isOption(option):
+			return l, errors.New(want)
+		case given[name]:
+			return l, fmt.Errorf("%s: want it once", name)
+		case name+"=" == verbsOption:
+			l.verbs, err = parseVerbs(value)
+		case !isName(value):
+			err = errors.New("name: want 1 to 64 of A-Za-z0-9._@-")
+		default:
+			l.name = value
+		}
+		if given[name] = true; err != nil {
+			return l, err
+		}
+	}
+	var isCertificate bool
+	if l.certificate, isCertificate = strings.CutPrefix(token, certificateOption); !isCertificate {
+		l.certificate, l.hash = "", sha256.Sum256([]byte(token))
+	} else if l.certificate == "" || l.name != "" {
+		return l, errors.New("certificate: want a certificate's name, and no other")
+	}
+	return l, nil
 }
 
 func isToken(token string) bool {
@@ -115,32 +206,73 @@ func isToken(token string) bool {
 	return token != "" && len(token) <= maxToken
 }
 
-func (t *tokens) add(token, namespace string) {
-	*t = append(*t, struct {
-		hash      [sha256.Size]byte
-		namespace string
-	}{sha256.Sum256([]byte(token)), namespace})
+// isName reports whether a text can be a token's name.
+func isName(text string) bool {
+	return wire.IsNamespace(strings.ReplaceAll(text, "@", "-")) && len(text) <= 64
 }
 
-// Scope returns the scope of a token; ok is false for an unknown token. It takes the same time for
-// any token.
-func (t *Tokens) Scope(token string) (scope Scope, ok bool) {
-	known := t.fixed
-	if t.file != nil {
-		known = t.file.get()
-	}
-	hash := sha256.Sum256([]byte(token))
-	for i := range *known {
-		k := &(*known)[i]
-		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) != 1 {
+// mostTold bounds how many clients the log names.
+const mostTold = 20
+
+// changing returns who may change something, and where.
+func (t *tokens) changing() (who []string) {
+	for i := range *t {
+		l := &(*t)[i]
+		if l.verbs&change == 0 {
 			continue
 		}
-		ok = true
-		if k.namespace == "" {
-			scope.all = true
-		} else {
-			scope.namespaces = append(scope.namespaces, k.namespace)
+		name, where := l.name, l.namespace
+		switch {
+		case l.certificate != "":
+			name = certificateOption + l.certificate
+		case name == "":
+			name = fmt.Sprintf("the token of line %d", l.number)
 		}
+		if where == "" {
+			where = "all namespaces"
+		}
+		who = append(who, name+" in "+where)
 	}
-	return scope, ok
+	if more := len(who) - mostTold; more > 0 {
+		who = append(who[:mostTold], fmt.Sprintf("%d more", more))
+	}
+	return who
+}
+
+// Certificates reports whether some clients are known by their certificates.
+func (t *Tokens) Certificates() bool {
+	return t != nil && slices.ContainsFunc(*t.lines(), func(l line) bool { return l.certificate != "" })
+}
+
+func (t *Tokens) lines() *tokens {
+	if t.file != nil {
+		return t.file.get()
+	}
+	return t.fixed
+}
+
+// Client returns who has a token, or a certificate that is nil if there is none. What both may do
+// adds up. ok is false if neither is known. It takes the same time for any token.
+func (t *Tokens) Client(token string, certificate *x509.Certificate) (c Client, ok bool) {
+	var names []string
+	if certificate != nil {
+		names = namesOf(certificate)
+	}
+	hash := sha256.Sum256([]byte(token))
+	known := t.lines()
+	for i := range *known {
+		l := &(*known)[i]
+		switch {
+		case l.certificate == "" && subtle.ConstantTimeCompare(hash[:], l.hash[:]) == 1:
+			c.Name, c.By = l.name, Token
+		case l.certificate != "" && slices.Contains(names, l.certificate):
+			if c.By == Nothing {
+				c.Name, c.By = l.certificate, Certificate
+			}
+		default:
+			continue
+		}
+		c.grants = append(c.grants, l.grant)
+	}
+	return c, c.By != Nothing
 }

@@ -43,7 +43,7 @@ func TestTokensOfAFile(t *testing.T) {
 		"root-token": {"shop", "api", "any.thing"}, "s3cret": {"shop", "api"}, "next": {"shop"},
 		"": nil, "s3cre": nil, "s3crett": nil, "shop": nil, "#": nil, "S3CRET": nil, "shop s3cret": nil,
 	} {
-		scope, ok := tokens.Scope(token)
+		client, ok := tokens.Client(token, nil)
 		if ok != (want != nil) {
 			t.Errorf("%q: known %v", token, ok)
 		}
@@ -52,12 +52,12 @@ func TestTokensOfAFile(t *testing.T) {
 			for _, n := range want {
 				allowed = allowed || n == namespace || token == "root-token"
 			}
-			if scope.Allows(namespace) != allowed {
+			if (client.May(ChangeCounter, namespace) == Allowed) != allowed {
 				t.Errorf("%q: allowed %q %v, want %v", token, namespace, !allowed, allowed)
 			}
 		}
 	}
-	if (Scope{}).Allows("shop") {
+	if (&Client{}).May(GetTop, "shop") == Allowed {
 		t.Error("nobody's scope allows a namespace")
 	}
 }
@@ -103,7 +103,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 			for _, w := range want {
 				expected = expected || w == token
 			}
-			if _, ok := tokens.Scope(token); ok != expected {
+			if _, ok := tokens.Client(token, nil); ok != expected {
 				t.Errorf("%s: known %v, want %v", token, ok, expected)
 			}
 		}
@@ -206,8 +206,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 			}
 			return
 		}
-		if err != nil || HasCertificate(&state) != shown || state.NegotiatedProtocol != "h2" {
-			t.Errorf("error %v, certificate shown %v, protocol %q; want %v, and h2", err, HasCertificate(&state), state.NegotiatedProtocol, shown)
+		if err != nil || (CertificateOf(&state) != nil) != shown || state.NegotiatedProtocol != "h2" {
+			t.Errorf("error %v, certificate shown %v, protocol %q; want %v, and h2", err, CertificateOf(&state) != nil, state.NegotiatedProtocol, shown)
 		}
 	}
 	want(old.Pool, nil, false, "")
@@ -253,7 +253,7 @@ func TestCertificatesThatAreNone(t *testing.T) {
 			t.Errorf("%+v: error %v, want %s", test.files, err, test.want)
 		}
 	}
-	if HasCertificate(nil) {
+	if CertificateOf(nil) != nil {
 		t.Error("a connection without TLS has a certificate")
 	}
 }

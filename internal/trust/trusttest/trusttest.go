@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -38,8 +39,8 @@ func New(t testing.TB) *Authority {
 	return a
 }
 
-// Issue creates a certificate with a common name, for clients and for servers at 127.0.0.1 and
-// localhost. It returns the names of new PEM files.
+// Issue creates a certificate with a common name, for clients of the name spiffe://test/NAME and for
+// servers at 127.0.0.1 and localhost. It returns the names of new PEM files.
 func (a *Authority) Issue(t testing.TB, name string) (certificate, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,6 +49,7 @@ func (a *Authority) Issue(t testing.TB, name string) (certificate, key string) {
 	template := a.template(name)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	template.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/" + name}}
 	template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
 	a.sign(t, template, a.certificate, private, certificate)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
