@@ -18,25 +18,24 @@ import (
 	"testing"
 
 	"weir/bench/page"
+	"weir/bench/site"
 	"weir/internal/envoytest"
 )
 
 // options are the flags of the command line.
 type options struct {
-	// dir is the folder bench.
-	dir                             string
-	plugin, native, weir, ratelimit string
-	envoy                           string
-	requests, rounds, processes     int
-	connections, rate, workers      int
-	only                            string
-	quick                           bool
+	site.Options
+	envoy                       string
+	requests, rounds, processes int
+	connections, rate, workers  int
+	only                        string
+	quick                       bool
 }
 
 func main() {
-	o := options{dir: "bench", weir: filepath.Join("dist", "weir"), ratelimit: filepath.Join("dist", "ratelimit", "service_cmd")}
-	flag.StringVar(&o.plugin, "plugin", filepath.Join("dist", "weir.wasm"), "the plugin's `file`")
-	flag.StringVar(&o.native, "native", filepath.Join("dist", "libweir.so"), "the `file` of the plugin ahead of time")
+	o := options{Options: site.Options{Dir: "bench", Weir: filepath.Join("dist", "weir"), RateLimit: filepath.Join("dist", "ratelimit", "service_cmd")}}
+	flag.StringVar(&o.Plugin, "plugin", filepath.Join("dist", "weir.wasm"), "the plugin's `file`")
+	flag.StringVar(&o.Native, "native", filepath.Join("dist", "libweir.so"), "the `file` of the plugin ahead of time")
 	flag.StringVar(&o.envoy, "envoy", "", "the `version` of the Envoy; the newest that is there if empty")
 	flag.IntVar(&o.requests, "requests", 4000, "how many requests are measured at a time")
 	flag.IntVar(&o.rounds, "rounds", 7, "how often each process is measured")
@@ -69,7 +68,7 @@ func run(ctx context.Context, o *options) error {
 		if o.quick || o.only != "" {
 			return nil
 		}
-		return page.Keep(o.dir, false, nil, f.String())
+		return page.Keep(o.Dir, false, nil, f.String())
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weir/bench/page"
+	"weir/bench/site"
 )
 
 // Envoys without a filter, with Envoy's own filter and with the plugin are started, asked and
@@ -16,7 +17,8 @@ func TestQuick(t *testing.T) {
 		return // make test-fast
 	}
 	o := &options{
-		dir: "..", plugin: filepath.Join("..", "..", "dist", "weir.wasm"), connections: 4, workers: 1, requests: 40, rounds: 2, processes: 1, rate: 400,
+		Options:     site.Options{Dir: "..", Plugin: filepath.Join("..", "..", "dist", "weir.wasm")},
+		connections: 4, workers: 1, requests: 40, rounds: 2, processes: 1, rate: 400,
 	}
 	chosen, err := choose("^(local|weir|native-nothing|local-refuses)$")
 	if err != nil {
@@ -29,7 +31,7 @@ func TestQuick(t *testing.T) {
 	var names []string
 	for _, m := range f.variants {
 		names = append(names, m.name)
-		if len(m.samples) != 1 || len(m.samples[0]) != o.rounds || m.samples[0][0].envoy <= 0 || m.begun[0].cpu <= 0 || m.loaded[0].own <= 0 || m.module != "" && m.bytes == 0 {
+		if len(m.samples) != 1 || len(m.samples[0]) != o.rounds || m.samples[0][0].envoy <= 0 || m.begun[0].cpu <= 0 || m.loaded[0].Own <= 0 || m.Module != "" && m.bytes == 0 {
 			t.Errorf("%s: %+v", m.name, m)
 		}
 		if m.paced[0].p50 <= 0 || m.paced[0].p99 < m.paced[0].p50 || m.paced[0].cpu <= 0 {
@@ -47,20 +49,20 @@ func TestQuick(t *testing.T) {
 // Tables have all figures. A variant's cost is its difference from what it is compared with in the same rounds.
 func TestReport(t *testing.T) {
 	variant := func(name, title string, than *measured, module string, micros ...float64) *measured {
-		m := &measured{variant: &variant{name: name, title: title, module: module}, than: than, samples: [][]sample{nil}, loaded: []memory{{own: 22}}}
+		m := &measured{variant: &variant{Envoy: site.Envoy{Module: module}, name: name, title: title}, than: than, samples: [][]sample{nil}, loaded: []site.Memory{{Own: 22}}}
 		if than != nil {
 			m.base = than.name
 		}
 		for _, n := range micros {
 			m.samples[0] = append(m.samples[0], sample{envoy: n, busy: 0.9})
 		}
-		m.begun = []begun{{cpu: micros[0] / 100, wall: micros[0] / 50, memory: memory{resident: 100, own: 20}}}
+		m.begun = []begun{{cpu: micros[0] / 100, wall: micros[0] / 50, Memory: site.Memory{Resident: 100, Own: 20}}}
 		m.paced = []latency{{micros[0], 2 * micros[0], 4 * micros[0], micros[0] / 2}}
 		return m
 	}
 	no, refuse := variant(none, "no filter", nil, "", 100, 200), variant(direct, "direct", nil, "", 50, 50)
-	weir, global := variant("weir", "Weir", no, plugin, 150, 240), variant("global", "global", no, "", 300, 310)
-	weir.bytes, global.services = 2608485, []string{"service", "redis"}
+	weir, global := variant("weir", "Weir", no, site.Plugin, 150, 240), variant("global", "global", no, "", 300, 310)
+	weir.bytes, global.Services = 2608485, []string{"service", "redis"}
 	global.samples[0][0].services, global.samples[0][1].services = []float64{100, 0}, []float64{200, 30}
 	f := &figures{
 		machine: "some machine", options: &options{requests: 4000, rounds: 2, processes: 1, connections: 16, rate: 5000},

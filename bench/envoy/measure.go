@@ -9,21 +9,20 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/prometheus/procfs"
 
 	"weir/bench/page"
+	"weir/bench/site"
 	"weir/internal/envoytest"
 )
 
 // bench measures variants.
 type bench struct {
 	*options
-	*site
-	fs        procfs.FS
+	*site.Site
 	binary    envoytest.Binary
 	processor string // for Envoy
 	client    *http.Client
@@ -32,18 +31,19 @@ type bench struct {
 func measure(ctx context.Context, t testing.TB, o *options, chosen []*variant) (f *figures, err error) {
 	b := &bench{options: o, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
 	if _, err := exec.LookPath("h2load"); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, install)
+		return nil, fmt.Errorf("%w: %s", err, site.Install)
 	}
 	if b.binary, err = binary(o.envoy); err != nil {
 		return nil, err
 	}
-	if b.fs, err = procfs.NewDefaultFS(); err != nil {
-		return nil, fmt.Errorf("processor time, which /proc tells on Linux: %w", err)
-	}
-	if b.processor, err = pin(ctx, b.fs, o.workers); err != nil {
+	if b.processor, err = site.Pin(ctx, o.workers); err != nil {
 		return nil, err
 	}
-	if b.site, err = openSite(ctx, t, o, chosen); err != nil {
+	configurations := make([]*site.Envoy, len(chosen))
+	for i, v := range chosen {
+		configurations[i] = &v.Envoy
+	}
+	if b.Site, err = site.Open(ctx, t, o.Options, configurations...); err != nil {
 		return nil, err
 	}
 	f = &figures{options: o}
@@ -53,8 +53,8 @@ func measure(ctx context.Context, t testing.TB, o *options, chosen []*variant) (
 	byName := map[string]*measured{}
 	for _, v := range chosen {
 		m := &measured{variant: v, than: byName[v.base]}
-		if v.module != "" {
-			info, err := os.Stat(b.files[v.module])
+		if v.Module != "" {
+			info, err := os.Stat(b.Files[v.Module])
 			if err != nil {
 				return nil, err
 			}
@@ -97,7 +97,7 @@ func (b *bench) measureProcesses(ctx context.Context, process int, all []*measur
 		if err := errors.Join(p.wait(ctx), p.check(ctx)); err != nil {
 			return fmt.Errorf("%s: %w", p.title, err)
 		}
-		m, err := memoryOf(b.fs, p.envoy.PID())
+		m, err := site.MemoryOf(p.envoy.PID())
 		if err != nil {
 			return err
 		}
@@ -117,16 +117,8 @@ type proxy struct {
 
 // start starts an Envoy, records the cost of the start, and warms it up.
 func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
-	bootstrap, err := m.bootstrap(b.site)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(b.scratch, m.name+"-")
-	if err != nil {
-		return nil, err
-	}
 	begin := time.Now()
-	e, err := envoytest.Start(ctx, envoytest.Options{Binary: b.binary, Dir: dir, Bootstrap: bootstrap, Workers: b.workers, Prefix: []string{"taskset", "-c", b.processor}})
+	e, err := b.Start(ctx, &m.Envoy, b.binary, b.processor, b.workers)
 	if err != nil {
 		return nil, err
 	}
@@ -136,10 +128,10 @@ func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
 			err = errors.Join(err, e.Close())
 		}
 	}()
-	if took.cpu, err = started(b.fs, e.PID()); err != nil {
+	if took.cpu, err = started(e.PID()); err != nil {
 		return nil, err
 	}
-	if took.memory, err = memoryOf(b.fs, e.PID()); err != nil {
+	if took.Memory, err = site.MemoryOf(e.PID()); err != nil {
 		return nil, err
 	}
 	m.begun = append(m.begun, took)
@@ -159,12 +151,22 @@ func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
 		}
 		p.sent++
 	}
-	decorated := m.module != "" && !m.bare
+	decorated := m.Module != "" && !m.bare
 	if got := answer.Header.Get("X-Ratelimit-Limit") != ""; answer.StatusCode != m.status() || got != decorated {
 		return nil, fmt.Errorf("want status %d, and headers of the limit: %t, got %s with %v\n%s", m.status(), decorated, answer.Status, answer.Header, e.Log())
 	}
 	_, err = p.ask(ctx)
 	return p, err
+}
+
+// started returns the processor time of a process's start, including threads that have ended.
+func started(pid int) (seconds float64, err error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, err
+	}
+	s, err := p.Stat()
+	return s.CPUTime(), err
 }
 
 func (p *proxy) get(ctx context.Context) (*http.Response, error) {
@@ -189,13 +191,13 @@ func (p *proxy) during(ctx context.Context, do func() error) (micros []float64, 
 		return nil, err
 	}
 	pids := []int{p.envoy.PID()}
-	for _, name := range p.variant.services {
-		pids = append(pids, p.site.services[name].pid)
+	for _, name := range p.variant.Services {
+		pids = append(pids, p.Site.Services[name].PID)
 	}
 	micros = make([]float64, len(pids))
 	add := func(times float64) error {
 		for i, pid := range pids {
-			used, err := ran(p.fs, pid)
+			used, err := site.Ran(pid)
 			if err != nil {
 				return err
 			}
@@ -259,19 +261,16 @@ func (p *proxy) check(ctx context.Context) error {
 
 // machine describes the measured build, the software and the machine.
 func (b *bench) machine() (string, error) {
-	module, err := os.ReadFile(b.plugin)
+	module, err := os.ReadFile(b.Plugin)
 	if err != nil {
 		return "", err
 	}
-	with, processor := "", ""
-	if b.services[rateLimitService] != nil {
-		if info, err := buildinfo.ReadFile(b.ratelimit); err == nil {
+	with := ""
+	if b.Services[site.RateLimitService] != nil {
+		if info, err := buildinfo.ReadFile(b.RateLimit); err == nil {
 			with = ", ratelimit " + info.Main.Version
 		}
 	}
-	if all, err := b.fs.CPUInfo(); err == nil && len(all) > 0 {
-		processor = all[0].ModelName
-	}
-	return fmt.Sprintf("weir.wasm of %s B, SHA-256 %.6x…; Envoy %s%s, %s, %d processors",
-		page.Thousands(len(module)), sha256.Sum256(module), b.binary.Version, with, processor, runtime.NumCPU()), nil
+	return fmt.Sprintf("weir.wasm of %s B, SHA-256 %.6x…; Envoy %s%s, %s",
+		page.Thousands(len(module)), sha256.Sum256(module), b.binary.Version, with, site.Machine()), nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"weir/bench/page"
+	"weir/bench/site"
 )
 
 // figures are the results of a run.
@@ -24,7 +25,7 @@ type measured struct {
 	bytes   int64
 	samples [][]sample // of each round
 	begun   []begun
-	loaded  []memory // after all requests
+	loaded  []site.Memory // after all requests
 	paced   []latency
 }
 
@@ -40,7 +41,7 @@ type sample struct {
 // begun has the time and memory of a process's start.
 type begun struct {
 	cpu, wall float64 // seconds
-	memory
+	site.Memory
 }
 
 // latency has upper bounds in µs of the time that clients of a process waited for answers: for half of them, for 99 of
@@ -90,7 +91,7 @@ func (f *figures) String() string {
 			costs += page.Head("CPU time of a request in Envoy", "in all", "10–90 %", "more than "+m.title, "10–90 %", "adds", "in services", "Envoy busy")
 		}
 		var services []string
-		for i, name := range m.services { // the mean, because work that a service does once a second is in few rounds
+		for i, name := range m.variant.Services { // the mean, because work that a service does once a second is in few rounds
 			sum := 0.0
 			rounds := m.rounds(func(s sample) float64 { return s.services[i] })
 			for _, took := range rounds {
@@ -107,17 +108,17 @@ func (f *figures) String() string {
 			row = append(row, fmt.Sprintf("%.0f µs", s.Median), fmt.Sprintf("%.0f–%.0f", s.Low, s.High))
 		}
 		paced += page.Row(row...)
-		if m.module == "" && m.name != none {
+		if m.Module == "" && m.name != none {
 			continue
 		}
 		module := ""
-		if m.module != "" {
+		if m.Module != "" {
 			module = page.Thousands(int(m.bytes)) + " B"
 		}
 		took := page.SpreadOf(each(m.begun, func(b begun) float64 { return b.cpu }))
 		starts += page.Row(m.title, fmt.Sprintf("%.2f s", took.Median), fmt.Sprintf("%.2f–%.2f", took.Low, took.High), cell("%.2f s", each(m.begun, func(b begun) float64 { return b.wall })),
-			cell("%.1f MiB", each(m.begun, func(b begun) float64 { return b.resident })), cell("%.1f MiB", each(m.begun, func(b begun) float64 { return b.own })),
-			cell("%.1f MiB", each(m.loaded, func(l memory) float64 { return l.own })), module)
+			cell("%.1f MiB", each(m.begun, func(b begun) float64 { return b.Resident })), cell("%.1f MiB", each(m.begun, func(b begun) float64 { return b.Own })),
+			cell("%.1f MiB", each(m.loaded, func(l site.Memory) float64 { return l.Own })), module)
 	}
 	if paced != "" {
 		paced = page.Head(fmt.Sprintf("at %s requests a second", page.Thousands(f.rate)), "CPU time of a request in Envoy", "10–90 %", "more", "10–90 %", "adds",

@@ -12,84 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
-
-// ran returns how long the threads of a process have run so far. It reads schedstat, which counts
-// nanoseconds. stat counts hundredths of a second, and includes threads that have ended; a ready
-// Envoy ends none.
-func ran(fs procfs.FS, pid int) (sum time.Duration, err error) {
-	threads, err := fs.AllThreads(pid)
-	if err != nil {
-		return 0, err
-	}
-	if len(threads) == 0 {
-		return 0, fmt.Errorf("process %d has no threads", pid)
-	}
-	for _, t := range threads {
-		s, err := t.Schedstat()
-		if err != nil {
-			return 0, fmt.Errorf("thread %d: %w", t.PID, err)
-		}
-		sum += time.Duration(s.RunningNanoseconds)
-	}
-	return sum, nil
-}
-
-// started returns the processor time of a process's start, including threads that have ended.
-func started(fs procfs.FS, pid int) (seconds float64, err error) {
-	p, err := fs.Proc(pid)
-	if err != nil {
-		return 0, err
-	}
-	s, err := p.Stat()
-	return s.CPUTime(), err
-}
-
-// memory is a process's memory in MiB. own counts the pages that it has written, which no other
-// process has. Pages of its program and libraries that it has only read are in resident alone.
-type memory struct{ resident, own float64 }
-
-func memoryOf(fs procfs.FS, pid int) (m memory, err error) {
-	p, err := fs.Proc(pid)
-	if err != nil {
-		return m, err
-	}
-	s, err := p.ProcSMapsRollup()
-	const mebibyte = 1 << 20
-	return memory{resident: float64(s.Rss) / mebibyte, own: float64(s.PrivateDirty) / mebibyte}, err
-}
-
-// pin assigns a processor to Envoy, and the others to this process and the processes that it
-// starts. It returns Envoy's processor for taskset.
-func pin(ctx context.Context, fs procfs.FS, workers int) (envoy string, err error) {
-	self, err := fs.Self()
-	if err != nil {
-		return "", err
-	}
-	status, err := self.NewStatus()
-	if err != nil {
-		return "", err
-	}
-	allowed := status.CpusAllowedList
-	if len(allowed) < 2 {
-		return "", fmt.Errorf("want two processors, one for Envoy and one for what asks it, got %v", allowed)
-	}
-	if workers > 1 {
-		return "0-" + strconv.FormatUint(slices.Max(allowed), 10), nil
-	}
-	var rest []string
-	for _, n := range allowed[:len(allowed)-1] {
-		rest = append(rest, strconv.FormatUint(n, 10))
-	}
-	// -a includes all threads of this process. Processes that they start inherit the setting.
-	command := exec.CommandContext(ctx, "taskset", "-a", "-c", "-p", strings.Join(rest, ","), strconv.Itoa(os.Getpid()))
-	if output, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("taskset: %w: install util-linux\n%s", err, output)
-	}
-	return strconv.FormatUint(allowed[len(allowed)-1], 10), nil
-}
 
 // requestHeaders are the headers of a browser behind a proxy.
 var requestHeaders = [][2]string{
@@ -147,7 +70,7 @@ func parseLoad(output string) (l loaded, err error) {
 // loadPaced sends requests at a rate, and returns how long each took, in µs, the shortest first. Each request is sent when
 // it is due, even if those of other connections are not answered yet.
 func (p *proxy) loadPaced(ctx context.Context) ([]float64, error) {
-	log := filepath.Join(p.scratch, "latency")
+	log := filepath.Join(p.Scratch, "latency")
 	each := strconv.FormatFloat(float64(p.rate)/float64(p.connections), 'f', 3, 64)
 	if _, err := p.load(ctx, p.requests, "--rps", each, "--log-file", log); err != nil {
 		return nil, err

@@ -1,0 +1,167 @@
+// Package site is the environment of the processes that benchmarks measure: their configurations, the servers that they
+// use, and how much time and memory they take.
+package site
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"weir/bench/page"
+	"weir/internal/envoytest"
+	"weir/internal/store/redis/redistest"
+)
+
+const host = "127.0.0.1"
+
+// Options have the files of what is measured.
+type Options struct {
+	// Dir is the folder bench.
+	Dir                             string
+	Plugin, Native, Weir, RateLimit string
+}
+
+// Site is the environment of the measured Envoys: the files of their modules, and the servers that they use.
+type Site struct {
+	testing.TB
+	// Scratch is a folder for this run.
+	Scratch string
+	Files   map[string]string
+	// Upstream is a port.
+	Upstream int
+	Services map[string]*Service
+}
+
+// Open starts everything that the chosen Envoys need. It ends with t.
+func Open(ctx context.Context, t testing.TB, o Options, chosen ...*Envoy) (s *Site, err error) {
+	s = &Site{TB: t, Scratch: t.TempDir(), Files: map[string]string{}, Services: map[string]*Service{}}
+	for _, e := range chosen {
+		if e.Module != "" && s.Files[e.Module] == "" {
+			if s.Files[e.Module], err = s.make(ctx, o, e.Module); err != nil {
+				return nil, err
+			}
+		}
+	}
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok\n") // a client that has left is no failure of the upstream
+	}))
+	t.Cleanup(upstream.Close)
+	s.Upstream = PortOf(upstream.Listener.Addr().String())
+	// Redis must start before the services that count in it.
+	for _, name := range []string{RedisServer, WeirServe, WeirServeOnRedis, RateLimitService, WeirRateLimit} {
+		if slices.ContainsFunc(chosen, func(e *Envoy) bool { return slices.Contains(e.Services, name) }) {
+			s.Services[name] = s.serve(o, name)
+		}
+	}
+	return s, nil
+}
+
+// make returns the file of a module. It finds Weir's, and builds the others.
+func (s *Site) make(ctx context.Context, o Options, module string) (file string, err error) {
+	sources, file := filepath.Join(o.Dir, "envoy"), filepath.Join(s.Scratch, module)
+	var build *exec.Cmd
+	switch module {
+	case Plugin, Native:
+		target := "build"
+		if file = o.Plugin; module == Native {
+			file, target = o.Native, "native"
+		}
+		if _, err := os.Stat(file); err != nil {
+			return "", fmt.Errorf("%w: run make %s", err, target)
+		}
+		return filepath.Abs(file)
+	case ModuleSO:
+		build = exec.CommandContext(ctx, "gcc", "-O2", "-shared", "-fPIC", "-I", filepath.Join(o.Dir, "..", "native"), filepath.Join(sources, "module", "module.c"), "-o", file)
+	default:
+		build = exec.CommandContext(ctx, "wat2wasm", filepath.Join(sources, strings.TrimSuffix(module, ".wasm")+".wat"), "-o", file)
+	}
+	if said, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s\n%s", module, err, Install, said)
+	}
+	return file, nil
+}
+
+// Service is a process that works for an Envoy.
+type Service struct {
+	Port int
+	PID  int
+}
+
+// serve starts a service.
+func (s *Site) serve(o Options, name string) *Service {
+	if name == RedisServer {
+		redis := redistest.Start(s)
+		return &Service{PortOf(redis.Addr), redis.PID()}
+	}
+	redis, store := "", "memory"
+	if s.Services[RedisServer] != nil {
+		redis = net.JoinHostPort(host, strconv.Itoa(s.Services[RedisServer].Port))
+	}
+	switch name {
+	case WeirServeOnRedis:
+		store = "redis://" + redis
+		fallthrough
+	case WeirServe:
+		own := page.FreeAddresses(s, 1)[0]
+		return &Service{PortOf(own), page.Start(s, "http://"+own+"/healthz", nil, o.Weir, "serve", "--listen", own, "--store", store)}
+	}
+	command := []string{o.RateLimit}
+	if name == WeirRateLimit {
+		command = []string{o.Weir, "ratelimit"}
+	}
+	return RateLimit(s, redis, fmt.Sprintf("{key: user, rate_limit: {unit: minute, requests_per_unit: %d}}", Never), command...)
+}
+
+// RateLimit starts a rate limit service on a Redis. It ends with t.
+func RateLimit(t testing.TB, redis, descriptor string, command ...string) *Service {
+	t.Helper()
+	root, addresses := t.TempDir(), page.FreeAddresses(t, 3)
+	own, health, debug := addresses[0], addresses[1], addresses[2]
+	folder := filepath.Join(root, "config")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	limits := fmt.Sprintf("domain: %s\ndescriptors: [%s]\n", Namespace, descriptor)
+	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A rate limit service is configured by its environment.
+	return &Service{PortOf(own), page.Start(t, "http://"+health+"/healthcheck", []string{
+		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
+		"HOST=" + host, "PORT=" + strconv.Itoa(PortOf(health)), "GRPC_HOST=" + host, "GRPC_PORT=" + strconv.Itoa(PortOf(own)),
+		"DEBUG_HOST=" + host, "DEBUG_PORT=" + strconv.Itoa(PortOf(debug)), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis,
+	}, command...)}
+}
+
+// Install is the hint of errors about missing parts.
+const Install = "run make build and scripts/test-dependencies bench"
+
+// Start starts an Envoy on a processor.
+func (s *Site) Start(ctx context.Context, e *Envoy, binary envoytest.Binary, processor string, workers int) (*envoytest.Envoy, error) {
+	bootstrap, err := e.Bootstrap(s)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(s.Scratch, "envoy-")
+	if err != nil {
+		return nil, err
+	}
+	return envoytest.Start(ctx, envoytest.Options{Binary: binary, Dir: dir, Bootstrap: bootstrap, Workers: workers, Prefix: []string{"taskset", "-c", processor}})
+}
+
+// PortOf returns the port of an address; 0 if it has none.
+func PortOf(address string) int {
+	_, port, _ := net.SplitHostPort(address)
+	n, _ := strconv.Atoi(port)
+	return n
+}
