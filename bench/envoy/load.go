@@ -12,16 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"weir/bench/site"
 )
 
-// requestHeaders are the headers of a browser behind a proxy.
-var requestHeaders = [][2]string{
-	{"user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, {"accept", "application/json"},
-	{"accept-encoding", "gzip, deflate, br"}, {"x-forwarded-for", "203.0.113.7"}, {"x-forwarded-proto", "https"},
-	{"x-request-id", "3f0e5b1c-58f4-4c8e-9d0a-1f7f0a8f6a51"}, {"x-user", "user-000000"},
-}
-
-const requestPath = "/api/items?page=2&sort=name"
+// requestHeaders name a single user.
+var requestHeaders = append(slices.Clone(site.RequestHeaders), [2]string{"x-user", "user-000000"})
 
 // load sends requests over connections that stay open, and returns how long they took. A connection sends its next request
 // when its last was answered. An answer with another class of status is an error. more are flags of h2load.
@@ -31,7 +27,7 @@ func (p *proxy) load(ctx context.Context, requests int, more ...string) (time.Du
 	for _, h := range requestHeaders {
 		args = append(args, "-H", h[0]+": "+h[1])
 	}
-	output, err := exec.CommandContext(ctx, "h2load", append(args, p.address+requestPath)...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, "h2load", append(args, p.address+site.RequestPath)...).CombinedOutput()
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("h2load: %w\n%s", err, output), ctx.Err())
 	}

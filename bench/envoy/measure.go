@@ -170,7 +170,7 @@ func started(pid int) (seconds float64, err error) {
 }
 
 func (p *proxy) get(ctx context.Context) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address+requestPath, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address+site.RequestPath, nil)
 	if err != nil {
 		return nil, err
 	}

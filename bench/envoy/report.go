@@ -91,7 +91,7 @@ func (f *figures) String() string {
 			costs += page.Head("CPU time of a request in Envoy", "in all", "10–90 %", "more than "+m.title, "10–90 %", "adds", "in services", "Envoy busy")
 		}
 		var services []string
-		for i, name := range m.variant.Services { // the mean, because work that a service does once a second is in few rounds
+		for i, name := range m.Services { // the mean, because work that a service does once a second is in few rounds
 			sum := 0.0
 			rounds := m.rounds(func(s sample) float64 { return s.services[i] })
 			for _, took := range rounds {

@@ -56,6 +56,26 @@ func Keep(dir string, check bool, files map[string]string, tables ...string) err
 	return nil
 }
 
+// KeepNamed writes tables into the README.md of a folder, each into the block of its name, and leaves its other blocks.
+func KeepNamed(dir string, tables map[string]string) error {
+	file := filepath.Join(dir, "README.md")
+	readme, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	written := string(readme)
+	for name, table := range tables {
+		head, end := "\n<!-- figures of "+name+" -->\n", "<!-- end of figures -->\n"
+		before, rest, begins := strings.Cut(written, head)
+		_, after, ends := strings.Cut(rest, end)
+		if !begins || !ends {
+			return fmt.Errorf("%s has no block of figures of %s", file, name)
+		}
+		written = before + head + table + "\n" + end + after
+	}
+	return os.WriteFile(file, []byte(written), 0o644)
+}
+
 // Kept fails a test unless a file has the tables that a study prints now, so that a change comes with new figures.
 func Kept(t testing.TB, file, study, tables string) {
 	t.Helper()

@@ -56,6 +56,27 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// Named tables go into their own blocks, and nothing else changes. A name without a block is an error.
+func TestKeepNamed(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "README.md")
+	with := func(a, b string) string {
+		return readme + "\n<!-- figures of a -->\n" + a + "\n<!-- end of figures -->\nbetween\n\n<!-- figures of b -->\n" + b + "\n<!-- end of figures -->\nlast\n"
+	}
+	if err := os.WriteFile(file, []byte(with("", "old")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := page.KeepNamed(dir, map[string]string{"a": "\n| new |\n"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != with("\n| new |\n", "old") {
+		t.Errorf("got\n%s, %v", got, err)
+	}
+	if err := page.KeepNamed(dir, map[string]string{"c": ""}); err == nil {
+		t.Error("a table went nowhere")
+	}
+}
+
 // Whole numbers have a comma between thousands. The values of a spread may have any order, and stay as they are.
 func TestNumbers(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -123456: "-123,456"} {

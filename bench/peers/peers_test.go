@@ -1,6 +1,4 @@
-// Package peers runs other rate limiters beside Weir's library: the same requests at the same times have the same
-// answers. Each peer is told the time.
-package peers
+package main
 
 import (
 	"bytes"
@@ -22,6 +20,9 @@ import (
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 )
+
+// Other rate limiters run beside Weir's library: the same requests at the same times have the same answers. Each peer is
+// told the time.
 
 // begin is when runs begin. It is no beginning of a window.
 var begin = time.Date(2026, 1, 2, 15, 4, 5, 678_901_000, time.UTC)

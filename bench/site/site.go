@@ -24,6 +24,16 @@ import (
 
 const host = "127.0.0.1"
 
+// RequestHeaders are the headers of a browser behind a proxy, but for the user.
+var RequestHeaders = [][2]string{
+	{"user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, {"accept", "application/json"},
+	{"accept-encoding", "gzip, deflate, br"}, {"x-forwarded-for", "203.0.113.7"}, {"x-forwarded-proto", "https"},
+	{"x-request-id", "3f0e5b1c-58f4-4c8e-9d0a-1f7f0a8f6a51"},
+}
+
+// RequestPath is the path of requests.
+const RequestPath = "/api/items?page=2&sort=name"
+
 // Options have the files of what is measured.
 type Options struct {
 	// Dir is the folder bench.

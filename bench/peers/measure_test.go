@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/bench/page"
+	"weir/bench/site"
+)
+
+// Limiters that need no program of benchmarks alone refuse, are measured, and have a row with figures. The limiters of
+// this process allocate what they say.
+func TestQuick(t *testing.T) {
+	if testing.Short() {
+		return // make test-fast
+	}
+	dist := filepath.Join("..", "..", "dist")
+	o := &options{Options: site.Options{Dir: "..", Plugin: filepath.Join(dist, "weir.wasm"), Weir: filepath.Join(dist, "weir")}}
+	o.hurry()
+	there := map[string][]string{
+		"proxies": {"nginx", "limit_req", "envoy", "local", "wasm", "wasm-sync"}, "services": {"weir", "weir-exact"},
+		"libraries": {"weir", "weir-bucket", "time-rate", "throttled", "ulule", "go-limiter"}, "redis": {"weir", "redis_rate", "ulule", "throttled"},
+	}
+	for _, g := range slices.Backward(groups) {
+		g.contenders = slices.DeleteFunc(slices.Clone(g.contenders), func(c contender) bool { return !slices.Contains(there[g.name], c.name) })
+		r, err := measure(t.Context(), o, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range g.contenders {
+			if len(r.values[c.name]) != 1 || len(r.values[c.name][0]) != len(g.metrics) || r.values[c.name][0][0] <= 0 || !strings.Contains(r.String(), "\n| "+c.title+" | **") {
+				t.Errorf("%s/%s: %v", g.name, c.name, r.values[c.name])
+			}
+			if asked := r.values[c.name][0][1]; g.name == "proxies" && math.IsNaN(asked) == (c.name == "wasm-sync") {
+				t.Errorf("%s: %v µs in weir serve", c.name, asked)
+			}
+		}
+	}
+}
+
+// A limiter that never refuses, refuses too early or refuses everybody is not measured.
+func TestRefuses(t *testing.T) {
+	for name, allows := range map[string]func(user string, n int) bool{
+		"": func(user string, n int) bool { return user == "user-b" || n <= 5 }, "never": func(string, int) bool { return true },
+		"early": func(user string, n int) bool { return user == "user-b" || n <= 2 }, "everybody": func(_ string, n int) bool { return n <= 3 },
+	} {
+		n := 0
+		err := refuses(t.Context(), nil, contender{start: func(context.Context, *bench, int) (*subject, error) {
+			return &subject{allow: func(_ context.Context, user string) (bool, error) {
+				n++
+				return allows(user, n), nil
+			}}, nil
+		}})
+		if (err == nil) != (name == "") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A table has medians, and differences and ratios of the same round. What is compared with nothing, and what it has not,
+// leaves cells empty.
+func TestTable(t *testing.T) {
+	r := &results{
+		group{title: "a proxy", reference: "of that without", metrics: []metric{{"CPU", "µs", 1, "vmr"}, {"memory", "B", 0, "v"}}, contenders: []contender{{name: "no", title: "none"}, {name: "weir", title: "Weir", than: "no"}}},
+		map[string][][]float64{"no": {{10, math.NaN()}, {40, math.NaN()}, {20, math.NaN()}}, "weir": {{20, 60}, {50, 61}, {60, 65}}},
+	}
+	const want = `
+| a proxy | CPU | CPU, added | of that without | memory |
+| --- | --: | --: | --: | --: |
+| none | **20.0** µs (10.0–40.0) |  |  |  |
+| Weir | **50.0** µs (20.0–60.0) | **10.0** µs (10.0–40.0) | **2.00** × (1.25–3.00) | **61** B (60–65) |
+`
+	if got := r.String(); got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A chosen limiter includes what it is compared with. The README has a block for each group, by its name.
+func TestChoose(t *testing.T) {
+	chosen, err := choose("^proxies/(local|native)$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, g := range chosen {
+		for _, c := range g.contenders {
+			names = append(names, g.name+"/"+c.name)
+		}
+	}
+	if got := strings.Join(names, " "); got != "proxies/envoy proxies/local proxies/native" {
+		t.Errorf("chose %s", got)
+	}
+	for _, only := range []string{"nobody", "("} {
+		if _, err := choose(only); err == nil {
+			t.Errorf("%q chooses", only)
+		}
+	}
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, tables := t.TempDir(), map[string]string{}
+	if err := os.WriteFile(filepath.Join(dir, "README.md"), readme, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		tables[g.name] = ""
+	}
+	if err := page.KeepNamed(dir, tables); err != nil {
+		t.Error(err)
+	}
+}
