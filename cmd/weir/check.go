@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"weir/internal/check"
 	"weir/internal/ratelimitservice"
@@ -67,7 +69,7 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	refused, configurations := 0, 0
 	checked := 0
 	checkOne := func(name string, read func(name string, content []byte, readers ...check.Reader) *check.Report, passed bool) {
-		report := checkFile(name, env, passed, read)
+		content, report := checkFile(name, env, passed, read)
 		if passed && report.Configurations+len(report.Findings) == 0 {
 			return
 		}
@@ -76,7 +78,7 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 		if report.Refused() || *strict && len(report.Findings) > 0 {
 			refused++
 		}
-		out.file(name, report)
+		out.file(name, content, report)
 	}
 	for _, name := range flags.Args() {
 		files, isFolder := filesIn(name)
@@ -140,17 +142,17 @@ func checkDescriptors(name string, content []byte, found bool) *check.Report {
 	return report
 }
 
-// checkFile checks a file. The user has not named the files of a folder, and one may be a pipe
+// checkFile reads and checks a file. The user has not named the files of a folder, and one may be a pipe
 // without a writer, so these must be regular.
-func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte, readers ...check.Reader) *check.Report) *check.Report {
+func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte, readers ...check.Reader) *check.Report) ([]byte, *check.Report) {
 	if info, err := os.Stat(name); ofFolder && err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return &check.Report{Findings: []check.Finding{{Problem: "want a regular file"}}}
+		return nil, &check.Report{Findings: []check.Finding{{Problem: "want a regular file"}}}
 	}
 	content, err := readFile(name, env)
 	if err != nil {
-		return &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
+		return nil, &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
 	}
-	return read(name, content, checkDescriptors)
+	return content, read(name, content, checkDescriptors)
 }
 
 // longestFile bounds a file in bytes: a device may have no end.
@@ -182,7 +184,7 @@ func readAll(name string, in io.Reader) ([]byte, error) {
 
 // findings prints the findings in files.
 type findings interface {
-	file(name string, report *check.Report)
+	file(name string, content []byte, report *check.Report)
 	end() error
 }
 
@@ -210,8 +212,9 @@ func place(f *check.Finding) string {
 
 type textFindings struct{ env environment }
 
-func (t textFindings) file(name string, report *check.Report) {
+func (t textFindings) file(name string, content []byte, report *check.Report) {
 	w := t.env.stdout
+	lines := bytes.Split(content, []byte("\n"))
 	// Mistakes come last, where a terminal still shows them.
 	for _, warnings := range [...]bool{true, false} {
 		for i := range report.Findings {
@@ -224,6 +227,9 @@ func (t textFindings) file(name string, report *check.Report) {
 				at, warning = name+place(f)+":", colored(t.env, w, yellow, "warning:")+" "
 			}
 			fmt.Fprintf(w, "%s %s%s\n", at, warning, message(f))
+			if !f.Warning && 0 < f.Line && f.Line <= len(lines) && terminalOf(w) != nil { // scripts read a line for each
+				fmt.Fprint(w, excerpt(lines[f.Line-1], f.Column))
+			}
 		}
 	}
 	for _, c := range report.Accepted {
@@ -240,6 +246,20 @@ func (t textFindings) file(name string, report *check.Report) {
 	default:
 		fmt.Fprintf(w, "%s: ok, %d configurations\n", name, n)
 	}
+}
+
+// excerpt returns what a line has around a column, and a caret under the column.
+func excerpt(line []byte, column int) string {
+	const around = 50
+	shown := []rune(strings.TrimRight(string(line), "\r"))
+	for i, r := range shown {
+		if !unicode.IsPrint(r) {
+			shown[i] = ' ' // a terminal might obey it
+		}
+	}
+	column = min(max(column, 1)-1, len(shown))
+	from := max(0, column-around)
+	return fmt.Sprintf("    %s\n    %*s\n", string(shown[from:min(len(shown), column+around)]), column-from+1, "^")
 }
 
 // countsAlone reports whether nothing is shared, and nothing says that this is meant.
@@ -277,7 +297,7 @@ type jsonFinding struct {
 	Problem  string `json:"problem"`
 }
 
-func (j *jsonFindings) file(name string, report *check.Report) {
+func (j *jsonFindings) file(name string, _ []byte, report *check.Report) {
 	for _, f := range report.Findings {
 		j.all = append(j.all, jsonFinding{name, f.Line, f.Column, severity(&f), f.Path, f.Problem})
 	}
@@ -305,7 +325,7 @@ var (
 	escapeProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-func (g githubFindings) file(name string, report *check.Report) {
+func (g githubFindings) file(name string, _ []byte, report *check.Report) {
 	for i := range report.Findings {
 		f := &report.Findings[i]
 		place := ""

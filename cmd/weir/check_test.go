@@ -125,6 +125,26 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
+// On a terminal weir check shows the place of a mistake, and nothing that the terminal would obey.
+func TestExcerpt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		line   string
+		column int
+		want   string
+	}{
+		{`{"rules": [}`, 12, "    {\"rules\": [}\n               ^\n"},
+		{"\té\x1b[31m,\r", 8, "     é [31m,\n           ^\n"},
+		{"", 1, "    \n    ^\n"},
+		{"\xff{", 9, "    �{\n      ^\n"},
+		{strings.Repeat("a", 80) + "b" + strings.Repeat("c", 80), 81, "    " + strings.Repeat("a", 50) + "b" + strings.Repeat("c", 49) + "\n" + strings.Repeat(" ", 54) + "^\n"},
+	} {
+		if got := excerpt([]byte(test.line), test.column); got != test.want {
+			t.Errorf("%q at %d: got\n%s\nwant\n%s", test.line, test.column, got, test.want)
+		}
+	}
+}
+
 func TestCheckJSON(t *testing.T) {
 	t.Parallel()
 	for input, want := range map[string]string{

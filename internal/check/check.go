@@ -266,6 +266,9 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 			continue
 		}
 		problem := withoutPlace(e.Problem) + hint(e, d.text)
+		if problem != e.Problem && e.Path == "" {
+			problem += syntaxHint(d.text, e.At)
+		}
 		if d.envoys[at] {
 			problem += ", which Envoy makes of " + short(c.word(at)) + " in YAML; in a " + typeStringValue + " it stays as it is"
 		}
@@ -282,6 +285,15 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 	root := readJSON(d.text)
 	for _, w := range config.Warnings(parsed) {
 		c.add(mistake{d.from(locate(root, w.Path)), w.Path, w.Problem}, true)
+	}
+	for i, rule := range root.get("rules").elements() {
+		for j, limit := range rule.get("limits").elements() {
+			if n := limit.get("window"); n != nil && n.kind == kindScalar {
+				if problem := inMilliseconds(n.text); problem != "" {
+					c.add(mistake{d.from(n.at), fmt.Sprintf("rules[%d].limits[%d].window", i, j), problem}, true)
+				}
+			}
+		}
 	}
 	if bodies != "" {
 		for i := range parsed.Rules {

@@ -123,6 +123,54 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// A mistake of JSON comes with what is probably to be changed.
+func TestSyntaxHints(t *testing.T) {
+	t.Parallel()
+	const limits = `"limits": [{"limit": 1, "window": "1m"}]`
+	for document, hint := range map[string]string{
+		`{"rules": [{"name": "r", ` + limits + `},` + "\n]}": ": take out the comma before it",
+		`{"rules": [{"name": "r", ` + limits + `,}]}`:        ": take out the comma before it",
+		"{# limits\n}":     ": JSON has no comments",
+		"{/* limits */}":   ": JSON has no comments",
+		`{'rules': []}`:    ": JSON has double quotes",
+		`{"rules": ['r']}`: ": JSON has double quotes",
+		`{"rules": [{"name": "r" ` + limits + `}]}`:                ": is a comma missing before it?",
+		`{"rules": [{"name": "r", ` + limits + `} {"name": "s"}]}`: ": is a comma missing before it?",
+		`{"rules": [{"limits": [{"limit": 1_000}]}]}`:              ": write numbers without separators",
+		`{"rules": [{"name": "r", ` + limits + `}]`:                ": is a closing bracket missing?",
+		`{"rules": [nil]}`: "",
+		`{"rules": []}}`:   "",
+	} {
+		findings := check.File("-", []byte(document)).Findings
+		if len(findings) != 1 {
+			t.Fatalf("%s: %+v", document, findings)
+		}
+		_, got, _ := strings.Cut(findings[0].Problem, ", got ")
+		if _, after, told := strings.Cut(got, ": "); told != (hint != "") || told && ": "+after != hint {
+			t.Errorf("%s: %q, want the hint %q", document, findings[0].Problem, hint)
+		}
+	}
+}
+
+// A window in seconds that would be usual in milliseconds is warned of, also in YAML.
+func TestWindowsInMilliseconds(t *testing.T) {
+	t.Parallel()
+	for window, warned := range map[string]bool{"60000": true, "1000": true, "3600000": true, "60": false, "3600": false, "86400": false, "2592000": false, `"60000s"`: false} {
+		for _, document := range []string{
+			`{"rules": [{"name": "r", "limits": [{"limit": 1000000, "window": ` + window + `}]}]}`,
+			"rules:\n- name: r\n  limits:\n  - limit: 1000000\n    window: " + window + "\n",
+		} {
+			found := false
+			for _, f := range check.File("-", []byte(document)).Findings {
+				found = found || f.Warning && f.Path == "rules[0].limits[0].window" && strings.Contains(f.Problem, "milliseconds")
+			}
+			if found != warned {
+				t.Errorf("%s: warned: %t", document, found)
+			}
+		}
+	}
+}
+
 // A byte that is of no character is told at its place, also in a file that nobody has named, if that is meant
 // to have a configuration.
 func TestNotUTF8(t *testing.T) {

@@ -3,8 +3,10 @@ package check
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weir/config"
@@ -30,6 +32,30 @@ func hint(e config.Error, text []byte) string {
 		return ""
 	}
 	return `, did you mean "` + meant + `"?`
+}
+
+// syntaxHint says what is probably to be changed at a mistake of JSON, or "". at is its offset.
+func syntaxHint(text []byte, at int) string {
+	before, rest := bytes.TrimRight(text[:at], " \t\r\n"), text[at:]
+	last := byte(0)
+	if len(before) > 0 {
+		last = before[len(before)-1]
+	}
+	switch {
+	case len(rest) == 0:
+		return ": is a closing bracket missing?"
+	case last == ',' && (rest[0] == ']' || rest[0] == '}'):
+		return ": take out the comma before it"
+	case rest[0] == '#', bytes.HasPrefix(rest, []byte("//")), bytes.HasPrefix(rest, []byte("/*")):
+		return ": JSON has no comments"
+	case rest[0] == '\'' || last == '\'':
+		return ": JSON has double quotes"
+	case rest[0] == '_' && '0' <= last && last <= '9':
+		return ": write numbers without separators"
+	case rest[0] == '"' && strings.IndexByte(`"]}el`, last) >= 0 || (rest[0] == '{' || rest[0] == '[') && (last == '}' || last == ']'):
+		return ": is a comma missing before it?"
+	}
+	return ""
 }
 
 // meantField returns the known field that another limiter calls by this name, or "".
@@ -140,6 +166,17 @@ var (
 		return all
 	}()
 )
+
+// inMilliseconds warns of a window in seconds, as numbers are, that would be as usual in milliseconds; "" for
+// others.
+func inMilliseconds(window string) string {
+	const day = 86_400
+	n, err := strconv.ParseInt(window, 10, 64)
+	if err != nil || n < 1000 || n%1000 != 0 || day%(n/1000) != 0 {
+		return ""
+	}
+	return fmt.Sprintf(`%d seconds are %v; if milliseconds are meant, write "%v"`, n, config.Duration(n)*config.Second, config.Duration(n)*config.Millisecond)
+}
 
 // duration converts a duration in another form, such as "1 minute", or returns "".
 func duration(text string) string {

@@ -214,6 +214,9 @@ func mistakeOf(err error, at *places) (problem string, offset int) {
 	if failed.ContextMsg != "" {
 		problem += " (" + failed.ContextMsg + ")"
 	}
+	if strings.Contains(failed.Message, "cannot start any token") {
+		problem += "; indent by spaces, and put a value that begins with % @ or ` into quotes"
+	}
 	mark := failed.Mark
 	if mark.Line == 0 {
 		mark = failed.ContextMark
