@@ -2,6 +2,8 @@
 package tools
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,4 +40,30 @@ func Install(root, command string) (file string, err error) {
 		return "", fmt.Errorf("go install %s: %w\n%s", command, err, said)
 	}
 	return file, nil
+}
+
+// Programs is the folder of the commands that the tool directives of a folder's go.mod name. They are built unless dist/tools of the repository at root has them already.
+func Programs(root, folder, ldflags string) (dir string, err error) {
+	pinned, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(pinned, ldflags...))
+	dir, err = filepath.Abs(filepath.Join(root, "dist", "tools", hex.EncodeToString(sum[:6])))
+	if err != nil {
+		return "", err
+	}
+	built := filepath.Join(dir, "built")
+	if _, err := os.Stat(built); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as go install makes folders
+		return "", err
+	}
+	build := exec.Command("go", "install", "-ldflags="+ldflags, "tool") //nolint:gosec // commands of this repository's go.mod
+	build.Dir, build.Env = folder, append(os.Environ(), "GOBIN="+dir, "GOWORK=off")
+	if said, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go install tool in %s: %w\n%s", folder, err, said)
+	}
+	return dir, os.WriteFile(built, nil, 0o600)
 }

@@ -52,6 +52,7 @@ const deadline = 3 * time.Minute
 type world struct {
 	dir, registry, backend, redis string
 	environment                   []string
+	app                           int // its port
 }
 
 // TestEnvoyGateway goes the way of docs/envoy-gateway.md: it installs a chart from a registry, sees limits hold, upgrades
@@ -63,7 +64,7 @@ func TestEnvoyGateway(t *testing.T) {
 	w := newWorld(t)
 	began := time.Now()
 	w.apply(t, "weir.yaml", w.chart(t, "0.1.0"))
-	w.start(t)
+	w.run(t, w.environment, "envoy-gateway", "server", "--config-path", "server.yaml")
 	for _, at := range gateways {
 		waitFor(t, "an answer of "+at, func() bool { return get(at, "nobody").status == http.StatusOK })
 	}
@@ -223,25 +224,21 @@ func weirIsTheService(t *testing.T, w *world) {
 	}
 }
 
-// newWorld makes a folder with Envoy Gateway's configuration, a registry with two versions of Weir, the counter
-// backend, and the service that is limited.
-func newWorld(t *testing.T) *world {
+// newPlace makes a folder with programs, a registry with two versions of Weir, the counter backend, and the service that is
+// limited.
+func newPlace(t *testing.T) *world {
 	t.Helper()
-	w := &world{dir: t.TempDir(), redis: strings.TrimPrefix(redistest.Start(t).URL(), "redis://")}
+	w := &world{dir: t.TempDir()}
 	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(app.Close)
+	w.app = app.Listener.Addr().(*net.TCPAddr).Port
 	images := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(images.Close)
 	w.registry = strings.TrimPrefix(images.URL, "http://")
 	bin := filepath.Join(w.dir, "bin")
-	envoy, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
 	link(t, "../../dist/weir", filepath.Join(bin, "weir"))
 	link(t, os.Getenv("HELM"), filepath.Join(bin, "helm"))
 	link(t, os.Getenv("ENVOY_GATEWAY"), filepath.Join(bin, "envoy-gateway"))
-	link(t, envoy.Path, filepath.Join(w.dir, "eg/data/envoy-versions/1.40.0/bin/envoy"))
 	w.environment = append(os.Environ(), "HOME="+w.dir, "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_TOKEN="+token)
 	w.backend = fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	w.run(t, w.environment, "weir", "serve", "--store", "memory", "--listen", w.backend)
@@ -249,10 +246,22 @@ func newWorld(t *testing.T) *world {
 	for _, version := range []string{"v0.1.0", "v0.2.0"} {
 		w.release(t, version)
 	}
+	return w
+}
+
+// newWorld makes a place with Envoy Gateway's configuration.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := newPlace(t)
+	w.redis = strings.TrimPrefix(redistest.Start(t).URL(), "redis://")
+	envoy, err := envoytest.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(t, envoy.Path, filepath.Join(w.dir, "eg/data/envoy-versions/1.40.0/bin/envoy"))
 	w.command(t, "envoy-gateway", "certgen", "--local", "--config-home", "eg/config")
 	w.write(t, "server.yaml", read(t, "../../envoy/gateway/server.yaml"))
-	address := app.Listener.Addr().(*net.TCPAddr)
-	w.apply(t, "gateway.yaml", strings.Replace(read(t, "../../envoy/gateway/resources/gateway.yaml"), "port: 3000", fmt.Sprint("port: ", address.Port), 1))
+	w.apply(t, "gateway.yaml", strings.Replace(read(t, "../../envoy/gateway/resources/gateway.yaml"), "port: 3000", fmt.Sprint("port: ", w.app), 1))
 	w.apply(t, "standalone.yaml", read(t, "../../envoy/gateway/resources/standalone.yaml"))
 	data := map[string]string{}
 	for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} {
@@ -336,7 +345,7 @@ func (w *world) rendered(t *testing.T, page, version string, more ...string) str
 }
 
 // istioReadsIt has weir check read what docs/kubernetes.md has somebody install for Istio, and finds the image that Istio would
-// pull. There is no Istio here.
+// pull. TestCluster has Istio pull it.
 func istioReadsIt(t *testing.T, w *world) {
 	rendered := w.rendered(t, "kubernetes.md", "0.1.0")
 	url := regexp.MustCompile(`url: "oci://([^/]+)/(weir-plugin):(v0\.1\.0)"`).FindStringSubmatch(rendered)
@@ -406,13 +415,8 @@ func (w *world) dumps(t *testing.T, kind string) (dumps []string) {
 	return dumps
 }
 
-func (w *world) start(t *testing.T) {
-	t.Helper()
-	w.run(t, w.environment, "envoy-gateway", "server", "--config-path", "server.yaml")
-}
-
 // run runs a process until the test ends, which prints what it has said if the test has failed.
-func (w *world) run(t *testing.T, environment []string, name string, arguments ...string) {
+func (w *world) run(t *testing.T, environment []string, name string, arguments ...string) (stop func()) {
 	t.Helper()
 	said, err := os.Create(filepath.Join(t.TempDir(), name))
 	if err != nil {
@@ -423,7 +427,7 @@ func (w *world) run(t *testing.T, environment []string, name string, arguments .
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("%s has ended by itself: %v", name, err)
 		}
@@ -432,6 +436,8 @@ func (w *world) run(t *testing.T, environment []string, name string, arguments .
 			t.Logf("%s: …%s", name, text[max(0, len(text)-4000):])
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func (w *world) path(name string) string {
@@ -443,12 +449,19 @@ func (w *world) path(name string) string {
 	return name
 }
 
+// start is a command that is not started yet.
+func (w *world) start(name string, arguments ...string) *exec.Cmd {
+	cmd := exec.Command(w.path(name), arguments...)
+	cmd.Dir, cmd.Env = w.dir, w.environment
+	return cmd
+}
+
 // command runs a command to its end, and returns its output.
 func (w *world) command(t *testing.T, name string, arguments ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), w.path(name), arguments...)
+	cmd := w.start(name, arguments...)
 	var out, said bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, w.environment, &out, &said
+	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s %v: %v\n%s%s", name, arguments, err, out.String(), said.String())
 	}

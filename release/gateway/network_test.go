@@ -3,6 +3,8 @@
 package gateway
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,13 +24,22 @@ const inside = "WEIR_OWN_NETWORK"
 // is left.
 var binaries = map[string]string{"HELM": tools.Helm, "ENVOY_GATEWAY": tools.EnvoyGateway}
 
-// TestMain runs the tests once more, in a network that has a loopback interface and nothing else: Envoy Gateway listens
-// on ports of its own choice, at all addresses.
+// modules are those whose files the test reads, by their names.
+var modules = map[string]string{
+	"ISTIO": "istio.io/istio", "GATEWAY_API": "sigs.k8s.io/gateway-api", "GATEWAY": "github.com/envoyproxy/gateway@v1.9.1",
+	"PROMETHEUS": "github.com/prometheus-operator/prometheus-operator@v0.85.0",
+}
+
+// kubernetes is the version of ./cluster/go.mod. Helm and Istio ask an API server for it, which else is none.
+const kubernetes = "v1.36.3"
+
+// TestMain runs the tests once more, in a network that has a loopback interface and nothing else: Envoy Gateway and Istio
+// listen on ports of their own choice, at all addresses.
 func TestMain(m *testing.M) {
 	if !nightly.On() || os.Getenv(inside) != "" {
 		if os.Getenv(inside) != "" {
-			if err := loopback(); err != nil {
-				fmt.Fprintln(os.Stderr, "the loopback interface:", err)
+			if err := errors.Join(loopback(), folders()); err != nil {
+				fmt.Fprintln(os.Stderr, "a network and folders of its own:", err)
 				os.Exit(1)
 			}
 		}
@@ -49,6 +60,21 @@ func again() error {
 		}
 		environment = append(environment, name+"="+file)
 	}
+	programs, err := tools.Programs("../..", "cluster", "-s -w -X k8s.io/component-base/version.gitVersion="+kubernetes)
+	if err != nil {
+		return err
+	}
+	environment = append(environment, "PROGRAMS="+programs)
+	for name, module := range modules {
+		find := exec.Command("go", "mod", "download", "-json", module)
+		find.Dir, find.Env = "cluster", append(os.Environ(), "GOWORK=off")
+		said, err := find.Output()
+		var found struct{ Dir string }
+		if err := errors.Join(err, json.Unmarshal(said, &found)); err != nil {
+			return fmt.Errorf("%s: %w\n%s", module, err, said)
+		}
+		environment = append(environment, name+"="+found.Dir)
+	}
 	dir, err := os.MkdirTemp("", "weir-images")
 	if err != nil {
 		return err
@@ -61,7 +87,7 @@ func again() error {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdout, os.Stderr, environment
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
@@ -69,6 +95,21 @@ func again() error {
 		return fmt.Errorf("a network of its own: %w: where AppArmor forbids it, sysctl kernel.apparmor_restrict_unprivileged_userns=0", err)
 	}
 	return cmd.Wait()
+}
+
+// folders has Istio's agent write its plugins into a folder that it can't be told, and gives names of a cluster to this machine.
+func folders() error {
+	names, err := os.ReadFile("/etc/hosts")
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"istiod.istio-system.svc", "app.example", "weir.weir-system.svc.cluster.local", "envoy-gateway.envoy-gateway-system.svc.cluster.local", "envoy-gateway"} {
+		names = append(names, "127.0.0.1 "+name+"\n"...)
+	}
+	const own = "/var/lib"
+	return errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("own", own, "tmpfs", 0, ""), os.MkdirAll(own+"/istio/data", 0o700),
+		os.WriteFile(own+"/hosts", names, 0o600), unix.Mount(own+"/hosts", "/etc/hosts", "", unix.MS_BIND, ""))
 }
 
 // loopback brings up the interface lo.
