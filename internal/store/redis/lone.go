@@ -14,15 +14,15 @@ var loneNamed string
 
 var loneScript = newScript(loneNamed)
 
-// alone returns the only counter of an attempt that lone.lua may write: the first for a single take, which gets all that it
-// asks for in windows of the clock. Its sender's record lives on, and the sender has all earlier answers. Otherwise, and
-// whenever lone.lua finds more to do, commit.lua writes.
+// alone returns the only counter of an attempt that lone.lua may write: the first for a push whose takes get all that they ask
+// for in windows of the clock. Its sender's record lives on, and the sender has all earlier answers. Otherwise, and whenever
+// lone.lua finds more to do, commit.lua writes.
 func (a *attempt) alone() *held {
 	if a.group.c.plain || a.group.tries > 1 || len(a.group.all) > 1 || len(a.noted) == 0 || len(a.counters) != 1 || a.fleet != noFleet {
 		return nil
 	}
 	one, h := a.noted[0], a.counters[0]
-	if len(one.b.items) > 0 || len(one.b.takes) != 1 || one.b.number > 0 || one.p.Floor != one.p.Sequence || h.exact || !h.changed || a.senderLife(one) > 0 {
+	if len(one.b.items) > 0 || len(one.b.takes) == 0 || one.b.number > 0 || one.p.Floor != one.p.Sequence || h.exact || !h.changed || a.senderLife(one) > 0 {
 		return nil
 	}
 	kept, seen := a.calendar.Span(h.LimitCounter).Kept, h.seen.contents.Windows

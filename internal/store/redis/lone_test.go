@@ -60,6 +60,32 @@ func (s *side) calls(t *testing.T, command string) (n int) {
 	return n
 }
 
+// over are the windows among fields of a counter that nobody reads.
+func (s *side) over(name string, fields map[string]string, now time.Time) (over []string) {
+	c, ok := s.backends[0].keys.parse("ns", name)
+	for field := range fields {
+		if n, err := strconv.ParseUint(field, 10, 64); ok && clocked(c) && err == nil && n < (store.Calendar{NowNanos: uint64(now.UnixNano())}).Span(c).Kept {
+			over = append(over, field)
+		}
+	}
+	return over
+}
+
+// forget removes windows that nobody reads. commit.lua does with each write.
+func (s *side) forget(t *testing.T, now time.Time) {
+	t.Helper()
+	names, err := s.client.Keys(t.Context(), "*:counter:*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		fields, _ := s.client.HGetAll(t.Context(), name).Result()
+		if over := s.over(name, fields, now); len(over) > 0 {
+			s.client.HDel(t.Context(), name, over...)
+		}
+	}
+}
+
 // kept is all that Redis has, but for windows that nobody reads, and how long it lives.
 func (s *side) kept(t *testing.T, now time.Time) (all []string, lives []time.Duration) {
 	t.Helper()
@@ -73,12 +99,8 @@ func (s *side) kept(t *testing.T, now time.Time) (all []string, lives []time.Dur
 		switch kind, _ := s.client.Type(t.Context(), name).Result(); kind {
 		case "hash":
 			fields, _ := s.client.HGetAll(t.Context(), name).Result()
-			if c, ok := s.backends[0].keys.parse("ns", name); ok && clocked(c) {
-				for field := range fields {
-					if n, err := strconv.ParseUint(field, 10, 64); err == nil && n < (store.Calendar{NowNanos: uint64(now.UnixNano())}).Span(c).Kept {
-						delete(fields, field)
-					}
-				}
+			for _, field := range s.over(name, fields, now) {
+				delete(fields, field)
 			}
 			has = fields
 		case "zset":
@@ -125,7 +147,10 @@ func testLone(t *testing.T, hostile bool) {
 		switch random.IntN(90) {
 		case 0:
 			now = now.Add(time.Duration(random.Int64N(int64(5 * time.Minute))))
-		case 1:
+		case 1: // then windows that were over may be read again
+			for i := range sides {
+				sides[i].forget(t, now)
+			}
 			now = now.Add(-time.Duration(random.Int64N(int64(90 * time.Second))))
 		}
 		sender := 1 + random.Uint64N(3)
@@ -146,11 +171,18 @@ func testLone(t *testing.T, hostile bool) {
 				item.Newest = uint64(int64(item.Newest) + random.Int64N(4) - 2)
 			}
 			p.Items = []wire.Item{item}
+			if random.IntN(2) == 0 {
+				p.Takes = []wire.Take{take}
+			}
 		case 3:
 			p.Floor -= min(p.Floor, random.Uint64N(4))
 			p.Takes = []wire.Take{take}
 		case 4:
 			p.Takes = []wire.Take{take, take}
+		case 5: // three scripts, of which only the last writes
+			long := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{9}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}, Limit: 4000}
+			read := store.Calendar{NowNanos: uint64(now.UnixNano())}.RoomItem(&long, 0)
+			p.Items, p.Takes = []wire.Item{read, read}, []wire.Take{take}
 		default:
 			p.Takes = []wire.Take{take}
 		}
@@ -211,5 +243,71 @@ func testLone(t *testing.T, hostile bool) {
 	}
 	if n := sides[1].calls(t, "zcount"); n > 0 {
 		t.Errorf("lone.lua ran %d times where commit.lua is to write all", n)
+	}
+}
+
+// loneTake has a backend decide a take of a hit in a fixed window of a minute.
+func loneTake(t *testing.T, b *Store, key byte, sequence uint64) wire.Answer {
+	t.Helper()
+	r := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{key}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Limit: 1e9, Cost: 1}
+	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{r}}}}
+	out, err := b.Push(t.Context(), p, 1)
+	if err != nil || out.Applied != 1 || out.Answer.Grants[0].Units != 1 {
+		t.Fatalf("push %d: %+v, %v", sequence, out, err)
+	}
+	return out.Answer
+}
+
+// A backend that has seen no fleet hears of one by its next take, though lone.lua could count it.
+func TestLoneTakesHearOfFleets(t *testing.T) {
+	s := newSide(t, false, time.Now)
+	b := s.backends[0]
+	for sequence := range uint64(3) {
+		loneTake(t, b, 1, 1+sequence)
+	}
+	if err := s.client.HSet(t.Context(), b.keys.list("ns"), "revision", "r", "version", 1, "contents", "{}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if loneTake(t, b, 1, 4); s.calls(t, "zcount") == 0 || b.fleet("ns").revision != "r" {
+		t.Errorf("lone.lua ran %d times, and the backend knows the fleet %+v", s.calls(t, "zcount"), b.fleet("ns"))
+	}
+}
+
+// A take that was decided long ago, by a clock that was wrong, is decided again.
+func TestLoneTakesByAnotherTime(t *testing.T) {
+	s := newSide(t, false, nil)
+	b := s.backends[0]
+	recent := func(what string, nanos uint64) {
+		t.Helper()
+		if age := time.Since(time.Unix(0, int64(nanos))); age.Abs() > 2*time.Second {
+			t.Errorf("%s: %v ago", what, age)
+		}
+	}
+	for sequence := range uint64(5) {
+		if sequence == 3 {
+			b.committer.clocks[0].ahead -= time.Hour
+		}
+		ran := s.calls(t, "zcount")
+		answer := loneTake(t, b, 1, 1+sequence)
+		recent("the answer", answer.NowNanos)
+		recent("the grant", answer.Grants[0].AtNanos)
+		if got, want := s.calls(t, "zcount")-ran, min(1, int(sequence)); sequence < 3 && got != want {
+			t.Errorf("take %d: lone.lua ran %d times, want %d", sequence, got, want)
+		}
+	}
+}
+
+// A backend that does not know of a window that has just ended leaves no new one that ends with it.
+func TestLoneTakesAfterAWindow(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0).Truncate(time.Minute).Add(59 * time.Second)
+	s := newSide(t, false, func() time.Time { return now })
+	loneTake(t, s.backends[0], 2, 1)
+	loneTake(t, s.backends[1], 1, 2)
+	now = now.Add(2 * time.Second)
+	ran := s.calls(t, "zcount")
+	loneTake(t, s.backends[1], 2, 3)
+	life, err := s.client.PTTL(t.Context(), s.backends[0].keys.counter("ns", wire.LimitCounter{ID: wire.ID{2}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000})).Result()
+	if err != nil || life < time.Minute || s.calls(t, "zcount") == ran {
+		t.Errorf("the window lives for %v, %v; want a minute, and lone.lua to have run", life, err)
 	}
 }
