@@ -9,8 +9,9 @@
 //
 // A [Limiter] decides by the limits of one rule. A request takes hits from all of them, or from
 // none. [Limiter.Allow] answers yes or no. [Limiter.Decide] also returns how the limits stand and
-// when to retry. The function [Decide] decides several rules at once. [SlidingWindow],
-// [TokenBucket] and similar functions make a limit of each of Weir's algorithms.
+// when to retry. The function [Decide] decides several rules at once, and [DecideEach] many requests,
+// each by itself. [SlidingWindow], [TokenBucket] and similar functions make a limit of each of Weir's
+// algorithms.
 //
 // [NewNamespace] makes a [Namespace]: rules, and a bounded table for their counters.
 // [Namespace.Limiter] returns the limiter of one rule. A namespace with a [Backend] synchronises

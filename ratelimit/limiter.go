@@ -315,9 +315,9 @@ func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, e
 		if l.namespace != n {
 			return Decision{}, fmt.Errorf("ratelimit: demands[%d]: want rules of one namespace, got one of %q and one of %q", i, n.name, l.namespace.name)
 		}
-		if slices.ContainsFunc(demands[:i], func(d Demand) bool { return d.limiter.name == l.name && slices.Equal(d.key, demands[i].key) }) {
-			return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want a single demand of rule %q for each key", n.name, i, l.name)
-		}
+	}
+	if i := repeated(demands); i > 0 {
+		return Decision{}, fmt.Errorf("ratelimit: namespace %q: demands[%d]: want a single demand of rule %q for each key", n.name, i, demands[i].limiter.name)
 	}
 	if n.exact {
 		if err := fitTake(demands); err != nil {
@@ -364,8 +364,9 @@ type call struct {
 	wait      engine.Wait
 	told      chan struct{}
 	decision  Decision
-	held      **place // where to put the places of a call of Acquire; otherwise nil
-	patient   bool    // whether the call waits for room
+	held      **place       // where to put the places of a call of Acquire; otherwise nil
+	patient   bool          // whether the call waits for room
+	broken    chan struct{} // the namespace's, when the call began
 }
 
 // call returns a call from the free list, or a new one. The caller of call and of release holds the
@@ -379,7 +380,7 @@ func (n *Namespace) call() (c *call) {
 	}
 	n.taken++
 	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
-	c.held, c.patient, c.wait.Patience = nil, false, -1
+	c.held, c.patient, c.wait.Patience, c.broken = nil, false, -1, n.broken
 	return c
 }
 
@@ -484,13 +485,12 @@ func (c *call) await(ctx context.Context) error {
 	if c.patient {
 		shut = n.shut
 	}
-	broken := n.broken
 	n.mu.Unlock()
 	select {
 	case <-c.told:
 		n.mu.Lock()
 		return nil
-	case <-broken:
+	case <-c.broken:
 		n.mu.Lock()
 		return c.afterPanic()
 	case <-ctx.Done():
@@ -498,7 +498,7 @@ func (c *call) await(ctx context.Context) error {
 	case <-shut:
 	}
 	n.mu.Lock()
-	if n.broken != broken {
+	if n.broken != c.broken {
 		return c.afterPanic()
 	}
 	if !c.wait.Waiting() {

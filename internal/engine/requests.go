@@ -45,6 +45,7 @@ type requests struct {
 	// checks belong to a request that has waited, and resumed to one that decides a referred check.
 	checks  []rule.Check
 	resumed [1]rule.Check
+	gathers bool // questions are sent once more requests have been decided
 }
 
 func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
@@ -184,7 +185,7 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 // send sends what has to be asked after a decision. A push that the host refuses fails at once, so send
 // reports whether the request still waits if it did.
 func (q *requests) send(w *Wait) (waits bool) {
-	if len(q.acquires.unsent) == 0 && !q.outbox.tests {
+	if len(q.acquires.unsent) == 0 && !q.outbox.tests || q.gathers {
 		return true
 	}
 	q.outbox.sendTest()

@@ -2,17 +2,15 @@ package ratelimitservice
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
-	"sync"
-	"sync/atomic"
 
-	"weir/internal/panics"
 	"weir/ratelimit"
 )
 
-// maxTogether bounds the descriptors of a request that wait for the backend together, each in a
-// goroutine: many requests with many descriptors would take much memory.
-const maxTogether = 64
+// maxTogether bounds the descriptors of a request that are decided together, because each takes memory
+// while it waits for the backend.
+const maxTogether = 128
 
 // giveBack gives back the hits of descriptors that ask for it. They take no hits, and their answers
 // show the counters afterwards.
@@ -29,172 +27,196 @@ func giveBack(ctx context.Context, all []asked) error {
 }
 
 // decide decides each descriptor by itself, as the rate limit service does: a request that one
-// descriptor refuses still takes hits of the others. Descriptors wait for the backend together, but
-// those with the same counter are decided in their order.
-func decide(ctx context.Context, all []asked) {
-	if len(all) == 1 {
-		if a := &all[0]; a.limited() {
-			a.decide(ctx)
+// descriptor refuses still takes hits of the others. Descriptors with the same counter are decided in
+// their order, and the others together.
+func decide(ctx context.Context, all []*asked) error {
+	for some := firsts(all); len(some) > 0; some = followers(some) {
+		if err := ask(ctx, some); err != nil {
+			return err
 		}
-		return
+		charge(ctx, some)
 	}
-	// All are linked before the first of them is decided.
-	var firsts []*asked
-	for i := range all {
-		if a := &all[i]; a.limited() && !a.follow(all[:i]) {
-			firsts = append(firsts, a)
-		}
-	}
-	if len(firsts) == 0 {
-		return
-	}
-	var waiting sync.WaitGroup
-	var begun atomic.Int64
-	some := func() {
-		for i := begun.Add(1); int(i) <= len(firsts); i = begun.Add(1) {
-			firsts[i-1].decide(ctx)
-		}
-	}
-	for range min(len(firsts), maxTogether) - 1 {
-		waiting.Go(some)
-	}
-	some()
-	waiting.Wait()
+	return nil
 }
 
-// follow makes a descriptor be decided after the last earlier descriptor with the same counter, and
-// reports whether there is one.
-func (a *asked) follow(before []asked) bool {
-	for i := len(before) - 1; i >= 0; i-- {
-		if b := &before[i]; b.limited() && a.sameCounter(b) {
-			b.next = a
-			return true
+// firsts links descriptors with the same counter in their order, and returns the first of each.
+func firsts(all []*asked) []*asked {
+	if len(all) < 2 {
+		return all
+	}
+	some, last := make([]*asked, 0, len(all)), make(map[string]*asked, len(all))
+	var name []byte
+	for _, a := range all {
+		name = a.appendCounter(name[:0])
+		if before := last[string(name)]; before != nil {
+			before.next = a
+		} else {
+			some = append(some, a)
+		}
+		last[string(name)] = a
+	}
+	return some
+}
+
+// followers are the next descriptors with the counters of some.
+func followers(some []*asked) (next []*asked) {
+	for _, a := range some {
+		if a.next != nil {
+			next = append(next, a.next)
 		}
 	}
-	return false
+	return next
 }
 
-func (a *asked) sameCounter(b *asked) bool {
-	return a.limiter.Name() == b.limiter.Name() && slices.Equal(a.key, b.key)
-}
-
-// decide decides a descriptor, and those that follow it.
-func (a *asked) decide(ctx context.Context) {
-	defer panics.Catch("a descriptor's decision", func(err error) { a.err = err })
-	for ; a != nil; a = a.next {
-		a.ask(ctx)
-		a.charge(ctx)
+// appendCounter appends what names a descriptor's counter: its rule and key.
+func (a *asked) appendCounter(to []byte) []byte {
+	to = append(to, a.limiter.Name()...)
+	for _, part := range a.key {
+		to = binary.BigEndian.AppendUint64(to, uint64(len(part))) // no name of a rule has a byte of 0
+		to = append(to, part...)
 	}
+	return to
 }
 
-// ask asks for the hits of a descriptor. A descriptor without hits asks whether another hit has
-// room, or, if it has none, whether the limit has refused hits. Only a single instance knows that: among
-// several, another may have refused some.
-func (a *asked) ask(ctx context.Context) {
-	a.decision, a.err = a.limiter.Decide(ctx, a.key, a.hits)
-	if d := &a.decision; a.hits == 0 && d.Remaining == 0 {
+// each asks for hits of descriptors, each by itself, and has the answers heard in their order.
+func each(ctx context.Context, all []*asked, hits func(*asked) uint64, heard func(*asked, *ratelimit.Decision)) error {
+	for some := range slices.Chunk(all, maxTogether) {
+		demands := make([]ratelimit.Demand, len(some))
+		for i, a := range some {
+			demands[i] = a.limiter.Demand(a.key, hits(a))
+		}
+		decisions, err := ratelimit.DecideEach(ctx, demands...)
+		if err != nil {
+			return err
+		}
+		for i, a := range some {
+			heard(a, &decisions[i])
+		}
+	}
+	return nil
+}
+
+// ask asks for the hits of descriptors.
+func ask(ctx context.Context, all []*asked) error {
+	return each(ctx, all, func(a *asked) uint64 { return a.hits }, (*asked).hear)
+}
+
+// hear takes in a decision. A descriptor without hits asks whether another hit has room, or, if it has
+// none, whether the limit has refused hits. Only a single instance knows that: among several, another may
+// have refused some.
+func (a *asked) hear(d *ratelimit.Decision) {
+	if a.decision = d; a.hits == 0 && d.Remaining == 0 {
 		// A limit of 0 can't be exceeded.
 		d.Allowed = (d.Allowed || d.Limit.Quota() == 0) && a.looks && !a.refusals.remembers(a) &&
 			(d.Limit.Quota() == 0 || a.limiter.Namespace().Stats().Nodes <= 1)
 	}
 }
 
-// charge takes the rest of a limit that refuses: the rate limit service counts refused hits, and
-// nothing has room after that. Hits are not counted beyond the limit, so that leases which another
-// instance gives back are there for later requests. The refusal itself is remembered.
-func (a *asked) charge(ctx context.Context) {
-	d := &a.decision
-	if a.err != nil || d.Allowed || a.hits == 0 {
-		return
+// charge takes the rest of limits that refuse: the rate limit service counts refused hits, and
+// nothing has room after that. Hits are not counted beyond a limit, so that leases which another
+// instance gives back are there for later requests. The refusals themselves are remembered.
+func charge(ctx context.Context, all []*asked) {
+	var charged []*asked
+	for _, a := range all {
+		if !a.decision.Allowed && a.hits > 0 {
+			a.refusals.add(a)
+			a.rest = a.decision.Remaining
+			charged = append(charged, a)
+		}
 	}
-	a.refusals.add(a)
-	// Other instances may have taken some of what this one knows of.
-	for left := d.Remaining; left > 0; {
-		rest, err := a.limiter.Decide(ctx, a.key, left)
-		if err != nil || rest.Allowed || rest.Remaining >= left {
+	for charged = withRest(charged); len(charged) > 0; charged = withRest(charged) {
+		// Other instances may have taken some of what this one knows of.
+		if each(ctx, charged, func(a *asked) uint64 { return a.rest }, func(a *asked, d *ratelimit.Decision) {
+			if left := d.Remaining; !d.Allowed && left < a.rest {
+				a.rest = left
+			} else {
+				a.rest = 0
+			}
+		}) != nil {
 			return // the request is refused in any case
 		}
-		left = rest.Remaining
 	}
 }
 
+func withRest(all []*asked) []*asked {
+	return slices.DeleteFunc(all, func(a *asked) bool { return a.rest == 0 })
+}
+
 // decideTogether decides all descriptors at once: a refused request takes nothing from limits that
-// have room, and charge says whether limits that refuse are charged. A limit of shadow_mode or
+// have room, and charges says whether limits that refuse are charged. A limit of shadow_mode or
 // quota_mode refuses nothing by itself. Its descriptor is decided after the others, and takes
 // nothing if they refuse.
-func decideTogether(ctx context.Context, all []asked, charge Charge) {
-	var enforced, others []*asked
-	allowed := true
-	for i := range all {
-		switch a := &all[i]; {
-		case !a.limited():
+func decideTogether(ctx context.Context, all []*asked, charges Charge) (err error) {
+	var enforced, looking, others []*asked
+	for _, a := range all {
+		switch {
 		case a.limit.shadow || a.limit.quota:
 			others = append(others, a)
 		case a.looks:
-			a.ask(ctx)
-			allowed = allowed && a.decision.Allowed
+			looking = append(looking, a)
 		default:
 			enforced = append(enforced, a)
 		}
 	}
+	if err := ask(ctx, looking); err != nil {
+		return err
+	}
+	allowed := !slices.ContainsFunc(looking, func(a *asked) bool { return !a.decision.Allowed })
 	if allowed {
-		allowed = takeAll(ctx, enforced)
+		allowed, err = takeAll(ctx, enforced)
 	} else {
-		for _, a := range enforced {
-			a.decision, a.err = a.limiter.Decide(ctx, a.key, 0)
-			a.decision.Allowed = a.decision.Remaining >= a.hits
-		}
+		err = each(ctx, enforced, func(*asked) uint64 { return 0 }, func(a *asked, d *ratelimit.Decision) {
+			a.decision, d.Allowed = d, d.Remaining >= a.hits
+		})
+	}
+	if err != nil {
+		return err
 	}
 	for _, a := range others {
 		if !allowed {
 			a.hits, a.looks = 0, false
 		}
-		a.ask(ctx)
 	}
-	for i := range all {
-		if a := &all[i]; charge == ChargeRefusing && a.limited() {
-			a.charge(ctx)
-		}
+	if err := ask(ctx, others); err != nil {
+		return err
 	}
+	if charges == ChargeRefusing {
+		charge(ctx, all)
+	}
+	return nil
 }
 
 // takeAll takes all hits or none, and reports whether it took them. Descriptors with the same
 // counter take their sum.
-func takeAll(ctx context.Context, all []*asked) (allowed bool) {
-	var demands []ratelimit.Demand
-	var first []*asked
-	of := make([]int, len(all)) // the index of each descriptor's demand
-	for i, a := range all {
-		of[i] = slices.IndexFunc(first, a.sameCounter)
-		if of[i] < 0 {
-			of[i], first = len(first), append(first, a)
-		}
-	}
-	for i, a := range first {
+func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
+	some := firsts(all)
+	demands := make([]ratelimit.Demand, len(some))
+	for i, first := range some {
 		hits := uint64(0)
-		for j, b := range all {
-			if of[j] == i {
-				hits += b.hits
-			}
+		for a := first; a != nil; a = a.next {
+			hits += a.hits
 		}
-		demands = append(demands, a.limiter.Demand(a.key, hits))
+		demands[i] = first.limiter.Demand(first.key, hits)
 	}
 	decision, err := ratelimit.Decide(ctx, demands...)
-	refusing := false
-	for i, a := range all {
-		if a.err = err; err != nil {
-			continue
-		}
-		a.decision = decision
-		a.decision.Standing = decision.Standings[of[i]]
-		a.decision.Allowed = decision.Allowed || a.decision.Remaining >= a.hits
-		refusing = refusing || !a.decision.Allowed
+	if err != nil {
+		return false, err
 	}
-	if err == nil && !decision.Allowed && !refusing {
+	refusing := false
+	for i, first := range some {
+		for a := first; a != nil; a = a.next {
+			d := decision
+			d.Standing = d.Standings[i]
+			d.Allowed = d.Allowed || d.Remaining >= a.hits
+			refusing = refusing || !d.Allowed
+			a.decision = &d
+		}
+	}
+	if !decision.Allowed && !refusing {
 		// Each has room by itself, but not all together on the same counter.
 		for _, a := range all {
 			a.decision.Allowed = false
 		}
 	}
-	return err == nil && decision.Allowed
+	return decision.Allowed, nil
 }

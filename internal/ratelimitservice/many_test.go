@@ -1,7 +1,9 @@
 package ratelimitservice
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"weir/internal/store/memory"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
+	"weir/ratelimit"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -79,6 +82,66 @@ func TestManyDescriptors(t *testing.T) {
 					t.Error(err)
 				}
 			}
+		}
+	}
+}
+
+// pushed counts the pushes to a backend.
+type pushed struct {
+	ratelimit.Backend
+	n atomic.Int32
+}
+
+func (p *pushed) Push(ctx context.Context, push []byte) ([]byte, error) {
+	p.n.Add(1)
+	return p.Backend.Push(ctx, push)
+}
+
+// The descriptors of a request ask the backend by one push. Those with the same counter come one after
+// the other: what the first one's refusal takes, the next one finds no more, and other counters lose
+// nothing.
+func TestDescriptorsAskTogether(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []string{"0", "1"} {
+		way := &pushed{Backend: Local{Backend: backend.New(memory.New(memory.Options{}))}}
+		counters := NewCounters(CounterOptions{Backend: way, Timeout: time.Minute})
+		s := NewService(ServiceOptions{Counters: counters})
+		use(t, s, "domain: d\ndescriptors:\n"+
+			"  - {key: k, rate_limit: {unit: year, requests_per_unit: 8, sync_rate: "+rate+"}}\n"+
+			"  - {key: other, rate_limit: {unit: year, requests_per_unit: 8, sync_rate: 5}}\n", Options{})
+		r := &pb.RateLimitRequest{Domain: "d"}
+		for i := range 100 {
+			for j := range 1 + i%2*3 { // every second counter has four descriptors
+				d := descriptorOf(fmt.Sprintf("%s=%d", []string{"k", "other"}[i/50], i))
+				d.HitsAddend = wrapperspb.UInt64([]uint64{5, 5, 2, 0}[j])
+				r.Descriptors = append(r.Descriptors, d)
+			}
+		}
+		answer, err := s.ShouldRateLimit(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := 0
+		for i := range 100 {
+			for j := range 1 + i%2*3 {
+				got := answer.Statuses[at]
+				code, left := pb.RateLimitResponse_OK, uint32(3)
+				if j > 0 {
+					code, left = pb.RateLimitResponse_OVER_LIMIT, 0
+				}
+				if got.GetCode() != code || got.GetLimitRemaining() != left {
+					t.Errorf("sync_rate %s, descriptor %d of counter %d: %v", rate, j, i, got)
+				}
+				at++
+			}
+		}
+		// Two namespaces ask at once; then the second descriptors do, what they leave is taken, and so on.
+		if n := way.n.Load(); n == 0 || n > 12 {
+			t.Errorf("sync_rate %s: %d pushes", rate, n)
+		}
+		t.Logf("sync_rate %s: %d pushes", rate, way.n.Load())
+		if err := counters.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}
 }

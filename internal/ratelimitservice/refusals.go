@@ -1,7 +1,6 @@
 package ratelimitservice
 
 import (
-	"encoding/binary"
 	"hash/maphash"
 	"sync"
 )
@@ -24,21 +23,7 @@ func newRefusals() *refusals {
 }
 
 // hash returns the hash of a descriptor's rule and key.
-func (r *refusals) hash(a *asked) uint64 {
-	var h maphash.Hash
-	h.SetSeed(r.seed)
-	write := func(text string) {
-		var size [8]byte
-		binary.LittleEndian.PutUint64(size[:], uint64(len(text)))
-		_, _ = h.Write(size[:]) // it never fails
-		_, _ = h.WriteString(text)
-	}
-	write(a.limiter.Name())
-	for _, part := range a.key {
-		write(part)
-	}
-	return h.Sum64()
-}
+func (r *refusals) hash(a *asked) uint64 { return maphash.Bytes(r.seed, a.appendCounter(nil)) }
 
 // add records that hits of a descriptor were refused.
 func (r *refusals) add(a *asked) {

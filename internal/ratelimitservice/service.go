@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxDescriptors bounds the descriptors of a request, because each is compared with all before it.
+// maxDescriptors bounds the descriptors of a request, because each takes memory.
 const maxDescriptors = 1000
 
 // maxLarge bounds the large requests at a time, because each may take a megabyte. Others wait.
@@ -153,12 +153,12 @@ type asked struct {
 	hits    uint64
 	back    uint64 // hits to give back, instead of hits to take
 	looks   bool   // the descriptor asks for no hits
+	rest    uint64 // what is left of a limit that has refused the hits, until it is taken
 	next    *asked // the next descriptor with the same counter
 	// refusals are the service's.
 	refusals *refusals
 
-	decision ratelimit.Decision
-	err      error
+	decision *ratelimit.Decision // nil until it is decided
 }
 
 // limited reports whether the descriptor has a counter.
@@ -237,15 +237,19 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, m
 	if err := giveBack(ctx, all); err != nil {
 		return nil, statusOf(err)
 	}
-	if d != nil && d.charge != ChargeAll {
-		decideTogether(ctx, all, d.charge)
-	} else {
-		decide(ctx, all)
-	}
+	limited := make([]*asked, 0, len(all))
 	for i := range all {
-		if err := all[i].err; err != nil {
-			return nil, statusOf(err)
+		if all[i].limited() {
+			limited = append(limited, &all[i])
 		}
+	}
+	if d != nil && d.charge != ChargeAll {
+		err = decideTogether(ctx, limited, d.charge)
+	} else {
+		err = decide(ctx, limited)
+	}
+	if err != nil {
+		return nil, statusOf(err)
 	}
 	answer = s.answer(r, all)
 	if s.options.Stats != nil {
