@@ -31,7 +31,7 @@ func TestOverride(t *testing.T) {
 			}
 		}
 		o := wire.Override{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 5, WidthMillis: 86_400_000}}}
-		if _, err := w.backend.SetOverrides(t.Context(), "shop", o); err != nil {
+		if _, err := w.backend.By(nil).SetOverrides(t.Context(), "shop", o); err != nil {
 			t.Fatal(err)
 		}
 		if known, err := w.backend.Overrides(t.Context(), "shop"); err != nil || known.Knowing != 0 || len(known.List) != 1 {

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -24,6 +25,8 @@ type backendFlags struct {
 	url   string
 	token secret
 	given string
+	// reason is why something is changed.
+	reason string
 }
 
 func (f *backendFlags) define(flags *flag.FlagSet) {
@@ -56,6 +59,10 @@ type refusal struct{ error }
 func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if method != http.MethodGet && f.reason != "" {
+		query = maps.Clone(query)
+		query.Set("reason", f.reason)
+	}
 	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {

@@ -58,6 +58,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 	c := counterCommand{out: env.stdout}
 	flags := flag.NewFlagSet("counter", flag.ContinueOnError)
 	c.backend.define(flags)
+	c.backend.reasonFlag(flags)
 	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with the secret")
 	flags.StringVar(&c.config, "config", "", configUsage)
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")

@@ -93,6 +93,7 @@ Environment:
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
 		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
 		{name: "usage", summary: "show what each key has used, and how long its budget lasts", operands: usedUsage, run: used, help: backendHelp},
+		{name: "changes", summary: "show who has changed limits, counters and prices", operands: changesUsage, run: changes, help: backendHelp},
 		{name: "completion", summary: "print the completion of a shell: bash, zsh or fish", operands: "SHELL", run: printCompletion, help: completionHelp},
 		{name: "version", summary: "print the version", run: printVersion, help: ""},
 	}

@@ -24,7 +24,7 @@ import (
 
 const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESPACE [RULE] | unset NAMESPACE RULE VALUE…
 
-  weir override set shop per-user ann 1000/1m --until 6h
+  weir override set shop per-user ann 1000/1m --until 6h --reason "import of the catalogue"
   weir override set shop per-user ann 1000/1m 20000/1d --wait 5s
   weir override list shop
   weir override unset shop per-user ann
@@ -43,6 +43,7 @@ func override(ctx context.Context, args []string, env environment) error {
 	var c overrideCommand
 	flags := flag.NewFlagSet("override", flag.ContinueOnError)
 	c.backend.define(flags)
+	c.backend.reasonFlag(flags)
 	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with - or looks like a limit; once for each value")

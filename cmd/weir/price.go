@@ -39,6 +39,7 @@ func price(ctx context.Context, args []string, env environment) error {
 	c := priceCommand{env: env}
 	flags := flag.NewFlagSet("price", flag.ContinueOnError)
 	c.backend.define(flags)
+	c.backend.reasonFlag(flags)
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.BoolVar(&c.json, "json", false, "list as JSON")
 	operands, err := parseMixed(flags, args, env, priceUsage)

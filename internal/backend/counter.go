@@ -3,10 +3,12 @@ package backend
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/internal/store"
@@ -118,7 +120,7 @@ var ErrUnannounced = errors.New("the counter was changed, but nodes were not tol
 // it. Hits that are counted meanwhile stay. It returns how many hits were given back in all limits
 // together, without a block's, and the version of the list with the notice. If the change is invalid, the error wraps
 // [store.ErrInvalid]. After any other error except [ErrUnannounced], the change may have been made.
-func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *Change) (returned, version uint64, err error) {
+func (b Changer) ChangeCounter(ctx context.Context, namespace string, change *Change) (returned, version uint64, err error) {
 	notice := wire.Override{Rule: change.Rule, Values: change.Values}
 	if err := checkKey(&notice); err != nil {
 		return 0, 0, fmt.Errorf("%w: %w", store.ErrInvalid, err)
@@ -128,16 +130,39 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
+	what, hits := grantHits, change.Grant
+	if hits == 0 {
+		what, hits = resetCounter, wire.MaxHits
+	}
+	push := wire.Push{Namespace: namespace, Sender: rand.Uint64(), Sequence: 1, Floor: 1}
+	record := b.record(namespace, what)
+	earlier, err := record.once(ctx, b.by, change)
+	if err != nil {
+		return 0, 0, err
+	}
+	if earlier != nil && earlier.Made {
+		_, version, err = b.store.Overrides(ctx, namespace, 0)
+		return earlier.Returned, version, err
+	}
 	found, err := b.counter(ctx, namespace, change.ID)
 	if err != nil {
 		return 0, 0, err
 	}
-	hits := change.Grant
-	if hits == 0 {
-		hits = wire.MaxHits
-	}
 	calendar := store.Calendar{NowNanos: found.NowNanos}
-	push := wire.Push{Namespace: namespace, Sender: rand.Uint64(), Sequence: 1, Floor: 1}
+	if record != nil {
+		push.Sender = record.member
+		of := []Changed{changedCounter(calendar, &found, change)}
+		if earlier != nil && len(earlier.Of) > 0 {
+			of[0].Before, of[0].After = earlier.Of[0].Before, earlier.Of[0].After // of the call that came first
+		}
+		if err := record.begin(ctx, of); err != nil {
+			return 0, 0, err
+		}
+		defer func() {
+			record.Returned = returned
+			record.end(ctx, err)
+		}()
+	}
 	blocks := uint64(0)
 	for i := range found.Limits {
 		items := calendar.GiveBack(&found.Limits[i], hits)
@@ -162,7 +187,7 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 	} else {
 		notice.Notice.Granted = millis
 	}
-	version, _, err = b.changeList(ctx, namespace, func(s *settings) int {
+	version, _, err = b.changeList(ctx, namespace, nil, func(s *settings) int {
 		next := notice
 		for i := range s.overrides {
 			if o := &s.overrides[i]; o.Compare(&notice) == 0 {
@@ -180,17 +205,43 @@ func (b *Backend) ChangeCounter(ctx context.Context, namespace string, change *C
 
 // pushTwice repeats a push that fails. That is safe, since a push is applied once.
 func (b *Backend) pushTwice(ctx context.Context, p *wire.Push) (store.Outcome, error) {
-	out, err := b.store.Push(ctx, p, 1)
-	if err == nil || errors.Is(err, store.ErrInvalid) {
-		return out, err
-	}
 	again, err := b.store.Push(ctx, p, 1)
+	if err != nil && !errors.Is(err, store.ErrInvalid) {
+		again, err = b.store.Push(ctx, p, 1)
+	}
 	if err == nil && again.Duplicate {
 		// The first push was applied, but its outcome was lost. It returned at most the requested
 		// hits.
 		again.Returned = int64(min(hitsOf(p.Items), wire.MaxHits))
 	}
 	return again, err
+}
+
+// changedCounter is what a record tells of a counter: the hits that each limit has before the change,
+// and those that stay unless others come meanwhile.
+func changedCounter(calendar store.Calendar, found *Counter, change *Change) Changed {
+	c := Changed{Rule: change.Rule, Hash: hex.EncodeToString(change.ID[:]), values: change.Values}
+	for i := range found.Limits {
+		l := &found.Limits[i]
+		limit := uint64(window.MaxLimit)
+		if window.Kind(l.Kind).Refills() {
+			limit = l.Limit
+		}
+		used, _ := calendar.Standing(l, limit, limit)
+		left := uint64(0)
+		switch {
+		case window.Kind(l.Kind).Blocks():
+			if used = min(used, 1); change.Grant > 0 {
+				left = used
+			}
+		case change.Grant > 0:
+			left = used - min(used, change.Grant)
+		}
+		c.Before += fmt.Sprintf("%d in %s ", used, span(l.WidthMillis))
+		c.After += fmt.Sprintf("%d in %s ", left, span(l.WidthMillis))
+	}
+	c.Before, c.After = strings.TrimSpace(c.Before), strings.TrimSpace(c.After)
+	return c
 }
 
 // hitsOf sums the hits that items give back.

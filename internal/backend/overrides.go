@@ -261,7 +261,7 @@ func put[T any](list []T, e *T, compare func(a, b *T) int) []T {
 // SetOverrides adds overrides to a namespace, replacing those of the same keys. It returns the new
 // version of the list. If an override is invalid, no node that has its rule could apply it, or
 // there are too many, the error wraps [store.ErrInvalid] and nothing has changed.
-func (b *Backend) SetOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
+func (b Changer) SetOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
 	if err := checkOverrides(set); err != nil {
 		return 0, err
 	}
@@ -271,12 +271,12 @@ func (b *Backend) SetOverrides(ctx context.Context, namespace string, set ...wir
 	return b.ForceOverrides(ctx, namespace, set...)
 }
 
-// ForceOverrides is [Backend.SetOverrides] for overrides that may fit no rule yet.
-func (b *Backend) ForceOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
+// ForceOverrides is [Changer.SetOverrides] for overrides that may fit no rule yet.
+func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
 	if err := checkOverrides(set); err != nil {
 		return 0, err
 	}
-	version, _, err = b.changeList(ctx, namespace, func(s *settings) int {
+	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setOverride), func(s *settings) int {
 		for i := range set {
 			s.overrides = put(s.overrides, &set[i], (*wire.Override).Compare)
 		}
@@ -287,8 +287,8 @@ func (b *Backend) ForceOverrides(ctx context.Context, namespace string, set ...w
 
 // UnsetOverrides removes the overrides of a namespace, of one of its rules, or of one key of a
 // rule. It returns how many there were, and the new version of the list.
-func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, values []string) (removed int, version uint64, err error) {
-	version, removed, err = b.changeList(ctx, namespace, func(s *settings) int {
+func (b Changer) UnsetOverrides(ctx context.Context, namespace, rule string, values []string) (removed int, version uint64, err error) {
+	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, unsetOverride), func(s *settings) int {
 		before := len(s.overrides)
 		s.overrides = slices.DeleteFunc(s.overrides, func(o wire.Override) bool {
 			return !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
@@ -298,9 +298,10 @@ func (b *Backend) UnsetOverrides(ctx context.Context, namespace, rule string, va
 	return removed, version, err
 }
 
-// changeList changes a namespace's list. change returns how many overrides or prices it has
-// changed: if none, the list stays.
-func (b *Backend) changeList(ctx context.Context, namespace string, change func(s *settings) int) (version uint64, changed int, err error) {
+// changeList changes a namespace's list, and records that. change returns how many overrides or
+// prices it has set or removed: if none, the list stays. If the new list has the same, there is no
+// record.
+func (b *Backend) changeList(ctx context.Context, namespace string, record *recording, change func(s *settings) int) (version uint64, changed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	for {
@@ -308,19 +309,29 @@ func (b *Backend) changeList(ctx context.Context, namespace string, change func(
 		if err != nil {
 			return 0, 0, err
 		}
+		before := settings{overrides: slices.Clone(s.overrides), prices: slices.Clone(s.prices)}
 		changed := change(&s)
 		if changed == 0 {
 			return s.version, 0, nil
+		}
+		recorded := record
+		of := differences(&before, &s)
+		if len(of) == 0 {
+			recorded = nil // a call that has come again
 		}
 		if count := len(s.overrides) + len(s.prices); count > wire.MaxOverrides {
 			return 0, 0, fmt.Errorf("%w: overrides: want at most %d in a namespace, got %d", store.ErrInvalid, wire.MaxOverrides, count)
 		}
 		encoded := wire.List(s.overrides, s.prices...)
+		// Somebody else may have changed the list since the record was begun: then it begins anew.
+		if err := recorded.begin(ctx, of); err != nil {
+			return 0, 0, err
+		}
 		version, err := b.store.SetOverrides(ctx, namespace, s.version, encoded)
 		if errors.Is(err, store.ErrChanged) {
 			continue // until the context ends
 		}
-		if err != nil {
+		if recorded.end(ctx, err); err != nil {
 			return 0, 0, err
 		}
 		b.overrides.changed(namespace, version, encoded)

@@ -13,11 +13,11 @@ import (
 // SetPrices sets prices of models in one list; with instead it removes all others of the list. It
 // returns the new version of the list of overrides. If a price is invalid, the error wraps
 // [store.ErrInvalid].
-func (b *Backend) SetPrices(ctx context.Context, namespace, list string, prices []wire.Price, instead bool) (version uint64, err error) {
+func (b Changer) SetPrices(ctx context.Context, namespace, list string, prices []wire.Price, instead bool) (version uint64, err error) {
 	if err := checkPrices(list, prices); err != nil {
 		return 0, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	version, _, err = b.changeList(ctx, namespace, func(s *settings) int {
+	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setPrice), func(s *settings) int {
 		if instead {
 			s.prices = slices.DeleteFunc(s.prices, func(p wire.Price) bool { return p.List == list })
 		}
@@ -32,8 +32,8 @@ func (b *Backend) SetPrices(ctx context.Context, namespace, list string, prices 
 
 // UnsetPrices removes the prices of a model from a list, or of all models if model is empty, so
 // that those of the configuration apply again. It returns how many models had prices.
-func (b *Backend) UnsetPrices(ctx context.Context, namespace, list, model string) (removed int, version uint64, err error) {
-	version, removed, err = b.changeList(ctx, namespace, func(s *settings) int {
+func (b Changer) UnsetPrices(ctx context.Context, namespace, list, model string) (removed int, version uint64, err error) {
+	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, unsetPrice), func(s *settings) int {
 		before := len(s.prices)
 		s.prices = slices.DeleteFunc(s.prices, func(p wire.Price) bool {
 			return p.List == list && (model == "" || p.Model == model)

@@ -17,7 +17,7 @@ import (
 // returns how many came back.
 func (w *world) changeCounter(user string, grant uint64) (returned uint64) {
 	w.t.Helper()
-	returned, _, err := backend.New(w.store).ChangeCounter(w.t.Context(), "default", &backend.Change{
+	returned, _, err := backend.New(w.store).By(nil).ChangeCounter(w.t.Context(), "default", &backend.Change{
 		ID: w.nodes[0].id(0, user), Rule: "rule-0", Values: []string{user}, Grant: grant,
 	})
 	if err != nil {

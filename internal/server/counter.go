@@ -288,8 +288,13 @@ func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request, namespac
 		h.problem(w, http.StatusBadRequest, "body: "+problem)
 		return
 	}
-	returned, version, err := h.backend.ChangeCounter(r.Context(), namespace, &backend.Change{ID: id, Rule: given.Rule, Values: given.Key, Grant: given.Grant})
+	by, ok := h.by(w, r)
+	if !ok {
+		return
+	}
+	returned, version, err := by.ChangeCounter(r.Context(), namespace, &backend.Change{ID: id, Rule: given.Rule, Values: given.Key, Grant: given.Grant})
 	switch {
+	case !h.recorded(w, r, err):
 	case errors.Is(err, backend.ErrUnannounced):
 		h.health.succeeded(r.Context(), err, false)
 		h.problem(w, http.StatusServiceUnavailable, backend.ErrUnannounced.Error()+": give back nothing more, and reset it, or wait until the window ends")

@@ -85,6 +85,10 @@ type Options struct {
 //   - GET /v1/usage?namespace=N tells [Usage] of this month, with &rule=R of that rule only, and with
 //     &month=2026-11, or &month=2026-01..2026-11, of other months. &by=key,model,day,month says by which of
 //     these; by key if it is not given.
+//   - GET /v1/changes?namespace=N tells [Changes], with &since=T those since a time. Calls that change
+//     something take a &reason, which has at most [backend.MaxReason] bytes, and 503 if no record of
+//     the change can be kept: then nothing has changed. POST /v1/counter takes an Idempotency-Key, so
+//     that a call which comes again changes nothing more.
 //   - GET /v1/watch?namespace=N tells a [WatchedMoment] and [Watched] every two seconds for ten
 //     minutes, as server-sent events, and first the moments of the last five minutes in which somebody
 //     has watched: those after the number that Last-Event-ID says.
@@ -147,9 +151,13 @@ func Handler(counters store.Store, o Options) http.Handler {
 		trust.GetUsage:       h.usage,
 		trust.GetTop:         h.top,
 		trust.GetWatch:       h.watch,
+		trust.GetChanges:     h.changes,
 	} {
 		if h.parent != nil {
 			answer = h.relay
+			if call.Changes() {
+				answer = h.relayChange
+			}
 		}
 		mux.Handle(call.Needs().Pattern, authorized(func(w http.ResponseWriter, r *http.Request) {
 			if namespace, ok := h.namespace(w, r, call); ok {

@@ -33,6 +33,7 @@ var routes = []struct {
 	{trust.GetUsage, "GET", "/v1/usage", "", "read change admin none"},
 	{trust.GetTop, "GET", "/v1/top", "", "read change admin none"},
 	{trust.GetWatch, "GET", "/v1/watch", "", "read change admin none"},
+	{trust.GetChanges, "GET", "/v1/changes", "", "read change admin none"},
 	{trust.ChangeCounter, "POST", "/v1/counter", `{"id": "` + annID + `", "rule": "r", "reset": true}`, "change admin none"},
 	{trust.SetOverrides, "PUT", "/v1/overrides", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1000}]}]}`, "change admin none"},
 	{trust.UnsetOverrides, "DELETE", "/v1/overrides?rule=r", "", "change admin none"},

@@ -83,9 +83,13 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace
 	for i := range set {
 		set[i] = given.Overrides[i].wire()
 	}
-	do := h.backend.SetOverrides
+	by, ok := h.by(w, r)
+	if !ok {
+		return
+	}
+	do := by.SetOverrides
 	if r.URL.Query().Has("force") {
-		do = h.backend.ForceOverrides
+		do = by.ForceOverrides
 	}
 	version, err := do(r.Context(), namespace, set...)
 	h.changed(w, r, Changed{Version: version, Changed: len(set)}, err)
@@ -105,7 +109,11 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespa
 	case !all && values == nil:
 		values = []string{}
 	}
-	removed, version, err := h.backend.UnsetOverrides(r.Context(), namespace, query.Get("rule"), values)
+	by, ok := h.by(w, r)
+	if !ok {
+		return
+	}
+	removed, version, err := by.UnsetOverrides(r.Context(), namespace, query.Get("rule"), values)
 	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
 }
 
@@ -115,7 +123,7 @@ func (h *handler) changed(w http.ResponseWriter, r *http.Request, c Changed, err
 		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
 		return
 	}
-	if h.worked(w, r, err, err == nil) {
+	if h.recorded(w, r, err) && h.worked(w, r, err, err == nil) {
 		h.json(w, c)
 	}
 }

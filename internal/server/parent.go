@@ -46,6 +46,16 @@ func ToParent(parent *url.URL, token string, transport http.RoundTripper, log *s
 	}
 }
 
+// relayChange is [handler.relay] of a change. The parent's record has the region's token, so the log
+// here says who it was.
+func (h *handler) relayChange(w http.ResponseWriter, r *http.Request, namespace string) {
+	if by, ok := h.askedBy(w, r); ok {
+		h.log.Info("somebody asks the parent for a change", "namespace", namespace, "call", r.Pattern,
+			"name", by.Name, "by", by.Known, "address", by.Address, "reason", by.Reason)
+		h.relay(w, r, namespace)
+	}
+}
+
 // relay relays a request to the parent, which has the counters of all regions.
 func (h *handler) relay(w http.ResponseWriter, r *http.Request, _ string) {
 	ctx, cancel := context.WithTimeout(r.Context(), longestRelay)

@@ -80,7 +80,11 @@ func (h *handler) setPrices(w http.ResponseWriter, r *http.Request, namespace st
 		}
 		prices = append(prices, p)
 	}
-	version, err := h.backend.SetPrices(r.Context(), namespace, given.List, prices, given.Instead)
+	by, ok := h.by(w, r)
+	if !ok {
+		return
+	}
+	version, err := by.SetPrices(r.Context(), namespace, given.List, prices, given.Instead)
 	h.changed(w, r, Changed{Version: version, Changed: len(prices)}, err)
 }
 
@@ -91,6 +95,10 @@ func (h *handler) unsetPrices(w http.ResponseWriter, r *http.Request, namespace 
 		h.problem(w, http.StatusBadRequest, "list: want the list whose prices to remove")
 		return
 	}
-	removed, version, err := h.backend.UnsetPrices(r.Context(), namespace, query.Get("list"), query.Get("model"))
+	by, ok := h.by(w, r)
+	if !ok {
+		return
+	}
+	removed, version, err := by.UnsetPrices(r.Context(), namespace, query.Get("list"), query.Get("model"))
 	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
 }

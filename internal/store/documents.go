@@ -78,11 +78,12 @@ const (
 	ReportLife = 30 * time.Second
 	// MaxReports is the most reports of a namespace.
 	MaxReports = 512
-	// ChangeLife is how long the record of a change is kept: 13 months. MaxChanges is the most
-	// records of a namespace, and MaxChange the most bytes of one.
+	// ChangeLife is how long the record of a change is kept: 13 months.
 	ChangeLife = 396 * 24 * time.Hour
+	// MaxChanges is the most records of a namespace.
 	MaxChanges = 10_000
-	MaxChange  = 2048
+	// MaxChange is the most bytes of a record.
+	MaxChange = 4096
 )
 
 // Terms bound the notes on a topic.

@@ -54,8 +54,10 @@ func (v Verbs) name() string {
 type Where uint8
 
 const (
-	Asked Where = iota // in the namespace that the call names
-	All                // in all namespaces
+	// Asked is the namespace that the call names.
+	Asked Where = iota
+	// All are all namespaces.
+	All
 )
 
 // Call is something that a client can have done.
@@ -71,6 +73,7 @@ const (
 	GetUsage
 	GetTop
 	GetWatch
+	GetChanges
 	ChangeCounter
 	SetOverrides
 	UnsetOverrides
@@ -108,6 +111,7 @@ var needs = [calls]Need{
 	GetUsage:          {"GET /v1/usage", Read, Asked, "tells what keys have used"},
 	GetTop:            {"GET /v1/top", Read, Asked, "tells which keys have most hits"},
 	GetWatch:          {"GET /v1/watch", Read, Asked, "the same again and again, as the page does"},
+	GetChanges:        {"GET /v1/changes", Read, Asked, "tells who has changed what"},
 	ChangeCounter:     {"POST /v1/counter", change, Asked, "empties a counter, or gives hits back"},
 	SetOverrides:      {"PUT /v1/overrides", change, Asked, "sets overrides"},
 	UnsetOverrides:    {"DELETE /v1/overrides", change, Asked, "removes overrides"},

@@ -3,6 +3,7 @@ package trust
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -22,11 +23,11 @@ func tokensOf(lines string) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(file.Name())
-	defer file.Close()
-	if _, err := file.WriteString(lines); err != nil {
+	_, err = file.WriteString(lines)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
+	defer func() { _ = os.Remove(file.Name()) }() // the system removes what stays
 	return ReadTokens(file.Name(), time.Now, slog.New(slog.DiscardHandler))
 }
 

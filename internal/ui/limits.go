@@ -66,7 +66,7 @@ func (v *View) setLimit(asked LimitsAsked) error {
 	for i, key := range keys {
 		set[i] = wire.Override{Rule: rule.Name, Values: key, Limits: limits}
 	}
-	_, err = v.backend.ForceOverrides(ctx, v.o.Config.Namespace, set...)
+	_, err = v.backend.By(nil).ForceOverrides(ctx, v.o.Config.Namespace, set...)
 	switch {
 	case errors.Is(err, store.ErrInvalid):
 	case err != nil:
@@ -105,7 +105,7 @@ func (v *View) unsetLimits(ctx context.Context, rule *config.Rule) error {
 	}
 	v.mu.Unlock()
 	for _, key := range keys {
-		if _, _, err := v.backend.UnsetOverrides(ctx, v.o.Config.Namespace, rule.Name, key); err != nil {
+		if _, _, err := v.backend.By(nil).UnsetOverrides(ctx, v.o.Config.Namespace, rule.Name, key); err != nil {
 			return fmt.Errorf("the store: %w", err)
 		}
 	}

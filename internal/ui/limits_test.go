@@ -77,7 +77,7 @@ func TestSetLimits(t *testing.T) {
 
 	// Somebody else's override is none of the page's.
 	other := wire.Override{Rule: "login", Values: []string{"192.0.2.9"}, Limits: []wire.OverrideLimit{{Max: 4, WidthMillis: 60_000}}}
-	if _, err := s.view.backend.SetOverrides(t.Context(), "shop", other); err != nil {
+	if _, err := s.view.backend.By(nil).SetOverrides(t.Context(), "shop", other); err != nil {
 		t.Fatal(err)
 	}
 	set(`{"rule": "per-user", "limits": null}`)

@@ -129,7 +129,7 @@ func TestWhy(t *testing.T) {
 	// An override has a name for the hash.
 	set := wire.Override{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 15, WidthMillis: 3_600_000}, {Max: 0, WidthMillis: 86_400_000}}}
 	network := wire.Override{Rule: "login", Values: []string{"2001:db8::/64"}, Limits: []wire.OverrideLimit{{Max: 2, WidthMillis: 60_000}}}
-	if _, err := s.view.backend.SetOverrides(t.Context(), "shop", set, network); err != nil {
+	if _, err := s.view.backend.By(nil).SetOverrides(t.Context(), "shop", set, network); err != nil {
 		t.Fatal(err)
 	}
 	for _, query := range []url.Values{ann, byHash} {
@@ -160,7 +160,7 @@ func TestWhyAsNodesDecide(t *testing.T) {
 		{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{hour(1)}}, // the rule has two limits
 		network("2001:db8::/64", 2), network("2001:db8::7", 4),
 	}
-	if _, err := s.view.backend.SetOverrides(t.Context(), "shop", set...); err != nil {
+	if _, err := s.view.backend.By(nil).SetOverrides(t.Context(), "shop", set...); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"weir/config"
+	"weir/internal/backend"
+	"weir/internal/server"
+)
+
+const changesUsage = `NAMESPACE
+
+  weir changes shop
+  weir changes shop --since 24h
+  weir changes shop --since 2026-11-28T02:00:00Z --json
+
+It tells who has changed limits, counters and prices in a namespace, from where and why, as --reason of
+the other commands says, and what was there before. weir serve keeps this for 13 months, and 10,000
+changes of a namespace.
+`
+
+// changes runs weir changes.
+func changes(ctx context.Context, args []string, env environment) error {
+	var of backendFlags
+	var since moment
+	flags := flag.NewFlagSet("changes", flag.ContinueOnError)
+	of.define(flags)
+	flags.Func("since", "only changes since this `time`: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration until now such as 24h", since.setPast)
+	asJSON := flags.Bool("json", false, "print what GET /v1/changes answers")
+	operands, err := parseMixed(flags, args, env, changesUsage)
+	if err != nil {
+		return err
+	}
+	if len(operands) != 1 {
+		return fmt.Errorf("%w: want a namespace", errUsage)
+	}
+	if err := of.resolve(env); err != nil {
+		return err
+	}
+	query := url.Values{"namespace": {operands[0]}}
+	if at := time.Time(since); !at.IsZero() {
+		query.Set("since", at.UTC().Format(time.RFC3339))
+	}
+	var found server.Changes
+	if err := of.call(ctx, http.MethodGet, server.ChangesPath, query, nil, &found); err != nil {
+		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(env.stdout).Encode(found)
+	}
+	return changesTable(env.stdout, found.Changes)
+}
+
+// changesTable prints changes, with a line for each key or price.
+func changesTable(out io.Writer, all []backend.Record) error {
+	if len(all) == 0 {
+		fmt.Fprintln(out, "nobody has changed anything")
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "WHEN\tWHO\tFROM\tWHAT\tOF\tBEFORE\tAFTER\tREASON")
+	for i := range all {
+		r := &all[i]
+		what, reason := text(r.What), word(r.Reason)
+		if !r.Made {
+			what += " (perhaps not made)"
+		}
+		if r.Reason == "" {
+			reason = ""
+		}
+		who := word(cmp.Or(r.Name, map[string]string{"": "anybody", "token": "no-name"}[r.By], "no-name"))
+		lead := fmt.Sprintf("%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), who, word(r.Address), what)
+		for j := range r.Of {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", lead, changedName(&r.Of[j]), text(r.Of[j].Before), text(r.Of[j].After), reason)
+			lead, reason = "\t\t\t", ""
+		}
+		if r.More > 0 || len(r.Of) == 0 {
+			fmt.Fprintf(w, "%s\tand %d more\t\t\t%s\n", lead, r.More, reason)
+		}
+	}
+	return w.Flush()
+}
+
+// changedName names what was changed: a key of a rule by its values or its hash, or a price.
+func changedName(c *backend.Changed) string {
+	name := word(cmp.Or(c.Rule, c.List))
+	for _, v := range c.Values {
+		name += " " + valuesText([]server.Value{server.Value(v)})
+	}
+	switch {
+	case c.Model != "":
+		name += " " + word(c.Model)
+	case len(c.Values) == 0 && c.Hash != "":
+		name += " " + word(c.Hash)
+	}
+	return name
+}
+
+// text returns what a server has said, so that it can't control the terminal.
+func text(said string) string {
+	if said == "" {
+		return "-"
+	}
+	words := strings.Fields(said)
+	for i := range words {
+		words[i] = word(words[i])
+	}
+	return strings.Join(words, " ")
+}
+
+// reasonFlag defines --reason.
+func (f *backendFlags) reasonFlag(flags *flag.FlagSet) {
+	flags.Func("reason", fmt.Sprintf("`why` the change is made, for weir changes and the log of weir serve: up to %d bytes", backend.MaxReason), func(text string) error {
+		if f.reason = text; len(text) > backend.MaxReason {
+			return fmt.Errorf("want at most %d bytes, got %d", backend.MaxReason, len(text))
+		}
+		return nil
+	})
+}
+
+// setPast sets the moment, of which a duration says how long it is ago.
+func (m *moment) setPast(text string) error {
+	if err := m.Set(text); err != nil {
+		return errors.New(strings.Replace(err.Error(), "from now", "until now", 1))
+	}
+	if ago, ok := config.ParseDuration(text); ok {
+		*m = moment(time.Now().Add(-time.Duration(ago.Milliseconds()) * time.Millisecond))
+	}
+	return nil
+}

@@ -1,0 +1,365 @@
+package backend
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// broken is a store whose notes on changes fail as said, and whose lists may not be set.
+type broken struct {
+	store.Store
+	notes func(n int) error
+	lists error
+	// other is called once before a list is set.
+	other func()
+	noted int
+}
+
+func (b *broken) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
+	if topic == store.Changes && b.notes != nil {
+		if b.noted++; b.notes(b.noted) != nil {
+			return 0, b.notes(b.noted)
+		}
+	}
+	return b.Store.Note(ctx, topic, namespace, note)
+}
+
+func (b *broken) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (uint64, error) {
+	if b.lists != nil {
+		return 0, b.lists
+	}
+	if other := b.other; other != nil {
+		b.other = nil
+		other()
+	}
+	return b.Store.SetOverrides(ctx, namespace, from, list)
+}
+
+func overrideTo(limit uint64, values ...string) wire.Override {
+	return wire.Override{Rule: "per-user", Values: values, Limits: []wire.OverrideLimit{{Max: limit, WidthMillis: 60_000}}}
+}
+
+// told are a namespace's records, each in a line.
+func told(t *testing.T, b *Backend) (lines []string) {
+	t.Helper()
+	found, err := b.Changes(t.Context(), "shop", time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		r := &found[i]
+		line := fmt.Sprintf("%s %s/%s", r.What, r.Name, r.Reason)
+		for _, of := range r.Of {
+			name := ""
+			for _, v := range of.Values {
+				name += v.Text
+				if v.Cut {
+					name += "…"
+				}
+			}
+			line += fmt.Sprintf(" %s%s[%s]: %s -> %s;", of.Rule, of.List, name+of.Model, of.Before, of.After)
+		}
+		if r.More > 0 {
+			line += fmt.Sprint(" more ", r.More)
+		}
+		if r.Returned > 0 {
+			line += fmt.Sprint(" returned ", r.Returned)
+		}
+		if !r.Made {
+			line += " not known"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func wantTold(t *testing.T, b *Backend, want ...string) {
+	t.Helper()
+	if got := told(t, b); !slices.Equal(got, want) {
+		t.Errorf("the records are %q, want %q", got, want)
+	}
+}
+
+// by is a person, whose changes are told to a log.
+func by(reason string) *By {
+	return &By{Name: "ann", Known: "token", Address: "192.0.2.1", Reason: reason, Log: slog.New(slog.DiscardHandler)}
+}
+
+// Each change has a record of what was before and after; what changes nothing has none.
+func TestChangesAreRecorded(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	clock := func() time.Time { now = now.Add(time.Millisecond); return now }
+	b := New(memory.New(memory.Options{Now: clock}))
+	b.overrides.now = clock
+	ctx := t.Context()
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(reason string, all ...wire.Override) {
+		t.Helper()
+		_, err := b.By(by(reason)).SetOverrides(ctx, "shop", all...)
+		do(err)
+	}
+	set("one", overrideTo(10, "ann"))
+	set("again", overrideTo(10, "ann"))
+	set("two", overrideTo(20, "ann"), overrideTo(5, "bob"))
+	for range 2 {
+		_, _, err := b.By(by("three")).UnsetOverrides(ctx, "shop", "per-user", []string{"bob"})
+		do(err)
+	}
+	for range 2 {
+		_, err := b.By(by("four")).SetPrices(ctx, "shop", "models", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1_250_000}}}}, false)
+		do(err)
+	}
+	_, _, err := b.By(by("five")).UnsetPrices(ctx, "shop", "models", "")
+	do(err)
+	_, err = b.By(nil).SetOverrides(ctx, "shop", overrideTo(7, "eve"))
+	do(err)
+	want := []string{
+		"set override ann/one per-user[]:  -> 10/1m;",
+		"set override ann/two per-user[]: 10/1m -> 20/1m; per-user[]:  -> 5/1m;",
+		"remove override ann/three per-user[]: 5/1m -> ;",
+		"set price ann/four models[m]:  -> input=1.25;", "remove price ann/five models[m]: input=1.25 -> ;",
+	}
+	wantTold(t, b, want...)
+	found, _ := b.Changes(ctx, "shop", time.Time{})
+	if r := found[0]; r.By != "token" || r.Address != "192.0.2.1" || !r.At.After(time.Unix(1_800_000_000, 0)) || len(r.Of[0].Hash) != 32 || r.Of[0].Hash != found[1].Of[0].Hash || r.Of[0].Hash == found[2].Of[0].Hash {
+		t.Errorf("got %+v", r)
+	}
+	if since, err := b.Changes(ctx, "shop", found[3].At); err != nil || len(since) != 2 {
+		t.Errorf("%d since the fourth, %v", len(since), err)
+	}
+	if other, err := b.Changes(ctx, "sho", time.Time{}); err != nil || len(other) != 0 {
+		t.Errorf("another namespace has %v, %v", other, err)
+	}
+}
+
+// A counter's record has its hits. A call that comes again with its key gives hits back once, and has
+// one record, whoever else uses the same key.
+func TestChangesOfCounters(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	s := &broken{Store: memory.New(memory.Options{Now: func() time.Time { return now }})}
+	b, other := New(s), New(s)
+	push := func(sequence uint64) {
+		t.Helper()
+		p := wire.Push{Namespace: "shop", Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{{
+			LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Newest: uint64(now.UnixMilli()) / 60_000, Hits: []int64{100},
+		}}}
+		if _, err := s.Push(t.Context(), &p, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push(1)
+	grant := func(b *Backend, name, once string, hits, want uint64) {
+		t.Helper()
+		of := by("why")
+		of.Name, of.Once = name, once
+		got, _, err := b.By(of).ChangeCounter(t.Context(), "shop", &Change{ID: wire.ID{1}, Rule: "r", Values: []string{"v"}, Grant: hits})
+		if err != nil || got != want {
+			t.Errorf("%d given back, %v, want %d", got, err, want)
+		}
+	}
+	grant(b, "ann", "k", 10, 10)
+	grant(b, "ann", "k", 10, 10)
+	grant(other, "ann", "k", 10, 10) // by another instance
+	grant(b, "bob", "k", 10, 10)
+	grant(b, "ann", "k", 11, 11)
+	now = now.Add(time.Millisecond)
+	grant(b, "ann", "", 1, 1)
+	now = now.Add(time.Millisecond)
+	grant(b, "ann", "", 0, 68)
+	got := told(t, b)
+	slices.Sort(got[:3])
+	want := []string{
+		"give back hits ann/why r[]: 100 in 1m -> 90 in 1m; returned 10", "give back hits ann/why r[]: 80 in 1m -> 69 in 1m; returned 11", "give back hits bob/why r[]: 90 in 1m -> 80 in 1m; returned 10",
+		"give back hits ann/why r[]: 69 in 1m -> 68 in 1m; returned 1", "reset counter ann/why r[]: 68 in 1m -> 0 in 1m; returned 68",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the records are %q, want %q", got, want)
+	}
+	// The process ends after the hits were given back, and the call comes again.
+	push(2)
+	s.notes = func(n int) error {
+		if n == 2 {
+			return errors.New("away")
+		}
+		return nil
+	}
+	grant(b, "ann", "late", 30, 30)
+	if got := told(t, b); len(got) != 6 || !slices.Contains(got, "give back hits ann/why r[]: 100 in 1m -> 70 in 1m; not known") {
+		t.Errorf("the records are %q", got)
+	}
+	grant(other, "ann", "late", 30, 30)
+	if got := told(t, b); len(got) != 6 || !slices.Contains(got, "give back hits ann/why r[]: 100 in 1m -> 70 in 1m; returned 30") {
+		t.Errorf("the records are %q", got)
+	}
+	if c, err := b.Counter(t.Context(), "shop", wire.ID{1}); err != nil || len(c.Limits) != 1 || c.Limits[0].Windows[0].Hits != 70 {
+		t.Errorf("the counter is %+v, %v: given back twice", c, err)
+	}
+}
+
+// Without a record nothing is changed. If the store fails later, the record does not claim the change.
+func TestNoChangeWithoutRecord(t *testing.T) {
+	s := &broken{Store: memory.New(memory.Options{}), notes: func(int) error { return errors.New("away") }}
+	b := New(s)
+	_, set := b.By(by("")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann"))
+	_, price := b.By(by("")).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, true)
+	_, _, counter := b.By(by("")).ChangeCounter(t.Context(), "shop", &Change{Rule: "r"})
+	for _, err := range []error{set, price, counter} {
+		if !errors.Is(err, ErrUnrecorded) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if o, err := b.Overrides(t.Context(), "shop"); err != nil || o.Version != 0 {
+		t.Errorf("something has changed: %+v, %v", o, err)
+	}
+	s.notes, s.lists = nil, errors.New("away")
+	if _, err := b.By(by("why")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann")); err == nil {
+		t.Error("no error")
+	}
+	wantTold(t, b, "set override ann/why per-user[]:  -> 1/1m; not known")
+}
+
+// Changes at the same time by two backends have a record each, and each tells what it has found.
+func TestChangesAtOnce(t *testing.T) {
+	s := &broken{Store: memory.New(memory.Options{})}
+	one, two := New(s), New(s)
+	s.other = func() {
+		of := by("first")
+		of.Name = "bob"
+		if _, err := two.By(of).SetOverrides(t.Context(), "shop", overrideTo(2, "ann")); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := one.By(by("second")).SetOverrides(t.Context(), "shop", overrideTo(3, "ann")); err != nil {
+		t.Fatal(err)
+	}
+	got := told(t, one)
+	slices.Sort(got)
+	if want := []string{"set override ann/second per-user[]: 2/1m -> 3/1m;", "set override bob/first per-user[]:  -> 2/1m;"}; !slices.Equal(got, want) {
+		t.Errorf("the records are %q, want %q", got, want)
+	}
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			if _, err := []*Backend{one, two}[i%2].By(by("many")).SetOverrides(t.Context(), "many", overrideTo(uint64(i), "key")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	// The records are a chain: what one leaves, another finds.
+	found, err := one.Changes(t.Context(), "many", time.Time{})
+	after := map[string]string{}
+	for _, r := range found {
+		after[r.Of[0].Before] = r.Of[0].After
+	}
+	at, steps := "", 0
+	for ; after[at] != "" && steps <= 40; steps++ {
+		at = after[at]
+	}
+	if err != nil || len(found) != 40 || steps != 40 {
+		t.Errorf("%d records make a chain of %d, %v", len(found), steps, err)
+	}
+}
+
+// Keys are hashed, and shown as far as nodes show keys of the rule.
+func TestChangesRevealAsNodesDo(t *testing.T) {
+	b := New(memory.New(memory.Options{}))
+	report := func(names ...[]byte) {
+		t.Helper()
+		r := wire.Report{Namespace: "shop", Sender: 1, AtNanos: 1, Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 1000}}}
+		for i, name := range names {
+			r.Rules[0].Used.Keys = append(r.Rules[0].Used.Keys, wire.ReportKey{ID: wire.ID{byte(i)}, Hits: 1, Name: name})
+		}
+		if _, err := b.Push(t.Context(), wire.AppendReport(nil, &r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(limit uint64) {
+		t.Helper()
+		if _, err := b.By(by("")).ForceOverrides(t.Context(), "shop", overrideTo(limit, "Änne-Marie")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := func() (text string) {
+		for _, line := range told(t, b) {
+			text = line
+		}
+		return text
+	}
+	for i, test := range []struct {
+		names [][]byte
+		want  string
+	}{
+		{[][]byte{nil}, "per-user[]"},
+		{[][]byte{wire.AppendValue(nil, []byte("bob"), true)}, "per-user[Änn…]"},
+		{[][]byte{wire.AppendValue(nil, []byte("b"), false), wire.AppendValue(nil, []byte("somebody-else"), false)}, "per-user[Änne-Marie]"},
+		{[][]byte{wire.AppendValue(wire.AppendValue(nil, []byte("somebody-else"), false), []byte("x"), false)}, "per-user[]"}, // another key
+	} {
+		report(test.names...)
+		set(uint64(i) + 1)
+		if got := shown(); !strings.Contains(got, test.want) {
+			t.Errorf("%q: %s, want %s", test.names, got, test.want)
+		}
+	}
+	bodies, err := b.store.Notes(t.Context(), store.Changes, "shop")
+	if err != nil || len(bodies) != 4 || strings.Contains(fmt.Sprintf("%q", bodies[0].Body), "Marie") {
+		t.Errorf("the store has %d, %v", len(bodies), err)
+	}
+	id := identity("per-user", []string{"Änne-Marie"})
+	if !strings.Contains(string(bodies[0].Body), hex.EncodeToString(id[:])) {
+		t.Errorf("%s lacks the hash", bodies[0].Body)
+	}
+}
+
+// A record fits its bound, whatever is changed by whomever, and says how many it has no room for.
+func TestRecordsAreBounded(t *testing.T) {
+	b := New(memory.New(memory.Options{}))
+	hostile := by(strings.Repeat("\x1b", MaxReason))
+	hostile.Name = strings.Repeat("\x01", 5000)
+	var many []wire.Override
+	for i := range 5000 {
+		many = append(many, overrideTo(1, fmt.Sprint(i)))
+	}
+	long := wire.Override{Rule: strings.Repeat("r", 64), Values: slices.Repeat([]string{strings.Repeat("\x02", wire.MaxOverrideValue)}, wire.MaxOverrideValues), Until: 1 << 50}
+	for range wire.MaxLimits {
+		long.Limits = append(long.Limits, wire.OverrideLimit{Max: window.MaxLimit, Burst: window.MaxLimit, WidthMillis: wire.MaxWidthMillis - 1})
+	}
+	if _, err := b.By(hostile).ForceOverrides(t.Context(), "shop", long); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.By(hostile).ForceOverrides(t.Context(), "shop", many...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.By(hostile).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: strings.Repeat("\x03", 256), Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, false); err != nil {
+		t.Fatal(err)
+	}
+	notes, err := b.store.Notes(t.Context(), store.Changes, "shop")
+	if err != nil || len(notes) != 3 {
+		t.Fatalf("%d records, %v", len(notes), err)
+	}
+	for _, n := range notes {
+		var r Record
+		if err := json.Unmarshal(n.Body, &r); err != nil || len(n.Body) > store.MaxChange || !r.Made || len(r.Of)+r.More != 1 && len(r.Of)+r.More != 5000 || len(r.Reason) != MaxReason {
+			t.Errorf("%d bytes, %v: %d and %d more", len(n.Body), err, len(r.Of), r.More)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+)
+
+const oneOverride = `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 5, "width_ms": 60000}]}]}`
+
+// changesOf are the records of shop that a server tells.
+func changesOf(t *testing.T, s *httptest.Server, query, token string) (found server.Changes) {
+	t.Helper()
+	r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop"+query, nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, body := do(t, s.Client(), r)
+	if err := json.Unmarshal([]byte(body), &found); answer.StatusCode != 200 || err != nil {
+		t.Fatalf("status %d: %s", answer.StatusCode, body)
+	}
+	return found
+}
+
+// A change is recorded with who has made it, from where and why, and has one line in the log, whatever
+// the reason has.
+func TestChanges(t *testing.T) {
+	var log bytes.Buffer
+	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{
+		Tokens: tokensOf(t, tokensOfVerbs), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}))
+	t.Cleanup(s.Close)
+	const hostile = "why\nlevel=INFO msg=\"forged\" name=bob\r\n\x1b[2J\u202e<script>alert(1)</script>\x00"
+	send := func(method, path, body, reason, token string, headers ...string) int {
+		t.Helper()
+		r := request(t, method, s.URL+path+"&namespace=shop&reason="+url.QueryEscape(reason), []byte(body))
+		r.Header.Set("Authorization", "Bearer "+token)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		answer, _ := do(t, s.Client(), r)
+		return answer.StatusCode
+	}
+	reset := `{"id": "` + annID + `", "rule": "per-user", "key": ["ann"], "reset": true}`
+	for _, step := range []struct{ method, path, body string }{
+		{"PUT", "/v1/overrides?x", oneOverride}, {"PUT", "/v1/overrides?force", oneOverride}, {"DELETE", "/v1/overrides?rule=per-user&key=ann", ""},
+		{"DELETE", "/v1/overrides?rule=per-user&key=ann", ""}, {"PUT", "/v1/prices?x", `{"list": "l", "models": {"m": {"input": 1}}}`},
+		{"DELETE", "/v1/prices?list=l", ""}, {"POST", "/v1/counter?x", reset},
+	} {
+		if status := send(step.method, step.path, step.body, hostile, "shop-change"); status != 200 {
+			t.Errorf("%s %s: status %d", step.method, step.path, status)
+		}
+	}
+	found := changesOf(t, s, "", "shop-read")
+	var whats []string
+	for _, r := range found.Changes {
+		whats = append(whats, r.What)
+		if r.Name != "ann" || r.By != "token" || r.Address != "127.0.0.1" || r.Reason != hostile || !r.Made || len(r.Of) != 1 {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if want := []string{"set override", "remove override", "set price", "remove price", "reset counter"}; !slices.Equal(whats, want) {
+		t.Errorf("the records are of %q, want %q", whats, want)
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 5 || strings.Count(log.String(), "name=ann") != 5 || strings.ContainsAny(log.String(), "\x1b\x00\r\u202e") {
+		t.Errorf("%d lines in the log: %q", lines, log.String())
+	}
+	if since := changesOf(t, s, "&since=2999-01-01T00:00:00Z", "shop-read"); len(since.Changes) != 0 {
+		t.Errorf("got %+v", since)
+	}
+	raw, body := do(t, s.Client(), func() *http.Request {
+		r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop", nil)
+		r.Header.Set("Authorization", "Bearer all-none")
+		return r
+	}())
+	if raw.Header.Get("Content-Type") != "application/json" || strings.ContainsAny(body, "<>\x1b\x00\r") {
+		t.Errorf("the answer has markup or control characters: %q", body)
+	}
+	for reason, want := range map[string]int{strings.Repeat("x", 256): 200, strings.Repeat("x", 257): 400, "\xff": 400, strings.Repeat("x", 1<<19): 400} {
+		if status := send("PUT", "/v1/overrides?x", strings.ReplaceAll(oneOverride, "5", "6"), reason, "shop-change"); status != want {
+			t.Errorf("a reason of %d bytes: status %d, want %d", len(reason), status, want)
+		}
+	}
+	for _, key := range []string{strings.Repeat("k", 65), "a b", "ä"} {
+		if status := send("POST", "/v1/counter?x", reset, "", "shop-change", "Idempotency-Key", key); status != 400 {
+			t.Errorf("an Idempotency-Key of %.5q: status %d", key, status)
+		}
+	}
+	before := len(changesOf(t, s, "", "shop-read").Changes)
+	for range 3 {
+		if status := send("POST", "/v1/counter?x", reset, "", "shop-change", "Idempotency-Key", "k-1"); status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if after := len(changesOf(t, s, "", "shop-read").Changes); after != before+1 {
+		t.Errorf("a call that comes again has %d records", after-before)
+	}
+	r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop&since=yesterday", nil)
+	r.Header.Set("Authorization", "Bearer shop-read")
+	if answer, body := do(t, s.Client(), r); answer.StatusCode != 400 {
+		t.Errorf("status %d: %s", answer.StatusCode, body)
+	}
+}
+
+// unrecording is a store that takes no records of changes.
+type unrecording struct{ store.Store }
+
+func (u unrecording) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
+	if topic == store.Changes {
+		return 0, errors.New("away")
+	}
+	return u.Store.Note(ctx, topic, namespace, note)
+}
+
+// A change that can't be recorded is refused, and is not made.
+func TestChangesThatCannotBeRecorded(t *testing.T) {
+	counters := memory.New(memory.Options{})
+	s := start(t, unrecording{counters}, server.Options{Logger: slog.New(slog.DiscardHandler)})
+	for _, route := range routes {
+		if !route.call.Changes() || route.method == "DELETE" {
+			continue // there is nothing to remove
+		}
+		answer, body := do(t, s.Client(), routed(t, s.URL, route.method, route.path, route.body, "shop", ""))
+		if answer.StatusCode != 503 {
+			t.Errorf("%s %s: status %d: %s", route.method, route.path, answer.StatusCode, body)
+		}
+		wantProblem(t, answer, body, "the change can't be recorded, and was not made")
+	}
+	if _, version, err := counters.Overrides(t.Context(), "shop", 0); version != 0 || err != nil {
+		t.Errorf("the list has version %d, error %v", version, err)
+	}
+}
+
+// A region's log says who has asked the parent for a change.
+func TestChangesOfARegion(t *testing.T) {
+	var log bytes.Buffer
+	relayed := 0
+	parent := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { relayed++ })
+	s := start(t, open(), server.Options{Tokens: tokensOf(t, tokensOfVerbs), Parent: parent, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for token, want := range map[string]int{"shop-change": 200, "shop-read": 403} {
+		if answer, _ := do(t, s.Client(), routed(t, s.URL, "PUT", "/v1/overrides?reason=why", oneOverride, "shop", token)); answer.StatusCode != want {
+			t.Errorf("%s: status %d, want %d", token, answer.StatusCode, want)
+		}
+	}
+	if relayed != 1 || !strings.Contains(log.String(), `call="PUT /v1/overrides" name=ann by=token address=127.0.0.1 reason=why`) {
+		t.Errorf("%d relayed: %s", relayed, log.String())
+	}
+}
