@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -74,24 +73,24 @@ func run(ctx context.Context, o *options) error {
 
 // choose returns the variants whose names match a regular expression, and their bases.
 func choose(only string) (chosen []*variant, err error) {
-	pattern, err := regexp.Compile(only)
+	var names []string
+	for _, v := range variants {
+		names = append(names, v.name)
+	}
+	matching, err := page.Matching(only, names)
 	if err != nil {
-		return nil, fmt.Errorf("-only: %w", err)
+		return nil, err
 	}
 	wanted := map[string]bool{}
 	for _, v := range variants {
-		if pattern.MatchString(v.name) {
+		if matching[v.name] {
 			wanted[v.name], wanted[v.base] = true, true
 		}
 	}
-	var names []string
 	for _, v := range variants {
-		if names = append(names, v.name); wanted[v.name] {
+		if wanted[v.name] {
 			chosen = append(chosen, v)
 		}
-	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("-only: want one of %s, got %.40q", strings.Join(names, ", "), only)
 	}
 	return chosen, nil
 }

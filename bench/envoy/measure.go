@@ -194,18 +194,7 @@ func (p *proxy) during(ctx context.Context, do func() error) (micros []float64, 
 	for _, name := range p.variant.Services {
 		pids = append(pids, p.Site.Services[name].PID)
 	}
-	micros = make([]float64, len(pids))
-	add := func(times float64) error {
-		for i, pid := range pids {
-			used, err := site.Ran(pid)
-			if err != nil {
-				return err
-			}
-			micros[i] += times * float64(used.Nanoseconds()) / 1000 / float64(p.requests)
-		}
-		return nil
-	}
-	return micros, errors.Join(add(-1), do(), add(1))
+	return site.Micros(p.requests, pids, do)
 }
 
 // ask sends requests, and measures their cost.

@@ -28,6 +28,24 @@ func Main(name string, run func(ctx context.Context) error) {
 	}
 }
 
+// Matching returns which names match a regular expression, the value of the flag -only. It returns an error if none does.
+func Matching(only string, names []string) (map[string]bool, error) {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	matching := map[string]bool{}
+	for _, name := range names {
+		if pattern.MatchString(name) {
+			matching[name] = true
+		}
+	}
+	if len(matching) == 0 {
+		return nil, fmt.Errorf("-only: want one of %s, got %.40q", strings.Join(names, ", "), only)
+	}
+	return matching, nil
+}
+
 // Keep writes tables into the README.md of a folder, and files by their paths in it. With check it writes nothing, and
 // returns an error if anything would change.
 func Keep(dir string, check bool, files map[string]string, tables ...string) error {
@@ -56,9 +74,8 @@ func Keep(dir string, check bool, files map[string]string, tables ...string) err
 	return nil
 }
 
-// KeepNamed writes tables into the README.md of a folder, each into the block of its name, and leaves its other blocks.
-func KeepNamed(dir string, tables map[string]string) error {
-	file := filepath.Join(dir, "README.md")
+// KeepNamed writes tables into a page, each into the block of its name, and leaves its other blocks.
+func KeepNamed(file string, tables map[string]string) error {
 	readme, err := os.ReadFile(file)
 	if err != nil {
 		return err

@@ -66,13 +66,13 @@ func TestKeepNamed(t *testing.T) {
 	if err := os.WriteFile(file, []byte(with("", "old")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := page.KeepNamed(dir, map[string]string{"a": "\n| new |\n"}); err != nil {
+	if err := page.KeepNamed(file, map[string]string{"a": "\n| new |\n"}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != with("\n| new |\n", "old") {
 		t.Errorf("got\n%s, %v", got, err)
 	}
-	if err := page.KeepNamed(dir, map[string]string{"c": ""}); err == nil {
+	if err := page.KeepNamed(file, map[string]string{"c": ""}); err == nil {
 		t.Error("a table went nowhere")
 	}
 }

@@ -29,6 +29,7 @@ type allower func(ctx context.Context, user string) (bool, error)
 // libraries count in this process.
 func libraries() group {
 	many := page.Thousands(manyKeys) + " users"
+	fastest := []string{"time-rate", "go-limiter"}
 	nanos := func(title string) metric { return metric{title, "ns", 0, "vr"} }
 	library := func(name, title string, open func(b *bench, limit int) (allower, error)) contender {
 		return contender{name: name, title: title, than: "weir", start: func(ctx context.Context, b *bench, limit int) (*subject, error) {
@@ -64,6 +65,9 @@ func libraries() group {
 		metrics: []metric{
 			nanos("1 goroutine, one user"), nanos("1 goroutine, " + many), nanos("8 goroutines, one user"), nanos("8 goroutines, " + many),
 			{"allocations", "", 0, "v"}, {"memory of a user", "B", 0, "v"},
+		},
+		quotes: []quotes{
+			{"weir", 0, 'r', fastest}, {"weir", 1, 'r', fastest}, {"weir", 2, 'r', fastest}, {"weir", 3, 'r', fastest}, {"weir", 5, 'r', append([]string{"ulule", "throttled"}, fastest...)},
 		},
 		contenders: []contender{
 			weir("weir", "Weir, a fixed window", func(limit uint64) ratelimit.Limit { return ratelimit.FixedWindow(limit, time.Minute) }),

@@ -78,9 +78,22 @@ func TestTable(t *testing.T) {
 	if got := r.String(); got != want {
 		t.Errorf("got %s", got)
 	}
+	r.contenders = append(r.contenders, contender{name: "b", title: "B", than: "no"}, contender{name: "c", title: "C", than: "other"})
+	r.values["b"], r.values["c"], r.values["other"] = [][]float64{{11, 6}, {45, 6}, {22, 6}}, [][]float64{{50, 0}, {51, 0}, {52, 0}}, [][]float64{{35, 0}, {42, 0}, {41, 0}}
+	r.quotes = []quotes{{"weir", 0, 'm', []string{"b", "c"}}, {"b", 1, 'r', []string{"weir"}}}
+	const beside = `
+| a proxy | beside | figure | Weir beside it |  |
+| --- | --: | --: | --: | --: |
+| Weir | B | CPU | **9.0** µs (5.0–38.0) | more |
+| Weir | C | CPU | **1.0** µs (-5.0–29.0) | neither |
+| B | Weir | memory | **0.10** × (0.09–0.10) | less |
+`
+	if got := r.beside(); got != beside {
+		t.Errorf("got %s", got)
+	}
 }
 
-// A chosen limiter includes what it is compared with. The README has a block for each group, by its name.
+// A chosen limiter includes what it is compared with. Pages have a block for each group, by its name.
 func TestChoose(t *testing.T) {
 	chosen, err := choose("^proxies/(local|native)$")
 	if err != nil {
@@ -100,18 +113,20 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q chooses", only)
 		}
 	}
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, tables := t.TempDir(), map[string]string{}
-	if err := os.WriteFile(filepath.Join(dir, "README.md"), readme, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range groups {
-		tables[g.name] = ""
-	}
-	if err := page.KeepNamed(dir, tables); err != nil {
-		t.Error(err)
+	for _, of := range []string{"../README.md", "../../docs/comparison.md"} {
+		text, err := os.ReadFile(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, tables := filepath.Join(t.TempDir(), "page.md"), map[string]string{}
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range groups {
+			tables[g.name] = ""
+		}
+		if err := page.KeepNamed(file, tables); err != nil {
+			t.Errorf("%s: %v", of, err)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // Command peers measures Weir beside what people would pick instead: the limiters of nginx, HAProxy and Envoy, rate limit
 // services, Go libraries, and scripts on Redis. Every limiter has to refuse first, and then all are measured in turns. It
-// prints tables, and updates its part of README.md in the folder bench. It installs the peers that this machine lacks.
+// prints tables, and updates its parts of bench/README.md and docs/comparison.md. It installs the peers that this machine lacks.
 //
 // Run it at the top of the repository, after make build native, on Linux with at least two processors.
 package main
@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -67,7 +66,7 @@ func run(ctx context.Context, o *options) error {
 	if err := install(ctx, chosen); err != nil {
 		return err
 	}
-	text, written := "", map[string]string{}
+	text, written, beside := "", map[string]string{}, map[string]string{}
 	for i, g := range slices.Backward(chosen) { // what pins this process to a processor comes last
 		if len(g.contenders) == 0 {
 			continue
@@ -78,14 +77,14 @@ func run(ctx context.Context, o *options) error {
 		}
 		table := fmt.Sprintf("\n%s; %s; %d processes of each, %d rounds of %s requests.\n%s", strings.Join(g.versions(o), ", "), site.Machine(), o.processes, o.rounds, page.Thousands(o.requests), r)
 		if text = table + text; !o.quick && len(g.contenders) == len(groups[i].contenders) {
-			written[g.name] = table
+			written[g.name], beside[g.name] = table, r.beside()
 		}
 	}
 	fmt.Print(text)
 	if len(written) == 0 {
 		return nil
 	}
-	return page.KeepNamed(o.Dir, written)
+	return errors.Join(page.KeepNamed(filepath.Join(o.Dir, "README.md"), written), page.KeepNamed(filepath.Join(o.Dir, "..", "docs", "comparison.md"), beside))
 }
 
 // hurry measures little.
@@ -113,6 +112,8 @@ type group struct {
 	outside    bool
 	metrics    []metric
 	contenders []contender
+	// quotes are what docs/comparison.md has of it.
+	quotes []quotes
 	// versions tells which programs are measured.
 	versions func(o *options) []string
 	// open starts what all need; nil if that is nothing.
@@ -261,54 +262,105 @@ func (r *results) String() string {
 
 // cell returns a metric's median, and where most values lie; empty if there is none.
 func (r *results) cell(c contender, i int, m metric, shown rune) string {
-	var values []float64
+	values := r.series(c, i, shown)
+	if len(values) == 0 {
+		return ""
+	}
+	return m.text(page.SpreadOf(values), shown)
+}
+
+// series returns the values of a metric of all rounds; none if the contender has not what is shown.
+func (r *results) series(c contender, i int, shown rune) (values []float64) {
 	for round, own := range r.values[c.name] {
 		value := own[i]
 		if shown != 'v' {
 			if c.than == c.name || r.values[c.than] == nil {
-				return ""
+				return nil
 			}
 			than := r.values[c.than][round][i]
 			if value -= than; shown == 'r' {
 				value = own[i] / than
 			}
 		}
-		if !math.IsNaN(value) {
-			values = append(values, value)
+		if math.IsNaN(value) {
+			return nil
 		}
+		values = append(values, value)
 	}
-	if len(values) == 0 {
-		return ""
-	}
-	s, unit, digits := page.SpreadOf(values), " "+m.unit, m.digits
+	return values
+}
+
+func (m metric) text(s page.Spread, shown rune) string {
+	unit, digits := " "+m.unit, m.digits
 	if shown == 'r' {
 		unit, digits = " ×", 2
 	}
-	number := func(n float64) string { return fmt.Sprintf("%.*f", digits, n) }
-	return fmt.Sprintf("**%s**%s (%s–%s)", number(s.Median), strings.TrimRight(unit, " "), number(s.Low), number(s.High))
+	return fmt.Sprintf("**%.*f**%s (%.*f–%.*f)", digits, s.Median, strings.TrimRight(unit, " "), digits, s.Low, digits, s.High)
+}
+
+// quotes are a metric of one of Weir's contenders beside peers.
+type quotes struct {
+	weir   string
+	metric int
+	// shown is the ratio of both (r), or how much more Weir adds (m).
+	shown rune
+	peers []string
+}
+
+// beside returns a table of where Weir costs less than a peer, and where more. Of what the spread of rounds may have made
+// it says neither.
+func (r *results) beside() string {
+	table := page.Head(r.title, "beside", "figure", "Weir beside it", "")
+	by := map[string]contender{}
+	for _, c := range r.contenders {
+		by[c.name] = c
+	}
+	for _, q := range r.quotes {
+		for _, peer := range q.peers {
+			one, both := 0.0, r.series(by[q.weir], q.metric, 'v')
+			theirs := r.series(by[peer], q.metric, 'v')
+			if q.shown == 'm' {
+				both, theirs = r.series(by[q.weir], q.metric, 'm'), r.series(by[peer], q.metric, 'm')
+			}
+			for i := range both {
+				if both[i] -= theirs[i]; q.shown == 'r' {
+					one, both[i] = 1, (both[i]+theirs[i])/theirs[i]
+				}
+			}
+			s, verdict := page.SpreadOf(both), "neither"
+			if s.High < one {
+				verdict = "less"
+			} else if s.Low > one {
+				verdict = "more"
+			}
+			m := r.metrics[q.metric]
+			table += page.Row(by[q.weir].title, by[peer].title, m.title, m.text(s, q.shown), verdict)
+		}
+	}
+	return table
 }
 
 // choose returns the groups with the contenders whose names match a regular expression, and what they are compared with.
 func choose(only string) (chosen []group, err error) {
-	pattern, err := regexp.Compile(only)
-	if err != nil {
-		return nil, fmt.Errorf("-only: %w", err)
-	}
 	var names []string
-	found := false
+	for _, g := range groups {
+		for _, c := range g.contenders {
+			names = append(names, g.name+"/"+c.name)
+		}
+	}
+	matching, err := page.Matching(only, names)
+	if err != nil {
+		return nil, err
+	}
 	for _, g := range groups {
 		wanted := map[string]bool{}
 		for _, c := range g.contenders {
-			name := g.name + "/" + c.name
-			if names = append(names, name); pattern.MatchString(name) {
-				wanted[c.name], wanted[c.than], found = true, true, true
+			if matching[g.name+"/"+c.name] {
+				wanted[c.name], wanted[c.than] = true, true
 			}
 		}
 		g.contenders = slices.DeleteFunc(slices.Clone(g.contenders), func(c contender) bool { return !wanted[c.name] })
 		chosen = append(chosen, g)
-	}
-	if !found {
-		return nil, fmt.Errorf("-only: want one of %s, got %.40q", strings.Join(names, ", "), only)
 	}
 	return chosen, nil
 }
@@ -321,23 +373,6 @@ func (b *bench) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// micros returns the processor time that processes take while do runs, in µs for each of n: a value for each
-// process.
-func micros(n int, pids []int, do func() error) ([]float64, error) {
-	values := make([]float64, len(pids))
-	add := func(times float64) error {
-		for i, pid := range pids {
-			used, err := site.Ran(pid)
-			if err != nil {
-				return err
-			}
-			values[i] += times * float64(used.Nanoseconds()) / 1000 / float64(n)
-		}
-		return nil
-	}
-	return values, errors.Join(add(-1), do(), add(1))
 }
 
 // lookPath returns the path of a program, also of one that only the system's administrator runs.

@@ -52,6 +52,11 @@ func proxies() group {
 			return []string{digest(o.Plugin), digest(o.Native), digest(o.Weir), versionOf("nginx", "-v"), versionOf("haproxy", "-v"), envoyVersion()}
 		},
 		metrics: []metric{cpu("one user"), beside("one user"), cpu(many), beside(many), {"memory of a user", "B", 0, "m"}},
+		quotes: []quotes{
+			{"native-bare", 0, 'm', []string{"limit_req", "stick-table", "local"}}, {"native-bare", 2, 'm', []string{"limit_req", "stick-table", "local"}},
+			{"native-sync", 0, 'm', []string{"local"}}, {"native-sync", 2, 'm', []string{"local"}}, {"wasm-bare", 0, 'm', []string{"local"}}, {"wasm-bare", 2, 'm', []string{"local"}},
+			{"native", 4, 'm', []string{"limit_req", "stick-table", "local"}},
+		},
 		contenders: []contender{
 			{name: "nginx", title: "nginx without a limit", bare: true, start: nginx("")},
 			{name: "limit_req", title: "nginx, `limit_req`", than: "nginx", start: nginx("limit_req zone=users burst=LIMIT nodelay;")},
@@ -248,7 +253,7 @@ func (b *bench) proxied(address string, memory func() ([]float64, error), pids .
 				if err := send(ctx, address, b.requests/8, users); err != nil {
 					return nil, err
 				}
-				took, err := micros(b.requests, pids, func() error {
+				took, err := site.Micros(b.requests, pids, func() error {
 					return errors.Join(send(ctx, address, b.requests, users), b.wait(ctx))
 				})
 				if err != nil {

@@ -33,7 +33,7 @@ func redises() group {
 				if err := decide(ctx, allow, 1, n/8, users); err != nil { // connects, and fills caches
 					return nil, err
 				}
-				return micros(n, []int{server.PID(), os.Getpid()}, func() error { return decide(ctx, allow, 1, n, users) })
+				return site.Micros(n, []int{server.PID(), os.Getpid()}, func() error { return decide(ctx, allow, 1, n, users) })
 			}}, err
 		}}
 	}
@@ -51,6 +51,7 @@ func redises() group {
 			return append(linked("throttled/v2", "ulule/limiter/v3", "redis_rate/v10"), versionOf("redis-server", "--version"), "Python's "+strings.TrimSpace(string(python)))
 		},
 		metrics: []metric{{"CPU of Redis", "µs", 1, "vr"}, {"CPU of the client", "µs", 1, "vr"}},
+		quotes:  []quotes{{"weir", 0, 'r', []string{"redis_rate", "ulule", "limits-moving"}}, {"weir", 1, 'r', []string{"redis_rate", "ulule"}}},
 		contenders: []contender{
 			own("weir", "Weir, `sync_rate: 0`", func(b *bench, address string, limit int) (allower, error) {
 				store, err := stores.Open("redis://" + address)
@@ -147,7 +148,7 @@ func limits(name, title, strategy string) contender {
 				if _, err := hit(all[:n/8]...); err != nil {
 					return nil, err
 				}
-				return micros(n, []int{server.PID(), python.Process.Pid}, func() error {
+				return site.Micros(n, []int{server.PID(), python.Process.Pid}, func() error {
 					if passed, err := hit(all...); err != nil || passed != n {
 						return fmt.Errorf("%d of %d passed: %w", passed, n, err)
 					}

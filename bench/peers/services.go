@@ -46,6 +46,10 @@ func services() group {
 		versions: func(o *options) []string {
 			return []string{digest(o.Weir), built("ratelimit", o.RateLimit), built("gubernator", o.gubernator()), versionOf("redis-server", "--version")}
 		},
+		quotes: []quotes{
+			{"weir", 0, 'r', []string{"ratelimit", "gubernator"}}, {"weir", 2, 'r', []string{"ratelimit", "gubernator"}},
+			{"weir-exact", 0, 'r', []string{"ratelimit"}}, {"weir-exact", 1, 'r', []string{"ratelimit"}}, {"weir-exact", 2, 'r', []string{"ratelimit"}}, {"weir-exact", 5, 'r', []string{"ratelimit"}},
+		},
 		contenders: []contender{
 			service("ratelimit", "ratelimit, on Redis", "", func(o *options) []string { return []string{o.RateLimit} }),
 			{name: "gubernator", title: "gubernator, in its memory", than: "ratelimit", start: gubernator},
@@ -195,7 +199,7 @@ func (b *bench) service(port int, method string, pids []int, asks func(users []s
 					return nil, err
 				}
 				var waits []float64
-				took, err := micros(n*batch, pids, func() (err error) {
+				took, err := site.Micros(n*batch, pids, func() (err error) {
 					if waits, err = load(ctx, n, batch); err != nil {
 						return err
 					}

@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,6 +38,23 @@ func Ran(pid int) (sum time.Duration, err error) {
 		sum += time.Duration(s.RunningNanoseconds)
 	}
 	return sum, nil
+}
+
+// Micros returns the processor time that processes take while do runs, in µs for each of n: a value for each
+// process.
+func Micros(n int, pids []int, do func() error) ([]float64, error) {
+	values := make([]float64, len(pids))
+	add := func(times float64) error {
+		for i, pid := range pids {
+			used, err := Ran(pid)
+			if err != nil {
+				return err
+			}
+			values[i] += times * float64(used.Nanoseconds()) / 1000 / float64(n)
+		}
+		return nil
+	}
+	return values, errors.Join(add(-1), do(), add(1))
 }
 
 // Memory is a process's memory in MiB. Own counts the pages that it has written, which no other
