@@ -285,7 +285,7 @@ func TestLoneTakesByAnotherTime(t *testing.T) {
 	}
 	for sequence := range uint64(5) {
 		if sequence == 3 {
-			b.committer.clocks[0].ahead -= time.Hour
+			b.committer.clocks[0].ahead -= 5 * time.Second
 		}
 		ran := s.calls(t, "zcount")
 		answer := loneTake(t, b, 1, 1+sequence)
