@@ -43,6 +43,9 @@ type Config struct {
 	RetryAfterJitter uint16
 	// TrustMarks says that all requests come from a proxy with Weir, whose marks stay.
 	TrustMarks bool
+	// UsagePath is the path at which the plugin itself tells clients how their limits stand: / and up to
+	// 255 visible ASCII characters without ? and #; or empty.
+	UsagePath string
 }
 
 // Backend says how to reach the counter backend.

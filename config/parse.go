@@ -19,6 +19,7 @@ const (
 	maxTimeout      = Minute
 	defaultTimeout  = 200 * Millisecond
 	maxSyncRate     = day
+	maxUsagePath    = 256
 )
 
 // like is an example of a small configuration, for errors.
@@ -75,6 +76,7 @@ var (
 		{"namespace", optional}, {"sync_rate", optional}, {"backend", optional}, {"on_backend_failure", optional}, {"capacity", optional},
 		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
 		{"header_names", optional}, {"retry_after_jitter", optional}, {"prices", optional}, {"trust_marks", optional},
+		{"usage_path", optional},
 	}
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
@@ -116,6 +118,11 @@ func readConfig(v *value) *Config {
 			c.Prices = readPrices(v)
 		case "trust_marks":
 			c.TrustMarks = v.boolean()
+		case "usage_path":
+			const want = `a path such as "/.weir/usage", of up to 256 visible ASCII characters without ? and #`
+			if c.UsagePath = v.bytes(want, maxUsagePath, isPathByte); c.UsagePath != "" && c.UsagePath[0] != '/' {
+				v.wrong(want)
+			}
 		case "retry_after_jitter":
 			c.RetryAfterJitter = readShare(v, 999)
 		case "x_ratelimit_reset":

@@ -15,6 +15,9 @@ func isTokenByte(c byte) bool {
 // isVisible reports whether a byte is printable ASCII other than a space.
 func isVisible(c byte) bool { return ' ' < c && c < 0x7f }
 
+// isPathByte reports whether a byte may occur in a request's path.
+func isPathByte(c byte) bool { return isVisible(c) && c != '?' && c != '#' }
+
 // isFieldByte reports whether a byte may occur in a header's value. HTTP allows tabs, but in a
 // configuration they can only be mistakes.
 func isFieldByte(c byte) bool { return c >= ' ' && c != 0x7f }

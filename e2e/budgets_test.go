@@ -94,6 +94,28 @@ var costs = []reference{
 		metrics: map[string]int64{metricName("unread_costs_total"): 0},
 	},
 	{
+		name: "usage_path: a client is told of its own limits",
+		configuration: `{"usage_path": "/.weir/usage", "rules": [
+			{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]},
+			{"name": "chat", "match": {"path": {"exact": "/v1/chat"}, "methods": ["POST"]}, "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1h"}]}]}`,
+		steps: []step{
+			{send: "POST /v1/chat x-user:ann", status: 200, want: "x-ratelimit-remaining: 0"},
+			{send: "GET /.weir/usage?a=b x-user:ann", times: 9, status: 200, want: "content-type: application/json\ncache-control: no-store\nratelimit:",
+				body: `{"at":"2026-01-05T00:00:00Z","rules":[{"name":"user","unit":"requests","on_full":"refuse","source":"proxy","as_of":"2026-01-05T00:00:00Z",` +
+					`"blocked_seconds":0,"limits":[{"name":"user","algorithm":"fixed_window","limit":5,"burst":5,"window_ms":60000,"used":1,"remaining":4,` +
+					`"next_seconds":60,"reset_seconds":60}]}]}` + "\n"},
+			{send: "GET /.weir/usage?path=/v1/chat&method=POST x-user:bob", status: 200,
+				body: `{"at":"2026-01-05T00:00:00Z","rules":[{"name":"user","unit":"requests","on_full":"refuse","source":"proxy","as_of":"2026-01-05T00:00:00Z",` +
+					`"blocked_seconds":0,"limits":[{"name":"user","algorithm":"fixed_window","limit":5,"burst":5,"window_ms":60000,"used":0,"remaining":5,` +
+					`"next_seconds":0,"reset_seconds":60}]},{"name":"chat","unit":"requests","on_full":"refuse","source":"proxy","as_of":"2026-01-05T00:00:00Z",` +
+					`"blocked_seconds":0,"limits":[{"name":"chat","algorithm":"sliding_window","limit":1,"burst":1,"window_ms":3600000,"used":0,"remaining":1,` +
+					`"next_seconds":0,"reset_seconds":3600}]}]}` + "\n"},
+			{send: "POST /.weir/usage x-user:ann", status: 405, want: "allow: GET, HEAD"},
+			{send: "HEAD /.weir/usage x-user:ann", status: 200, want: "content-type: application/json"},
+			{send: "GET / x-user:ann", status: 200, want: "x-ratelimit-remaining: 3"},
+		},
+	},
+	{
 		name:          "trust_marks: those of a gateway stay",
 		configuration: `{"trust_marks": true, "rules": [{"name": "fast", "on_full": "mark", "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`,
 		steps: []step{

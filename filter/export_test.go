@@ -30,7 +30,8 @@ func (p *plugin) Rules() []engine.Rule { return p.streams.rules.limits }
 
 // Find returns the current request's checks on rules that are no shadow rules.
 func (p *plugin) Find() []engine.Check {
-	checks, _ := p.streams.rules.findChecks(nil)
+	p.streams.rules.request.beginRequest(nil)
+	checks, _ := p.streams.rules.findChecks()
 	return checks
 }
 

@@ -60,6 +60,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		p.inFlight = newInFlight(&proxywasm.SharedData{}, parsed.Namespace, rand.Uint64())
 	}
 	all.setNode(n)
+	all.usage.compile(parsed.UsagePath, &all.rules.request)
 	tick := uint32(idleTickMillis)
 	if n.Synchronises() {
 		p.backend.node = n

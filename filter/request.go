@@ -99,7 +99,8 @@ func (r *request) useBody(path, otherwise string, longest int) int {
 	return r.useProperty(property{part: part{kind: bodyText, name: path, literal: []byte(otherwise), segment: longest, claim: compiled}})
 }
 
-// beginRequest drops the values of the previous request. body has what was read of the next one's.
+// beginRequest drops the values of the previous request. body has what the next one's body says; nil if
+// nothing was to be read of it.
 func (r *request) beginRequest(body *bodyValues) {
 	r.body = body
 	if !r.shared {

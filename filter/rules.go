@@ -73,9 +73,8 @@ func (r *rules) makeVariants() {
 }
 
 // findChecks returns checks on the rules that apply to the current request, with its keys. Those
-// of shadow rules are separate. body has what its body says; nil if nothing was to be read of it.
-func (r *rules) findChecks(body *bodyValues) (checks, shadows []engine.Check) {
-	r.request.beginRequest(body)
+// of shadow rules are separate. The request was begun.
+func (r *rules) findChecks() (checks, shadows []engine.Check) {
 	keys := r.keys[:0]
 	if cap(keys) > maxIdleKeys {
 		keys = nil

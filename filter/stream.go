@@ -20,6 +20,7 @@ type streams struct {
 	waiting   []*stream // streams that wait for their requests' bodies
 	responses responses
 	shadows   shadows
+	usage     usagePage
 	idle      []*stream // to be used again, maxIdle at most
 }
 
@@ -32,6 +33,8 @@ type stream struct {
 	decorate bool
 	// answered means that the proxy accepted a reply in place of the upstream's.
 	answered bool
+	// looks means that the request waits to be told how its limits stand.
+	looks    bool
 	headers  fields.List
 	deferred deferredCosts
 	charges  charges
@@ -69,7 +72,7 @@ func (s *stream) OnHttpStreamDone() {
 }
 
 func (s *stream) forget() {
-	s.decorate, s.answered, s.shadows = false, false, s.shadows[:0]
+	s.decorate, s.answered, s.looks, s.shadows = false, false, false, s.shadows[:0]
 	s.deferred.forget()
 	s.charges.forget()
 	if s.body != nil {
@@ -88,12 +91,16 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	if n := all.decider.node; n != nil && n.HasRetries() {
 		n.Retry(all.decider.now())
 	}
+	if all.usage.path != "" && all.usage.wants() {
+		return s.answerUsage()
+	}
 	if all.rules.readsBodies && !end {
 		if body := all.bodies.wanted(&all.rules); body != nil {
 			return s.awaitBody(body)
 		}
 	}
-	checks, shadows := all.rules.findChecks(nil)
+	all.rules.request.beginRequest(nil)
+	checks, shadows := all.rules.findChecks()
 	if len(checks)+len(shadows) == 0 {
 		return types.ActionContinue
 	}
@@ -188,7 +195,8 @@ func (all *streams) decideWaiting(every bool) {
 // decideByBody decides a request that has waited for its body, by the part that has come.
 func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
-	checks, shadows := all.rules.findChecks(body)
+	all.rules.request.beginRequest(body)
+	checks, shadows := all.rules.findChecks()
 	if body.unread {
 		all.rules.request.unreadBodies++
 	}
@@ -253,7 +261,14 @@ func (s *stream) decide(checks, shadows []engine.Check) types.Action {
 // Decided implements engine.Request: it continues a paused request.
 func (s *stream) Decided(checks []engine.Check, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
-	if s.conclude(checks, now, verdict) == types.ActionContinue {
+	action := types.ActionContinue
+	if s.looks {
+		s.looks = false
+		action = s.tellUsage(s.all.usage.find(s.all, now), now, verdict == counter.Allowed)
+	} else {
+		action = s.conclude(checks, now, verdict)
+	}
+	if action == types.ActionContinue {
 		proxywasm.ResumeRequest()
 	}
 	proxywasm.SetContext(s.all.context)

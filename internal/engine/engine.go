@@ -261,7 +261,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 }
 
 // Look loads the counter of a check's key, and reports whether this node knows the key's present
-// totals, as far as that is possible without asking the backend.
+// totals, as far as that is possible without asking the backend. It leaves out [Engine.Uncounted].
 func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
 	known = e.entries.Table.Read(&d.Slot, d.Address)
@@ -269,6 +269,10 @@ func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	d.Counter.Advance(now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }
+
+// Uncounted is how many hits of a check's key have passed here that the backend is yet to count, and that
+// the key's counter lacks. The check was looked at.
+func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.credit.Hits.Uncounted(d.Address) }
 
 // Force takes a check's hits, whether or not they have room.
 func (e *Engine) Force(d *rule.Check, now int64) {
@@ -288,7 +292,7 @@ func (e *Engine) DecideRef(s *rule.Ref, now int64, w *Wait) (*rule.Check, counte
 
 // Ask asks the backend for the totals of checks that were looked at and cost nothing, on different
 // rules. It reports whether the request has to wait. If so, the request is told once the totals are
-// known here, or can't be had.
+// known here, with the verdict Allowed, or can't be had. It is told no checks.
 func (e *Engine) Ask(checks []rule.Check, w *Wait) bool { return e.requests.ask(checks, w) }
 
 // Save returns the part of a check, decided or looked at, that [Engine.ForceRef] needs.

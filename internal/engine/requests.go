@@ -124,8 +124,24 @@ func (q *requests) ask(checks []rule.Check, w *Wait) bool {
 	if !needsBackend(checks) {
 		return false
 	}
+	look(checks, true)
 	waits := q.wait(w, checks, (*rule.Check).Synced)
+	look(checks, false)
 	return q.send(w) && waits
+}
+
+// look says of checks that a request only looks at their keys.
+func look(checks []rule.Check, looks bool) {
+	for i := range checks {
+		checks[i].Looks = looks
+	}
+}
+
+// seen ends the wait of a request that only looks at its keys. It is told no checks, and Allowed if the
+// backend has told their totals.
+func (q *requests) seen(w *Wait, told counter.Verdict) {
+	w.stopAsking()
+	w.Request.Decided(nil, q.link.Now(), told)
 }
 
 // wait makes a request wait for the backend's answer about the checks that whole selects, which
@@ -568,6 +584,10 @@ func (q *requests) tell(w *Wait, checks []rule.Check, now int64, verdict counter
 
 // giveUpOn decides a waiting request without the backend. If that has refused it before, the refusal stands.
 func (q *requests) giveUpOn(w turn) {
+	if w.wait.kept[0].Looks {
+		q.seen(w.wait, counter.Rejected)
+		return
+	}
 	checks := q.takeUp(w.wait)
 	if w.wait.refused {
 		verdict := q.decider.decide(checks, q.link.Now())

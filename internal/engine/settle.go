@@ -288,8 +288,8 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	verdict := counter.Rejected
 	at := int64(grant.AtNanos)
 	t.grantedAt = at
-	w := t.turns[0]
-	if w.waits() {
+	w, looks := t.turns[0], t.parts[0].Looks
+	if w.waits() && !looks {
 		checks = a.requests.takeUp(w.wait)
 		switch verdict = a.judge(b, t); verdict {
 		case counter.Allowed:
@@ -312,8 +312,11 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		}
 		a.learn(part, int64(b.reader.NowNanos))
 	}
-	if checks != nil {
+	switch {
+	case checks != nil:
 		a.requests.decideBy(w, checks, t, verdict)
+	case looks && w.waits():
+		a.requests.seen(w.wait, counter.Allowed)
 	}
 }
 

@@ -71,6 +71,9 @@ const remainingLabel = ";r="
 // name returns the quoted name of the limit.
 func (l *limit) name() []byte { return l.state[:len(l.state)-len(remainingLabel)] }
 
+// LimitName returns the quoted name of limit i of a rule.
+func (r *Rule) LimitName(i int) []byte { return r.limits[i].name() }
+
 // NewRule returns the constant part of a rule's fields. The first limit has the rule's name, and
 // further limits are name.2, name.3 and so on. The name consists of A-Za-z0-9_-, which a String of
 // structured fields need not escape. Clients can't respect a limit that blocks, so they don't see
@@ -285,7 +288,7 @@ func (l *List) endTokens() {
 	if t := &l.anthropic; t.quota != nil {
 		l.put("anthropic-ratelimit-tokens-limit", t.quota)
 		l.number("anthropic-ratelimit-tokens-remaining", t.remaining)
-		l.values = appendTime(l.values, ceil(l.now+max(t.reset, 0), second))
+		l.values = AppendTime(l.values, ceil(l.now+max(t.reset, 0), second))
 		l.add("anthropic-ratelimit-tokens-reset")
 	}
 	if t := &l.money; t.quota != nil {

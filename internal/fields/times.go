@@ -19,8 +19,8 @@ func appendDuration(dst []byte, seconds uint64) []byte {
 	return append(strconv.AppendUint(dst, seconds%60, 10), 's')
 }
 
-// appendTime appends a Unix time in the form of RFC 3339, in UTC: 2026-11-23T07:10:00Z.
-func appendTime(dst []byte, seconds uint64) []byte {
+// AppendTime appends a Unix time in the form of RFC 3339, in UTC: 2026-11-23T07:10:00Z.
+func AppendTime(dst []byte, seconds uint64) []byte {
 	const day = 24 * 60 * 60
 	year, month, dayOfMonth := calendar.Date(int64(seconds / day))
 	s := seconds % day

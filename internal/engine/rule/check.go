@@ -43,6 +43,9 @@ type Ref struct {
 	Over bool
 	// Heard means that the request has asked the backend for the key's totals, as it takes nothing.
 	Heard bool
+	// Looks means that the request only wants to know how the key stands: nothing is decided, and
+	// nobody else hears of it.
+	Looks bool
 	// Model is the entry of a price list that the hits are for; may be empty. The backend records
 	// it with the key's usage.
 	Model string

@@ -1,0 +1,246 @@
+package filter_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// toldRule is what a client is told of a rule.
+type toldRule struct {
+	Name, Unit, Source string
+	OnFull             string    `json:"on_full"`
+	AsOf               time.Time `json:"as_of"`
+	Blocked            uint64    `json:"blocked_seconds"`
+	Limits             []struct {
+		Name, Algorithm               string
+		Limit, Burst, Used, Remaining uint64
+		Window                        uint64 `json:"window_ms"`
+		Next                          uint64 `json:"next_seconds"`
+		Reset                         uint64 `json:"reset_seconds"`
+	}
+}
+
+// usage asks at a path with a query, and returns what it says of each rule.
+func (v *fakeVM) usage(path string, headers ...string) (rules []toldRule) {
+	v.t.Helper()
+	v.receive("GET", path, headers)
+	v.stream()
+	if v.reply == nil || v.reply.status != 200 || v.reply.headers["content-type"] != "application/json" ||
+		v.reply.headers["cache-control"] != "no-store" || v.reply.details != "weir_usage" {
+		v.t.Fatalf("%s: got %+v", path, v.reply)
+	}
+	var told struct {
+		At    time.Time
+		Rules []toldRule
+	}
+	if err := json.Unmarshal([]byte(v.reply.body), &told); err != nil || told.Rules == nil {
+		v.t.Fatalf("%s: %v in %s", path, err, v.reply.body)
+	}
+	if now := time.Unix(0, v.now/second*second); !told.At.Equal(now) {
+		v.t.Errorf("%s: at %v, want %v", path, told.At, now)
+	}
+	return told.Rules
+}
+
+// used is how many hits each rule has used, by what usage says.
+func used(rules []toldRule) string {
+	var all []string
+	for _, r := range rules {
+		all = append(all, fmt.Sprint(r.Name, "=", r.Limits[0].Used))
+	}
+	return strings.Join(all, " ")
+}
+
+const usageRules = `{"usage_path": "/.weir/usage", "rules": [
+	{"name": "user", "key": [{"header": "x-user"}], "overrides": {"keys": [{"key": ["gold"], "limits": [
+		{"limit": 70, "window": "1m", "algorithm": "token_bucket", "burst": 90}, {"limit": 9, "window": "1500ms"}]}]},
+		"limits": [{"limit": 7, "window": "1m", "algorithm": "token_bucket", "burst": 9}, {"limit": 9, "window": "1500ms"}]},
+	{"name": "shadow", "mode": "shadow", "limits": [{"limit": 5, "window": "1h"}]},
+	{"name": "cost", "cost": {"header": "x-cost"}, "on_full": "mark", "limits": [{"limit": 50, "window": "month", "algorithm": "fixed_window"}]},
+	{"name": "chat", "match": {"path": {"prefix": "/v1/"}, "methods": ["POST"]}, "key": [{"query": "api"}], "limits": [{"limit": 20, "window": "1h"}]},
+	{"name": "tenant", "match": {"path": {"prefix": "/t/"}}, "key": [{"path_segment": 2}], "limits": [{"limit": 20, "window": "1h"}]},
+	{"name": "method", "key": ["method"], "limits": [{"limit": 20, "window": "1h"}]}]}`
+
+// A client is told of its own keys, by the numbers of the response headers, and nothing is taken.
+func TestUsage(t *testing.T) {
+	v := newProxy(t).start(usageRules)
+	for _, user := range []string{"ann", "ann", "bob", "gold"} {
+		v.send("x-user", user, "x-cost", "3")
+	}
+	bad := v.count("absent_costs_total")
+	for range 20 {
+		v.usage("/.weir/usage", "x-user", "ann")
+	}
+	v.receive("GET", "/", []string{"x-user", "ann", "x-cost", "0"})
+	v.stream()
+	want(t, v.response, `ratelimit: "user";r=6;t=9, "user.2";r=6;t=2, "cost";r=37;t=2332800, "method";r=15;t=4320`)
+	rules := v.usage("/.weir/usage", "x-user", "ann")
+	if got := used(rules); got != "user=3 cost=13 method=5" {
+		t.Errorf("used: got %s", got)
+	}
+	first, second := rules[0].Limits[0], rules[0].Limits[1]
+	if fmt.Sprint(first) != "{user token_bucket 7 9 3 6 60000 9 26}" || fmt.Sprint(second) != "{user.2 sliding_window 9 9 3 6 1500 2 2}" {
+		t.Errorf("got %v, %v", first, second)
+	}
+	if r := rules[1]; rules[0].Unit != "requests" || rules[0].OnFull != "refuse" || rules[0].Source != "proxy" || r.Unit != "hits" || r.OnFull != "mark" {
+		t.Errorf("got %+v", rules)
+	}
+	if got := v.usage("/.weir/usage?x=y", "x-user", "gold")[0].Limits[0]; got.Limit != 70 || got.Burst != 90 || got.Remaining != 89 {
+		t.Errorf("an override: got %+v", got)
+	}
+	if got := used(v.usage("/.weir/usage", "x-user", "carl")); got != "user=0 cost=13 method=5" {
+		t.Errorf("an unused key: got %s", got)
+	}
+	if n := v.count("absent_costs_total"); n != bad {
+		t.Errorf("usage counted %d absent costs", n-bad)
+	}
+	for _, path := range []string{"/.weir/usage/", "/.weir/usag", "/x/.weir/usage", "/.weir/usage2"} {
+		if v.receive("GET", path, nil); !v.stream() {
+			t.Errorf("%s: got %+v", path, v.reply)
+		}
+	}
+}
+
+// A request's query may name another path and method, and never another key.
+func TestUsageOfPaths(t *testing.T) {
+	v := newProxy(t).start(usageRules)
+	for _, target := range []string{"POST /v1/chat?api=a", "POST /v1/x?api=a", "POST /v1/chat?api=b", "GET /t/a", "GET /t/usage"} {
+		method, path, _ := strings.Cut(target, " ")
+		v.receive(method, path, nil)
+		v.stream()
+	}
+	for path, want := range map[string]string{
+		"?path=/v1/chat&method=POST&api=a":         "user=5 cost=5 chat=2",
+		"?api=b&method=POST&path=%2Fv1%2Fx":        "user=5 cost=5 chat=1",
+		"?path=/v1/chat%3Fapi=b&method=POST&api=a": "user=5 cost=5 chat=2", // the key is the request's own
+		"?path=/v1/chat%3Fapi=b&method=POST":       "user=5 cost=5 chat=0",
+		"?path=/v1/chat&method=GET&api=a":          "user=5 cost=5 method=2",
+		"?path=/v1/chat&api=a":                     "user=5 cost=5 method=2",
+		"?path=/t/a":                               "user=5 cost=5 method=2", // the key would be another's
+		"?path=&method=":                           "user=5 cost=5",
+		"?path=/t/a&method=POST":                   "user=5 cost=5",
+	} {
+		if got := used(v.usage("/.weir/usage" + path)); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+	v = newProxy(t).start(`{"usage_path": "/u", "rules": [{"name": "one", "match": {"path": {"exact": "/a"}, "methods": ["POST"]},
+		"limits": [{"limit": 9, "window": "1h"}]}]}`) // no other rule reads path and method
+	if got := used(v.usage("/u?path=/a&method=POST")); got != "one=0" {
+		t.Errorf("the only rule: got %q", got)
+	}
+}
+
+// Only GET and HEAD are answered, and other requests pass as ever where there is no such path.
+func TestUsageMethods(t *testing.T) {
+	v := newProxy(t).start(usageRules)
+	for _, method := range []string{"POST", "PUT", "OPTIONS", "get"} {
+		v.receive(method, "/.weir/usage", nil)
+		if v.stream() || v.reply.status != 405 || v.reply.headers["allow"] != "GET, HEAD" {
+			t.Errorf("%s: got %+v", method, v.reply)
+		}
+	}
+	v.receive("HEAD", "/.weir/usage", nil)
+	if v.stream() || v.reply.status != 200 {
+		t.Errorf("HEAD: got %+v", v.reply)
+	}
+	v = newProxy(t).start(strings.Replace(usageRules, `"usage_path": "/.weir/usage", `, "", 1))
+	v.receive("GET", "/.weir/usage", nil)
+	if !v.stream() {
+		t.Error("without a path: answered")
+	}
+}
+
+// A blocked key is told for how long, and a rule of tokens or money its unit.
+func TestUsageOfBlocksAndMoney(t *testing.T) {
+	v := newProxy(t).start(`{"usage_path": "/u", "prices": {"p": {"unit": "cents", "by": {"header": "x-model"}, "of": {"*": {"input": 2}}}}, "rules": [
+		{"name": "banned", "block": "10m", "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]},
+		{"name": "money", "price": "p", "cost_on_response": "openai", "limits": [{"limit": 10, "window": "1h"}]},
+		{"name": "tokens", "cost_on_response": "openai", "limits": [{"limit": 10, "window": "1h"}]}]}`)
+	v.send()
+	v.send()
+	rules := v.usage("/u")
+	if len(rules) != 3 || rules[0].Blocked < 600 || rules[0].Blocked > 620 || rules[1].Unit != "cents" || rules[2].Unit != "tokens" {
+		t.Errorf("got %+v", rules)
+	}
+}
+
+// With a backend the request waits for the totals of all proxies, if the node has not heard of them
+// lately; without an answer it is told what the node knows.
+func TestUsageFromBackend(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		rule := strings.Replace(perUser, `"name"`, `"warn_at": 0.01, "name"`, 1)
+		w := newWorld(t, 2, 1, strings.Replace(synced(rate, rule), "{", `{"usage_path": "/u", `, 1))
+		a, b := w.vms[0], w.vms[1]
+		for range 5 {
+			a.send("x-user", "ann")
+		}
+		w.quiet()
+		sum, warnings := w.sum(), b.count("weir_rule=.=user;.;warnings_total")
+		rules := b.usage("/u", "x-user", "ann")
+		if r := rules[0]; r.Limits[0].Used != 5 || r.Source != "backend" || w.now-r.AsOf.UnixNano() > second {
+			t.Errorf("rate %s: got %+v", rate, rules)
+		}
+		if r := b.usage("/u", "x-user", "nobody")[0]; r.Limits[0].Used != 0 || r.Source != "backend" {
+			t.Errorf("rate %s: an unused key: got %+v", rate, r)
+		}
+		w.advance(time.Second)
+		if n := b.count("weir_rule=.=user;.;warnings_total"); w.sum() != sum || n != warnings {
+			t.Errorf("rate %s: usage has taken %d hits, and warned %d times", rate, w.sum()-sum, n-warnings)
+		}
+		w.away = true
+		w.pass(10 * time.Second)
+		rules = b.usage("/u", "x-user", "ann")
+		if r := rules[0]; r.Limits[0].Used != 5 || r.Source != "backend" || w.now-r.AsOf.UnixNano() < 10*second {
+			t.Errorf("rate %s: away: got %+v", rate, rules)
+		}
+		if r := b.usage("/u", "x-user", "eve")[0]; r.Limits[0].Used != 0 || r.Source != "proxy" {
+			t.Errorf("rate %s: away, an unknown key: got %+v", rate, r)
+		}
+	}
+}
+
+// A flood of requests is no flood of questions.
+func TestUsageFlood(t *testing.T) {
+	w := newWorld(t, 1, 1, strings.Replace(synced("0", perUser), "{", `{"usage_path": "/u", `, 1))
+	v, asked := w.vms[0], 0
+	settle := v.settle
+	v.settle = func(v *fakeVM) {
+		asked++
+		settle(v)
+	}
+	for i := range 1000 {
+		v.usage("/u", "x-user", fmt.Sprint(i))
+	}
+	if asked < 10 || asked > 20 {
+		t.Errorf("1000 requests in a second asked %d times", asked)
+	}
+	w.pass(time.Second)
+	v.usage("/u", "x-user", "next")
+	if asked < 11 {
+		t.Error("it asks no more")
+	}
+}
+
+// Whatever is asked, the answer is JSON, and says nothing of keys that are not the request's own.
+func FuzzUsage(f *testing.F) {
+	for _, query := range []string{"?path=/t/a", "?path=%2", "?path=/t/a%3F&path=%00", "?method=%22\\&path=\"", "?%70ath=/t/a#x", "?path=*&method=GET"} {
+		f.Add(query)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		if query != "" && query[0] != '?' || strings.ContainsAny(query, "\r\n\x00") {
+			return
+		}
+		v := newProxy(t).start(usageRules)
+		v.receive("GET", "/t/a", []string{"x-user", "ann"})
+		v.stream()
+		for _, r := range v.usage("/.weir/usage"+query, "x-user", "bob") {
+			if (r.Name == "user" || r.Name == "tenant") && r.Limits[0].Used != 0 {
+				t.Errorf("%q: told of another's %+v", query, r)
+			}
+		}
+	})
+}
