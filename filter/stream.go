@@ -261,7 +261,7 @@ func (s *stream) decide(checks, shadows []engine.Check) types.Action {
 // Decided implements engine.Request: it continues a paused request.
 func (s *stream) Decided(checks []engine.Check, now int64, verdict counter.Verdict) {
 	proxywasm.SetContext(s.id)
-	action := types.ActionContinue
+	var action types.Action
 	if s.looks {
 		s.looks = false
 		action = s.tellUsage(s.all.usage.find(s.all, now), now, verdict == counter.Allowed)
