@@ -66,7 +66,7 @@ func firstDecode(b []byte) (newest int64, buckets []Bucket, ok bool) {
 // told is everything that a log says of itself, without its form.
 type told struct {
 	standing       Standing
-	used, quota    uint64
+	used           uint64
 	fits, resets   int64
 	fitsOK, has    bool
 	forget, number int64
