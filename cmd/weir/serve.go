@@ -221,7 +221,6 @@ func (f *trustFlags) read(env environment, log *slog.Logger) (t trusted, err err
 		if t.tokens, err = trust.OneToken(token); err != nil {
 			return t, fmt.Errorf("%w: --token: %w", errUsage, err)
 		}
-		log.Info("the token may push, read and change in all namespaces: --token-file gives tokens less, and names")
 	}
 	if t.tokens.Certificates() && f.certificates.ClientCA == "" {
 		return t, fmt.Errorf("%w: --token-file: want --tls-client-ca with lines of certificate=", errUsage)
@@ -279,7 +278,7 @@ func (s *service) serve(ctx context.Context) error {
 		Host: t.host(l), Parent: s.parent,
 	})}
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
-		"tls", t.tls != nil, "certificate_required", t.certificates)
+		"tls", t.tls != nil, "certificate_required", t.certificates, "may_change", t.tokens.MayChange())
 	if t.anybody() && !isLoopback(l.Addr()) {
 		log.Warn("anyone who reaches the counter backend can read and change its counters")
 	}

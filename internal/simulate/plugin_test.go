@@ -143,8 +143,8 @@ func decide(t *testing.T, configuration string, all []demand) decided {
 		case !found:
 		case outcome == "allowed;.;requests_total":
 			out.allowed[rule] = uint64(metric.Value)
-		case outcome == "rejected;.;requests_total":
-			out.rejected[rule] = uint64(metric.Value)
+		case outcome == "rejected;.;requests_total", outcome == "rejected_by_other;.;requests_total":
+			out.rejected[rule] += uint64(metric.Value)
 		}
 	}
 	return out

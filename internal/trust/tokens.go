@@ -211,6 +211,17 @@ func isName(text string) bool {
 	return wire.IsNamespace(strings.ReplaceAll(text, "@", "-")) && len(text) <= 64
 }
 
+// MayChange says who may change limits and counters.
+func (t *Tokens) MayChange() string {
+	switch {
+	case t == nil:
+		return "anyone"
+	case t.fixed != nil:
+		return "the token in all namespaces"
+	}
+	return strings.Join(t.lines().changing(), ", ")
+}
+
 // mostTold bounds how many clients the log names.
 const mostTold = 20
 

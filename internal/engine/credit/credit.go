@@ -19,10 +19,13 @@ import (
 
 const (
 	// wishLife is how long a worker that could use a part goes on asking for it, in nanoseconds.
-	wishLife = int64(10e9)
+	wishLife = int64(5e9)
 	// askAgain is the time until a backend without lists of near keys is asked again, in
 	// nanoseconds.
 	askAgain = int64(60e9)
+	// hearEvery is how often, in nanoseconds, a worker with a part asks for near keys if it has nothing to
+	// push, unless its interval is longer: until it has heard of a key, the backend keeps its part back.
+	hearEvery = int64(1e9)
 	// mostVariants is how many limits of rules the list has from which on variants of rules ask for no more:
 	// there may be thousands of them, and they would take the places of rules.
 	mostVariants = wire.MaxNearLimits / 8
@@ -54,6 +57,8 @@ type Credit struct {
 	Owes   bool
 	tellAt int64
 	seenAt int64 // the latest time of the host's clock
+	// heardAt is when the worker last heard of near keys, or asked, by the host's clock.
+	heardAt int64
 
 	near   nearKeys
 	limits []uint64
@@ -219,7 +224,7 @@ func (a *Credit) Hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
 		a.Owes = false
 		return
 	}
-	a.Knows = true
+	a.Knows, a.heardAt = true, a.link.HostNow()
 	if sequence == a.without {
 		a.askedAt = 0
 	}
@@ -300,15 +305,18 @@ func (a *Credit) Tag(r *rule.Rule) uint16 {
 
 func (a *Credit) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }
 
-// Tick ends the part when its time is over or the clock was set back. It reports whether a push
+// Tick ends the part when its time is over, the worker has no use for it, or the clock was set back. It reports whether a push
 // without hits should inform or ask the backend.
 func (a *Credit) Tick() (tells bool) {
 	now := a.link.HostNow()
-	if a.divisor != 0 && (a.link.Now() >= a.until || now < a.seenAt) {
+	if a.divisor != 0 && (a.link.Now() >= a.until || now < a.seenAt || !a.wants(now)) {
 		a.Drop()
 	}
 	a.seenAt = now
-	switch {
+	switch heard := now - a.heardAt; {
+	case a.divisor != 0 && (heard < 0 || heard >= max(hearEvery, a.rules.Interval)):
+		a.heardAt = now
+		return true
 	case a.tellAt > now && a.tellAt-now <= link.LongestPause:
 		return false
 	case a.divisor == 0 && a.Owes && a.Knows && a.Hits.count() == 0:
