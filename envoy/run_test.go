@@ -292,15 +292,18 @@ func bursts(t *testing.T, want int, burst func(i int) (allowed int, refusal answ
 	return answer{}
 }
 
-var ruleInHeader = regexp.MustCompile(`"([A-Za-z0-9_-]+)";r=`)
+var ruleInHeader = regexp.MustCompile(`"([A-Za-z0-9_-]+)";r=([0-9]+)`)
 
 // count records the rules in an answer's headers.
 func (p *proxy) count(a answer) {
-	outcome := "allowed"
-	if a.header.Get("X-Envoy-RateLimited") != "" {
-		outcome = "rejected"
-	}
 	for _, match := range ruleInHeader.FindAllStringSubmatch(a.header.Get("RateLimit"), -1) {
+		outcome := "allowed"
+		switch refused := a.header.Get("X-Envoy-RateLimited") != ""; {
+		case refused && match[2] == "0":
+			outcome = "rejected"
+		case refused:
+			outcome = "rejected_by_other"
+		}
 		p.decided[decisions{match[1], outcome}]++
 	}
 }
