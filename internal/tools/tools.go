@@ -30,19 +30,12 @@ func Install(root, command string) (file string, err error) {
 	if _, err := os.Stat(file); err == nil {
 		return file, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as go install makes folders
-		return "", err
-	}
 	// Outside of the repository, whose workspace would choose the versions.
-	build := exec.Command("go", "install", "-ldflags=-s -w", command) //nolint:gosec // a command of this package
-	build.Dir, build.Env = os.TempDir(), append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-mod=mod")
-	if said, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go install %s: %w\n%s", command, err, said)
-	}
-	return file, nil
+	return file, install(os.TempDir(), dir, "-s -w", command, "GOFLAGS=-mod=mod")
 }
 
-// Programs is the folder of the commands that the tool directives of a folder's go.mod name. They are built unless dist/tools of the repository at root has them already.
+// Programs is the folder of the commands that the tool directives of a folder's go.mod name. They are built
+// unless dist/tools of the repository at root has them already.
 func Programs(root, folder, ldflags string) (dir string, err error) {
 	pinned, err := os.ReadFile(filepath.Join(folder, "go.mod"))
 	if err != nil {
@@ -57,13 +50,21 @@ func Programs(root, folder, ldflags string) (dir string, err error) {
 	if _, err := os.Stat(built); err == nil {
 		return dir, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as go install makes folders
+	if err := install(folder, dir, ldflags, "tool"); err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "install", "-ldflags="+ldflags, "tool") //nolint:gosec // commands of this repository's go.mod
-	build.Dir, build.Env = folder, append(os.Environ(), "GOBIN="+dir, "GOWORK=off")
-	if said, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go install tool in %s: %w\n%s", folder, err, said)
-	}
 	return dir, os.WriteFile(built, nil, 0o600)
+}
+
+// install builds commands into a folder, as go install does in another.
+func install(in, into, ldflags, what string, environ ...string) error {
+	if err := os.MkdirAll(into, 0o750); err != nil {
+		return err
+	}
+	build := exec.Command("go", "install", "-ldflags="+ldflags, what) //nolint:gosec // what callers in this package name
+	build.Dir, build.Env = in, append(append(os.Environ(), "GOBIN="+into, "GOWORK=off"), environ...)
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go install %s in %s: %w\n%s", what, in, err, said)
+	}
+	return nil
 }
