@@ -80,6 +80,7 @@ type panel struct {
 	Type, Title, Description string
 	Datasource               source
 	GridPos                  struct{ X, Y, W, H int }
+	Panels                   []panel // of a row that is closed
 	Targets                  []struct {
 		RefID string
 		Expr  string
@@ -92,6 +93,9 @@ func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
 	if err := json.Unmarshal(read(t, dashboardFile), &d); err != nil {
 		t.Fatal(err)
+	}
+	for _, p := range slices.Clone(d.Panels) {
+		d.Panels = append(d.Panels, p.Panels...)
 	}
 	return d
 }
