@@ -7,178 +7,230 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
+	"time"
+
+	"weir/internal/server"
 )
 
 const completionHelp = `
-It prints a script by which a shell completes commands and flags.
+It prints a script by which a shell completes commands, flags and their values. Rules are those of the
+backend, asked as by the other commands' --backend and --token.
 
   source <(weir completion bash)
   weir completion zsh >"${fpath[1]}/_weir"
   weir completion fish >~/.config/fish/completions/weir.fish
 `
 
-// shells write the completion of all commands, by shell.
-var shells = map[string]func(w io.Writer, all []completed){"bash": completeBash, "zsh": completeZsh, "fish": completeFish}
+// shells are the scripts by shell. Each has weir itself say what fits; a colon alone asks the shell for files.
+var shells = map[string]string{
+	"bash": `_weir() {
+	local IFS=$'\n' now=${COMP_WORDS[COMP_CWORD]}
+	COMPREPLY=($("${COMP_WORDS[0]}" completion ` + fitting + ` "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+	if [ "${COMPREPLY[0]}" = : ]; then
+		COMPREPLY=($(compgen -f -- "$now"))
+	fi
+}
+complete -o filenames -F _weir weir
+`,
+	// From a file in fpath the function is called by its file, and otherwise by compdef.
+	"zsh": `#compdef weir
 
-// completed is a command to complete.
-type completed struct {
-	name, summary string
-	flags         []completedFlag
+_weir() {
+	local -a all=("${(@f)$("${(Q)words[1]}" completion ` + fitting + ` "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+	if [[ $all[1] == : ]]; then
+		_files
+		return
+	fi
+	all=("${(@)all//:/\\:}")
+	all=("${(@)all/$'\t'/:}")
+	_describe value all
 }
 
-type completedFlag struct {
-	name string
-	// argument means that a value follows; values are its possible values, if there are few.
-	argument bool
-	values   []string
+if [ "$funcstack[1]" = _weir ]; then
+	_weir "$@"
+else
+	compdef _weir weir
+fi
+`,
+	"fish": `function __weir
+	set -l typed (commandline -opc) (commandline -ct)
+	set -l all ($typed[1] completion ` + fitting + ` $typed[2..] 2>/dev/null)
+	if test "$all[1]" = :
+		__fish_complete_path (commandline -ct)
+	else
+		printf '%s\n' $all
+	end
+end
+complete -c weir -f -a '(__weir)'
+`,
 }
+
+// fitting is the operand by which the scripts ask what fits the words that follow.
+const fitting = "fitting"
 
 // printCompletion runs weir completion.
-func printCompletion(_ context.Context, args []string, env environment) error {
+func printCompletion(ctx context.Context, args []string, env environment) error {
+	if len(args) > 1 && args[0] == fitting {
+		_, err := io.WriteString(env.stdout, strings.Join(fit(ctx, args[1:], env), ""))
+		return err
+	}
 	flags := flag.NewFlagSet("completion", flag.ContinueOnError)
 	operands, err := parseMixed(flags, args, env, "SHELL")
 	if err != nil {
 		return err
 	}
-	if len(operands) != 1 || shells[operands[0]] == nil {
+	if len(operands) != 1 || shells[operands[0]] == "" {
 		return fmt.Errorf("%w: want bash, zsh or fish", errUsage)
 	}
-	all, err := completions()
-	if err != nil {
-		return err
-	}
-	var script bytes.Buffer
-	shells[operands[0]](&script, all)
-	_, err = env.stdout.Write(script.Bytes())
+	_, err = io.WriteString(env.stdout, shells[operands[0]])
 	return err
 }
 
+// completedFlag is a flag as a command's help has it. A value follows if argument is not empty.
+type completedFlag struct{ name, argument, help string }
+
 var (
-	flagLine = regexp.MustCompile(`(?m)^  --([a-z0-9-]+)( \S+)?\n((?:        .*\n)+)`)
-	// listed finds the values that a flag's help lists, as in: log lines as text or json.
-	listed = regexp.MustCompile(`(?:from this level on: debug, info, warn or error|log lines as text or json|print as text, json or github)`)
-	choice = regexp.MustCompile(`\b(?:debug|info|warn|error|text|json|github)\b`)
+	flagLine = regexp.MustCompile(`(?m)^  --([a-z0-9-]+)(?: (\S+))?\n((?:        .*\n)+)`)
+	// listed finds the values that a flag's help lists, as in: log lines: text or json. Each may have an explanation.
+	listed      = regexp.MustCompile(`: ([a-z_]+(?: \([^)]*\))?(?:(?:,| or) [a-z_]+(?: \([^)]*\))?)+)(?:;| \(default|$)`)
+	explanation = regexp.MustCompile(` \([^)]*\)`)
 )
 
-// completions returns all commands, from their help texts.
-func completions() (all []completed, err error) {
-	for _, c := range commands() {
-		var help bytes.Buffer
-		err := c.run(context.Background(), []string{"--help"}, environment{stdin: strings.NewReader(""), stdout: &help, stderr: io.Discard, getenv: func(string) string { return "" }})
-		if err != nil && !errors.Is(err, flag.ErrHelp) {
-			return nil, err
-		}
-		command := completed{name: c.name, summary: c.summary}
-		for _, found := range flagLine.FindAllStringSubmatch(help.String(), -1) {
-			f := completedFlag{name: found[1], argument: found[2] != ""}
-			if list := listed.FindString(strings.Join(strings.Fields(found[3]), " ")); list != "" {
-				f.values = choice.FindAllString(list, -1)
-			}
-			command.flags = append(command.flags, f)
-		}
-		all = append(all, command)
+// flagsOf returns a command's flags.
+func flagsOf(c *command) (all []completedFlag) {
+	var help bytes.Buffer
+	_ = c.run(context.Background(), []string{"--help"}, environment{stdin: strings.NewReader(""), stdout: &help, stderr: io.Discard, getenv: func(string) string { return "" }})
+	for _, found := range flagLine.FindAllStringSubmatch(help.String(), -1) {
+		all = append(all, completedFlag{found[1], found[2], strings.Join(strings.Fields(found[3]), " ")})
 	}
-	return append(all, completed{name: "help", summary: "say what a command does"}), nil
+	return all
 }
 
-func names(all []completed) (list []string) {
-	for _, c := range all {
-		list = append(list, c.name)
+// values are those that fit behind the flag.
+func (f completedFlag) values() []string {
+	if found := listed.FindStringSubmatch(f.help); found != nil {
+		return strings.FieldsFunc(strings.ReplaceAll(explanation.ReplaceAllString(found[1], ""), " or ", ","), func(r rune) bool { return r == ',' || r == ' ' })
 	}
-	return list
+	if strings.EqualFold(f.argument, "file") {
+		return []string{":"}
+	}
+	return nil
 }
 
-func completeBash(w io.Writer, all []completed) {
-	fmt.Fprintf(w, `_weir() {
-	local now=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} flags=
-	COMPREPLY=()
-	if [ "$COMP_CWORD" -eq 1 ]; then
-		COMPREPLY=($(compgen -W "%s" -- "$now"))
-		return
-	fi
-	case ${COMP_WORDS[1]}:$before in
-`, strings.Join(names(all), " "))
-	for _, c := range all {
-		for _, f := range c.flags {
-			if f.values != nil {
-				fmt.Fprintf(w, "\t%s:--%s) COMPREPLY=($(compgen -W \"%s\" -- \"$now\")); return ;;\n", c.name, f.name, strings.Join(f.values, " "))
-			}
+// fit returns what may stand in place of the last of the words after weir: lines, each with what it means behind a tab, or a
+// colon for files.
+func fit(ctx context.Context, words []string, env environment) (lines []string) {
+	now := words[len(words)-1]
+	add := func(word, meaning string) {
+		if strings.HasPrefix(word, now) || word == ":" {
+			lines = append(lines, strings.TrimSuffix(word+"\t"+meaning, "\t")+"\n")
 		}
 	}
-	fmt.Fprintf(w, "\thelp:*) COMPREPLY=($(compgen -W \"%s\" -- \"$now\")); return ;;\n", strings.Join(names(all), " "))
-	fmt.Fprintf(w, "\tcompletion:*) COMPREPLY=($(compgen -W \"bash fish zsh\" -- \"$now\")); return ;;\n")
-	fmt.Fprint(w, "\tesac\n\tcase ${COMP_WORDS[1]} in\n")
-	for _, c := range all {
-		var list []string
-		for _, f := range c.flags {
-			list = append(list, "--"+f.name)
+	addAll := func(words ...string) {
+		for _, word := range words {
+			add(word, "")
 		}
-		fmt.Fprintf(w, "\t%s) flags=\"%s\" ;;\n", c.name, strings.Join(list, " "))
 	}
-	fmt.Fprint(w, `	esac
-	case $now in
-	-*) COMPREPLY=($(compgen -W "$flags" -- "$now")) ;;
-	*) COMPREPLY=($(compgen -f -- "$now")) ;;
-	esac
-}
-complete -o filenames -F _weir weir
-`)
-}
-
-// inZsh returns a text between single quotes, with colons and brackets escaped.
-func inZsh(text string) string {
-	return strings.NewReplacer("'", `'\''`, ":", `\:`, "[", `\[`, "]", `\]`).Replace(text)
-}
-
-func completeZsh(w io.Writer, all []completed) {
-	fmt.Fprint(w, "#compdef weir\n\n_weir() {\n\tif (( CURRENT == 2 )); then\n\t\tlocal -a all=(\n")
-	for _, c := range all {
-		fmt.Fprintf(w, "\t\t\t'%s:%s'\n", c.name, inZsh(c.summary))
-	}
-	fmt.Fprint(w, "\t\t)\n\t\t_describe command all\n\t\treturn\n\tfi\n\tlocal command=$words[2]\n\tshift words\n\t(( CURRENT-- ))\n\tcase $command in\n")
-	for _, c := range all {
-		fmt.Fprintf(w, "\t%s)\n\t\t_arguments", c.name)
-		for _, f := range c.flags {
-			switch {
-			case f.values != nil:
-				fmt.Fprintf(w, " \\\n\t\t\t'--%s:value:(%s)'", f.name, strings.Join(f.values, " "))
-			case f.argument:
-				fmt.Fprintf(w, " \\\n\t\t\t'--%s:value:_files'", f.name)
-			default:
-				fmt.Fprintf(w, " \\\n\t\t\t'--%s'", f.name)
-			}
+	if len(words) == 1 || words[0] == "help" && len(words) == 2 {
+		for _, c := range commands() {
+			add(c.name, c.summary)
 		}
-		switch c.name {
-		case "help":
-			fmt.Fprintf(w, " \\\n\t\t\t'1:command:(%s)'", strings.Join(names(all), " "))
-		case "completion":
-			fmt.Fprint(w, " \\\n\t\t\t'1:shell:(bash fish zsh)'")
+		add("help", "print the help of a command")
+		return lines
+	}
+	c := find(words[0])
+	if c == nil {
+		return nil
+	}
+	flags := map[string]completedFlag{}
+	for _, f := range flagsOf(c) {
+		flags["--"+f.name] = f
+		if strings.HasPrefix(now, "-") {
+			add("--"+f.name, f.help)
+		}
+	}
+	var operands []string
+	var asked backendFlags
+	given := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	asked.define(given)
+	for i := 1; i < len(words)-1; i++ {
+		f, known := flags[words[i]]
+		switch {
+		case !known:
+			operands = append(operands, words[i])
+		case f.argument != "" && i == len(words)-2:
+			lines = nil
+			addAll(f.values()...)
+			return lines
+		case f.argument != "":
+			i++
+			_ = given.Set(f.name, words[i]) // others do not matter here
+		}
+	}
+	if !strings.HasPrefix(now, "-") {
+		switch place, verbs := placeOf(c, operands); place {
+		case "FILE", "LOG":
+			add(":", "")
+		case "SHELL":
+			addAll("bash", "fish", "zsh")
+		case "RULE":
+			addAll(asked.rules(ctx, operands[len(operands)-1], env)...)
 		default:
-			fmt.Fprint(w, " \\\n\t\t\t'*:file:_files'")
+			addAll(verbs...)
 		}
-		fmt.Fprint(w, "\n\t\t;;\n")
 	}
-	// From a file in fpath the function is called by its file, and otherwise by compdef.
-	fmt.Fprint(w, "\tesac\n}\n\nif [ \"$funcstack[1]\" = _weir ]; then\n\t_weir \"$@\"\nelse\n\tcompdef _weir weir\nfi\n")
+	return lines
 }
 
-func completeFish(w io.Writer, all []completed) {
-	quote := strings.NewReplacer(`\`, `\\`, "'", `\'`)
-	for _, c := range all {
-		fmt.Fprintf(w, "complete -c weir -f -n __fish_use_subcommand -a %s -d '%s'\n", c.name, quote.Replace(c.summary))
-		for _, f := range c.flags {
-			fmt.Fprintf(w, "complete -c weir -n '__fish_seen_subcommand_from %s' -l %s", c.name, f.name)
-			switch {
-			case f.values != nil:
-				fmt.Fprintf(w, " -x -a '%s'", strings.Join(f.values, " "))
-			case f.argument:
-				fmt.Fprint(w, " -r -F")
-			}
-			fmt.Fprintln(w)
+// placeOf returns the name that the command's usage gives to the operand that follows, or the verbs that may stand there.
+func placeOf(c *command, operands []string) (place string, verbs []string) {
+	usage, _, _ := strings.Cut(c.operands, "\n")
+	var ways [][]string
+	for way := range strings.SplitSeq(usage, " | ") {
+		words := strings.Fields(way)
+		if words[0] == strings.ToLower(words[0]) && words[0][0] != '-' {
+			verbs = append(verbs, words[0])
 		}
+		ways = append(ways, words)
 	}
-	fmt.Fprintln(w, "complete -c weir -f -n '__fish_seen_subcommand_from completion' -a 'bash fish zsh'")
-	fmt.Fprintf(w, "complete -c weir -f -n '__fish_seen_subcommand_from help' -a '%s'\n", strings.Join(names(all), " "))
+	if len(ways) == 0 {
+		return "", nil
+	}
+	way := ways[len(ways)-1] // a verb without operands of its own has those of the last
+	if len(verbs) > 0 {
+		if len(operands) == 0 {
+			return "", verbs
+		}
+		for i, verb := range verbs {
+			if verb == operands[0] && len(ways[i]) > 1 {
+				way = ways[i]
+			}
+		}
+	} else if strings.HasPrefix(way[0], "--") {
+		way = way[2:]
+	}
+	if len(operands) < len(way) {
+		place = way[len(operands)]
+	} else if last := way[len(way)-1]; strings.Contains(last, "…") {
+		place = last
+	}
+	return strings.Trim(place, "[]…"), nil
+}
+
+// rules returns a namespace's rules of which the backend knows, or none if it can't be asked at once.
+func (f *backendFlags) rules(ctx context.Context, namespace string, env environment) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var top server.Top
+	if errors.Join(f.resolve(env), f.call(ctx, http.MethodGet, server.TopPath, url.Values{"namespace": {namespace}, "keys": {"1"}}, nil, &top)) != nil {
+		return nil
+	}
+	for _, rule := range top.Rules {
+		names = append(names, rule.Rule)
+	}
+	return names
 }

@@ -2,36 +2,40 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"weir/internal/server"
+	"weir/internal/store/memory"
 )
 
-// shellOf runs a program of a shell with the completion's file as its first argument.
+// shellOf runs a program of a shell with the completion's file as its first argument, where weir is this test's own command.
 func shellOf(t *testing.T, shell, program string, args ...string) []string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "_weir")
-	if err := os.WriteFile(file, []byte(printed(t, "completion", shell)), 0o600); err != nil {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "_weir")
+	self, err := os.Executable()
+	if err := errors.Join(err, os.WriteFile(file, []byte(printed(t, "completion", shell)), 0o600), os.WriteFile(filepath.Join(dir, "my.json"), nil, 0o600),
+		os.Symlink(self, filepath.Join(dir, "weir"))); err != nil {
 		t.Fatal(err)
 	}
-	var arguments []string
+	arguments := append([]string{"--norc", "-c", program, shell, file}, args...)
 	switch shell {
-	case "bash":
-		arguments = append([]string{"--norc", "-c", program, "bash", file}, args...)
 	case "zsh":
-		arguments = append([]string{"-f", "-c", program, "zsh", file}, args...)
-	default:
+		arguments[0] = "-f"
+	case "fish":
 		arguments = append([]string{"--no-config", "-c", program, file}, args...)
 	}
 	c := exec.CommandContext(t.Context(), shell, arguments...)
-	c.Dir = t.TempDir()
-	c.Env = append(os.Environ(), "HOME="+c.Dir)
-	if err := os.WriteFile(filepath.Join(c.Dir, "my.json"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	c.Dir = dir
+	c.Env = append(os.Environ(), "HOME="+dir, "PATH="+dir+":"+os.Getenv("PATH"), asCommand+"=1")
 	var errs bytes.Buffer
 	c.Stderr = &errs
 	out, err := c.Output()
@@ -47,12 +51,23 @@ func shellOf(t *testing.T, shell, program string, args ...string) []string {
 	return words
 }
 
-// Each shell completes commands, flags, values of flags and files.
+// Each shell completes commands, verbs, flags, values of flags, files, and the rules that a backend knows.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
+	kept := memory.New(memory.Options{})
+	reportOf(t, kept, "per-user", "per-address", "login")
+	s := httptest.NewServer(server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(s.Close)
+	backend := s.URL
 	programs := map[string]string{
 		"bash": `source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weir; printf '%s\n' "${COMPREPLY[@]}"`,
 		"fish": `source $argv[1]; complete -C (string join " " -- $argv[2..])`,
+		// Zsh completes only on a terminal, so this says what it would offer: compinit accepts the file, and its functions are
+		// called with their usual input.
+		"zsh": `autoload -Uz compinit; compinit -D -u; source "$1"; [[ ${_comps[weir]} = _weir ]] || echo "no completion"
+_describe() { print -rl -- "${(@)${(P@)2}%%:*}" }
+_files() { print -rl -- ${words[CURRENT]}*(N) }
+words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`,
 	}
 	for shell, program := range programs {
 		for _, test := range []struct{ typed, want []string }{
@@ -63,30 +78,22 @@ func TestCompletion(t *testing.T) {
 			{[]string{"weir", "run", "--config", "my"}, []string{"my.json"}},
 			{[]string{"weir", "completion", "z"}, []string{"zsh"}},
 			{[]string{"weir", "help", "sim"}, []string{"simulate"}},
+			{[]string{"weir", "convert", "--from", "n"}, []string{"nginx"}},
+			{[]string{"weir", "convert", "--from", "nginx", "m"}, []string{"my.json"}},
+			{[]string{"weir", "check", "m"}, []string{"my.json"}},
+			{[]string{"weir", "counter", "g"}, []string{"get", "grant"}},
+			{[]string{"weir", "price", "l"}, []string{"list", "load"}},
+			{[]string{"weir", "counter", "--backend", backend, "get", "shop", "per"}, []string{"per-address", "per-user"}},
+			{[]string{"weir", "top", "--backend", backend, "shop", "l"}, []string{"login"}},
 		} {
 			if got := shellOf(t, shell, program, test.typed...); !slices.Equal(got, test.want) {
 				t.Errorf("%s completes %q by %q, want %q", shell, test.typed, got, test.want)
 			}
 		}
 	}
-	// Zsh completes only on a terminal, so this checks what it would offer: compinit accepts the
-	// file, and its functions are called with their usual input.
-	offered := `autoload -Uz compinit; compinit -D -u; source "$1"; print -r -- "${_comps[weir]}"
-_describe() { print -rl -- "${(P@)2}" }
-_arguments() { print -rl -- "$@" }
-words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`
-	for _, test := range []struct {
-		typed []string
-		want  string
-	}{
-		{[]string{"weir", ""}, "convert:make Weir's configuration from those of nginx, Kong, APISIX or Envoy's rate limit service"},
-		{[]string{"weir", "run", ""}, "--log-level:value:(debug info warn error)"},
-		{[]string{"weir", "run", ""}, "--config:value:_files"},
-		{[]string{"weir", "top", ""}, "--follow"},
-		{[]string{"weir", ""}, "_weir"},
-	} {
-		if got := shellOf(t, "zsh", offered, test.typed...); !slices.Contains(got, test.want) {
-			t.Errorf("zsh is told for %q %q, want %q", test.typed, got, test.want)
+	for _, typed := range [][]string{{"top", "--backend", "http://127.0.0.1:1", "shop", ""}, {"top", "--backend", backend, ""}, {"nothing", ""}, {"run", "--nodes", ""}} {
+		if got := printed(t, append([]string{"completion", fitting}, typed...)...); got != "" {
+			t.Errorf("%q is completed by %q, want nothing", typed, got)
 		}
 	}
 }
