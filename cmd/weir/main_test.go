@@ -102,7 +102,7 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --store redis+cluster://:hunter2@host/3", 2, "", "want no database in the URL of a cluster"},
 		{"serve --listen 127.0.0.1:0 --store postgres://weir:hunter2/@host", 2, "", "want postgres://"},
 		{"serve --listen 127.0.0.1:0 --store mysql://weir:hunter2@host", 2, "", `got "mysql://…"`},
-		{"serve --listen 127.0.0.1:0 --store hunter2", 2, "", "want memory, file:PATH, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…"},
+		{"serve --listen 127.0.0.1:0 --store hunter2", 2, "", "want memory, file:PATH, redis://…, redis+cluster://…, redis+sentinel://…, rediss… of these for TLS, or postgres://…"},
 		{"serve --listen 127.0.0.1:0 --store redis://:hunter2/@host", 2, "", "want redis://"},
 		{"serve --listen 127.0.0.1:0 --store redis://:hunter2@host --store-file " + one, 2, "", "--store: want either this or --store-file, not both"},
 		{"serve --listen 127.0.0.1:0 --store-file " + one, 2, "", `--store-file: want memory, file:PATH, redis://…`},

@@ -21,6 +21,7 @@ import (
 	"weir/internal/listen"
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
+	"weir/internal/store/redis"
 	"weir/internal/trust"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,7 +44,7 @@ Environment:
       CONFIG_GRPC_XDS_SERVER_USE_TLS, CONFIG_GRPC_XDS_SERVER_TLS_CACERT, CONFIG_GRPC_XDS_SERVER_TLS_SAN,
       CONFIG_GRPC_XDS_CLIENT_TLS_CERT, CONFIG_GRPC_XDS_CLIENT_TLS_KEY, XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES,
       XDS_CLIENT_BACKOFF_INITIAL_INTERVAL (1s), XDS_CLIENT_BACKOFF_MAX_INTERVAL (60s)
-  REDIS_URL, REDIS_TYPE (single or cluster), REDIS_AUTH, REDIS_TLS  say where the counters are kept,
+  REDIS_URL, REDIS_TYPE (single, cluster or sentinel), REDIS_AUTH, REDIS_TLS  say where the counters are kept,
       unless WEIR_STORE does, which is as weir serve's --store; with neither they are in memory
   GRPC_HOST, GRPC_PORT (8081), GRPC_UDS, GRPC_MAX_CONNECTION_AGE, GRPC_MAX_CONNECTION_AGE_GRACE  set up
       the gRPC server, and HOST, PORT (8080) that of /json and /healthcheck
@@ -362,7 +363,7 @@ func (v *variables) store(log *slog.Logger) storeFlags {
 	switch {
 	case !isURL:
 		scheme, rest = "redis", address
-	case !slices.Contains([]string{"redis", "rediss", "redis+cluster", "rediss+cluster"}, scheme):
+	case !slices.Contains(redis.Schemes, scheme):
 		v.fail("REDIS_URL", fmt.Sprintf("%s, got %.20q", want, scheme+"://…"))
 	}
 	if strings.HasPrefix(rest, "/") {
@@ -381,8 +382,20 @@ func (v *variables) store(log *slog.Logger) storeFlags {
 	case "single":
 	case "cluster":
 		cluster = true
+	case "sentinel":
+		// The master's name comes first, as in mymaster,a:26379,b:26379.
+		master, hosts, found := strings.Cut(rest, ",")
+		if isURL || !found || master == "" {
+			v.fail("REDIS_URL", "the master's name and then Sentinels, such as mymaster,a:26379,b:26379")
+		}
+		kind, rest = kind+"+sentinel", hosts+"/"+url.PathEscape(master)
+		if user, password, of := strings.Cut(v.getenv("REDIS_SENTINEL_AUTH"), ":"); of {
+			rest += "?" + url.Values{"sentinel_user": {user}, "sentinel_password": {password}}.Encode()
+		} else if user != "" {
+			rest += "?" + url.Values{"sentinel_password": {user}}.Encode()
+		}
 	default:
-		v.fail("REDIS_TYPE", "single or cluster")
+		v.fail("REDIS_TYPE", "single, cluster or sentinel")
 	}
 	if cluster {
 		kind += "+cluster"

@@ -89,7 +89,7 @@ const mostCounters = 1 << 30
 // define defines --store and --store-file.
 func (f *storeFlags) define(flags *flag.FlagSet) {
 	f.url.define(flags, "store",
-		"`store` that keeps the counters: memory, file:PATH, or the URL of a store: redis://…, rediss://…, redis+cluster://… or postgres://…; "+
+		"`store` that keeps the counters: memory, file:PATH, or the URL of a store: redis://…, redis+cluster://…, redis+sentinel://…, rediss… of these for TLS, or postgres://…; "+
 			"a URL with a password is better given as WEIR_STORE or in a file, which other users can't see (default memory)",
 		"`file` with the value of --store")
 }

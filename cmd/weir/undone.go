@@ -22,7 +22,6 @@ const (
 	ownPool    = "Weir decides how many connections to Redis it has"
 	ownBatches = "Weir joins calls of Redis by itself"
 	noWait     = "no request waits for Redis for long, and Weir starts while it is away"
-	noSentinel = "Weir does not ask Sentinel"
 	xdsPauses  = "the pauses between calls of the xDS server are those of XDS_CLIENT_BACKOFF_INITIAL_INTERVAL and XDS_CLIENT_BACKOFF_MAX_INTERVAL"
 	noDogStats = "there is no DogStatsD: USE_STATSD tells a statsd, and USE_PROMETHEUS Prometheus"
 	noPerUnit  = "all counters are in the Redis of REDIS_URL"
@@ -57,7 +56,6 @@ var undoneVariables = []undone{
 	{"REDIS_PIPELINE_LIMIT", "0", ownBatches},
 	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "", ownBatches},
 	{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false", "Redis is to have a certificate for the host in REDIS_URL"},
-	{"REDIS_SENTINEL_AUTH", "", noSentinel},
 	{"REDIS_TIMEOUT", "", noWait},
 	{"REDIS_STARTUP_INITIAL_INTERVAL", "", noWait},
 	{"REDIS_STARTUP_MAX_INTERVAL", "", noWait},

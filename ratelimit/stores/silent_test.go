@@ -77,6 +77,7 @@ func TestSilent(t *testing.T) {
 		"redis":         redis.URL(),
 		"redis by TLS":  strings.Replace(redis.URL(), "redis://", "rediss://", 1),
 		"redis cluster": strings.Replace(redis.URL(), "redis://", "redis+cluster://", 1),
+		"sentinel":      strings.Replace(redis.URL(), "redis://", "redis+sentinel://", 1) + "/mymaster",
 		"postgres":      postgres.URL(),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ type Store struct {
 var _ ratelimit.Backend = (*Store)(nil)
 
 // Open opens a store by its name, as weir serve --store does: memory (of this process), file:PATH
-// (for one process at a time), redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or
+// (for one process at a time), redis://…, redis+cluster://…, redis+sentinel://…, rediss… of these for TLS, or
 // postgres://…. It does not wait for a database to be reachable. A file that can't be opened is an
 // error at once. Errors don't repeat parts of the name that may hold a password.
 func Open(name string) (*Store, error) {

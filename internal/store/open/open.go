@@ -58,7 +58,7 @@ func Store(name string, o Options) (store.Store, io.Closer, error) {
 		return nil, nil, ErrUnbounded
 	case isURL && o.Granter != nil:
 		return nil, nil, ErrNoGranter
-	case isURL && slices.Contains([]string{"redis", "rediss", "redis+cluster", "rediss+cluster"}, scheme):
+	case isURL && slices.Contains(redis.Schemes, scheme):
 		store, err := redis.Open(name, redis.Options{})
 		if err != nil {
 			return nil, nil, err
@@ -76,7 +76,7 @@ func Store(name string, o Options) (store.Store, io.Closer, error) {
 	if isURL {
 		got = fmt.Sprintf(", got %.20q", scheme+"://…")
 	}
-	return nil, nil, fmt.Errorf("want memory, file:PATH, redis://…, rediss://…, redis+cluster://…, rediss+cluster://… or postgres://…%s", got)
+	return nil, nil, fmt.Errorf("want memory, file:PATH, redis://…, redis+cluster://…, redis+sentinel://…, rediss… of these for TLS, or postgres://…%s", got)
 }
 
 // inFile opens a store in a file. It also accepts a URL, as other programs write it:

@@ -597,7 +597,7 @@ func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
 
 // traffic lets senders push hits and takes, each push until it is answered.
 type traffic struct {
-	cluster *redistest.Cluster
+	servers servers
 	work    sync.WaitGroup
 	stop    chan struct{}
 	pushed  chan struct{} // gets a value for each answer while a test listens
@@ -608,11 +608,17 @@ type traffic struct {
 	failed  atomic.Int64
 }
 
-func startTraffic(t *testing.T, cluster *redistest.Cluster, parameters string, senders uint64) *traffic {
-	tr := &traffic{cluster: cluster, stop: make(chan struct{}), pushed: make(chan struct{}), gone: make(chan struct{})}
+// servers are what traffic reaches.
+type servers interface {
+	URL() string
+	Pause(ctx context.Context)
+}
+
+func startTraffic(t *testing.T, at servers, parameters string, senders uint64) *traffic {
+	tr := &traffic{servers: at, stop: make(chan struct{}), pushed: make(chan struct{}), gone: make(chan struct{})}
 	t.Cleanup(tr.end)
 	for sender := range senders {
-		store := open(t, cluster.URL()+parameters, atEpoch)
+		store := open(t, at.URL()+parameters, atEpoch)
 		tr.work.Go(func() {
 			for seq := uint64(1); ; seq++ {
 				select {
@@ -659,7 +665,7 @@ func (tr *traffic) send(t *testing.T, store *redis.Store, p *wire.Push) (out sto
 			return out, false
 		}
 		tr.failed.Add(1)
-		tr.cluster.Pause(t.Context())
+		tr.servers.Pause(t.Context())
 	}
 	t.Errorf("a push fails again and again: %v", err)
 	return out, false

@@ -107,9 +107,10 @@ type Options struct {
 
 // Store is a [store.Store]. [Open] makes one. It is safe for concurrent use.
 type Store struct {
-	client goredis.UniversalClient
-	keys   keys
-	now    func() time.Time
+	client    goredis.UniversalClient
+	keys      keys
+	sentinels *sentinels // that know which server client is to reach; nil for none
+	now       func() time.Time
 	// replicas is how many must have a push before it is answered.
 	replicas  int
 	patience  time.Duration
@@ -126,7 +127,8 @@ var _ store.Store = (*Store)(nil)
 
 // Open returns a store in the Redis at a URL such as rediss://user:password@host:6379/0, or in the
 // Redis Cluster of which redis+cluster://user:password@host:6379,host:6379 names some nodes
-// (rediss+cluster:// with TLS). It does not connect yet. Parameters of the URL's query are those of
+// (rediss+cluster:// with TLS), or in the master that the Sentinels at redis+sentinel://user:password@host:26379,host/master/0
+// name. It does not connect yet. Parameters of the URL's query are those of
 // go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors do not repeat
 // the URL, which may hold a password. Nothing is logged, and go-redis's logger, which all clients of
 // a process share, stays as it is.
@@ -140,8 +142,7 @@ func Open(url string, o Options) (*Store, error) {
 	// Commands are tried again, and more often than senders wait for; each of these tries needs not
 	// dial more than once. Pipelines and single commands need no pools of their own. No server has
 	// anything to tell that it was not asked for, as it could by RESP3.
-	if at.server != nil {
-		options := at.server
+	if options := at.server; options != nil {
 		options.ContextTimeoutEnabled, options.DialerRetries = true, 1
 		options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -150,9 +151,12 @@ func Open(url string, o Options) (*Store, error) {
 		}
 		options.Protocol = cmp.Or(options.Protocol, 2)
 		options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
+		if at.sentinels != nil {
+			at.sentinels.open(options)
+		}
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
-		s.client, s.keys = client, keys{partitions: 1}
+		s.client, s.keys, s.sentinels = client, keys{partitions: 1}, at.sentinels
 		s.committer, s.fleets.most, s.walks.most, s.near.most = newCommitter(s), seenFleets, seenFleets, seenNear
 		return s, nil
 	}
@@ -175,7 +179,7 @@ func Open(url string, o Options) (*Store, error) {
 // Close closes all connections.
 func (s *Store) Close() error {
 	s.masters.close()
-	return s.client.Close()
+	return errors.Join(s.client.Close(), s.sentinels.close())
 }
 
 // Ping implements [store.Store]. It tries all partitions.

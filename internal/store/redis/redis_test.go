@@ -584,6 +584,8 @@ func TestBadURL(t *testing.T) {
 	for _, url := range []string{
 		"redis://:hunter2/x@host:6379", "redis://user:hunter2 @host", "redis://host/hunter2", "redis://:%zzhunter2@host",
 		"http://hunter2@host", "redis://host?hunter2=1", "hunter2",
+		"redis+sentinel://hunter2@host", "redis+sentinel://:hunter2@host/", "redis+sentinel://host/m/hunter2",
+		"redis+sentinel://host/m/0?sentinel_pasword=hunter2",
 	} {
 		if _, err := redis.Open(url, redis.Options{}); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: error %v, want one that does not repeat it", url, err)

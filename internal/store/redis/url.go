@@ -11,25 +11,30 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// address is a parsed URL of a server or a cluster.
+// address is a parsed URL of a server or a cluster. Servers that Sentinel watches are a server whose address it tells.
 type address struct {
-	server   *goredis.Options
-	cluster  *goredis.ClusterOptions
-	replicas int
-	patience time.Duration
+	server    *goredis.Options
+	cluster   *goredis.ClusterOptions
+	sentinels *sentinels
+	replicas  int
+	patience  time.Duration
 }
+
+// Schemes are those of the URLs that [Open] takes.
+var Schemes = []string{"redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"}
 
 const maxReplicas = 16
 
 var errURL = errors.New("want redis://[[user]:password@]host[:port][/database] or " +
-	"redis+cluster://[[user]:password@]host[:port][,host:port…], or rediss… of either for TLS; with special characters in the password escaped as in %2F, and only known parameters")
+	"redis+cluster://[[user]:password@]host[:port][,host:port…] or redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/master[/database], or rediss… of each for TLS; with special characters in the password escaped as in %2F, and only known parameters")
 
 // parseURL parses a store's URL. Its errors do not repeat the URL.
 func parseURL(url string) (address, error) {
 	scheme, rest, _ := strings.Cut(url, "://")
 	scheme, isCluster := strings.CutSuffix(scheme, "+cluster")
+	scheme, isWatched := strings.CutSuffix(scheme, "+sentinel")
 	var more []string
-	if isCluster {
+	if isCluster || isWatched {
 		rest, more = cutHosts(rest)
 	}
 	u, err := neturl.Parse(scheme + "://" + rest)
@@ -56,6 +61,12 @@ func parseURL(url string) (address, error) {
 			return address{}, fmt.Errorf("wait_timeout: want a duration such as 100ms, of 1ms to %v, got %.20q", longestWait, text)
 		}
 		query.Del("wait_timeout")
+	}
+	if isWatched {
+		if a.sentinels, err = cutSentinels(u, query, more); err != nil {
+			return address{}, err
+		}
+		more = nil
 	}
 	for _, host := range more {
 		query.Add("addr", host)

@@ -129,7 +129,7 @@ func (s *Server) start() (log string, ready bool) {
 	for {
 		line, err := lines.ReadString('\n')
 		said.WriteString(line)
-		if strings.Contains(line, "Ready to accept connections") {
+		if strings.Contains(line, "Ready to accept connections") || strings.Contains(line, "Sentinel ID is") {
 			go func() {
 				_, err := io.Copy(io.Discard, lines)
 				s.drained <- err

@@ -1,0 +1,160 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// Watched is a master of a test with two replicas, which three Sentinels watch by the name mymaster. It is not safe for
+// concurrent use.
+type Watched struct {
+	// Servers are the master at the start, and its replicas.
+	Servers []*Server
+
+	t         testing.TB
+	addrs     []string
+	sentinels []*goredis.SentinelClient
+	clients   []*goredis.Client
+	clock     *goredis.Client
+}
+
+// StartWatched starts the servers, and returns when the Sentinels know all of them and each other. They are stopped at the
+// test's end.
+func StartWatched(t testing.TB) *Watched {
+	t.Helper()
+	w := &Watched{t: t, clock: goredis.NewClient(&goredis.Options{Addr: Start(t).Addr})}
+	t.Cleanup(func() { _ = w.clock.Close() })
+	for i := range 3 {
+		options := []string{"--repl-diskless-sync-delay", "0"}
+		if i > 0 {
+			host, port, _ := net.SplitHostPort(w.Servers[0].Addr)
+			options = append(options, "--replicaof", host, port)
+		}
+		s := Start(t, options...)
+		client := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1})
+		t.Cleanup(func() { _ = client.Close() })
+		w.Servers, w.clients = append(w.Servers, s), append(w.clients, client)
+	}
+	for range 3 {
+		file := filepath.Join(t.TempDir(), "sentinel.conf")
+		s := launch(t, func(port string) []string { return []string{file, "--sentinel", "--port", port} }, func() []string {
+			text := "sentinel monitor mymaster " + strings.ReplaceAll(w.Servers[0].Addr, ":", " ") +
+				" 2\nsentinel down-after-milliseconds mymaster " + patient + "\nsentinel failover-timeout mymaster 5000\n"
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		})
+		client := goredis.NewSentinelClient(&goredis.Options{Addr: s.Addr})
+		t.Cleanup(func() { _ = client.Close() })
+		w.addrs, w.sentinels = append(w.addrs, s.Addr), append(w.sentinels, client)
+	}
+	w.until("the Sentinels know all", func() bool {
+		for _, s := range w.sentinels {
+			of, err := s.Master(context.Background(), "mymaster").Result()
+			if err != nil || of["num-slaves"] != "2" || of["num-other-sentinels"] != "2" {
+				return false
+			}
+		}
+		return w.replicas(w.clients[0]) == 2
+	})
+	return w
+}
+
+func (w *Watched) replicas(of *goredis.Client) int {
+	text, err := of.Info(context.Background(), "replication").Result()
+	if err != nil {
+		return 0
+	}
+	return strings.Count(text, "state=online")
+}
+
+// URL returns the URL for a store. Its first Sentinel does not answer.
+func (w *Watched) URL() string {
+	return "redis+sentinel://127.0.0.1:1," + strings.Join(w.addrs, ",") + "/mymaster"
+}
+
+// Master is the server that all Sentinels take for the master; nil while they do not agree.
+func (w *Watched) Master() (master *Server) {
+	for _, s := range w.sentinels {
+		addr, err := s.GetMasterAddrByName(context.Background(), "mymaster").Result()
+		if err != nil || len(addr) != 2 {
+			return nil
+		}
+		for _, server := range w.Servers {
+			if server.Addr == net.JoinHostPort(addr[0], addr[1]) {
+				if master != nil && master != server {
+					return nil
+				}
+				master = server
+			}
+		}
+	}
+	return master
+}
+
+// KillMaster kills the master, and returns when another has taken over and has a replica.
+func (w *Watched) KillMaster() {
+	w.t.Helper()
+	old := w.Master()
+	w.each("set", "mymaster", "down-after-milliseconds", hasty)
+	old.Stop()
+	w.taken(old)
+	w.each("set", "mymaster", "down-after-milliseconds", patient)
+}
+
+// Failover has another server take over from a master that runs, and returns when the master is its replica.
+func (w *Watched) Failover() {
+	w.t.Helper()
+	old := w.Master()
+	// It is refused while another failover goes on.
+	w.until("a failover", func() bool { return w.sentinels[0].Failover(context.Background(), "mymaster").Err() == nil })
+	w.taken(old)
+}
+
+func (w *Watched) taken(from *Server) {
+	w.t.Helper()
+	w.until("another master with a replica", func() bool {
+		master := w.Master()
+		for i, server := range w.Servers {
+			if server == master && server != from {
+				return w.replicas(w.clients[i]) > 0
+			}
+		}
+		return false
+	})
+}
+
+func (w *Watched) each(command string, args ...any) {
+	w.t.Helper()
+	for _, s := range w.sentinels {
+		if err := s.Process(context.Background(), goredis.NewStatusCmd(context.Background(), append([]any{"sentinel", command}, args...)...)); err != nil {
+			w.t.Fatal(fmt.Errorf("sentinel %s: %w", command, err))
+		}
+	}
+}
+
+// Pause returns a little later: no command tells when a role changes. It has a server that is always a master wait for more
+// replicas than there are.
+func (w *Watched) Pause(ctx context.Context) {
+	_ = w.clock.Wait(ctx, 100, 20*time.Millisecond).Err()
+}
+
+func (w *Watched) until(what string, done func() bool) {
+	w.t.Helper()
+	for range 3000 {
+		if done() {
+			return
+		}
+		w.Pause(context.Background())
+	}
+	w.t.Fatalf("sentinel: not in time: %s", what)
+}
