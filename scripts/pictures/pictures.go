@@ -1,4 +1,4 @@
-// Command pictures draws the pictures of the algorithms in docs/concepts.md: the decisions of each
+// Command pictures draws the pictures of the algorithms in docs/how-it-counts.md: the decisions of each
 // on the same requests. Package window makes the decisions. With -check the command draws nothing,
 // and fails if a picture is out of date.
 package main
