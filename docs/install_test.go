@@ -288,7 +288,7 @@ func (s *shell) backend(t *testing.T) *exec.Cmd {
 	}
 }
 
-// TestUnit types what install.md has root type, in a folder in the place of /. It has systemd check the installed unit, where
+// TestUnit types what backend.md has root type, in a folder in the place of /. It has systemd check the installed unit, where
 // there is one, and runs the unit's command with its environment and with that of the file beside it. systemctl is not typed.
 func TestUnit(t *testing.T) {
 	t.Parallel()
@@ -306,7 +306,7 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	typed := 0
-	for _, sample := range shellSamples(read(t, "install.md")) {
+	for _, sample := range shellSamples(read(t, "backend.md")) {
 		if !strings.HasPrefix(sample, "install ") {
 			continue
 		}

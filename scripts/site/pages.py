@@ -13,9 +13,9 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 # The pages of docs/, in the order of the navigation. Missing pages are left out, and pages without a
 # place here come last.
-ORDER = """getting-started cookbook concepts playground envoy kubernetes library tokens simulate who-is-limited
+ORDER = """getting-started cookbook playground envoy kubernetes library tokens simulate who-is-limited
 convert coming-from comparison faq / configuration commands counters rate-limit-service live native glossary /
-guarantees leases how-it-works / install backend operations monitoring security upgrading / architecture""".split("/")
+how-it-counts leases / install backend stores monitoring security / architecture""".split("/")
 SECTIONS = ["Guides", "Reference", "Promises", "Operations", "Inside"]
 
 # The landing page has these doors after the first paragraph of the README.
@@ -23,7 +23,7 @@ DOORS = """
 <div class="doors">
   <a href="{try}"><b>Try</b> See eight ways to limit the same requests, in this browser.</a>
   <a href="docs/getting-started.html"><b>Deploy</b> A limit in front of your own service, in ten minutes.</a>
-  <a href="docs/operations.html"><b>Operate</b> How much of what, what to watch, and what a failure does.</a>
+  <a href="docs/backend.html"><b>Operate</b> How much of what, what to watch, and what a failure does.</a>
 </div>
 """
 

@@ -86,9 +86,9 @@ func pooler(t testing.TB, database string, lines ...string) string {
 // it, the connections of the server have other prepared statements than the store supposes.
 func TestPgBouncer(t *testing.T) {
 	const parameter = "default_query_exec_mode=exec"
-	page, err := os.ReadFile("../../../docs/backend.md")
+	page, err := os.ReadFile("../../../docs/stores.md")
 	if err != nil || !strings.Contains(string(page), "`"+parameter+"`") {
-		t.Errorf("docs/backend.md does not tell of %s: %v", parameter, err)
+		t.Errorf("docs/stores.md does not tell of %s: %v", parameter, err)
 	}
 	database := postgrestest.Database(t)
 	at := pooler(t, database)

@@ -22,13 +22,13 @@ import (
 // documentedUser returns the arguments of the documented ACL SETUSER.
 func documentedUser(t testing.TB) []any {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/backend.md")
+	page, err := os.ReadFile("../../../docs/stores.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := regexp.MustCompile(`(?s)\n    ACL SETUSER weir (.*?)\n\n`).FindSubmatch(page)
 	if lines == nil {
-		t.Fatal("docs/backend.md has no ACL SETUSER weir")
+		t.Fatal("docs/stores.md has no ACL SETUSER weir")
 	}
 	args := []any{"ACL", "SETUSER", "weir"}
 	for _, word := range strings.Fields(strings.ReplaceAll(string(lines[1]), "\\\n", " ")) {
@@ -143,13 +143,13 @@ func TestDocumentedUserOfACluster(t *testing.T) {
 // documentedRights returns the further rights for a cluster and for replicas.
 func documentedRights(t testing.TB) (rights []any) {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/backend.md")
+	page, err := os.ReadFile("../../../docs/stores.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`\nWith .wait_replicas. and on a cluster it also needs ([^.]+)\.`).FindSubmatch(page)
 	if line == nil {
-		t.Fatal("docs/backend.md has no rights for a cluster")
+		t.Fatal("docs/stores.md has no rights for a cluster")
 	}
 	for _, right := range regexp.MustCompile("`([^`]+)`").FindAllSubmatch(line[1], -1) {
 		rights = append(rights, string(right[1]))
