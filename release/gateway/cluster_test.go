@@ -456,12 +456,8 @@ func chartsAreApplied(t *testing.T, c *cluster, _ *proxy) {
 // install has Helm install, or upgrade, as docs/kubernetes.md says, with more settings.
 func (c *cluster) install(t *testing.T, verb, version string, more ...string) {
 	t.Helper()
-	text := read(t, "../../docs/kubernetes.md")
-	install, values := installs.FindStringSubmatch(text), valuesOf.FindStringSubmatch(text)
-	if install == nil || values == nil {
-		t.Fatal("docs/kubernetes.md has no command to install by, or no values")
-	}
-	c.write(t, "values.yaml", strings.ReplaceAll(values[1], "registry.example", c.registry))
+	install, values := shown(t, "Istio")
+	c.write(t, "values.yaml", strings.ReplaceAll(values, "registry.example", c.registry))
 	arguments := strings.Fields(verb + " " + strings.ReplaceAll(install[1], "registry.example", c.registry) + " --version " + version + " " + install[2] + " -f values.yaml --plain-http --set " + install[3] + "=" + token)
 	c.command(t, "helm", append(arguments, more...)...)
 }

@@ -55,7 +55,7 @@ type world struct {
 	app                           int // its port
 }
 
-// TestEnvoyGateway goes the way of docs/envoy-gateway.md: it installs a chart from a registry, sees limits hold, upgrades
+// TestEnvoyGateway goes the way of docs/kubernetes.md, Envoy Gateway: it installs a chart from a registry, sees limits hold, upgrades
 // under load and goes back, and then has Weir be the service of Envoy Gateway's own global limits.
 func TestEnvoyGateway(t *testing.T) {
 	if os.Getenv(inside) == "" {
@@ -303,11 +303,11 @@ func (w *world) release(t *testing.T, version string) {
 	w.command(t, os.Getenv("IMAGES"), "-image", w.registry+"/weir", "-tag", version, "-files", files)
 }
 
-// chart has Helm render the chart of a version as docs/envoy-gateway.md has somebody install it, and returns the resources of
+// chart has Helm render the chart of a version as docs/kubernetes.md has somebody install it for Envoy Gateway, and returns the resources of
 // Envoy Gateway: there is no cluster for the others. The backend is elsewhere.
 func (w *world) chart(t *testing.T, version string, more ...string) string {
 	t.Helper()
-	rendered := w.rendered(t, "envoy-gateway.md", version, more...)
+	rendered := w.rendered(t, "Envoy Gateway", version, more...)
 	w.write(t, "rendered.yaml", rendered)
 	if said := w.command(t, "weir", "check", "rendered.yaml"); strings.Contains(said, "default is taken") {
 		t.Errorf("weir check misses the patches that give the plugin bodies:\n%s", said)
@@ -330,15 +330,23 @@ var (
 	valuesOf = regexp.MustCompile("(?s)```yaml\n# values.yaml\n(.*?)```")
 )
 
-// rendered has Helm render the chart of a version as a page has somebody install it.
-func (w *world) rendered(t *testing.T, page, version string, more ...string) string {
+// shown returns the command and the values with which a section of docs/kubernetes.md has somebody install the chart.
+func shown(t *testing.T, section string) (install []string, values string) {
 	t.Helper()
-	text := read(t, "../../docs/"+page)
-	install, values := installs.FindStringSubmatch(text), valuesOf.FindStringSubmatch(text)
-	if install == nil || values == nil {
-		t.Fatalf("docs/%s has no command to install by, or no values", page)
+	_, text, _ := strings.Cut(read(t, "../../docs/kubernetes.md"), "\n## "+section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	install, found := installs.FindStringSubmatch(text), valuesOf.FindStringSubmatch(text)
+	if install == nil || found == nil {
+		t.Fatalf("docs/kubernetes.md, %s: no command to install by, or no values", section)
 	}
-	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values[1]))
+	return install, found[1]
+}
+
+// rendered has Helm render the chart of a version as a section has somebody install it.
+func (w *world) rendered(t *testing.T, section, version string, more ...string) string {
+	t.Helper()
+	install, values := shown(t, section)
+	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values))
 	arguments := strings.Fields("template " + strings.ReplaceAll(install[1], "registry.example", w.registry) + " --version " + version + " " + install[2] +
 		" -f values.yaml --plain-http --kube-version 1.31.0 --set " + install[3] + "=" + token)
 	return w.command(t, "helm", append(arguments, more...)...)
@@ -347,7 +355,7 @@ func (w *world) rendered(t *testing.T, page, version string, more ...string) str
 // istioReadsIt has weir check read what docs/kubernetes.md has somebody install for Istio, and finds the image that Istio would
 // pull. TestCluster has Istio pull it.
 func istioReadsIt(t *testing.T, w *world) {
-	rendered := w.rendered(t, "kubernetes.md", "0.1.0")
+	rendered := w.rendered(t, "Istio", "0.1.0")
 	url := regexp.MustCompile(`url: "oci://([^/]+)/(weir-plugin):(v0\.1\.0)"`).FindStringSubmatch(rendered)
 	if url == nil || url[1] != w.registry {
 		t.Fatalf("no plugin of %s in\n%s", w.registry, rendered)
