@@ -118,8 +118,8 @@ func packed(t *testing.T, files map[string]string) []byte {
 	return archive.Bytes()
 }
 
-// TestInstall types in an empty folder what install.md has somebody type there: four commands until servers run, and a fifth
-// that gets the first 429. Then, while requests come, it upgrades the backend and the plugin, and goes back.
+// TestInstall types in an empty folder what getting-started.md has somebody type who has a release: four commands until
+// servers run, and a fifth that gets the first 429. Then, while requests come, it upgrades the backend and the plugin, and goes back.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -130,7 +130,8 @@ func TestInstall(t *testing.T) {
 	files := released(t, s.replace.Replace)
 	s.dir = t.TempDir()
 	var samples []string
-	for _, sample := range shellSamples(read(t, "install.md")) {
+	_, section, _ := strings.Cut(read(t, "getting-started.md"), "\n## From a release\n")
+	for _, sample := range shellSamples(section) {
 		if strings.HasPrefix(sample, "$ ") {
 			samples = append(samples, strings.ReplaceAll(sample, "https://files.example", files))
 		}

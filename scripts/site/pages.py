@@ -15,7 +15,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 # place here come last.
 ORDER = """getting-started cookbook playground envoy kubernetes library tokens simulate who-is-limited
 convert coming-from comparison faq / configuration commands counters rate-limit-service live native glossary /
-how-it-counts leases / install backend stores monitoring security / architecture""".split("/")
+how-it-counts leases / backend stores monitoring security / architecture""".split("/")
 SECTIONS = ["Guides", "Reference", "Promises", "Operations", "Inside"]
 
 # The landing page has these doors after the first paragraph of the README.
