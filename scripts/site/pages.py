@@ -11,21 +11,22 @@ import subprocess
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
-# The pages of docs/, in the order of the navigation. Missing pages are left out, and pages without a
-# place here come last.
-ORDER = """getting-started cookbook playground envoy kubernetes library tokens simulate who-is-limited
-convert coming-from comparison faq / configuration commands counters rate-limit-service live native glossary /
-how-it-counts leases / backend stores monitoring security / architecture""".split("/")
-SECTIONS = ["Guides", "Reference", "Promises", "Operations", "Inside"]
-
-# The landing page has these doors after the first paragraph of the README.
-DOORS = """
-<div class="doors">
-  <a href="{try}"><b>Try</b> See eight ways to limit the same requests, in this browser.</a>
-  <a href="docs/getting-started.html"><b>Deploy</b> A limit in front of your own service, in ten minutes.</a>
-  <a href="docs/backend.html"><b>Operate</b> How much of what, what to watch, and what a failure does.</a>
-</div>
-"""
+# The doors of the site, and the pages of docs/ behind each. Missing pages are left out, and pages without
+# a place here come last.
+DOORS = {
+    "Start": ("getting-started envoy kubernetes faq", "A limit before your own service, in ten minutes."),
+    "Recipes": (
+        "cookbook tokens rate-limit-service library simulate convert coming-from playground live",
+        "Logins, plans, tenants, tokens: the rule, and what it answers.",
+    ),
+    "Reference": ("configuration fields response-headers commands native", "Every field, header and command."),
+    "Run it": (
+        "backend stores monitoring security counters who-is-limited usage",
+        "How much of what, what to watch, and what a failure does.",
+    ),
+    "How it counts": ("how-it-counts leases comparison", "What is promised, what is not, and when a request waits."),
+}
+CONTRIBUTORS = "architecture glossary adding-a-selector adding-a-store adding-an-algorithm"
 
 
 def on_config(config):
@@ -49,15 +50,16 @@ def on_config(config):
         shutil.copytree(os.path.join(ROOT, "playground/site"), os.path.join(pages, "playground"), dirs_exist_ok=True)
     there = {name[5:-3] for name in files if re.fullmatch(r"docs/[^/]+\.md", name)}
     config["nav"] = [{"Weir": "README.md"}]
-    left = set(there)
-    for title, group in zip(SECTIONS, ORDER):
+    placed = set(CONTRIBUTORS.split())
+    for title, (group, _) in DOORS.items():
         names = [name for name in group.split() if name in there]
-        left -= set(names)
-        if title == SECTIONS[-1]:
-            names += sorted(left - {n for g in ORDER for n in g.split()})
+        placed.update(names)
         config["nav"].append({title: [f"docs/{name}.md" for name in names]})
-    config["nav"].append({"Measured": sorted(n for n in files if n.startswith("bench/") and n.endswith("README.md"))})
-    config["nav"].append({"Project": ["CHANGELOG.md", "RATIONALE.md", "CONTRIBUTING.md", "envoy/README.md"]})
+    names = [name for name in CONTRIBUTORS.split() if name in there] + sorted(there - placed)
+    config["nav"].append({"Contributors": [
+        "CONTRIBUTING.md", "CHANGELOG.md", "RATIONALE.md", *(f"docs/{name}.md" for name in names), "envoy/README.md",
+        *sorted(n for n in files if n.startswith("bench/") and n.endswith("README.md")),
+    ]})
     return config
 
 
@@ -101,13 +103,14 @@ def both_themes(markdown, here):
 def on_page_markdown(markdown, page, config, files):
     here = os.path.dirname(page.file.src_uri)
     if page.file.src_uri == "README.md":
-        there = files.get_file_from_path("playground/index.html")
-        doors = DOORS.replace("{try}", "playground/index.html" if there else "docs/playground.html")
+        doors = "".join(
+            f'<a href="docs/{group.split()[0]}.html"><b>{title}</b> {text}</a>\n' for title, (group, text) in DOORS.items()
+        )
         # The README's picture follows the theme of the system, and the site's follows its own.
         markdown = re.sub(r'<picture>.*?<img src="([^"]*)" alt="([^"]*)">\s*</picture>', r"![\2](\1)", markdown, flags=re.S)
         head, rest = markdown.split("\n\n", 1)
         promise, rest = rest.split("\n\n", 1)
-        markdown = "\n\n".join([head, promise, doors, rest])
+        markdown = "\n\n".join([head, promise, f'<div class="doors">\n{doors}</div>', rest])
     markdown = both_themes(markdown, here)
     if words := SYNONYMS.get(page.file.src_uri):
         page.meta["search"] = {"boost": 3}  # before pages that only mention the word
