@@ -130,14 +130,18 @@ func TestShellSamples(t *testing.T) {
 	}
 }
 
-// TestCookbook types each recipe, with a server of its own, and wants the answers that the page has. A
-// recipe without samples is excused by its heading.
+var exampleRun = regexp.MustCompile(`weir run --config (examples/[a-z-]+\.[a-z]+)`)
+
+// TestCookbook types each recipe, with a server of its own, and wants the answers that the page has. The
+// recipe shows the file that it runs, and that has a backend. Sections without samples are excused by their
+// headings.
 func TestCookbook(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		return // make test-fast
 	}
-	elsewhere := []string{"Compose", "The library in a gRPC server"} // notRun's Docker, and a package's own test
+	// The second is notRun's Docker, and the third a package's own test.
+	elsewhere := []string{"Put a recipe into your proxy", "Compose", "The library in a gRPC server"}
 	recipes := strings.Split(read(t, "cookbook.md"), "\n## ")[1:]
 	if len(recipes) < 15 {
 		t.Errorf("%d recipes", len(recipes))
@@ -152,6 +156,15 @@ func TestCookbook(t *testing.T) {
 			samples := shellSamples(text)
 			if len(samples) == 0 || !strings.Contains(text, "curl") {
 				t.Fatal("there is nothing to type")
+			}
+			for _, run := range exampleRun.FindAllStringSubmatch(text, -1) {
+				file := read(t, filepath.Join("..", run[1]))
+				if !strings.Contains(text, "\n"+file+"```\n") {
+					t.Errorf("the recipe does not show %s as it is", run[1])
+				}
+				if !regexp.MustCompile(`"?backend"?: \{"?cluster`).MatchString(file) {
+					t.Errorf("%s has no backend: its limits are each proxy's own", run[1])
+				}
 			}
 			s := newShell(t)
 			for _, sample := range samples {
