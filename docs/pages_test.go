@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"weir/internal/check"
-	"weir/internal/schema"
 )
 
 // pages returns the pages that a newcomer reads.
@@ -115,104 +114,6 @@ func TestPictures(t *testing.T) {
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
-}
-
-// field is a field as the schema has it.
-type field struct {
-	Type       string
-	Enum       []any
-	Default    any
-	Properties map[string]field
-	Ref        string `json:"$ref"`
-}
-
-var row = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| ((?:[^|]|\\\\\\|)*) \\| (.*) \\|$")
-
-// TestFieldTables holds the tables of configuration.md to the schema: they have the same fields, of
-// the same types, and name the same values and defaults.
-func TestFieldTables(t *testing.T) {
-	var root struct {
-		field
-		Defs map[string]field `json:"$defs"`
-	}
-	if err := json.Unmarshal(schema.JSON, &root); err != nil {
-		t.Fatal(err)
-	}
-	_, page, _ := strings.Cut(read(t, "configuration.md"), "| field | type, default | meaning |\n")
-	configuration, page, _ := strings.Cut(page, "\nA rule:\n")
-	rule, page, _ := strings.Cut(page, "\nA limit:\n")
-	limit, _, _ := strings.Cut(page, "\n### ")
-	all := root.Properties
-	for name, f := range all["backend"].Properties {
-		all["backend."+name] = f
-	}
-	delete(all, "backend")
-	for _, table := range []struct {
-		of, text string
-		fields   map[string]field
-	}{
-		{"configuration", configuration, all},
-		{"rule", rule, root.Defs["rule"].Properties},
-		{"limit", limit, root.Defs["limit"].Properties},
-	} {
-		shown := map[string]bool{}
-		for _, cells := range row.FindAllStringSubmatch(table.text, -1) {
-			for name := range strings.SplitSeq(cells[1], ", ") {
-				name = strings.Trim(name, "`")
-				shown[name] = true
-				f, ok := table.fields[name]
-				if !ok {
-					t.Errorf("%s: the page has %s, the schema has not", table.of, name)
-					continue
-				}
-				if f.Type == "" {
-					f.Type = root.Defs[strings.TrimPrefix(f.Ref, "#/$defs/")].Type
-				}
-				for _, problem := range f.differs(cells[2]) {
-					t.Errorf("%s.%s: the page says %q: %s", table.of, name, cells[2], problem)
-				}
-			}
-		}
-		for name := range table.fields {
-			if !shown[name] {
-				t.Errorf("%s: the schema has %s, the page has not", table.of, name)
-			}
-		}
-	}
-}
-
-// differs says what of a field's type, values and default a cell lacks.
-func (f field) differs(cell string) (problems []string) {
-	if cell == "as above" {
-		return nil
-	}
-	short := map[string]string{"boolean": "bool"}
-	kind := f.Type
-	if s := short[kind]; s != "" {
-		kind = s
-	}
-	if kind != "" && !strings.Contains(cell, kind) {
-		problems = append(problems, "want the type "+kind)
-	}
-	for _, value := range f.Enum {
-		if _, either := value.(bool); either && strings.Contains(cell, "bool") {
-			continue
-		}
-		if !strings.Contains(cell, fmt.Sprintf("%q", value)) {
-			problems = append(problems, fmt.Sprintf("want the value %q", value))
-		}
-	}
-	if f.Default == nil {
-		return problems
-	}
-	want, err := json.Marshal(f.Default)
-	if err != nil {
-		return append(problems, err.Error())
-	}
-	if !strings.Contains(strings.ReplaceAll(cell, " ", ""), string(want)) {
-		problems = append(problems, "want the default "+string(want))
-	}
-	return problems
 }
 
 // prelude is the program that a sample of Go is written into: the packages that it has, the
