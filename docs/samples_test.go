@@ -194,7 +194,7 @@ const accessLog = `127.0.0.1 - ann [22/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1"
 // running are the servers that a page's text takes for granted.
 var running = map[string]string{
 	"backend.md": "weir run --config weir.json --ui none", "counters.md": "weir run --config weir.json --ui none",
-	"who-is-limited.md": "weir run --config weir.json --ui none", "usage.md": "weir run --config weir.json --ui none", "tokens.md": "weir run --config examples/tokens.json --ui none",
+	"tokens.md": "weir run --config examples/tokens.json --ui none",
 }
 
 func newShell(t *testing.T) *shell {
