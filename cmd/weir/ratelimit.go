@@ -22,6 +22,7 @@ import (
 	"weir/internal/ratelimitservice"
 	"weir/internal/server"
 	"weir/internal/store/redis"
+	"weir/internal/traces"
 	"weir/internal/trust"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,6 +94,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	r := v.rateLimits(log)
 	v.port("GRPC_PORT", grpcPort)
 	v.port("PORT", httpPort)
+	spans, traced := v.tracing()
 	v.tellUndone(log)
 	store := v.store(log)
 	if text := env.getenv("WEIR_MAX_MEMORY"); text != "" {
@@ -116,6 +118,14 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	if err := v.listen(r); err != nil {
 		return errors.Join(err, opened.Close())
 	}
+	var tracer *traces.Tracer
+	if traced {
+		spans.Version, spans.Logger = version(), log
+		if tracer, err = traces.Start(ctx, spans, env.getenv); err != nil {
+			return errors.Join(err, r.close(), opened.Close())
+		}
+	}
+	r.server.More = tracer.GRPC()
 	r.registry = prometheus.NewRegistry()
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics(), r.answers.Stats)
 	leaving := ctx.Done()
@@ -129,6 +139,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	err = r.serve(ctx, leaving, backend.New(opened.Store), monitor)
 	cancel()
 	watching.Wait()
+	err = errors.Join(err, tracer.Close())
 	if closeErr := opened.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}

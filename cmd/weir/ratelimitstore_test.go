@@ -321,7 +321,7 @@ func TestEveryVariable(t *testing.T) {
 		}
 	}
 	// A variable that asks for what Weir does anyway needs no words.
-	set := descriptorsOf(t, "WEIR_STORE", "memory", "USE_CALENDAR_MONTH_RATE_LIMIT", "1", "TRACING_ENABLED", "TRUE", "EXTRA_TAGS", "a:b",
+	set := descriptorsOf(t, "WEIR_STORE", "memory", "USE_CALENDAR_MONTH_RATE_LIMIT", "1", "EXTRA_TAGS", "a:b",
 		"USE_DOG_STATSD", "false", "REDIS_SOCKET_TYPE", "TCP", "LOCAL_CACHE_SIZE_IN_BYTES", "0", "RUNTIME_WATCH_ROOT", "false")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -330,7 +330,7 @@ func TestEveryVariable(t *testing.T) {
 	for _, match := range regexp.MustCompile(`level=WARN msg="(\w+) has no effect" instead="[^"]+"`).FindAllStringSubmatch(log, -1) {
 		told = append(told, match[1])
 	}
-	if want := []string{"EXTRA_TAGS", "USE_CALENDAR_MONTH_RATE_LIMIT", "TRACING_ENABLED"}; !slices.Equal(told, want) {
+	if want := []string{"EXTRA_TAGS", "USE_CALENDAR_MONTH_RATE_LIMIT"}; !slices.Equal(told, want) {
 		t.Errorf("it tells of %v, want %v:\n%s", told, want, log)
 	}
 }

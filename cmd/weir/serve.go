@@ -20,6 +20,7 @@ import (
 	"weir/internal/listen"
 	"weir/internal/panics"
 	"weir/internal/server"
+	"weir/internal/traces"
 	"weir/internal/trust"
 	"weir/internal/ui"
 	"weir/internal/warn"
@@ -116,12 +117,16 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return errors.Join(err, all.Close())
 	}
-	s := &service{listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
+	tracer, err := tracing(ctx, traces.Options{Service: "weir serve", Logger: log}, env.getenv)
+	if err != nil {
+		return errors.Join(err, all.Close(), opened.Close())
+	}
+	s := &service{tracer: tracer, listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
 		if s.limits, err = descriptors.open(&trusted, bound, env.getenv, log); err != nil {
 			return errors.Join(err, all.Close(), opened.Close())
 		}
-		s.limits.counters.MaxMemory = ofNodes
+		s.limits.counters.MaxMemory, s.limits.server.More = ofNodes, tracer.GRPC()
 	}
 	return s.serve(ctx)
 }
@@ -251,8 +256,9 @@ type service struct {
 	// it is empty.
 	webhook, webhookSecret string
 	// delay is how long the service goes on after it was told to end.
-	delay time.Duration
-	log   *slog.Logger
+	delay  time.Duration
+	tracer *traces.Tracer // nil for none
+	log    *slog.Logger
 }
 
 // serve serves until ctx ends and the delay is over, and closes everything.
@@ -272,11 +278,11 @@ func (s *service) serve(ctx context.Context) error {
 	monitor := server.NewMonitor(store.Store, registry, log, time.Now)
 	warning.Go(func() { panics.Again(ctx, "the store's monitor", monitor.Run) })
 	answers := backend.New(store.Store)
-	handler := &drain{Handler: server.Handler(store.Store, server.Options{
+	handler := &drain{Handler: s.tracer.HTTP(server.Handler(store.Store, server.Options{
 		Backend: answers, Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Monitor: monitor, Leaving: leaving, Ended: ctx.Done(),
 		Host: t.host(l), Parent: s.parent,
-	})}
+	}), trust.Known)}
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates, "may_change", t.tokens.MayChange())
 	if t.anybody() && !isLoopback(l.Addr()) {
@@ -317,6 +323,7 @@ func (s *service) serve(ctx context.Context) error {
 	err = errors.Join(err, <-served, <-limited)
 	log.Info("the counter backend has ended", "requests_drained", handler.ended.Load()-<-before, "requests_cut_off", handler.underWay())
 	warning.Wait()
+	err = errors.Join(err, s.tracer.Close())
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}

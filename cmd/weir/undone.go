@@ -17,7 +17,6 @@ type undone struct {
 }
 
 const (
-	noTracing  = "there is no tracing"
 	noMapper   = "metrics have the first key as the label key1, and the others joined in key2"
 	ownPool    = "Weir decides how many connections to Redis it has"
 	ownBatches = "Weir joins calls of Redis by itself"
@@ -61,12 +60,11 @@ var undoneVariables = []undone{
 	{"REDIS_STARTUP_MAX_INTERVAL", "", noWait},
 	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "", noWait},
 	{"REDIS_PERSECOND", "false", noPerUnit},
-	{"TRACING_ENABLED", "false", noTracing},
 }
 
 // undoneBehind are the beginnings of names that do something there only if another variable says
 // so, which is told instead, or refused.
-var undoneBehind = []string{"REDIS_PERSECOND_", "TRACING_", "MEMCACHE_"}
+var undoneBehind = []string{"REDIS_PERSECOND_", "MEMCACHE_"}
 
 // tellUndone logs each variable that is set and has no effect.
 func (v *variables) tellUndone(log *slog.Logger) {

@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -96,5 +100,16 @@ func (b *Backend) apply(ctx context.Context, p *wire.Push) (store.Outcome, error
 	if err != nil {
 		return store.Outcome{}, err
 	}
-	return b.store.Push(ctx, p, nodes)
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return b.store.Push(ctx, p, nodes)
+	}
+	ctx, span = span.TracerProvider().Tracer("weir").Start(ctx, "store push", trace.WithAttributes(attribute.String("weir.namespace", p.Namespace),
+		attribute.Int("weir.items", len(p.Items)), attribute.Int("weir.takes", len(p.Takes))))
+	defer span.End()
+	outcome, err := b.store.Push(ctx, p, nodes)
+	if span.SetAttributes(attribute.Bool("weir.duplicate", outcome.Duplicate)); err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return outcome, err
 }

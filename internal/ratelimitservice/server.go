@@ -40,6 +40,8 @@ type ServerOptions struct {
 	// MaxConnectionAge makes clients reconnect now and then, so that they find new instances.
 	// MaxConnectionAgeGrace is how long requests under way may then take. 0 is no bound.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// More are further options.
+	More []grpc.ServerOption
 }
 
 // Server is a service over gRPC, with its health and reflection.
@@ -55,6 +57,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 		secure = credentials.NewTLS(o.TLS)
 	}
 	options := listen.GRPC(secure, keepalive.ServerParameters{MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace})
+	options = append(options, o.More...)
 	options = append(options, grpc.NumStreamWorkers(streamWorkers), grpc.ChainUnaryInterceptor(caughtUnary), grpc.ChainStreamInterceptor(caughtStream), grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxMessage))
 	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
 	server.Healthy(false)

@@ -127,6 +127,16 @@ var needs = [calls]Need{
 	GetHealth:         {"GET /healthz", 0, All, "the same"},
 }
 
+// Known reports whether a call has this path, but for those that only tell how the backend is.
+func Known(path string) bool {
+	for _, need := range needs[:PushHits+1] {
+		if _, of, _ := strings.Cut(need.Pattern, " "); of == path {
+			return true
+		}
+	}
+	return false
+}
+
 // Needs returns what the call needs.
 func (c Call) Needs() Need { return needs[c] }
 

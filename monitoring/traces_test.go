@@ -1,0 +1,208 @@
+package monitoring
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+
+	"weir/internal/commandtest"
+	"weir/internal/envoytest"
+)
+
+// collected are the spans that a collector has got, by their IDs.
+type collected struct {
+	collector.UnimplementedTraceServiceServer
+	mu   sync.Mutex
+	more *sync.Cond
+	all  map[string]span
+}
+
+type span struct {
+	*spans.Span
+	service string
+}
+
+func (c *collected) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range r.ResourceSpans {
+		var service string
+		for _, a := range of.Resource.Attributes {
+			if a.Key == "service.name" {
+				service = a.Value.GetStringValue()
+			}
+		}
+		for _, in := range of.ScopeSpans {
+			for _, s := range in.Spans {
+				c.all[string(s.SpanId)] = span{s, service}
+			}
+		}
+	}
+	c.more.Broadcast()
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// ways are those from spans to the first of their traces, as service and name, and then the trace if its first span is elsewhere.
+func (c *collected) ways() (ways []string) {
+	for _, s := range c.all {
+		var way []string
+		for s.Span != nil {
+			way = append(way, s.service+": "+s.Name)
+			before := c.all[string(s.ParentSpanId)]
+			if before.Span == nil && len(s.ParentSpanId) > 0 {
+				way = append(way, hex.EncodeToString(s.TraceId))
+			}
+			s = before
+		}
+		ways = append(ways, strings.Join(way, " < "))
+	}
+	return ways
+}
+
+// bootstrap is an Envoy whose rate limit filter asks a service, and which tells a collector of its spans.
+const bootstrap = `
+admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
+static_resources:
+  listeners:
+    - name: users
+      address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
+      filter_chains:
+        - filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: users
+                tracing:
+                  provider:
+                    name: envoy.tracers.opentelemetry
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig
+                      service_name: gateway
+                      grpc_service: { envoy_grpc: { cluster_name: collector } }
+                http_filters:
+                  - name: envoy.filters.http.ratelimit
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+                      domain: shop
+                      timeout: 5s
+                      failure_mode_deny: true
+                      rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ratelimit } } }
+                  - name: envoy.filters.http.router
+                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+                route_config:
+                  virtual_hosts:
+                    - name: all
+                      domains: ["*"]
+                      rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]
+                      routes: [{ match: { prefix: / }, route: { cluster: app } }]
+  clusters:
+`
+
+// cluster is a cluster that speaks a version of HTTP.
+func cluster(name, address string, version int) string {
+	return fmt.Sprintf(`    - name: %[1]s
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: { http%[3]s_protocol_options: {} }
+      load_assignment: { cluster_name: %[1]s, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: %[2]s } } } }] }] }
+`, name, strings.Replace(address, ":", ", port_value: ", 1), map[int]string{2: "2"}[version])
+}
+
+// A request's trace goes from Envoy's own span by the rate limit service to the store. Nothing is sent of other traces.
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	c := &collected{all: map[string]span{}}
+	c.more = sync.NewCond(&c.mu)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, c)
+	go server.Serve(l) //nolint:errcheck // ends with the test
+	t.Cleanup(server.Stop)
+
+	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(app.Close)
+	dir := t.TempDir()
+	limits := filepath.Join(dir, "limits.yaml")
+	if err := os.WriteFile(limits, []byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory", "--rate-limit-service", "127.0.0.1:0", "--descriptors", limits)
+	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+l.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=10")
+	serve := commandtest.Start(t, cmd)
+	backend := serve.Wait(t, `the counter backend listens" address=(\S+)`)
+	service := serve.Wait(t, `the rate limit service listens" address=(\S+)`)
+	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(bootstrap + cluster("app", app.Listener.Addr().String(), 1) + cluster("collector", l.Addr().String(), 2) + cluster("ratelimit", service, 2))})
+	listeners, err := envoy.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := context.AfterFunc(t.Context(), c.more.Broadcast)
+	defer stop()
+	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	asks := []struct{ url, parent, want string }{
+		{"http://" + listeners["users"] + "/", "", "weir serve: envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit < gateway: async envoy.service.ratelimit.v3.RateLimitService.ShouldRateLimit egress < gateway: ingress"},
+		{"http://" + backend + "/v1/top?namespace=shop", traceparent, "weir serve: GET /v1/top < 0af7651916cd43dd8448eb211c80319c"},
+	}
+	for _, path := range []string{"/livez", "/v1/top?namespace=other"} {
+		ask(t, "http://"+backend+path, "")
+	}
+	ask(t, "http://"+backend+"/livez", traceparent)
+	for _, a := range asks {
+		ask(t, a.url, a.parent)
+		c.until(t, a.want)
+	}
+	for _, way := range c.ways() {
+		if strings.Contains(way, "livez") || strings.Contains(way, "GET /v1/top") && !strings.Contains(way, "0af7651916cd43dd") {
+			t.Errorf("a span of %s", way)
+		}
+	}
+}
+
+// until waits for a span with a way to the beginning of its trace.
+func (c *collected) until(t *testing.T, want string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !slices.Contains(c.ways(), want) {
+		if t.Context().Err() != nil {
+			t.Fatalf("no span of %s", want)
+		}
+		c.more.Wait()
+	}
+}
+
+func ask(t *testing.T, url, parent string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Header.Set("X-User", "ann"); parent != "" {
+		r.Header.Set("Traceparent", parent)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil || response.StatusCode >= 300 {
+		t.Fatalf("%s: %d, %v", url, response.StatusCode, err)
+	}
+}
