@@ -1,5 +1,5 @@
-// Command pictures draws the pictures of the algorithms in docs/how-it-counts.md: the decisions of each
-// on the same requests. Package window makes the decisions. With -check the command draws nothing,
+// Command pictures draws the pictures of the algorithms in docs/how-it-counts.md, the decisions of each
+// on the same requests, and README.md's moving picture. Package window makes the decisions. With -check the command draws nothing,
 // and fails if a picture is out of date.
 package main
 
@@ -133,9 +133,12 @@ func main() {
 	check := flag.Bool("check", false, "fail if a picture is out of date")
 	dir := flag.String("dir", "docs/pictures", "`folder` of the pictures")
 	flag.Parse()
+	drawn := map[string][]byte{"two-proxies": twoProxies()}
 	for _, p := range Pictures {
-		file := filepath.Join(*dir, p.Name+".svg")
-		if err := write(file, p.Draw(), *check); err != nil {
+		drawn[p.Name] = p.Draw()
+	}
+	for name, picture := range drawn {
+		if err := write(filepath.Join(*dir, name+".svg"), picture, *check); err != nil {
 			fmt.Fprintln(os.Stderr, "pictures:", err)
 			os.Exit(1)
 		}

@@ -106,8 +106,6 @@ def on_page_markdown(markdown, page, config, files):
         doors = "".join(
             f'<a href="docs/{group.split()[0]}.html"><b>{title}</b> {text}</a>\n' for title, (group, text) in DOORS.items()
         )
-        # The README's picture follows the theme of the system, and the site's follows its own.
-        markdown = re.sub(r'<picture>.*?<img src="([^"]*)" alt="([^"]*)">\s*</picture>', r"![\2](\1)", markdown, flags=re.S)
         head, rest = markdown.split("\n\n", 1)
         promise, rest = rest.split("\n\n", 1)
         markdown = "\n\n".join([head, promise, f'<div class="doors">\n{doors}</div>', rest])
