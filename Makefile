@@ -128,7 +128,7 @@ bench: build native ## all benchmarks and studies, in an hour and a half
 	go run ./bench/fleet
 	go run ./bench/peers
 
-docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js playground/site/engine.wasm ## the pages as a site with search, in dist/docs; needs Python 3 and npm
+docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js dist/docs-env/package/shim/index.js playground/site/engine.wasm ## the pages as a site with search, in dist/docs; needs Python 3 and npm
 	mkdir -p dist/site-pages
 	dist/docs-env/bin/mkdocs build --strict --quiet -f scripts/site/mkdocs.yml
 
@@ -141,6 +141,11 @@ dist/docs-env/installed: scripts/site/requirements.txt
 dist/docs-env/package/dist/mermaid.min.js: dist/docs-env/installed
 	npm pack --silent mermaid@11.12.1 --pack-destination dist/docs-env
 	tar -xzmf dist/docs-env/mermaid-11.12.1.tgz -C dist/docs-env package/dist/mermaid.min.js
+
+# So that the search works in a folder, where a browser runs no worker.
+dist/docs-env/package/shim/index.js: dist/docs-env/installed
+	npm pack --silent iframe-worker@1.0.4 --pack-destination dist/docs-env
+	tar -xzmf dist/docs-env/iframe-worker-1.0.4.tgz -C dist/docs-env package/shim/index.js
 
 # goreleaser asks for the address of a remote, which a clone need not have.
 no_remote = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=.

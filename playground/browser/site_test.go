@@ -6,6 +6,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"weir/internal/nightly"
@@ -15,10 +18,11 @@ import (
 var searched = map[string]string{
 	"login": "cookbook", "ipv6_prefix": "configuration", "tenant": "cookbook", "kubernetes": "kubernetes", "helm": "kubernetes",
 	"gcra": "how-it-counts", "openai": "tokens",
+	"why was i refused": "faq",
 }
 
-// TestSite makes the documents a site, and wants its search to find words by their parts and by other
-// words for the same, and its landing page to be whole in both themes.
+// TestSite makes the documents a site, and wants its landing page to be whole in both themes. Its search finds
+// words by their parts and by other words for the same, from a folder, too. Copying a sample copies what is typed.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	if !nightly.On() {
@@ -39,9 +43,33 @@ func TestSite(t *testing.T) {
 			}
 		}
 	}
-	p := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/index.html"})
-	for word, page := range searched {
-		p.run(fmt.Sprintf(`{ const q = document.querySelector(".md-search__input"); q.focus(); q.value = %q; q.dispatchEvent(new KeyboardEvent("keyup", {bubbles: true})) }`, word))
-		p.until(fmt.Sprintf(`[...document.querySelectorAll(".md-search-result__item")].slice(0, 3).some((e) => e.querySelector("a").href.includes("/%s.html"))`, page))
+	folder, err := filepath.Abs("../../dist/docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{server.URL, "file://" + folder} {
+		p := tabOf(t, at, look{width: 1440, height: 900, theme: "light", path: "/index.html"})
+		for word, page := range searched {
+			p.run(fmt.Sprintf(`{ const q = document.querySelector(".md-search__input"); q.focus(); q.value = %q; q.dispatchEvent(new KeyboardEvent("keyup", {bubbles: true})) }`, word))
+			p.until(fmt.Sprintf(`[...document.querySelectorAll(".md-search-result__item")].slice(0, 3).some((e) => e.querySelector("a").href.includes("/%s.html"))`, page))
+		}
+		const sample = `[...document.querySelectorAll("code")].find((e) => e.textContent.includes("429 429"))`
+		p.run(sample + `.setAttribute("data-md-copying", "")`)
+		if copied := value[string](p, sample+`.innerText`); !strings.Contains(copied, "make run") || strings.Contains(copied, "$ make") || strings.Contains(copied, "429 429") {
+			t.Errorf("%s: of a sample's commands this is copied: %q", at, copied)
+		}
+	}
+	list, err := os.ReadFile(filepath.Join(folder, "llms.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := regexp.MustCompile(`\]\((.*)\)`).FindAllStringSubmatch(string(list), -1)
+	for _, page := range pages {
+		if _, err := os.Stat(filepath.Join(folder, page[1])); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(pages) < 20 {
+		t.Errorf("llms.txt lists %d pages", len(pages))
 	}
 }

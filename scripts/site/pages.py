@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
@@ -33,7 +34,7 @@ def on_config(config):
     pages = config["docs_dir"]
     shutil.rmtree(pages, ignore_errors=True)
     files = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.md", "*.svg", "*.png", "envoy/*.yaml", "charts/weir/files/*"],
+        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.md", "*.svg", "*.png", "envoy/*.yaml", "examples/*", "charts/weir/files/*"],
         check=True, capture_output=True, text=True,
     ).stdout.split()
     for name in files:
@@ -43,6 +44,7 @@ def on_config(config):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(os.path.join(ROOT, name), target)
     shutil.copy(os.path.join(ROOT, "dist/docs-env/package/dist/mermaid.min.js"), pages)
+    shutil.copy(os.path.join(ROOT, "dist/docs-env/package/shim/index.js"), os.path.join(pages, "iframe-worker.js"))
     shutil.copy(os.path.join(ROOT, "scripts/site/site.css"), pages)
     shutil.copy(os.path.join(ROOT, "playground/site/icon.svg"), pages)
     # The playground, if it has been built.
@@ -100,8 +102,32 @@ def both_themes(markdown, here):
     return re.sub(r"!\[([^\]]*)\]\(([^)#\s]*-light-[^)#\s]*)\)", both, markdown)
 
 
+def as_console(markdown):
+    """Samples with prompts are a console's, so that copying leaves prompts and output."""
+
+    def fence(match):
+        return f"```console\n{textwrap.dedent(match.group(0))}```\n"
+
+    return re.sub(r"(?m)^    \$ (?:.*\n)(?:(?:    .*)?\n(?=    )|    .*\n)*", fence, markdown)
+
+
+def on_post_build(config):
+    """Each page is there as Markdown, too, and llms.txt lists them."""
+    lines = ["# Weir", "", "> One rate limit across all your Envoys: a plugin for Envoy, Istio and Envoy Gateway, and a Go library."]
+    for section in config["nav"]:
+        for title, pages in section.items():
+            pages = [pages] if isinstance(pages, str) else pages
+            lines += ["", f"## {title}", "", *(f"- [{title_of(page)}]({page})" for page in pages)]
+            for page in pages:
+                os.makedirs(os.path.join(config["site_dir"], os.path.dirname(page)), exist_ok=True)
+                shutil.copyfile(os.path.join(config["docs_dir"], page), os.path.join(config["site_dir"], page))
+    with open(os.path.join(config["site_dir"], "llms.txt"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
 def on_page_markdown(markdown, page, config, files):
     here = os.path.dirname(page.file.src_uri)
+    markdown = as_console(markdown)
     if page.file.src_uri == "README.md":
         doors = "".join(
             f'<a href="docs/{group.split()[0]}.html"><b>{title}</b> {text}</a>\n' for title, (group, text) in DOORS.items()
@@ -111,7 +137,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown = "\n\n".join([head, promise, f'<div class="doors">\n{doors}</div>', rest])
     markdown = both_themes(markdown, here)
     if words := SYNONYMS.get(page.file.src_uri):
-        page.meta["search"] = {"boost": 3}  # before pages that only mention the word
+        page.meta["search"] = {"boost": 3 if page.file.name != "faq" else 9}  # before pages that only mention the word
         head, rest = markdown.split("\n", 1)
         markdown = f'{head}\n\n<p hidden>{words}</p>\n{rest}'
 
