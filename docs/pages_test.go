@@ -116,21 +116,28 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// prelude is the program that a sample of Go is written into: the packages that it has, the
-// variables that are there before, and a use of those that it makes.
-const prelude = `package sample
+// prelude is the program that a part of one is written into. It fails if the last error of the part is one.
+const prelude = `package main
 
 import (
+	"log"
 %s)
 
-func sample(ctx context.Context, perUser, perClient *ratelimit.Limiter, handler http.Handler) {
+func main() {
+	ctx := context.Background()
 	{
 %s
-	use(%s)
+	use(ctx, %s)
 	}
 }
 
-func use(...any) {}
+func use(all ...any) {
+	for _, one := range all {
+		if err, ok := one.(error); ok {
+			log.Fatal(err)
+		}
+	}
+}
 `
 
 var (
@@ -138,11 +145,11 @@ var (
 	made     = regexp.MustCompile(`(?m)^([\w, ]+) :=`)
 )
 
-// inPrelude is a program that a sample is a part of.
+// inPrelude is the program of a sample that is a part of one.
 func inPrelude(sample string) string {
 	imports := ""
 	for _, name := range inSample {
-		if base := name[strings.LastIndex(name, "/")+1:]; base == "context" || base == "http" || base == "ratelimit" || strings.Contains(sample, base+".") {
+		if base := name[strings.LastIndex(name, "/")+1:]; base == "context" || strings.Contains(sample, base+".") {
 			imports += fmt.Sprintf("\t%q\n", name)
 		}
 	}
@@ -153,17 +160,17 @@ func inPrelude(sample string) string {
 	return fmt.Sprintf(prelude, imports, sample, strings.Join(used, ", "))
 }
 
-// TestPrograms wants samples of Go to be such as can be built.
+// TestPrograms runs the samples of Go that are parts of a program. TestLibrary runs the whole ones.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	built := 0
+	ran := 0
 	for _, page := range pages(t) {
 		for _, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
-			if sample[1] != "go" {
+			if sample[1] != "go" || strings.HasPrefix(sample[2], "package ") {
 				continue
 			}
 			dir := t.TempDir()
@@ -177,13 +184,13 @@ func TestPrograms(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "weir/docs/sample").CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s", page, err, out)
+			if out, err := exec.CommandContext(t.Context(), "go", "run", "-overlay", overlay, "weir/docs/sample").CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s\n%s", page, err, out, sample[2])
 			}
-			built++
+			ran++
 		}
 	}
-	if built == 0 {
+	if ran == 0 {
 		t.Error("no sample was found")
 	}
 }

@@ -50,32 +50,35 @@ var notRun = map[string]string{
 }
 
 // shellBegins is how a sample for a shell begins.
-var shellBegins = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:make|weir|dist/\S+|curl|python3|envoy|for|sed|docker|kubectl|git|go|node|ls|install) `)
+var shellBegins = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:make|weir|dist/\S+|curl|python3|envoy|for|sed|docker|kubectl|git|go|node|ls|install|cp) `)
 
 // indented is a block of code that is no list's.
 var indented = regexp.MustCompile(`(?m)(?:^    .*\n)+`)
 
-// shellSamples are a page's samples for a shell, in their order.
-func shellSamples(text string) (samples []string) {
+// blocks are a page's blocks of code, in their order.
+func blocks(text string) (all []string) {
 	type found struct {
 		at   int
 		text string
 	}
-	var all []found
+	var unordered []found
 	for _, m := range fenced.FindAllStringSubmatchIndex(text, -1) {
-		all = append(all, found{m[0], text[m[4]:m[5]]})
+		unordered = append(unordered, found{m[0], text[m[4]:m[5]]})
 	}
 	blank := fenced.ReplaceAllStringFunc(text, func(block string) string { return strings.Repeat("x", len(block)-1) + "\n" })
 	for _, m := range indented.FindAllStringIndex(blank, -1) {
-		all = append(all, found{m[0], regexp.MustCompile(`(?m)^    `).ReplaceAllString(text[m[0]:m[1]], "")})
+		unordered = append(unordered, found{m[0], regexp.MustCompile(`(?m)^    `).ReplaceAllString(text[m[0]:m[1]], "")})
 	}
-	slices.SortFunc(all, func(a, b found) int { return a.at - b.at })
-	for _, f := range all {
-		if shellBegins.MatchString(f.text) {
-			samples = append(samples, f.text)
-		}
+	slices.SortFunc(unordered, func(a, b found) int { return a.at - b.at })
+	for _, f := range unordered {
+		all = append(all, f.text)
 	}
-	return samples
+	return all
+}
+
+// shellSamples are a page's samples for a shell.
+func shellSamples(text string) []string {
+	return slices.DeleteFunc(blocks(text), func(block string) bool { return !shellBegins.MatchString(block) })
 }
 
 // TestShellSamples runs what pages have one type, and wants it to print what they say. Servers get free
@@ -90,8 +93,8 @@ func TestShellSamples(t *testing.T) {
 		if page == "commands.md" {
 			continue // --help prints it
 		}
-		if page == "cookbook.md" {
-			continue // TestCookbook types it
+		if page == "cookbook.md" || page == "library.md" {
+			continue // tests of their own type them
 		}
 		var samples []string
 		for _, sample := range shellSamples(read(t, page)) {
@@ -171,6 +174,55 @@ func TestCookbook(t *testing.T) {
 				s.sample(t, strings.ReplaceAll(sample, "weir run ", "weir run --ui none --listen 127.0.0.1:8080 "))
 			}
 		})
+	}
+}
+
+// TestLibrary makes the programs of the library's page, beside a clone, and runs them as the page does.
+func TestLibrary(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		return // make test-fast
+	}
+	s := newShell(t)
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(root, filepath.Join(s.dir, "weir")); err != nil {
+		t.Fatal(err)
+	}
+	s.dir = filepath.Join(s.dir, "shop")
+	if err := os.Mkdir(s.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(s.env, "GOWORK=off")
+	s.ready["./server"] = s.ready["weir run"]
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(s.replace.Replace(text)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const typed = "go run -mod=mod ."
+	ran, serves := 0, false
+	for _, block := range blocks(read(t, "library.md")) {
+		switch {
+		case strings.HasPrefix(block, "module "):
+			write("go.mod", block)
+		case strings.HasPrefix(block, "package main\n"):
+			write("main.go", block)
+			serves = strings.Contains(block, "ListenAndServe")
+		case shellBegins.MatchString(block):
+			ran += strings.Count(block, typed)
+			run := "go build -mod=mod -o program . && ./program"
+			if serves {
+				s.command(t, "go build -mod=mod -o server .", nil)
+				run = "./server"
+			}
+			s.sample(t, strings.ReplaceAll(block, typed, run))
+		}
+	}
+	if ran != 3 {
+		t.Errorf("%d programs ran", ran)
 	}
 }
 
