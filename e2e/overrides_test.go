@@ -3,7 +3,9 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 
 	"weir/internal/envoytest"
 	"weir/internal/nightly"
+	"weir/ratelimit"
 )
 
 const (
@@ -23,15 +26,21 @@ const (
 )
 
 // weir runs the command, which must succeed.
-func weir(t *testing.T, backend string, args ...string) (stdout string) {
+func weir(t *testing.T, backend string, args ...string) (output string) {
 	t.Helper()
-	command := exec.Command(commandFile, args...)
-	command.Env = append(command.Environ(), "WEIR_BACKEND=http://"+backend)
-	output, err := command.CombinedOutput()
+	output, err := tryWeir(backend, args...)
 	if err != nil {
 		t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, output)
 	}
-	return string(output)
+	return output
+}
+
+// tryWeir runs the command.
+func tryWeir(backend string, args ...string) (output string, err error) {
+	command := exec.Command(commandFile, args...)
+	command.Env = append(command.Environ(), "WEIR_BACKEND=http://"+backend)
+	said, err := command.CombinedOutput()
+	return string(said), err
 }
 
 // setOverride sends the command's request to a backend, without the time to start the command.
@@ -162,5 +171,97 @@ func TestLimitsMove(t *testing.T) {
 				t.Errorf("node %d: status %d of limit %s, want a refusal by 20", i, r.status, r.header.Get("x-ratelimit-limit"))
 			}
 		}
+	})
+}
+
+// A whole rule goes to shadow mode, off, to another limit and back, by the command, at two proxies and a
+// program that share a backend. Each is seen in answers and in the proxies'
+// metrics, nobody's requests fail, and counters go on. A configuration that comes meanwhile changes
+// nothing, and a change that can't apply is refused.
+func TestRulesMove(t *testing.T) {
+	onEach(t, 2, func(t *testing.T, d driver) {
+		const limit = 10
+		configuration := func(limit int) string {
+			return fmt.Sprintf(`{"backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0, "headers": ["x-ratelimit"], "rules": [
+				{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "366d", "algorithm": "fixed_window"}]}]}`, limit)
+		}
+		backend := serve(t, "file:"+filepath.Join(t.TempDir(), "weir.db"))
+		started, addresses := nodes(t, d, 2, nodeConfig{configuration: configuration(limit), backend: backend, workers: 2})
+		addresses = append(addresses, program(t, backend, "", true, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
+		rule := func(args ...string) {
+			t.Helper()
+			if out := weir(t, backend, append([]string{"rule"}, append(args, "--wait", "60s")...)...); !strings.Contains(out, "known to 3 of 3 nodes\n") {
+				t.Errorf("weir rule %q: %s", args, out)
+			}
+		}
+		passed := 0 // and counted, of a user
+		want := func(when, user string, statuses ...int) {
+			t.Helper()
+			for i, address := range addresses {
+				if r := ask(t, envoytest.Client, address, "x-user", user); r.status != statuses[i%len(statuses)] {
+					t.Errorf("%s: node %d answers %d, want %d", when, i, r.status, statuses[i%len(statuses)])
+				}
+			}
+		}
+		wantTwo := func(n node, name string) { // a shadow rule decides later
+			t.Helper()
+			if !soon(func() bool { return n.metric(t, metricName(name)) == 2 }) {
+				t.Errorf("%s is %d, want 2", name, n.metric(t, metricName(name)))
+			}
+		}
+		for range limit {
+			if r := ask(t, envoytest.Client, addresses[passed%3], "x-user", "ann"); r.status != http.StatusOK {
+				t.Fatalf("request %d has status %d", passed, r.status)
+			}
+			passed++
+		}
+		const ok, refused = http.StatusOK, http.StatusTooManyRequests
+		want("as configured", "ann", refused)
+		rule("set", "default", "per-user", "--mode", "shadow", "--force")
+		for range 2 {
+			want("shadow", "ann", ok)
+		}
+		wantTwo(started[0], "weir_rule=.=per-user;.;weir_outcome=.=shadow_rejected;.;requests_total")
+		rule("off", "default", "per-user", "--until", "1d", "--reason", "for a test")
+		want("off", "ann", ok)
+		want("off", "bob", ok)
+		wantTwo(started[1], "weir_rule=.=per-user;.;weir_outcome=.=off;.;requests_total")
+		for _, n := range started {
+			if err := n.configure(configuration(limit - 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("off in a new configuration", "ann", ok)
+		file := filepath.Join(t.TempDir(), "weir.json")
+		if err := os.WriteFile(file, []byte(configuration(limit-1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, by := range []string{"--config=" + file, "--wait=1s"} {
+			if out, err := tryWeir(backend, "rule", "set", "default", "per-user", "--limit", "5/1h", by); err == nil || strings.Contains(out, "taken back") {
+				t.Errorf("another window: %v, %s", err, out)
+			}
+			want("off", "ann", ok)
+		}
+		rule("set", "default", "per-user", "--limit", fmt.Sprintf("%d/366d", limit+3), "--config", file)
+		want("another limit", "ann", ok)
+		want("another limit", "ann", refused)
+		if r := ask(t, envoytest.Client, addresses[0], "x-user", "dee"); r.header.Get("x-ratelimit-limit") != fmt.Sprint(limit+3) {
+			t.Errorf("the limit is %s", r.header.Get("x-ratelimit-limit"))
+		}
+		rule("off", "--all", "default")
+		want("all rules are off", "ann", ok)
+		if r := ask(t, envoytest.Client, addresses[0], "x-user", "ann"); r.header.Get("x-ratelimit-limit") != "" {
+			t.Error("a rule that is off is in headers")
+		}
+		rule("reset", "--all", "default")
+		want("all rules are on again", "ann", refused)
+		rule("off", "default", "per-user", "--until", "6s")
+		want("off for six seconds", "ann", ok)
+		for i, address := range addresses {
+			if !soon(func() bool { return ask(t, envoytest.Client, address, "x-user", "ann").status == refused }) {
+				t.Errorf("it never ends at node %d", i)
+			}
+		}
+		settle(t, backend, "default", int64(limit+3)+1) // dee's, too
 	})
 }

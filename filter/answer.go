@@ -29,8 +29,8 @@ func (a *answer) compile(c *config.Config, r *rules) {
 	a.rules, a.unit, a.names, a.jitter, a.trusts = r, c.ResetUnit, c.HeaderNames, c.RetryAfterJitter, c.TrustMarks
 	for i := range c.Rules {
 		rule := &c.Rules[i]
-		a.describes = a.describes || !rule.Shadow && rule.Headers.Describes()
-		a.warns = a.warns || len(rule.WarnAt) > 0 && !rule.Shadow
+		a.describes = a.describes || rule.Headers.Describes()
+		a.warns = a.warns || len(rule.WarnAt) > 0
 	}
 	a.reply = proxywasm.LocalResponse{Headers: &a.pairs}
 }

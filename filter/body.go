@@ -6,6 +6,7 @@ import (
 	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
+	"weir/internal/wire"
 )
 
 // A request's body may hold its cost, decide which rules apply, or be part of a key. Such a request
@@ -50,7 +51,7 @@ func (b *bodies) wanted(r *rules) *bodyValues {
 	}
 	r.request.beginRequest(nil)
 	for i := range r.list {
-		if rule := &r.list[i]; rule.readsBody && r.request.applies(rule, true) {
+		if rule := &r.list[i]; rule.readsBody && rule.mode != wire.Off && r.request.applies(rule, true) {
 			v.addRule(rule, &r.request.scratch)
 		}
 	}

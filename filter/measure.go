@@ -53,6 +53,7 @@ func (s *measures) newMeasure(r *rule) *measure {
 // Decided implements engine.Request.
 func (m *measure) Decided(checks []engine.Check, now int64, verdict counter.Verdict) {
 	d := &checks[0]
+	verdict = measured(d, verdict)
 	switch {
 	case m.debtor != nil:
 		m.debtor.measured(m, d, now, verdict)
@@ -65,6 +66,14 @@ func (m *measure) Decided(checks []engine.Check, now int64, verdict counter.Verd
 	m.end(verdict)
 }
 
+// measured is the verdict of a shadow rule. One that marks passes requests without room, too.
+func measured(d *engine.Check, verdict counter.Verdict) counter.Verdict {
+	if d.Over && verdict == counter.Allowed {
+		return counter.Rejected
+	}
+	return verdict
+}
+
 // owe keeps the cost of a response until the rule has decided about its request.
 func (m *measure) owe(cost owed) { m.debtor, m.owed = nil, cost }
 
@@ -73,7 +82,11 @@ func (m *measure) end(verdict counter.Verdict) {
 	if verdict == counter.Unsure {
 		return
 	}
-	m.rule.count(verdict)
+	if verdict == counter.Allowed {
+		m.rule.wouldAllow.count++
+	} else {
+		m.rule.wouldReject.count++
+	}
 	m.debtor, m.owed = nil, owed{}
 	keepIdle(&m.measures.idle, m, maxIdle)
 }

@@ -3,6 +3,7 @@ package filter
 import (
 	"weir/config"
 	"weir/internal/engine"
+	"weir/internal/wire"
 )
 
 // metrics are the metrics of a plugin context. Their names contain labels, as Istio's do: the text
@@ -23,26 +24,8 @@ func (m *metrics) defineAll(c *config.Config, rules *rules) {
 	m.rules = rules.list
 	for i := range m.rules {
 		r := &m.rules[i]
-		prefix := namespace + label("weir_rule", r.config.Name)
-		// A shadow rule rejects nobody, so its counters must not look like rejections.
-		allowed, rejected := "allowed", "rejected"
-		if r.config.Shadow {
-			allowed, rejected = "shadow_allowed", "shadow_rejected"
-		}
-		r.allowed.define(prefix + label("weir_outcome", allowed) + "requests_total")
-		r.rejected.define(prefix + label("weir_outcome", rejected) + "requests_total")
-		if !r.config.Shadow {
-			r.rejectedByOther.define(prefix + label("weir_outcome", "rejected_by_other") + "requests_total")
-		}
-		if r.limits.Marks {
-			r.marked.define(prefix + label("weir_outcome", "marked") + "requests_total")
-		}
-		if len(r.config.WarnAt) > 0 {
-			r.warnings.define(prefix + "warnings_total")
-		}
-		if r.limits.Synced() && !r.config.Shadow {
-			r.overshoot.define(prefix + "overshoot_bound")
-		}
+		r.prefix = namespace + label("weir_rule", r.config.Name)
+		r.define()
 	}
 	for i := range m.namespace {
 		m.namespace[i].define(namespace + metricNames[i] + "_total")
@@ -54,6 +37,37 @@ func (m *metrics) defineAll(c *config.Config, rules *rules) {
 	if c.Backend.Cluster != "" {
 		m.overrides.define(namespace + "overrides")
 		m.unfit.define(namespace + "unfit_overrides")
+	}
+}
+
+// define defines the metrics of the rule's mode, those that are not defined yet. A shadow rule rejects
+// nobody, so its counters must not look like rejections.
+func (r *rule) define() {
+	switch r.mode {
+	case wire.Off:
+		r.defineOutcome(&r.off, "off")
+	case wire.Shadow:
+		r.defineOutcome(&r.wouldAllow, "shadow_allowed")
+		r.defineOutcome(&r.wouldReject, "shadow_rejected")
+	default:
+		r.defineOutcome(&r.allowed, "allowed")
+		r.defineOutcome(&r.rejected, "rejected")
+		r.defineOutcome(&r.rejectedByOther, "rejected_by_other")
+		if r.limits.Marks {
+			r.defineOutcome(&r.marked, "marked")
+		}
+		if r.limits.Synced() && !r.overshoot.defined {
+			r.overshoot.define(r.prefix + "overshoot_bound")
+		}
+	}
+	if len(r.config.WarnAt) > 0 && !r.warnings.defined {
+		r.warnings.define(r.prefix + "warnings_total")
+	}
+}
+
+func (r *rule) defineOutcome(t *tally, outcome string) {
+	if !t.defined {
+		t.define(r.prefix + label("weir_outcome", outcome) + "requests_total")
 	}
 }
 
@@ -86,6 +100,9 @@ func (m *metrics) publishCounts(n *engine.Engine, r *request, h *holders) {
 		rule.rejected.publish()
 		rule.rejectedByOther.publish()
 		rule.marked.publish()
+		rule.off.publish()
+		rule.wouldAllow.publish()
+		rule.wouldReject.publish()
 		rule.warnings.count = n.Warnings(i)
 		rule.warnings.publish()
 	}

@@ -8,6 +8,7 @@ import (
 	"weir/internal/fields"
 	"weir/internal/jsonpath"
 	"weir/internal/pattern"
+	"weir/internal/wire"
 )
 
 // rule is a rule as requests use it: which of them it matches, with which key and cost, and what
@@ -17,6 +18,8 @@ type rule struct {
 
 	config *config.Rule
 	limits *engine.Rule
+	// mode is the configuration's, unless the rule was moved at run time.
+	mode   wire.Mode
 	always bool // it applies to all requests
 	match  matcher
 	except []matcher
@@ -43,10 +46,15 @@ type rule struct {
 	fields  fields.Rule
 	details string
 
+	// prefix begins the names of its metrics.
+	prefix            string
 	allowed, rejected tally
 	marked            tally // passed although the rule had no room
 	rejectedByOther   tally // would have passed this rule
+	off               tally // passed uncounted, as the rule was off
 	warnings          tally
+	// wouldAllow and wouldReject are those of a shadow rule.
+	wouldAllow, wouldReject tally
 	// overshoot is the most hits above a limit that all nodes together can admit now.
 	overshoot gauge
 }
@@ -55,15 +63,20 @@ type rule struct {
 const details = "weir_rate_limited:"
 
 // cuts reports whether streams are ended if they cost too much.
-func (r *rule) cuts() bool { return r.config.Cut && !r.config.Shadow }
+func (r *rule) cuts() bool { return r.config.Cut && r.mode == wire.Enforce }
 
-// count counts a verdict in the rule's metrics.
-func (r *rule) count(verdict counter.Verdict) {
-	if verdict == counter.Allowed {
-		r.allowed.count++
-	} else {
-		r.rejected.count++
+// move changes the mode.
+func (r *rule) move(to wire.Mode) {
+	r.mode, r.limits.Shadow = to, to == wire.Shadow
+	r.define()
+}
+
+// configured is the mode of the configuration.
+func configured(c *config.Rule) wire.Mode {
+	if c.Shadow {
+		return wire.Shadow
 	}
+	return wire.Enforce
 }
 
 // matcher decides whether a request matches a rule, or an exception from it.
@@ -162,7 +175,7 @@ func (c *condition) holds(value []byte, ok bool) bool {
 
 // compile resolves everything that a rule reads from requests. Its limits are yet to come.
 func (r *request) compile(c *config.Rule) rule {
-	compiled := rule{config: c, fields: fields.NewRule(c.Name, c.Limits), details: details + c.Name}
+	compiled := rule{config: c, mode: configured(c), fields: fields.NewRule(c.Name, c.Limits), details: details + c.Name}
 	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
 		compiled.cost = cost{selected: true, property: r.propertyOf(c.CostFrom), least: c.CostLeast, most: c.CostMost}

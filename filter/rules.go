@@ -4,7 +4,9 @@ import (
 	"weir/config"
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/proxywasm"
 	"weir/internal/usage"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -30,6 +32,8 @@ type rules struct {
 	marks bool
 	// readsBodies means that some rule reads a request's body, and holds that some has places.
 	readsBodies, holds bool
+	// looks means that the current request only asks how its limits stand.
+	looks bool
 }
 
 func (r *rules) compile(c *config.Config) {
@@ -48,7 +52,7 @@ func (r *rules) compile(c *config.Config) {
 		rule.limits = l
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), counter.AppendPart(nil, c.Name)
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
-		l.WarnAt, l.Marks = c.WarnAt, c.Marks && !c.Shadow
+		l.WarnAt, l.Marks = c.WarnAt, c.Marks
 		if rule.variants != nil {
 			l.Widest = c.Widest()
 		}
@@ -87,11 +91,17 @@ func (r *rules) findChecks() (checks, shadows []engine.Check) {
 			continue
 		}
 		d := &r.checks[n]
-		if rule.config.Shadow {
+		switch rule.mode {
+		case wire.Enforce:
+			n++
+		case wire.Off:
+			if !r.looks {
+				rule.off.count++
+			}
+			continue
+		default:
 			end--
 			d = &r.checks[end]
-		} else {
-			n++
 		}
 		d.Rule = rule.limits
 		if rule.prices == nil {
@@ -164,6 +174,17 @@ func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) 
 		key = counter.AppendPart(key, parts[i].counted(value, &r.request.scratch.network))
 	}
 	return key, true
+}
+
+// Move implements engine.Owner. Requests under way are decided by the rule's mode when they came.
+func (r *rules) Move(index int, mode wire.Mode) {
+	rule := &r.list[index]
+	text := wire.ModeNames[mode]
+	if mode == wire.Configured {
+		mode = configured(rule.config)
+	}
+	rule.move(mode)
+	proxywasm.Log(proxywasm.LogWarn, "weir: rule "+rule.config.Name+": mode set at run time: "+text)
 }
 
 // costOf returns the number of hits that the current request takes from a rule with prices.

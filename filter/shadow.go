@@ -26,7 +26,7 @@ func (s *shadows) decide(checks []engine.Check, now int64, deferred *deferredCos
 	for i := range checks {
 		d, cost := &checks[i], uint64(0)
 		m := s.measures.newMeasure(s.rules.of(d))
-		verdict := s.decider.node.Decide(checks[i:i+1], now, &m.wait)
+		verdict := measured(d, s.decider.node.Decide(checks[i:i+1], now, &m.wait))
 		if verdict != counter.Rejected {
 			cost = s.rules.deferredCost(d)
 		}
@@ -51,6 +51,7 @@ func (s *shadows) decideKept(kept []shadow, now int64, deferred *deferredCosts, 
 		k := &kept[i]
 		m := s.measures.newMeasure(&s.rules.list[k.Rule.Index])
 		d, verdict := s.decider.node.DecideRef(&k.Ref, now, &m.wait)
+		verdict = measured(d, verdict)
 		s.decided(m, d, k.deferred, now, verdict, deferred, charges)
 	}
 }

@@ -85,7 +85,9 @@ func (p *usagePage) find(all *streams, now int64) []engine.Check {
 		named = get
 	}
 	q.retarget(":method", named, nil)
+	r.looks = true
 	checks, _ := r.findChecks()
+	r.looks = false
 	q.badCosts, q.absentCosts, q.unknownModels = bad, absent, unknown
 	q.beginRequest(nil)
 	n := 0

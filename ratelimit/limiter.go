@@ -205,7 +205,8 @@ type Standing struct {
 	Index   int
 	// Limit is the limit that decided. An override may have changed it for this key.
 	Limit Limit
-	// Remaining is how many hits the limit would still take now.
+	// Remaining is how many hits the limit would still take now. It is all of them while an operator
+	// has switched the rule off or set it to shadow mode.
 	Remaining uint64
 	// RoomAfter is the time until one more hit has room. It is 0 while nothing is used.
 	RoomAfter time.Duration
@@ -290,6 +291,10 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 // is not allowed.
 //
 // Demands that cost something on a rule with [InFlight] need [Acquire].
+//
+// An operator can change limits at run time, switch a rule off, or set it to shadow mode, by weir
+// override and weir rule. A demand on a rule that is off passes uncounted. One on a rule in shadow mode
+// is counted if the others pass and it has room, and refuses nothing; it is not waited for.
 func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 	return decideAll(ctx, demands, nil)
 }
@@ -359,6 +364,7 @@ type call struct {
 	namespace *Namespace
 	demands   []engine.Check
 	limiters  []*Limiter // of the demands
+	aside     []aside    // demands on rules that were moved, in their order
 	all       bool       // whether the decision needs the Standings
 	asking    bool       // whether it decides nothing and only waits for totals
 	wait      engine.Wait
@@ -379,7 +385,7 @@ func (n *Namespace) call() (c *call) {
 		c.wait.Request = c
 	}
 	n.taken++
-	c.demands, c.limiters, c.all, c.asking = c.demands[:0], c.limiters[:0], false, false
+	c.demands, c.limiters, c.aside, c.all, c.asking = c.demands[:0], c.limiters[:0], c.aside[:0], false, false
 	c.held, c.patient, c.wait.Patience, c.broken = nil, false, -1, n.broken
 	return c
 }
@@ -392,6 +398,10 @@ func (n *Namespace) release(c *call) {
 
 // add adds a demand.
 func (c *call) add(l *Limiter, key Key, cost uint64) {
+	if mode := c.namespace.modes[l.rule.Index]; mode == wire.Shadow || mode == wire.Off {
+		c.putAside(l, key, cost, mode)
+		return
+	}
 	d := c.demand(l.rule)
 	d.Key, d.Cost = key.append(d.Key), cost
 	c.limiters = append(c.limiters, l)
@@ -528,19 +538,37 @@ func (c *call) conclude(demands []engine.Check, now int64, verdict counter.Verdi
 			d.RetryAfter = time.Duration(max(at-now, 1))
 		}
 	}
-	for i := range demands {
-		for j := range demands[i].Rule.Limits {
-			s := demands[i].Standing(j, now)
-			standing := Standing{
-				Limiter: c.limiters[i], Index: j, Limit: Limit{limit: demands[i].Rule.Limits[j]}, Remaining: s.Remaining,
-				RoomAfter: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
-			}
-			if d.Limiter == nil || standing.tighter(&d.Standing) {
-				d.Standing = standing
-			}
-			if c.all {
-				d.Standings = append(d.Standings, standing)
-			}
+	c.decideAside(now, d.Allowed)
+	for i, asides := 0, c.aside; i < len(demands) || len(asides) > 0; {
+		if len(asides) > 0 && asides[0].after == i {
+			c.tell(&asides[0].check[0], asides[0].limiter, now, len(demands) == 0, true)
+			asides = asides[1:]
+			continue
+		}
+		c.tell(&demands[i], c.limiters[i], now, true, false)
+		i++
+	}
+}
+
+// tell adds the standings of a demand to the decision. tightest says whether one of them may be the
+// tightest, and open that the rule refuses nothing.
+func (c *call) tell(demand *engine.Check, l *Limiter, now int64, tightest, open bool) {
+	d := &c.decision
+	for j := range demand.Rule.Limits {
+		s := demand.Standing(j, now)
+		limit := &demand.Rule.Limits[j]
+		if open {
+			s.Remaining, s.Next = limit.Quota(), 0
+		}
+		standing := Standing{
+			Limiter: l, Index: j, Limit: Limit{limit: *limit}, Remaining: s.Remaining,
+			RoomAfter: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
+		}
+		if tightest && (d.Limiter == nil || standing.tighter(&d.Standing)) {
+			d.Standing = standing
+		}
+		if c.all {
+			d.Standings = append(d.Standings, standing)
 		}
 	}
 }

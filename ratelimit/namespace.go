@@ -13,6 +13,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/panics"
+	"weir/internal/wire"
 	"weir/sharedata"
 )
 
@@ -39,6 +40,13 @@ type Namespace struct {
 	mu   sync.Mutex
 	data sharedata.Map
 	node *engine.Engine
+	// modes are those of the rules, by index, as they are set at run time.
+	modes []wire.Mode
+	// measures are to be used again, and measuring is how many wait for their verdicts. off and
+	// wouldReject count what has passed by the modes.
+	measures         []*measure
+	measuring        int
+	off, wouldReject uint64
 	// options made the node. After a panic of the node a new one takes its place. Then broken is closed
 	// and replaced, and the calls that wait are decided without the backend.
 	options *engine.Options
@@ -110,6 +118,9 @@ func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	return key, true
 }
 
+// Move implements engine.Owner.
+func (h *host) Move(rule int, mode wire.Mode) { h.namespace.modes[rule] = mode }
+
 // pollNumber is the number of the only poll that a namespace has at a time. Only Close waits for
 // it.
 const pollNumber = math.MaxUint64
@@ -132,7 +143,8 @@ func (n *Namespace) guard(work func()) (err error) {
 func (n *Namespace) restart() {
 	if again, err := engine.New(n.options); err == nil {
 		again.Tallies = n.node.Tallies
-		n.node = again
+		n.node, n.measuring = again, 0
+		clear(n.modes) // until it has the list
 	} // or else there is no room in shared data, and the old one goes on
 	close(n.broken)
 	n.broken = make(chan struct{})
@@ -220,7 +232,7 @@ func (n *Namespace) tick() (left bool) {
 // leave makes the node leave if the namespace is closed and no call needs it. It reports whether
 // the node leaves. The caller holds the lock.
 func (n *Namespace) leave() (leaves bool) {
-	if leaves = n.closed && n.backend != nil && n.taken == 0; leaves {
+	if leaves = n.closed && n.backend != nil && n.taken+n.measuring == 0; leaves {
 		n.node.Leave()
 	}
 	return leaves
@@ -390,6 +402,10 @@ type Stats struct {
 	// LostHits is how many hits the backend will never count: too many evicted counters had hits to
 	// push, or the backend refused a push for good.
 	LostHits uint64
+	// OffRequests is how many demands have passed uncounted because an operator had switched their
+	// rule off. WouldReject is how many have passed although their rule had no room, because an
+	// operator had set it to shadow mode.
+	OffRequests, WouldReject uint64
 	// EvictedCounters is how many counters were removed for others before they expired.
 	EvictedCounters uint64
 }
@@ -403,5 +419,6 @@ func (n *Namespace) Stats() Stats {
 		Nodes: n.node.Nodes(), WaitedRequests: t.Waited,
 		DecidedAlone: t.Alone, CrowdedRequests: t.Crowded, LateRequests: t.Late,
 		AdvancedHits: t.Advanced, PushedHits: t.Pushed, FailedPushes: t.Failed, LostHits: t.Lost, EvictedCounters: t.Evicted,
+		OffRequests: n.off, WouldReject: n.wouldReject,
 	}
 }

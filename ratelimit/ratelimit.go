@@ -172,6 +172,7 @@ func newNamespace(o Options) (*Namespace, error) {
 		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: o.OnBackendFailure,
 		KeySecret: o.KeySecret, InFlight: n.held,
 	}
+	n.modes = make([]wire.Mode, len(n.rules))
 	var err error
 	if n.node, err = engine.New(n.options); err != nil {
 		return nil, err

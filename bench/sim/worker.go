@@ -41,6 +41,9 @@ func (v *worker) owner() engine.Owner {
 // AppendKey implements engine.Owner. No key is overridden.
 func (*worker) AppendKey(key []byte, _ int, _ [][]byte) ([]byte, bool) { return key, false }
 
+// Move implements engine.Owner. No rule is moved.
+func (*worker) Move(int, wire.Mode) {}
+
 // Now implements engine.Host.
 func (v *worker) Now() int64 { return v.world.Now + v.process.off }
 

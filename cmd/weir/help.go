@@ -91,6 +91,7 @@ Environment:
   WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
 `},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
+		{name: "rule", summary: "switch a whole rule off, to shadow mode, or give it other limits while everything runs", operands: ruleUsage, run: wholeRule, help: backendHelp},
 		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
 		{name: "usage", summary: "show what each key has used, and how long its budget lasts", operands: usedUsage, run: used, help: backendHelp},
 		{name: "changes", summary: "show who has changed limits, counters and prices", operands: changesUsage, run: changes, help: backendHelp},

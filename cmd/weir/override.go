@@ -107,17 +107,22 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	if o.Key, err = c.keys.or(operands); err != nil {
 		return err
 	}
+	return c.put(ctx, &o)
+}
+
+// put sets an override that can apply, or none.
+func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 	if at := time.Time(c.until); !at.IsZero() {
 		o.Until = &at
 		if !at.After(time.Now()) {
 			return fmt.Errorf("%w: --until: want a time to come, got %s", errUsage, at.Format(time.RFC3339))
 		}
 	}
-	body, err := json.Marshal(map[string][]server.Override{"overrides": {o}})
+	body, err := json.Marshal(map[string][]server.Override{"overrides": {*o}})
 	if err != nil {
 		return err
 	}
-	before, err := c.check(ctx, &o)
+	before, err := c.check(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -129,7 +134,7 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	if err := c.call(ctx, http.MethodPut, query, body, &changed); err != nil {
 		return err
 	}
-	fmt.Fprintln(c.out, describeOverride(&o))
+	fmt.Fprintln(c.out, describeOverride(o))
 	// Nodes report that they can't apply it once they hear of it.
 	after, err := c.backend.tell(ctx, c.out, c.namespace, changed.Version, cmp.Or(c.wait, patience), c.wait > 0)
 	if err != nil {
@@ -141,8 +146,11 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 		return nil
 	case c.force:
 		return fmt.Errorf("it is set, but "+unfit+"; weir override unset removes it", o.Rule)
+	case o.Mode != "" && after.Unfitting < after.Knowing:
+		// Nodes of v0.1 go on by their configuration, and the others do as they are told.
+		return nil
 	}
-	if err := c.restore(ctx, &o, before.Overrides); err != nil {
+	if err := c.restore(ctx, o, before.Overrides); err != nil {
 		return fmt.Errorf(unfit+", and it could not be taken back: %w", o.Rule, err)
 	}
 	return fmt.Errorf("it is taken back, as "+unfit, o.Rule)
@@ -152,7 +160,7 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 func (c *overrideCommand) restore(ctx context.Context, of *server.Override, before []server.Override) error {
 	query := url.Values{"namespace": {c.namespace}, "force": {""}}
 	for i := range before {
-		if o := &before[i]; o.Rule == of.Rule && slices.Equal(o.Key, of.Key) {
+		if o := &before[i]; o.Rule == of.Rule && slices.Equal(o.Key, of.Key) && (o.Mode == "") == (of.Mode == "") {
 			body, err := json.Marshal(map[string][]server.Override{"overrides": {*o}})
 			if err != nil {
 				return err
@@ -161,6 +169,9 @@ func (c *overrideCommand) restore(ctx context.Context, of *server.Override, befo
 		}
 	}
 	query = url.Values{"namespace": {c.namespace}, "rule": {of.Rule}, "key": of.Key}
+	if of.Mode != "" {
+		query.Set("whole", "")
+	}
 	return c.call(ctx, http.MethodDelete, query, nil, new(server.Changed))
 }
 
@@ -172,10 +183,13 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 		if err != nil {
 			return before, err
 		}
-		if err := checkKey(rule, o.Key); err != nil {
+		if o.Mode == "" {
+			err = checkKey(rule, o.Key)
+		}
+		if err != nil {
 			return before, err
 		}
-		if !wire.Fits(rule.Limits, o.WireLimits()) {
+		if (o.Mode == "" || len(o.Limits) > 0) && !wire.Fits(rule.Limits, o.WireLimits()) {
 			return before, fmt.Errorf("%w: want a limit for each limit of the rule, with its windows and bursts such as%s, got%s", errUsage,
 				describeLimits(limitsOf(rule)), describeLimits(o.Limits))
 		}
@@ -183,8 +197,13 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 	if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}, "rule": {o.Rule}}, nil, &before); err != nil {
 		return before, err
 	}
-	// A rule that has overrides was known before.
-	if c.config != "" || c.force || len(before.Overrides) > 0 {
+	// The backend compares windows with those of overrides in force. A mode fits every rule that was known
+	// before.
+	compares := func(by server.Override) bool { return len(o.Limits) == 0 || len(by.Limits) > 0 }
+	if o.Rule == wire.AllRules && before.Nodes == 0 && !c.force {
+		return before, fmt.Errorf("no node of namespace %s has reported in the last minute; --force sets it all the same", c.namespace)
+	}
+	if o.Rule == wire.AllRules || c.config != "" || c.force || slices.ContainsFunc(before.Overrides, compares) {
 		return before, nil
 	}
 	if err := c.backend.knownRule(ctx, c.namespace, o.Rule); err != nil {
@@ -244,7 +263,9 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 		return json.NewEncoder(c.out).Encode(found)
 	}
 	for i := range found.Overrides {
-		fmt.Fprintln(c.out, describeOverride(&found.Overrides[i]))
+		if o := &found.Overrides[i]; o.Mode == "" {
+			fmt.Fprintln(c.out, describeOverride(o))
+		}
 	}
 	fmt.Fprintln(c.out, reach(&found))
 	return nil
@@ -261,6 +282,12 @@ func (c *overrideCommand) call(ctx context.Context, method string, query url.Val
 // describeOverride returns an override in one line.
 func describeOverride(o *server.Override) string {
 	text := o.Rule
+	if o.Rule == wire.AllRules {
+		text = "all rules"
+	}
+	if o.Mode != "" && o.Mode != wire.ModeNames[wire.Configured] {
+		text += " " + o.Mode
+	}
 	for _, value := range o.Key {
 		text += " " + word(value)
 	}

@@ -2,16 +2,134 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"weir/config"
 	"weir/internal/named"
 	"weir/internal/server"
+	"weir/internal/wire"
 )
+
+const ruleUsage = `show NAMESPACE [RULE] | set | off | reset NAMESPACE RULE | off | reset --all NAMESPACE
+
+  weir rule set shop per-user --mode shadow --until 6h --reason "refuses everybody"
+  weir rule set shop per-user --limit 500/1m --limit 20000/1d
+  weir rule off shop per-user
+  weir rule off --all shop --until 30m --reason "incident 4711"
+  weir rule show shop
+  weir rule reset shop per-user
+
+What is set holds for all keys of a rule, on all nodes within their sync_rate and after restarts, until
+--until or reset. set replaces what was set before. Without --mode the configuration's mode stays, and
+without --limit its limits; overrides of single keys go before these. Counters stay as they are.
+A rule that is off counts nothing and lets everything pass. off --all does that to all rules of the
+namespace, whatever is set for single ones; reset --all ends it.
+set fails and changes nothing if the rule has other windows at the nodes, or if no node has told of it in
+the last minutes: then --config checks by the proxies' configuration, and --force sets it unchecked.
+`
+
+// wholeRule runs weir rule.
+func wholeRule(ctx context.Context, args []string, env environment) error {
+	var c overrideCommand
+	var mode string
+	var limits values
+	flags := flag.NewFlagSet("rule", flag.ContinueOnError)
+	c.backend.define(flags)
+	c.backend.reasonFlag(flags)
+	flags.StringVar(&mode, "mode", "", "`mode` of the rule: enforce, shadow or off")
+	flags.Var(&limits, "limit", "a `LIMIT/WINDOW`, such as 1000/1m, in the place of the rule's with that window; once for each of its limits")
+	flags.Var(&c.until, "until", "`time` at which it ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
+	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
+	flags.StringVar(&c.config, "config", "", "check it by this "+configUsage)
+	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
+	flags.BoolVar(&c.all, "all", false, "all rules of the namespace, with off and reset")
+	flags.BoolVar(&c.json, "json", false, "show as JSON")
+	operands, err := parseMixed(flags, args, env, ruleUsage)
+	if err != nil {
+		return err
+	}
+	if len(operands) < 2 {
+		return fmt.Errorf("%w: want show, set, off or reset, and a namespace", errUsage)
+	}
+	c.out, c.env, c.namespace = env.stdout, env, operands[1]
+	do, of := operands[0], operands[2:]
+	sets := do == "set" || do == "off"
+	switch {
+	case !slices.Contains([]string{"show", "set", "off", "reset"}, do):
+		return fmt.Errorf("%w: want show, set, off or reset, got %.80q", errUsage, do)
+	case c.all && (len(of) > 0 || do != "off" && do != "reset"), !c.all && (len(of) > 1 || len(of) == 0 && do != "show"):
+		return fmt.Errorf("%w: want NAMESPACE RULE, or --all NAMESPACE with off and reset", errUsage)
+	case do != "set" && (mode != "" || len(limits) > 0), c.json && do != "show", !sets && (c.force || c.config != "" || !time.Time(c.until).IsZero()):
+		return fmt.Errorf("%w: want --mode and --limit with set, --until, --config and --force with set and off, and --json with show", errUsage)
+	}
+	if err := c.backend.resolve(env); err != nil {
+		return err
+	}
+	name := wire.AllRules
+	if len(of) > 0 {
+		name = of[0]
+	}
+	switch {
+	case do == "show":
+		return c.showRules(ctx, of)
+	case do == "reset":
+		query := url.Values{"namespace": {c.namespace}, "rule": {name}, "whole": {""}}
+		none := fmt.Errorf("nothing is set for rule %s", name)
+		if c.all {
+			none = errors.New("nothing is set for all rules")
+		}
+		return c.backend.remove(ctx, c.out, wire.OverridesPath, query, c.wait, none)
+	case do == "off":
+		mode = wire.ModeNames[wire.Off]
+	}
+	o := server.Override{Rule: name, Mode: mode}
+	for _, text := range limits {
+		l, ok := parseOverrideLimit(text)
+		if !ok {
+			return fmt.Errorf("%w: --limit: want LIMIT/WINDOW such as 1000/1m, got %.80q", errUsage, text)
+		}
+		o.Limits = append(o.Limits, l)
+	}
+	switch {
+	case mode == "" && len(limits) == 0:
+		return fmt.Errorf("%w: want --mode or --limit", errUsage)
+	case mode == "":
+		o.Mode = wire.ModeNames[wire.Configured]
+	case !slices.Contains(wire.ModeNames[wire.Enforce:], mode):
+		return fmt.Errorf("%w: --mode: want enforce, shadow or off, got %.80q", errUsage, mode)
+	}
+	return c.put(ctx, &o)
+}
+
+// showRules runs weir rule show.
+func (c *overrideCommand) showRules(ctx context.Context, of []string) error {
+	var found server.Overrides
+	if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {
+		return err
+	}
+	found.Overrides = slices.DeleteFunc(found.Overrides, func(o server.Override) bool {
+		return o.Mode == "" || len(of) > 0 && o.Rule != of[0] && o.Rule != wire.AllRules
+	})
+	if c.json {
+		return json.NewEncoder(c.out).Encode(found)
+	}
+	for i := range found.Overrides {
+		fmt.Fprintln(c.out, describeOverride(&found.Overrides[i]))
+	}
+	if len(found.Overrides) == 0 {
+		fmt.Fprintln(c.out, strings.Join(append(slices.Clone(of), "as configured"), " "))
+	}
+	fmt.Fprintln(c.out, reach(&found))
+	return nil
+}
 
 // configuredRule finds a namespace's rule in the configuration file, and returns both.
 func configuredRule(file, namespace, name string, env environment) (*config.Rule, *config.Config, error) {

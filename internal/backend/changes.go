@@ -67,6 +67,8 @@ var ErrUnrecorded = errors.New("the change can't be recorded, and was not made")
 const (
 	setOverride   = "set override"
 	unsetOverride = "remove override"
+	setRule       = "set rule"
+	resetRule     = "reset rule"
 	resetCounter  = "reset counter"
 	grantHits     = "give back hits"
 	setPrice      = "set price"
@@ -344,12 +346,15 @@ func both[T any](a, b []T, compare func(a, b *T) int, visit func(a, b *T)) {
 	}
 }
 
-// limitsText has the limits of an override as the command line has them.
+// limitsText has the mode and the limits of an override as the command line has them.
 func limitsText(o *wire.Override) string {
 	if o == nil {
 		return ""
 	}
 	var parts []string
+	if o.Mode > wire.Configured {
+		parts = append(parts, wire.ModeNames[o.Mode])
+	}
 	for _, l := range o.Limits {
 		text := fmt.Sprintf("%d/%s", l.Max, span(l.WidthMillis))
 		if l.Burst != 0 {

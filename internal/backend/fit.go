@@ -65,7 +65,7 @@ func (o *Overrides) applied(rule string) []wire.RuleShape {
 		return nil
 	}
 	for i := range o.List {
-		if o.List[i].Rule == rule {
+		if o.List[i].Rule == rule && len(o.List[i].Limits) > 0 {
 			return []wire.RuleShape{shapeOf(&o.List[i])}
 		}
 	}
@@ -76,6 +76,9 @@ func (o *Overrides) applied(rule string) []wire.RuleShape {
 // tell which kinds the limits have, so they are of a kind that takes any number of hits.
 func shapeOf(o *wire.Override) wire.RuleShape {
 	s := wire.RuleShape{Name: o.Rule, Values: uint8(len(o.Values))}
+	if o.Mode != wire.OfKey {
+		s.Values = wire.AnyValues
+	}
 	for _, l := range o.Limits {
 		s.Limits = append(s.Limits, window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(l.WidthMillis) * window.MinWidth}, Max: 1, Burst: 1})
 	}

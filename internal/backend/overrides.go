@@ -276,7 +276,11 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 	if err := checkOverrides(set); err != nil {
 		return 0, err
 	}
-	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setOverride), func(s *settings) int {
+	what := setOverride
+	if len(set) > 0 && set[0].Mode != wire.OfKey {
+		what = setRule
+	}
+	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
 		for i := range set {
 			s.overrides = put(s.overrides, &set[i], (*wire.Override).Compare)
 		}
@@ -285,14 +289,25 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 	return version, err
 }
 
-// UnsetOverrides removes the overrides of a namespace, of one of its rules, or of one key of a
+// UnsetOverrides removes the overrides of keys of a namespace, of one of its rules, or of one key of a
 // rule. It returns how many there were, and the new version of the list.
 func (b Changer) UnsetOverrides(ctx context.Context, namespace, rule string, values []string) (removed int, version uint64, err error) {
-	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, unsetOverride), func(s *settings) int {
+	return b.remove(ctx, namespace, unsetOverride, func(o wire.Override) bool {
+		return o.Mode == wire.OfKey && !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
+	})
+}
+
+// ResetRule removes the override of a whole rule, or what [wire.AllRules] are set to. It returns how many
+// there were, and the new version of the list.
+func (b Changer) ResetRule(ctx context.Context, namespace, rule string) (removed int, version uint64, err error) {
+	return b.remove(ctx, namespace, resetRule, func(o wire.Override) bool { return o.Mode != wire.OfKey && o.Rule == rule })
+}
+
+// remove removes overrides from a namespace's list.
+func (b Changer) remove(ctx context.Context, namespace, what string, gone func(wire.Override) bool) (removed int, version uint64, err error) {
+	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
 		before := len(s.overrides)
-		s.overrides = slices.DeleteFunc(s.overrides, func(o wire.Override) bool {
-			return !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
-		})
+		s.overrides = slices.DeleteFunc(s.overrides, gone)
 		return before - len(s.overrides)
 	})
 	return removed, version, err
@@ -361,10 +376,21 @@ func checkOverrides(set []wire.Override) error {
 
 // checkOverride checks an override, except for the fit to its rule, which only nodes know.
 func checkOverride(o *wire.Override) error {
-	if err := checkKey(o); err != nil {
+	all := o.Rule == wire.AllRules && o.Mode != wire.OfKey
+	if err := checkKey(o); err != nil && !all {
 		return err
 	}
-	if len(o.Limits) == 0 || len(o.Limits) > wire.MaxLimits {
+	switch {
+	case o.Mode > wire.Off:
+		return fmt.Errorf("mode: want configured, enforce, shadow or off")
+	case all && (o.Mode != wire.Off || len(o.Limits) > 0):
+		return errors.New("mode: want off for all rules together, and no limits")
+	case o.Mode != wire.OfKey && len(o.Values) > 0:
+		return fmt.Errorf("key: want none for a whole rule, got %d values", len(o.Values))
+	case o.Mode == wire.Configured && len(o.Limits) == 0:
+		return errors.New("limits: want some, or a mode")
+	case o.Mode != wire.OfKey && len(o.Limits) == 0:
+	case len(o.Limits) == 0 || len(o.Limits) > wire.MaxLimits:
 		return fmt.Errorf("limits: want 1 to %d, got %d", wire.MaxLimits, len(o.Limits))
 	}
 	for i, l := range o.Limits {

@@ -328,7 +328,8 @@ type fakeNode struct {
 	tickMillis uint32
 	sent       []fakePush
 	reports    [][]byte
-	refuse     bool // whether no push is taken
+	modes      map[int]wire.Mode // of rules that were moved
+	refuse     bool              // whether no push is taken
 	// settle delivers the answers that a request waits for.
 	settle func(f *fakeNode)
 }
@@ -346,6 +347,14 @@ func (f *fakeNode) AppendKey(key []byte, rule int, values [][]byte) ([]byte, boo
 		key = counter.AppendPart(key, v)
 	}
 	return key, f.counts[rule].together == (len(values) == 0) && len(values) < 2
+}
+
+// Move implements Owner.
+func (f *fakeNode) Move(rule int, mode wire.Mode) {
+	if f.modes == nil {
+		f.modes = map[int]wire.Mode{}
+	}
+	f.modes[rule] = mode
 }
 
 // Get implements sharedata.Data.

@@ -133,7 +133,7 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 	}
 	var override []wire.OverrideLimit
 	for i := range overrides {
-		if o := &overrides[i]; by.Rule != "" && o.Rule == by.Rule && slices.Equal(o.Values, by.Key) {
+		if o := &overrides[i]; by.Rule != "" && o.Rule == by.Rule && (o.Mode != wire.OfKey || slices.Equal(o.Values, by.Key)) {
 			of := overrideOf(o)
 			counter.Override, override = &of, slices.Clone(o.Limits)
 		}

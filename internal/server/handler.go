@@ -80,7 +80,8 @@ type Options struct {
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule. PUT sets those of
 //     a body of this form, unless a rule that nodes have told of can't have them; with &force it does
 //     not look; DELETE with &rule=R removes the override of &key=V, once for each value,
-//     or with &all all of the rule. Both answer with [Changed].
+//     or with &all all of the rule's keys, or with &whole that of the whole rule. Both answer with
+//     [Changed].
 //   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only.
 //   - GET /v1/usage?namespace=N tells [Usage] of this month, with &rule=R of that rule only, and with
 //     &month=2026-11, or &month=2026-01..2026-11, of other months. &by=key,model,day,month says by which of

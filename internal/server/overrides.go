@@ -3,7 +3,9 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"weir/internal/store"
@@ -25,12 +27,16 @@ type Overrides struct {
 	Overrides []Override `json:"overrides"`
 }
 
-// Override gives one key of a rule other limits.
+// Override gives one key of a rule other limits, or a whole rule other limits, another mode or both.
 type Override struct {
+	// Rule is wire.AllRules for all rules together.
 	Rule string `json:"rule"`
+	// Mode is "enforce", "shadow", "off", or "configured" for that of the configuration. It is set if the
+	// override is of a whole rule, which has no Key.
+	Mode string `json:"mode,omitempty"`
 	// Key has the values of the rule's selectors, in the form in which people write them.
 	Key    []string        `json:"key"`
-	Limits []OverrideLimit `json:"limits"`
+	Limits []OverrideLimit `json:"limits,omitempty"`
 	// Until is when the override ends; nil for never.
 	Until *time.Time `json:"until,omitempty"`
 }
@@ -81,7 +87,14 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace
 	}
 	set := make([]wire.Override, len(given.Overrides))
 	for i := range set {
-		set[i] = given.Overrides[i].wire()
+		o := &given.Overrides[i]
+		mode := slices.Index(wire.ModeNames[:], o.Mode)
+		if mode < 0 {
+			h.problem(w, http.StatusBadRequest, fmt.Sprintf("body: overrides[%d].mode: want configured, enforce, shadow or off, got %.80q", i, o.Mode))
+			return
+		}
+		set[i] = o.wire()
+		set[i].Mode = wire.Mode(mode)
 	}
 	by, ok := h.by(w, r)
 	if !ok {
@@ -98,13 +111,16 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace
 // unsetOverrides removes the override of a key, or all of a rule.
 func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
 	query := r.URL.Query()
-	values, all := query["key"], query.Has("all")
+	values, all, whole := query["key"], query.Has("all"), query.Has("whole")
 	switch {
 	case query.Get("rule") == "":
 		h.problem(w, http.StatusBadRequest, "rule: want the rule whose override to remove")
 		return
 	case all && len(values) > 0:
 		h.problem(w, http.StatusBadRequest, "all: want either all or key, got both")
+		return
+	case whole && (all || len(values) > 0):
+		h.problem(w, http.StatusBadRequest, "whole: want neither all nor key with it")
 		return
 	case !all && values == nil:
 		values = []string{}
@@ -113,7 +129,13 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespa
 	if !ok {
 		return
 	}
-	removed, version, err := by.UnsetOverrides(r.Context(), namespace, query.Get("rule"), values)
+	remove := func() (int, uint64, error) {
+		return by.UnsetOverrides(r.Context(), namespace, query.Get("rule"), values)
+	}
+	if whole {
+		remove = func() (int, uint64, error) { return by.ResetRule(r.Context(), namespace, query.Get("rule")) }
+	}
+	removed, version, err := remove()
 	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
 }
 
@@ -154,7 +176,7 @@ func (o *Override) WireLimits() (limits []wire.OverrideLimit) {
 
 // overrideOf converts an override to the form of JSON.
 func overrideOf(of *wire.Override) Override {
-	o := Override{Rule: of.Rule, Key: append([]string{}, of.Values...)}
+	o := Override{Rule: of.Rule, Mode: wire.ModeNames[of.Mode], Key: append([]string{}, of.Values...)}
 	for _, l := range of.Limits {
 		o.Limits = append(o.Limits, OverrideLimit{Limit: l.Max, Burst: l.Burst, WidthMS: l.WidthMillis})
 	}

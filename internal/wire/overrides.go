@@ -3,6 +3,8 @@ package wire
 import (
 	"cmp"
 	"slices"
+
+	"weir/window"
 )
 
 // OverridesPath is the path at which overrides are read and changed.
@@ -58,10 +60,34 @@ type Overrides struct {
 	Part       []byte
 }
 
-// Override gives one key of a rule other limits. Without limits it is a notice about the key's
-// counter.
+// Mode says what a rule does, if an override is of a whole rule.
+type Mode uint8
+
+const (
+	// OfKey means that the override is of a single key.
+	OfKey Mode = iota
+	// Configured leaves it to the configuration, Enforce and Shadow are the configuration's modes,
+	// and Off lets all requests pass uncounted.
+	Configured
+	Enforce
+	Shadow
+	Off
+)
+
+// ModeNames are the names of the modes of a rule, by mode.
+var ModeNames = [...]string{Configured: "configured", Enforce: "enforce", Shadow: "shadow", Off: "off"}
+
+// AllRules, in the place of a rule's name, stands for all rules of the namespace. It goes before
+// what a single rule is set to.
+const AllRules = "*"
+
+// Override gives one key of a rule, or the whole rule, other limits. Without limits and mode it is a
+// notice about the key's counter.
 type Override struct {
 	Rule string
+	// Mode is not OfKey for a whole rule. Then there are no Values, and there may be no Limits: those
+	// of the configuration stay.
+	Mode Mode
 	// Values are the values of the rule's key, in the form in which people write them.
 	Values []string
 	Limits []OverrideLimit
@@ -84,7 +110,7 @@ type Notice struct {
 func (n *Notice) Newest() uint64 { return max(n.Reset, n.Granted) }
 
 // IsNotice reports whether the override has a notice in place of limits.
-func (o *Override) IsNotice() bool { return len(o.Limits) == 0 }
+func (o *Override) IsNotice() bool { return len(o.Limits) == 0 && o.Mode == OfKey }
 
 // OverrideLimit replaces the rule's limit with the same window.
 type OverrideLimit struct {
@@ -94,15 +120,28 @@ type OverrideLimit struct {
 	WidthMillis uint64
 }
 
+// A mode is added to the first limit, in this unit, which is above all limits. Nodes and backends of
+// v0.1.0 read that, and no rule of theirs fits it. Without limits there is one whose burst says so.
+const (
+	modeUnit = window.MaxLimit + 1
+	noLimits = MaxHits
+)
+
 // AppendOverride appends an override to a list.
 func AppendOverride(dst []byte, o *Override) []byte {
 	dst = appendUvarint(appendText(dst, o.Rule), uint64(len(o.Values)))
 	for _, v := range o.Values {
 		dst = appendText(dst, v)
 	}
-	dst = appendUvarint(dst, uint64(len(o.Limits)))
+	mode := uint64(o.Mode) * modeUnit
+	if mode != 0 && len(o.Limits) == 0 {
+		dst = appendUvarints(append(dst, 1), mode, noLimits, 1)
+	} else {
+		dst = appendUvarint(dst, uint64(len(o.Limits)))
+	}
 	for _, l := range o.Limits {
-		dst = appendUvarints(dst, l.Max, l.Burst, l.WidthMillis)
+		dst = appendUvarints(dst, mode+l.Max, l.Burst, l.WidthMillis)
+		mode = 0
 	}
 	if o.IsNotice() {
 		dst = appendUvarints(dst, o.Notice.Reset, o.Notice.Granted)
@@ -114,6 +153,7 @@ func AppendOverride(dst []byte, o *Override) []byte {
 // last part read. They are valid until the next, and share the list's memory.
 type OverrideReader struct {
 	Rule   []byte // empty for prices
+	Mode   Mode
 	Values [][]byte
 	Limits []OverrideLimit
 	Notice Notice
@@ -160,6 +200,13 @@ func (o *OverrideReader) Next() bool {
 	}
 	o.Until = r.amount()
 	o.Values, o.Limits = o.values[:values], o.limits[:limits]
+	o.Mode = OfKey
+	if limits > 0 && o.limits[0].Max/modeUnit <= uint64(Off) {
+		first := &o.limits[0]
+		if o.Mode, first.Max = Mode(first.Max/modeUnit), first.Max%modeUnit; o.Mode != OfKey && first.Burst == noLimits {
+			o.Limits = o.Limits[:0]
+		}
+	}
 	return r.err == nil
 }
 
@@ -272,7 +319,7 @@ func DecodeList(list []byte) (overrides []Override, prices []Price, err error) {
 			prices = append(prices, Price{List: string(r.PriceList), Model: string(r.Model), Kinds: slices.Clone(r.Prices)})
 			continue
 		}
-		o := Override{Rule: string(r.Rule), Limits: append([]OverrideLimit(nil), r.Limits...), Notice: r.Notice, Until: r.Until}
+		o := Override{Rule: string(r.Rule), Mode: r.Mode, Limits: append([]OverrideLimit(nil), r.Limits...), Notice: r.Notice, Until: r.Until}
 		for _, v := range r.Values {
 			o.Values = append(o.Values, string(v))
 		}
@@ -281,17 +328,20 @@ func DecodeList(list []byte) (overrides []Override, prices []Price, err error) {
 	return overrides, prices, r.Err()
 }
 
-// Compare orders overrides by rule and values, and puts limits before notices. It returns 0 for two
-// overrides of the same key if both have limits or both are notices.
+// Compare orders overrides by rule and values, and puts whole rules before keys, and limits before
+// notices. It returns 0 for two overrides of the same rule or key if both have limits or both are
+// notices.
 func (o *Override) Compare(other *Override) int {
-	if c := cmp.Or(cmp.Compare(o.Rule, other.Rule), slices.Compare(o.Values, other.Values)); c != 0 {
-		return c
-	}
+	return cmp.Or(cmp.Compare(o.Rule, other.Rule), slices.Compare(o.Values, other.Values), cmp.Compare(o.kind(), other.kind()))
+}
+
+// kind is the order of overrides with the same rule and values.
+func (o *Override) kind() int {
 	switch {
-	case o.IsNotice() == other.IsNotice():
+	case o.Mode != OfKey:
 		return 0
-	case o.IsNotice():
+	case !o.IsNotice():
 		return 1
 	}
-	return -1
+	return 2
 }

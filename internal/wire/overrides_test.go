@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weir/window"
 )
 
 func exampleList() []Override {
@@ -36,6 +38,41 @@ func TestListRoundTrip(t *testing.T) {
 	got, prices, err := DecodeList(List(exampleList(), examplePrices()...))
 	if err != nil || !reflect.DeepEqual(got, exampleList()) || !reflect.DeepEqual(prices, examplePrices()) {
 		t.Errorf("got %+v, %+v, %v", got, prices, err)
+	}
+}
+
+// A list of whole rules arrives as it was, in order, and a reader without modes finds a limit above all
+// limits in each of them, which fits no rule.
+func TestWholeRules(t *testing.T) {
+	t.Parallel()
+	list := []Override{
+		{Rule: AllRules, Mode: Off, Until: 1_796_083_200_000},
+		{Rule: "all", Mode: Configured, Limits: []OverrideLimit{{Max: window.MaxLimit, WidthMillis: 1}}},
+		{Rule: "all", Limits: []OverrideLimit{{Max: window.MaxLimit, WidthMillis: 1}}},
+		{Rule: "all", Notice: Notice{Reset: 1}},
+		{Rule: "per-user", Mode: Shadow, Limits: slices.Repeat([]OverrideLimit{{Burst: 7, WidthMillis: 60_000}}, MaxLimits)},
+		{Rule: "per-user", Values: []string{"ann"}, Limits: []OverrideLimit{{Max: 1, WidthMillis: 1}}},
+		{Rule: "trial", Mode: Enforce},
+	}
+	if !slices.IsSortedFunc(list, func(a, b Override) int { return a.Compare(&b) }) {
+		t.Error("the list has another order")
+	}
+	if got, _, err := DecodeList(List(list)); err != nil || !reflect.DeepEqual(got, list) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, o := range list {
+		r := reader{data: AppendOverride(nil, &o)}
+		r.counted(MaxName)
+		for range r.uvarint() {
+			r.counted(MaxOverrideValue)
+		}
+		if n := r.most(r.uvarint(), MaxLimits); o.Mode == OfKey || n == 0 {
+			continue
+		}
+		l := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: window.MaxWidth}, Max: r.amount(), Burst: max(1, r.amount())}
+		if l.Width = int64(r.width()) * window.MinWidth; r.err != nil || l.Fault() != window.WrongMax {
+			t.Errorf("%+v: error %v, the limit's fault is %v", o, r.err, l.Fault())
+		}
 	}
 }
 

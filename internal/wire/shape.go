@@ -33,6 +33,9 @@ func (s RuleShape) Equal(other RuleShape) bool {
 
 // Fits reports whether a rule of this shape can have an override.
 func (s *RuleShape) Fits(o *Override) bool {
+	if o.Mode != OfKey {
+		return len(o.Limits) == 0 || Fits(s.Limits, o.Limits)
+	}
 	return (s.Values == AnyValues || int(s.Values) == len(o.Values)) && Fits(s.Limits, o.Limits)
 }
 

@@ -58,7 +58,7 @@ func (k *Entries) Locate(d *rule.Check) {
 	d.Address, d.ID = k.Table.Address(d.Rule.Group, d.Key), [16]byte{}
 	d.Begin()
 	d.Over, d.Asks, d.Heard = false, false, false
-	if k.variants.Places != nil {
+	if k.variants.moved != nil {
 		d.Rule = k.variants.inForce(d.Rule, d.Address)
 	}
 	if k.Recalls {
@@ -83,7 +83,7 @@ func (k *Entries) Identity(d *rule.Check) [16]byte {
 //
 //go:noinline
 func (k *Entries) At(d *rule.Check, r *rule.Rule, a sharedata.Address) *rule.Check {
-	if k.variants.Places != nil || r.Override {
+	if k.variants.moved != nil || r.Override {
 		r = k.variants.inForce(r, a)
 	}
 	d.Ref = rule.Ref{Rule: r, Address: a}

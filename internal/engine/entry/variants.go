@@ -5,6 +5,7 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // OverrideTable has the backend's overrides, indexed by the addresses of their keys. The keys keep
@@ -16,9 +17,23 @@ type OverrideTable struct {
 	// Places is an open hash table with a power of two as its size, at most three quarters full;
 	// nil if empty. The first place of an address counts.
 	Places []Place
-	// Count is how many are in the table, and unfit how many do not fit their rules.
+	// All is what the list says of all rules together, and Rules what it says of each, by index; nil
+	// if it says nothing of any.
+	All   Whole
+	Rules []Whole
+	// Count is how many apply, and unfit how many do not fit their rules.
 	Count, Unfit int
 }
+
+// Whole is what the list says of a whole rule. The zero value says nothing.
+type Whole struct {
+	Mode   wire.Mode
+	Until  int64          // Unix time in nanoseconds; 0 for no end
+	Limits []window.Limit // nil for those of the configuration
+}
+
+// holds reports whether there is something that has not ended.
+func (w *Whole) holds(now int64) bool { return w.Mode != wire.OfKey && (w.Until == 0 || now < w.Until) }
 
 // Place is an override in the table.
 type Place struct {
@@ -41,25 +56,30 @@ func (o *OverrideTable) Find(a sharedata.Address) *Place {
 }
 
 // inForce returns the variant of a rule that decides a key: that of its override if there is one,
-// and otherwise r, unless r belongs to an override that is over.
+// else that of the whole rule, and otherwise r, unless r belongs to an override that is over.
 //
 //go:noinline
 func (v *Variants) inForce(r *rule.Rule, a sharedata.Address) *rule.Rule {
 	if r.Index >= len(v.rules.List) || !v.rules.List[r.Index].Akin(&r.Rule) {
 		return r // a rule of an inherited node
 	}
-	base := &v.rules.List[r.Index]
-	if v.overridden != nil && v.overridden[r.Index] {
-		p := v.Find(a)
-		if p.At != 0 && (p.Until == 0 || v.link.Now() < p.Until) {
-			if p.Rule == nil {
-				v.vary(p)
+	if v.moved != nil {
+		m := &v.moved[r.Index]
+		if m.keys {
+			p := v.Find(a)
+			if p.At != 0 && (p.Until == 0 || v.link.Now() < p.Until) {
+				if p.Rule == nil {
+					v.vary(p)
+				}
+				return p.Rule
 			}
-			return p.Rule
+		}
+		if m.whole != nil && v.Rules[r.Index].holds(v.link.Now()) {
+			return m.whole
 		}
 	}
 	if r.Override {
-		return base
+		return &v.rules.List[r.Index]
 	}
 	return r
 }
@@ -69,10 +89,14 @@ func (v *Variants) vary(p *Place) {
 	var o wire.OverrideReader
 	o.Reset(v.List, int(p.At-1))
 	o.Next()
-	r := &v.rules.List[p.Index]
-	limits, _ := wire.Fit(r.Limits, o.Limits)
-	p.Rule = r.Variant(limits)
-	p.Rule.Override = true
+	limits, _ := wire.Fit(v.rules.List[p.Index].Limits, o.Limits)
+	p.Rule = v.variant(int(p.Index), limits)
+}
+
+func (v *Variants) variant(index int, limits []window.Limit) *rule.Rule {
+	r := v.rules.List[index].Variant(limits)
+	r.Override = true
+	return r
 }
 
 // Variants has the variants of rules for overrides.
@@ -81,23 +105,83 @@ type Variants struct {
 	rules *rule.Set
 	link  *link.Link
 	Owner Owner // nil if overrides have no effect here
-	// overridden says which rules have overrides; nil before there are any.
-	overridden []bool
+	// moved says by rule which overrides there are; nil while there are none.
+	moved []moved
+	// modes are those that the owner was told of, by rule, and ends is when the first of them ends;
+	// 0 for never.
+	modes []wire.Mode
+	ends  int64
+}
+
+// moved says which overrides a rule has: some of keys, and the variant of the whole rule, unless it is nil.
+type moved struct {
+	keys  bool
+	whole *rule.Rule
 }
 
 // NewVariants returns the variants of a node's rules. owner is nil if overrides have no effect here.
 func NewVariants(rules *rule.Set, link *link.Link, owner Owner) Variants {
-	return Variants{rules: rules, link: link, Owner: owner}
+	v := Variants{rules: rules, link: link, Owner: owner, modes: make([]wire.Mode, len(rules.List))}
+	for i := range v.modes {
+		v.modes[i] = wire.Configured
+	}
+	return v
 }
 
 // Set puts a finished table into force.
 func (v *Variants) Set(t OverrideTable) {
-	v.OverrideTable, v.overridden = t, make([]bool, len(v.rules.List))
+	v.OverrideTable, v.moved = t, nil
+	if t.Places != nil || t.Rules != nil {
+		v.moved = make([]moved, len(v.rules.List))
+	}
 	for i := range t.Places {
 		if t.Places[i].At != 0 {
-			v.overridden[t.Places[i].Index] = true
+			v.moved[t.Places[i].Index].keys = true
 		}
 	}
+	for i := range t.Rules {
+		if limits := t.Rules[i].Limits; limits != nil {
+			v.moved[i].whole = v.variant(i, limits)
+		}
+	}
+	v.turn()
+}
+
+// Turn tells the owner of modes that have ended.
+func (v *Variants) Turn() {
+	if v.ends != 0 && v.link.Now() >= v.ends {
+		v.turn()
+	}
+}
+
+// turn tells the owner of the modes that have changed.
+func (v *Variants) turn() {
+	now := v.link.Now()
+	v.ends = 0
+	for i := range v.modes {
+		mode := wire.Configured
+		for _, w := range v.wholes(i) {
+			if !w.holds(now) {
+				continue
+			}
+			mode = w.Mode
+			if w.Until != 0 && (v.ends == 0 || w.Until < v.ends) {
+				v.ends = w.Until
+			}
+		}
+		if v.modes[i] != mode {
+			v.modes[i] = mode
+			v.Owner.Move(i, mode)
+		}
+	}
+}
+
+// wholes returns what the list says of a rule, the strongest last.
+func (v *Variants) wholes(rule int) [2]*Whole {
+	if v.Rules == nil {
+		return [2]*Whole{&v.All, &v.All}
+	}
+	return [2]*Whole{&v.Rules[rule], &v.All}
 }
 
 // Listener is an Owner that also uses the prices in a list of overrides.
@@ -115,4 +199,7 @@ type Owner interface {
 	// AppendKey appends the key of a rule for values in the form in which people write them, one
 	// per selector. ok is false if the number of values is wrong.
 	AppendKey(key []byte, rule int, values [][]byte) (_ []byte, ok bool)
+	// Move says which mode a rule has from now on: [wire.Configured] or one above. The owner sees to
+	// it.
+	Move(rule int, mode wire.Mode)
 }

@@ -4,6 +4,7 @@ package feed
 
 import (
 	"bytes"
+	"math"
 
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
@@ -11,6 +12,7 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // Feed takes in the overrides from the backend, which change limits here.
@@ -74,6 +76,16 @@ func (v *Feed) next(b *building) bool {
 		}
 		return true
 	}
+	o := &b.reader
+	if string(o.Rule) == wire.AllRules {
+		if o.Mode == wire.Off {
+			b.All = entry.Whole{Mode: o.Mode, Until: until(o)}
+			b.Count++
+		} else {
+			b.Unfit++ // a later version's
+		}
+		return true
+	}
 	// A list groups the overrides of a rule.
 	b.name = counter.AppendPart(b.name[:0], b.reader.Rule)
 	if !bytes.Equal(b.name, v.rules.List[b.rule].Prefix) {
@@ -87,25 +99,41 @@ func (v *Feed) next(b *building) bool {
 		b.rule = i
 	}
 	r := &v.rules.List[b.rule]
-	if len(b.reader.Limits) == 0 {
+	if o.Mode == wire.OfKey && len(o.Limits) == 0 {
 		v.notice(b, r)
 		return true
 	}
-	limits, fits := wire.Fit(r.Limits, b.reader.Limits)
-	if fits {
-		b.key, fits = v.variants.Owner.AppendKey(b.key[:0], b.rule, b.reader.Values)
+	var limits []window.Limit
+	fits := o.Mode != wire.OfKey && len(o.Limits) == 0
+	if !fits {
+		limits, fits = wire.Fit(r.Limits, o.Limits)
+	}
+	switch {
+	case !fits:
+	case o.Mode != wire.OfKey:
+		fits = len(o.Values) == 0
+	default:
+		b.key, fits = v.variants.Owner.AppendKey(b.key[:0], b.rule, o.Values)
 	}
 	if !fits {
 		b.Unfit++
 		return true
 	}
 	r.Admit(limits)
+	if o.Mode != wire.OfKey {
+		if b.Rules == nil {
+			b.Rules = make([]entry.Whole, len(v.rules.List))
+		}
+		b.Rules[b.rule] = entry.Whole{Mode: o.Mode, Until: until(o), Limits: limits}
+		b.Count++
+		return true
+	}
 	address := v.keys.Table.Address(r.Group, b.key)
 	p := b.Find(address)
 	if p.At != 0 {
 		return true // the same key in another form
 	}
-	*p = entry.Place{Address: address, At: uint32(at) + 1, Index: int32(b.rule), Until: int64(b.reader.Until) * 1e6}
+	*p = entry.Place{Address: address, At: uint32(at) + 1, Index: int32(b.rule), Until: until(o)}
 	if old := v.variants; old.Places != nil {
 		// Requests have used it before, so its variant can be kept.
 		if q := old.Find(p.Address); q.Rule != nil && bytes.HasPrefix(old.List[q.At-1:], b.List[at:b.reader.At()]) {
@@ -113,12 +141,16 @@ func (v *Feed) next(b *building) bool {
 		}
 	}
 	b.Count++
+	b.keys = true
 	return true
 }
 
+// until returns when an override ends, in nanoseconds of Unix time; 0 for never.
+func until(o *wire.OverrideReader) int64 { return int64(min(o.Until, math.MaxInt64/1_000_000)) * 1e6 }
+
 // apply puts a finished table into force.
 func (v *Feed) apply(b *building) {
-	if b.Count == 0 {
+	if !b.keys {
 		b.Places = nil // decisions can skip the search
 	}
 	v.variants.Set(b.OverrideTable)
@@ -217,6 +249,7 @@ func (v *Feed) notice(b *building, r *rule.Rule) {
 // ran out.
 func (v *Feed) AdoptOverrides(deadline int64) (done bool) {
 	w := &v.news
+	v.variants.Turn()
 	w.read()
 	if w.shared.version != v.variants.Version && (w.building == nil || w.building.Version != w.shared.version) {
 		if list, found := w.list(); found {

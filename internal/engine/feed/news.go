@@ -146,6 +146,7 @@ type building struct {
 	reader   wire.OverrideReader
 	listener entry.Listener // nil if the owner is not a Listener
 	rule     int            // rule of the last override
+	keys     bool           // some override is of a key
 	// name is the encoded name of a rule, and key that of an override.
 	name, key []byte
 	// emptied is sharedNews.emptied at the beginning, and newest its next value.

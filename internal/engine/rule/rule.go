@@ -13,7 +13,7 @@ import (
 )
 
 // Rule is a rule as the engine sees it. Once its engine is made it stays as it is, but for the number of
-// nodes that share it.
+// nodes that share it, and for Shadow.
 type Rule struct {
 	counter.Rule
 	// SyncRate is the interval between two pushes of a key, in nanoseconds. If it is 0, the backend
@@ -42,7 +42,8 @@ type Rule struct {
 	Widest []window.Limit
 	// WarnAt are the shares of a limit from which on the rule warns, in thousandths and ascending.
 	WarnAt []uint16
-	// Shadow rules refuse nothing, and reports say more about what they would refuse. Reveal is how
+	// Shadow rules refuse nothing, and reports say more about what they would refuse. That of the base
+	// counts, and its owner may change it. Reveal is how
 	// many characters of a key's values people may see, up to sketch.MaxName bytes in all; 0 for
 	// only its hash.
 	Shadow bool
@@ -78,7 +79,7 @@ type Delay struct {
 }
 
 // Delays reports whether requests without room wait.
-func (r *Rule) Delays() bool { return r.Delay.Queue > 0 && !r.Shadow }
+func (r *Rule) Delays() bool { return r.Delay.Queue > 0 && !r.Base().Shadow }
 
 // MaxDelay is the longest delay: five minutes, in nanoseconds. MaxDelay times the largest queue
 // fits an int64.
@@ -201,7 +202,7 @@ func NewSet(list []Rule) Set {
 		r.Warns = r.Warns || len(own.WarnAt) > 0
 		r.Marks = r.Marks || own.Marks
 		r.Blocks = r.Blocks || own.Blocks
-		r.Delays = r.Delays || own.Delays()
+		r.Delays = r.Delays || own.Delay.Queue > 0
 		if own.Synced() {
 			r.Reveals = r.Reveals || own.Reveal != 0
 			r.Synced, r.Interval, r.Lasts = true, min(r.Interval, own.Interval), max(r.Lasts, own.Lasts())

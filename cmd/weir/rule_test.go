@@ -1,0 +1,79 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// A whole rule is set, shown, replaced and reset, by one rule and by all, and each change is recorded.
+// What no node can apply, and what is no setting, changes nothing.
+func TestWholeRule(t *testing.T) {
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(time.Minute)}, Max: 10}
+	report := wire.AppendReport(nil, &wire.Report{
+		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()),
+		Shapes: []wire.RuleShape{{Name: "per-user", Values: 1, Limits: []window.Limit{limit}}},
+		Rules:  []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
+	})
+	if status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", report); status != 200 {
+		t.Fatalf("status %d: %s", status, answer)
+	}
+	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
+	executeAll(t, variables, []lineTest{
+		{"rule show shop", 0, "as configured\nthere has never been an override\n", ""},
+		{"rule set shop per-user --mode shadow --reason trial", 0, "per-user shadow\nno node has reported", ""},
+		{"rule show shop per-user", 0, "per-user shadow\nno node", ""},
+		{"rule set shop per-user --limit 500/1m --until 2126-12-01", 0, "per-user 500/1m until 2126-12-01T00:00:00Z\n", ""},
+		{"rule set shop per-user --limit 0/1m --mode enforce", 0, "per-user enforce 0/1m\n", ""},
+		{"override set shop per-user ann 20/1m", 0, "per-user ann 20/1m\n", ""},
+		{"rule off --all shop", 1, "", "no node of namespace shop has reported in the last minute; --force"},
+		{"rule off --all shop --force --until 2126-12-01", 0, "all rules off until 2126-12-01T00:00:00Z\n", ""},
+		{"rule show shop", 0, "all rules off until 2126-12-01T00:00:00Z\nper-user enforce 0/1m\nno node", ""},
+		{"rule show shop other", 0, "all rules off until 2126-12-01T00:00:00Z\nno node", ""},
+		{"override list shop", 0, "per-user ann 20/1m\nno node", ""},
+		{"rule show shop per-user --json", 0, `{"rule":"per-user","mode":"enforce","key":[],"limits":[{"limit":0,"width_ms":60000}]}]}`, ""},
+		{"rule reset shop other", 1, "", "nothing is set for rule other"},
+
+		{"rule set shop per-user --limit 5/1h", 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s"},
+		{"rule set shop per-user --limit 5/1m --limit 5/1h", 1, "", "no node can apply it"},
+		{"rule off shop per-usr", 1, "", "did you mean per-user?; --config"},
+		{"rule set shop per-user", 2, "", "want --mode or --limit"},
+		{"rule set shop per-user --mode on", 2, "", "--mode: want enforce, shadow or off, got \"on\""},
+		{"rule set shop per-user --mode configured", 2, "", "--mode: want"},
+		{"rule set shop per-user --limit 5", 2, "", "--limit: want LIMIT/WINDOW"},
+		{"rule set shop per-user --mode off --until 2020-01-01", 2, "", "want a time to come"},
+		{"rule set --all shop --mode off", 2, "", "want NAMESPACE RULE"},
+		{"rule off shop", 2, "", "want NAMESPACE RULE"},
+		{"rule off --all shop per-user", 2, "", "want NAMESPACE RULE"},
+		{"rule reset shop per-user --until 6h", 2, "", "--until"},
+		{"rule dance shop", 2, "", `got "dance"`},
+		{"rule", 2, "", "want show, set, off or reset"},
+		{"rule show shop", 0, "all rules off until 2126-12-01T00:00:00Z\nper-user enforce 0/1m\nno node", ""},
+
+		{"rule reset --all shop", 0, "1 removed\n", ""},
+		{"override unset shop per-user --all", 0, "1 removed\n", ""},
+		{"rule show shop", 0, "per-user enforce 0/1m\nno node", ""},
+		{"rule reset shop per-user", 0, "1 removed\n", ""},
+		{"rule reset --all shop", 1, "", "nothing is set for all rules"},
+	})
+	_, table, _ := execute(t.Context(), variables, "", "changes", "shop")
+	var whats []string
+	for line := range strings.Lines(table) {
+		for _, what := range []string{"set rule", "reset rule", "set override"} {
+			if at := strings.Index(line, "  "+what+"  "); at > 0 {
+				whats = append(whats, strings.Join(strings.Fields(line[at:]), " "))
+			}
+		}
+	}
+	const want = `set rule per-user - shadow trial
+set rule per-user shadow 500/1m until 2126-12-01T00:00:00Z
+set rule per-user 500/1m until 2126-12-01T00:00:00Z enforce 0/1m
+set override per-user`
+	if got := strings.Join(whats, "\n"); len(whats) != 7 || !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\n, want\n%s\nof\n%s", got, want, table)
+	}
+}

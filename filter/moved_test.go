@@ -1,0 +1,226 @@
+package filter_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// moves is a list with the rule "user" moved, by hour-long limits, if there are any.
+func moves(mode wire.Mode, limits ...uint64) wire.Override {
+	o := wire.Override{Rule: "user", Mode: mode}
+	for _, n := range limits {
+		o.Limits = append(o.Limits, wire.OverrideLimit{Max: n, WidthMillis: 3_600_000})
+	}
+	return o
+}
+
+// passes sends requests of a key, and returns how many pass.
+func (w *world) passes(n int, key string) (passed int) {
+	for i := range n {
+		if w.vms[i%len(w.vms)].send("x-user", key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// outcomes is how often a rule has come to something at all proxies.
+func (w *world) outcomes(outcome string) (sum uint64) {
+	for _, v := range w.vms {
+		v.tick()
+	}
+	for _, p := range w.proxies {
+		for _, v := range w.vms {
+			if v.fakeProxy == p {
+				sum += v.outcome("user", outcome)
+				break
+			}
+		}
+	}
+	return sum
+}
+
+// A rule is moved for all keys at all proxies, and back: other limits, shadow mode, off. Each is seen in
+// the answers, in headers and in metrics, and counters go on.
+func TestMovedRule(t *testing.T) {
+	for _, rate := range []string{"1", "0"} {
+		w := newWorld(t, 2, 2, synced(rate, `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}`))
+		w.advance(time.Second)
+		want := func(when string, sent, passed int, header string) {
+			t.Helper()
+			got := w.passes(sent, "ann")
+			if limit := w.vms[0].headers()["x-ratelimit-limit"]; got != passed || limit != header {
+				t.Errorf("rate %s, %s: %d of %d pass with a limit of %q, want %d and %q", rate, when, got, sent, limit, passed, header)
+			}
+		}
+		want("as configured", 12, 10, "10")
+		w.override(moves(wire.Off))
+		want("off", 20, 20, "")
+		if got := w.outcomes("off"); got != 20 {
+			t.Errorf("%d requests have passed by a rule that is off, want 20", got)
+		}
+		w.override(moves(wire.Configured, 16))
+		want("another limit", 12, 6, "16")
+		w.override(moves(wire.Shadow, 20))
+		want("shadow", 12, 12, "")
+		for range 20 {
+			w.advance(20 * time.Millisecond) // nobody has waited for it
+		}
+		if got := [2]uint64{w.outcomes("shadow_allowed"), w.outcomes("shadow_rejected")}; got != [2]uint64{4, 8} {
+			t.Errorf("a shadow rule allowed and rejected %d, want 4 and 8", got)
+		}
+		w.override(moves(wire.Enforce, 21))
+		want("enforced", 4, 1, "21")
+		w.override(moves(wire.Off), wire.Override{Rule: "user", Values: []string{"ann"}, Limits: moves(0, 30).Limits})
+		want("off, whatever a key has", 4, 4, "")
+		w.override()
+		want("back", 12, 0, "10")
+		if got := w.outcomes("off"); got != 24 {
+			t.Errorf("%d requests have passed by a rule that is off, want 24", got)
+		}
+		w.quiet()
+		w.wantSum(21, "at the end")
+	}
+}
+
+// A key's own limits go before the rule's, those of the rule before the configuration's for keys and
+// values, and all rules together before each. What has ended does not count.
+func TestMovedRuleAmongOthers(t *testing.T) {
+	w := newWorld(t, 1, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h"}],
+		"overrides": {"by": {"header": "x-plan"}, "values": {"gold": [{"limit": 90, "window": "1h"}]}, "keys": [{"key": ["bob"], "limits": [{"limit": 60, "window": "1h"}]}]}},
+		{"name": "new", "mode": "shadow", "limits": [{"limit": 40, "window": "1h"}]}`))
+	w.advance(time.Second)
+	limits := func() (got [3]string) {
+		for i, headers := range [][]string{{"x-user", "ann"}, {"x-user", "bob"}, {"x-user", "dee", "x-plan", "gold"}} {
+			w.vms[1].send(headers...)
+			got[i] = w.vms[1].headers()["x-ratelimit-limit"]
+		}
+		return got
+	}
+	want := func(when string, want ...string) {
+		t.Helper()
+		if got := limits(); got != [3]string(want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	ann := wire.Override{Rule: "user", Values: []string{"ann"}, Limits: moves(0, 70).Limits}
+	soon := moves(wire.Configured, 80)
+	soon.Until = uint64((w.now + int64(time.Minute)) / 1e6)
+	want("before", "50", "60", "90")
+	w.override(soon, ann)
+	want("moved", "70", "80", "80")
+	all := wire.Override{Rule: wire.AllRules, Mode: wire.Off, Until: soon.Until - 30_000}
+	w.override(all, soon, ann)
+	want("all are off", "", "", "")
+	w.advance(30 * time.Second)
+	want("all are on again", "70", "80", "80")
+	w.advance(30 * time.Second)
+	want("ended", "70", "60", "90")
+	// A shadow rule of the configuration is enforced, with its own metrics, and marks rules are not in
+	// headers while they are off.
+	w.override(wire.Override{Rule: "new", Mode: wire.Enforce})
+	want("the other is enforced", "40", "40", "40")
+	w.vms[1].tick()
+	if got := w.vms[1].outcome("new", "allowed"); got != 3 {
+		t.Errorf("%d requests are allowed by the rule that is enforced, want 3", got)
+	}
+	w.override(wire.Override{Rule: "new", Mode: wire.Configured, Limits: moves(0, 5).Limits})
+	want("it is a shadow rule again", "50", "60", "90")
+	// What does not fit the rule changes nothing, and is told.
+	w.override(wire.Override{Rule: "user", Mode: wire.Off, Limits: []wire.OverrideLimit{{Max: 1, WidthMillis: 60_000}}},
+		wire.Override{Rule: "user", Mode: wire.Off, Values: []string{"ann"}}, wire.Override{Rule: wire.AllRules, Mode: wire.Shadow})
+	want("nothing fits", "50", "60", "90")
+	if applied, unfit := w.vms[1].plugin.Node().Overrides(); applied != 0 || unfit != 3 {
+		t.Errorf("%d apply and %d do not, want 0 and 3", applied, unfit)
+	}
+}
+
+// A moved rule stays moved when the configuration changes, from the first request on, and by a rule of the
+// new configuration.
+func TestMovedRuleOfNewConfiguration(t *testing.T) {
+	of := func(limit int) string {
+		return synced("1", fmt.Sprintf(`{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "1h", "algorithm": "fixed_window"}]}`, limit))
+	}
+	w := newWorld(t, 1, 1, of(3))
+	w.advance(time.Second)
+	w.override(moves(wire.Off))
+	next, _ := w.vms[0].replace(of(2))
+	w.vms[0] = next
+	next.settle = w.deliver
+	if got := w.passes(5, "ann"); got != 5 {
+		t.Errorf("%d of 5 pass", got)
+	}
+	w.override(moves(wire.Shadow))
+	next, _ = next.replace(of(1))
+	w.vms[0] = next
+	next.settle = w.deliver
+	if got := w.passes(5, "ann"); got != 5 {
+		t.Errorf("%d of 5 pass in shadow mode", got)
+	}
+	w.override()
+	if got := w.passes(5, "ann"); got != 0 {
+		t.Errorf("%d of 5 pass of a limit of which a shadow rule has taken 1", got)
+	}
+}
+
+// A rule that marks or delays refuses, marks and delays nothing in shadow mode, and does so when a
+// shadow rule is enforced.
+func TestMovedMarksAndDelays(t *testing.T) {
+	for _, rule := range []string{`"on_full": "mark",`, `"delay": {"most": "5m", "queue": 9},`} {
+		for _, mode := range []string{"enforce", "shadow"} {
+			w := newWorld(t, 1, 1, synced("1", `{"name": "user", "mode": "`+mode+`", `+rule+` "limits": [{"limit": 2, "window": "2m", "algorithm": "fixed_window"}]}`))
+			w.advance(time.Second)
+			v := w.vms[0]
+			other := moves(wire.Shadow)
+			if mode == "shadow" {
+				other = moves(wire.Enforce)
+			}
+			for range 2 { // as configured, and moved
+				shadow := v.plugin.Rules()[0].Shadow
+				passed := w.passes(2, "ann")
+				s := v.pause("x-user", "ann")
+				for range 3 {
+					w.advance(20 * time.Millisecond)
+				}
+				marked := v.request["x-weir-over"] != nil
+				waits := s != nil && s.Waits()
+				if marks := rule[1] == 'o'; marked != (!shadow && marks) || waits != (!shadow && !marks) || passed != 2 {
+					t.Errorf("%s, shadow %v: %d of 2 pass; the next one is marked: %v, waits: %v", rule, shadow, passed, marked, waits)
+				}
+				if s != nil {
+					v.reset(s)
+				}
+				if w.quiet(); shadow {
+					if got := [2]uint64{w.outcomes("shadow_allowed"), w.outcomes("shadow_rejected")}; got != [2]uint64{2, 1} {
+						t.Errorf("%s: %d allowed and refused by the shadow rule, want 2 and 1", rule, got)
+					}
+				}
+				w.override(other)
+				for range 60 {
+					w.advance(time.Minute)
+				}
+			}
+		}
+	}
+}
+
+// Requests allocate nothing by rules that are moved.
+func TestMovedRuleAllocatesNothing(t *testing.T) {
+	for _, o := range []wire.Override{moves(wire.Off), moves(wire.Shadow), moves(wire.Configured, 1_000_000)} {
+		w := newWorld(t, 1, 1, synced("1", `{"name": "user", "limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}]}`))
+		w.advance(time.Second)
+		w.override(o)
+		v := w.vms[0]
+		for range 100 {
+			w.passes(100, "ann")
+			w.advance(50 * time.Millisecond)
+		}
+		v.calls, v.response = nil, nil
+		if allocated := testing.AllocsPerRun(50, func() { v.now += 1000; v.stream() }); allocated > 0 {
+			t.Errorf("%v: %v allocations", o, allocated)
+		}
+	}
+}
