@@ -14,8 +14,9 @@ import (
 
 // checkFit returns an error that wraps [store.ErrInvalid] if the rule of an override is known, and
 // can't have it. A rule is known if a node has reported its shape in the last half minute, or else
-// if nodes apply other overrides of it. While nodes change from one configuration to another, an
-// override has to fit some of them.
+// if it has overrides and there are nodes: then it needs the windows of one of these, whether or not all
+// nodes have them yet. While nodes change from one configuration to another, an override has to fit some
+// of them.
 func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Override) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -31,7 +32,7 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 		o := &set[i]
 		known, from := reported[o.Rule], "rule "+o.Rule+" has"
 		if len(known) == 0 {
-			known, from = inForce.applied(o.Rule), "the overrides of rule "+o.Rule+" that nodes apply have"
+			known, from = inForce.shapes(o.Rule), "the overrides of rule "+o.Rule+" in force have"
 		}
 		if len(known) > 0 && !slices.ContainsFunc(known, func(s wire.RuleShape) bool { return s.Fits(o) }) {
 			return fmt.Errorf("%w: overrides[%d]: no node can apply it: %s %s", store.ErrInvalid, i, from, describeShape(&known[0]))
@@ -58,18 +59,14 @@ func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wi
 	return shapes, err
 }
 
-// applied returns the shape that a rule has by an override that all nodes apply; nothing if there
-// is none.
-func (o *Overrides) applied(rule string) []wire.RuleShape {
-	if o.Nodes == 0 || o.Knowing < o.Nodes || o.Unfit > 0 {
-		return nil
-	}
+// shapes returns the shapes that a rule has by its overrides; nothing if there is no node.
+func (o *Overrides) shapes(rule string) (shapes []wire.RuleShape) {
 	for i := range o.List {
-		if o.List[i].Rule == rule && len(o.List[i].Limits) > 0 {
-			return []wire.RuleShape{shapeOf(&o.List[i])}
+		if o.Nodes > 0 && o.List[i].Rule == rule && len(o.List[i].Limits) > 0 {
+			shapes = append(shapes, shapeOf(&o.List[i]))
 		}
 	}
-	return nil
+	return shapes
 }
 
 // shapeOf returns a shape that has the windows and the number of values of an override. It does not
