@@ -46,6 +46,9 @@ type Config struct {
 	// UsagePath is the path at which the plugin itself tells clients how their limits stand: / and up to
 	// 255 visible ASCII characters without ? and #; or empty.
 	UsagePath string
+	// Digest differs between configurations that are not the same, but for the order of fields and what
+	// is in Backend, which each proxy may have of its own.
+	Digest uint64
 }
 
 // Backend says how to reach the counter backend.

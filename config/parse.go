@@ -35,7 +35,10 @@ func Parse(document []byte) (*Config, error) {
 	if problem, at := r.checkDocument(); problem != "" {
 		r.add(at, "", problem)
 	} else {
-		c = readConfig(parse(&r))
+		v := parse(&r)
+		if c = readConfig(v); len(r.errors()) == 0 {
+			c.Digest = v.digest()
+		}
 	}
 	if errs := r.errors(); len(errs) > 0 {
 		return nil, errs

@@ -80,7 +80,7 @@ func (p *plugin) options() *engine.Options {
 	options := &engine.Options{
 		Namespace: c.Namespace, Data: &proxywasm.SharedData{}, Capacity: c.Capacity, Rules: p.streams.rules.limits, Random: rand.Uint64,
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
-		OnBackendFailure: c.OnBackendFailure, KeySecret: c.Backend.KeySecret, Owner: &p.streams.rules, Turned: p.backend.turned,
+		OnBackendFailure: c.OnBackendFailure, KeySecret: c.Backend.KeySecret, Configuration: c.Digest, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
 	if p.streams.rules.holds {
 		options.InFlight = p.streams.responses.holders.eachCharge

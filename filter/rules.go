@@ -187,6 +187,17 @@ func (r *rules) Move(index int, mode wire.Mode) {
 	proxywasm.Log(proxywasm.LogWarn, "weir: rule "+rule.config.Name+": mode set at run time: "+text)
 }
 
+// KeyOf implements observe.Teller.
+func (r *rules) KeyOf(rule int) (values uint8, addresses []wire.AddressValue, varies bool) {
+	parts := r.list[rule].key
+	for i := range parts {
+		if k := &parts[i]; k.address {
+			addresses = append(addresses, wire.AddressValue{At: uint8(i), IPv4Prefix: uint8(k.prefix4), IPv6Prefix: uint8(k.prefix6)})
+		}
+	}
+	return uint8(len(parts)), addresses, r.list[rule].variants != nil
+}
+
 // costOf returns the number of hits that the current request takes from a rule with prices.
 func (r *request) costOf(rule *rule) uint64 {
 	rule.prices.findRates(r)

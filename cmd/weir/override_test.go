@@ -209,13 +209,14 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	}
 	report := wire.Report{
 		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()),
-		Shapes: []wire.RuleShape{
+		Told: wire.AppendTold(nil, 0, []wire.RuleShape{
 			{Name: "per-user", Values: 1, Limits: []window.Limit{fixed(time.Minute)}},
 			{Name: "log", Values: 0, Limits: []window.Limit{{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}},
 			{Name: "program", Values: wire.AnyValues, Limits: []window.Limit{fixed(time.Hour), fixed(time.Minute)}},
-		},
+		}),
 		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
 	}
+	report.Digest = wire.DigestOf(report.Told)
 	push(wire.AppendReport(nil, &report))
 	weir := func(args string) (code int, said string) {
 		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", strings.Fields("override set shop "+args)...)
@@ -268,7 +269,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	}
 	// The node's next report has nothing of its rules. It does not know all overrides yet, and applies all
 	// that it knows, or not all.
-	report.Shapes, report.Rules = nil, nil
+	report.Digest, report.Told, report.Rules = 0, nil, nil
 	push(wire.AppendReport(nil, &report))
 	var all server.Overrides
 	if _, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil); json.Unmarshal([]byte(body), &all) != nil {

@@ -14,9 +14,9 @@ import (
 func TestWholeRule(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(time.Minute)}, Max: 10}
+	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Values: 1, Limits: []window.Limit{limit}}})
 	report := wire.AppendReport(nil, &wire.Report{
-		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()),
-		Shapes: []wire.RuleShape{{Name: "per-user", Values: 1, Limits: []window.Limit{limit}}},
+		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told,
 		Rules:  []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
 	})
 	if status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", report); status != 200 {

@@ -34,6 +34,7 @@ type Backend struct {
 	warned    func(namespace string, warnings []wire.Warning)
 	nodes     membership
 	overrides overrides
+	known     known
 }
 
 // OnWarnings sets the function that receives the warnings in reports. take must not block, and may
@@ -45,6 +46,7 @@ func New(counters store.Store) *Backend {
 	return &Backend{
 		store: counters, nodes: membership{now: time.Now},
 		overrides: overrides{now: time.Now, store: counters, lists: map[string]*list{}},
+		known:     known{now: time.Now, store: counters},
 	}
 }
 
@@ -67,11 +69,12 @@ type Reply struct {
 // store will never accept it, the error wraps [store.ErrInvalid] and nothing has changed. After any
 // other error the push may have been applied, and should be sent again.
 //
-// Push also accepts reports, which it keeps and answers with an empty body, and usage messages,
-// which are counted once.
+// Push also accepts reports, which it keeps and answers with an empty body or [wire.TellRules], and
+// usage messages, which are counted once.
 func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	if wire.IsReport(body) {
-		return Reply{}, b.report(ctx, body)
+		tell, err := b.report(ctx, body)
+		return Reply{Body: tell}, err
 	}
 	if wire.IsUsed(body) {
 		return b.account(ctx, body)

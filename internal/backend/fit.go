@@ -13,7 +13,7 @@ import (
 )
 
 // checkFit returns an error that wraps [store.ErrInvalid] if the rule of an override is known, and
-// can't have it. A rule is known if a node has reported its shape in the last half minute, or else
+// can't have it. A rule is known if a node of the last half minute has told its shape, or else
 // if it has overrides and there are nodes: then it needs the windows of one of these, whether or not all
 // nodes have them yet. While nodes change from one configuration to another, an override has to fit some
 // of them.
@@ -41,17 +41,14 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 	return nil
 }
 
-// shapes returns the shapes of a namespace's rules by their names, as nodes have reported them.
+// shapes returns the shapes of a namespace's rules by their names, as nodes that report have told them.
 func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wire.RuleShape, error) {
-	notes, err := b.store.Notes(ctx, store.Reports, namespace)
+	configurations, err := b.Configurations(ctx, namespace)
 	shapes := map[string][]wire.RuleShape{}
-	for _, n := range notes {
-		r, err := wire.DecodeReport(n.Body)
-		if err != nil || r.Namespace != namespace {
-			continue // another version's, or nobody's
-		}
-		for _, s := range r.Shapes {
-			if !slices.ContainsFunc(shapes[s.Name], s.Equal) {
+	for i := range configurations {
+		c := &configurations[i]
+		for _, s := range c.Rules {
+			if len(c.Nodes) > 0 && !s.Local && !slices.ContainsFunc(shapes[s.Name], s.Equal) {
 				shapes[s.Name] = append(shapes[s.Name], s)
 			}
 		}

@@ -12,19 +12,21 @@ import (
 	"weir/internal/wire"
 )
 
-// report keeps a report.
-func (b *Backend) report(ctx context.Context, body []byte) error {
+// report keeps a report, and returns the answer to it.
+func (b *Backend) report(ctx context.Context, body []byte) (answer []byte, err error) {
 	r, err := wire.DecodeReport(body)
 	if err != nil {
-		return fmt.Errorf("%w: %w", store.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
 	if len(r.Warnings) > 0 && b.warned != nil {
 		b.warned(r.Namespace, r.Warnings)
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	_, err = b.store.Note(ctx, store.Reports, r.Namespace, store.Note{Member: r.Sender, Body: body})
-	return err
+	if _, err = b.store.Note(ctx, store.Reports, r.Namespace, store.Note{Member: r.Sender, Body: body}); err == nil && b.known.hear(ctx, r) {
+		answer = []byte(wire.TellRules)
+	}
+	return answer, err
 }
 
 // Top sums up the recent reports of a namespace's nodes about its keys.

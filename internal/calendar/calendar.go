@@ -41,6 +41,7 @@ type Calendar struct {
 	period    Period
 	day, hour int64
 	zone      *zone
+	name      string // of the zone
 	// last is the window of the last call of At. Nearly always the next call asks for the same.
 	last atomic.Pointer[window.Span]
 }
@@ -73,8 +74,32 @@ func New(period Period, zone string, day, hour int) (*Calendar, Fault) {
 	case day < 0 || day > most:
 		return nil, WrongDay
 	}
-	return &Calendar{period: period, day: int64(max(day, 1)), hour: int64(hour), zone: z}, Sound
+	return &Calendar{period: period, day: int64(max(day, 1)), hour: int64(hour), zone: z, name: zone}, Sound
 }
+
+// Describe returns the calendar's description: see Described.
+func (c *Calendar) Describe() string {
+	return string([]byte{byte(c.period), byte(c.day), byte(c.hour)}) + c.name
+}
+
+// Described returns the calendar with a description, or nil if there is none.
+func Described(text string) *Calendar {
+	if len(text) < 3 || int(text[0]) >= len(Periods) {
+		return nil
+	}
+	day := int(text[1])
+	if Period(text[0]) == Day {
+		day = 0
+	}
+	c, fault := New(Period(text[0]), text[3:], day, int(text[2]))
+	if fault != Sound {
+		return nil
+	}
+	return c
+}
+
+// Period returns the calendar's period.
+func (c *Calendar) Period() Period { return c.period }
 
 // Equal reports whether both calendars have the same windows.
 func (c *Calendar) Equal(other *Calendar) bool {

@@ -82,7 +82,7 @@ func (e *Engine) furnish(o *Options) {
 	}
 	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
-	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.InFlight, o.Owner)
+	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.InFlight, o.Owner, o.Configuration)
 	e.meter = observe.NewMeter(tallies, link, &e.entries, o.Namespace)
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, marks: rules.Marks, synced: rules.Synced,

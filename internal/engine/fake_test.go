@@ -334,6 +334,14 @@ type fakeNode struct {
 	settle func(f *fakeNode)
 }
 
+// KeyOf implements observe.Teller.
+func (f *fakeNode) KeyOf(rule int) (values uint8, addresses []wire.AddressValue, varies bool) {
+	if f.counts[rule].together {
+		return 0, nil, true
+	}
+	return 1, nil, false
+}
+
 type fakePush struct {
 	body   []byte
 	ticket engine.Ticket

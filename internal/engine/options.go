@@ -43,6 +43,9 @@ type Options struct {
 	// KeySecret keys the names of keys in the backend. Only nodes with the same secret share
 	// counters.
 	KeySecret string
+	// Configuration is a digest of the configuration that Rules are from, so that people see which nodes
+	// have another.
+	Configuration uint64
 	// Owner interprets overrides from the backend. If it is nil, overrides have no effect.
 	Owner entry.Owner
 	// InFlight, unless it is nil, calls visit with each charge that a request holds, and since when by

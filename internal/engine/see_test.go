@@ -3,11 +3,14 @@ package engine_test
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/link"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // report returns a node's next report.
@@ -53,9 +56,6 @@ func TestReport(t *testing.T) {
 	r := f.report()
 	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.Table().ID() {
 		t.Fatalf("got %+v", r)
-	}
-	if s := r.Shapes; len(s) != 1 || s[0].Name != r.Rules[0].Name || s[0].Limits[0].Width != hour {
-		t.Errorf("shapes %+v, want that of the rule that is shared", s)
 	}
 	if size := len(f.reports[len(f.reports)-1]); size > wire.MaxReport {
 		t.Errorf("%d bytes", size)
@@ -135,5 +135,59 @@ func TestReportsAreBounded(t *testing.T) {
 		if p.Requests != 150 || p.Used.Floor == 0 && len(p.Used.Keys) < 64 {
 			t.Errorf("%s: %d requests, %d keys, floor %d", p.Name, p.Requests, len(p.Used.Keys), p.Used.Floor)
 		}
+	}
+}
+
+// A node names what it would tell of its rules, and tells it when the backend asks: at once for the
+// first time. Another worker tells the same.
+func TestRulesAreTold(t *testing.T) {
+	shadow := users(fixed(10))
+	shadow.shadow = true
+	w := newWorld(t, 1, 2, second, engine.Options{Configuration: 5}, shadow, all(fixed(20)).here())
+	f, other := w.nodes[0], w.nodes[1]
+	first := f.report()
+	if first.Digest == 0 || len(first.Told) > 0 {
+		t.Fatalf("the first report has the digest %x and %d bytes of rules", first.Digest, len(first.Told))
+	}
+	silent := len(f.reports)
+	for range 20 {
+		f.advance(time.Second)
+	}
+	if len(f.reports) != silent {
+		t.Errorf("%d reports of a node without requests", len(f.reports)-silent)
+	}
+	ask := func(f *fakeNode) { f.Answered(engine.Ticket{}, link.PushAnswered, []byte(wire.TellRules)) }
+	f.Answered(engine.Ticket{}, link.PushAnswered, nil)
+	f.Answered(engine.Ticket{}, link.PushLost, []byte(wire.TellRules))
+	ask(f)
+	f.advance(time.Millisecond)
+	r, err := wire.DecodeReport(f.reports[len(f.reports)-1])
+	if err != nil || len(f.reports) != silent+1 || r.Digest != first.Digest || wire.DigestOf(r.Told) != r.Digest {
+		t.Fatalf("%d reports: %+v, error %v", len(f.reports)-silent, r, err)
+	}
+	configuration, rules, err := wire.DecodeTold(r.Told)
+	want := []wire.RuleShape{
+		{Name: "rule-0", Shadow: true, Values: 1, Limits: []window.Limit{fixed(10)}}, {Name: "rule-1", Local: true, Varies: true, Limits: []window.Limit{fixed(20)}},
+	}
+	if err != nil || configuration != 5 || !reflect.DeepEqual(rules, want) {
+		t.Errorf("told are %d %+v, error %v", configuration, rules, err)
+	}
+	// The next report, without rules, lets the backend ask again; a second time it is not answered at once.
+	told := len(f.reports)
+	for range 20 {
+		f.advance(time.Second)
+	}
+	if r, err := wire.DecodeReport(f.reports[len(f.reports)-1]); err != nil || len(f.reports) != told+1 || r.Digest != first.Digest || len(r.Told) > 0 {
+		t.Fatalf("%d reports, %v", len(f.reports)-told, err)
+	}
+	for range 2 { // a backend that always asks is told no more often than others
+		ask(f)
+		f.advance(time.Millisecond)
+	}
+	if len(f.reports) > told+2 {
+		t.Errorf("%d reports at once", len(f.reports)-told-1)
+	}
+	if r := other.report(); r.Digest != first.Digest {
+		t.Errorf("another worker has the digest %x, not %x", r.Digest, first.Digest)
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
+	"weir/internal/wire"
 )
 
 // leastNanos is the time in a tick that is reserved for asks and waiting requests, in nanoseconds.
@@ -103,8 +104,11 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 		}
 		return
 	}
-	if b == nil {
-		return // the push was a report
+	if b == nil { // the push was a report
+		if outcome == link.PushAnswered && string(answer) == wire.TellRules {
+			e.observer.Tell()
+		}
+		return
 	}
 	if b.head.Sender != t.sender || b.head.Sequence != t.sequence || b.state != sent {
 		return

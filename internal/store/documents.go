@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -60,6 +61,10 @@ const (
 	Reports
 	// Changes are records of what people have changed. A member is a change.
 	Changes
+	// Rules are what nodes have told of their rules. A member is what was told, by its digest.
+	Rules
+	// Namespaces are those that nodes have reported in. A store keeps them in one namespace of its own.
+	Namespaces
 	// Topics is how many topics there are.
 	Topics
 )
@@ -84,6 +89,15 @@ const (
 	MaxChanges = 10_000
 	// MaxChange is the most bytes of a record.
 	MaxChange = 4096
+	// RulesLife is how long it is kept what nodes have told of their rules, and in which namespaces,
+	// after the last of them has reported.
+	RulesLife = 31 * 24 * time.Hour
+	// MaxRules is the most that a namespace's nodes have told of their rules: one for each of their
+	// configurations. MaxNamespaces is the most namespaces.
+	MaxRules      = 16
+	MaxNamespaces = 4096
+	// maxNamespace is the most bytes of a note on a namespace.
+	maxNamespace = 128
 )
 
 // Terms bound the notes on a topic.
@@ -94,7 +108,7 @@ type Terms struct {
 	// Most is the most notes of a namespace, and MaxBytes the largest size of each.
 	Most, MaxBytes int
 	// Log means that the oldest note of a namespace goes if another has no room, or a little
-	// later. A store may bound its notes by their bytes, and then of all namespaces those that take most make room.
+	// later, and that a file keeps notes. A store may bound its notes by their bytes, and then of all namespaces those that take most make room.
 	Log bool
 }
 
@@ -103,6 +117,8 @@ var terms = [Topics]Terms{
 	AppliedLists: {"applied lists", AppliedLife, AppliedLife, MaxNodes, 64, false},
 	Reports:      {"reports", ReportLife, ReportLife, MaxReports, wire.MaxReport, false},
 	Changes:      {"changes", ChangeLife, ChangeLife, MaxChanges, MaxChange, true},
+	Rules:        {"rules", RulesLife, RulesLife, MaxRules, wire.MaxTold + 8, true},
+	Namespaces:   {"namespaces", RulesLife, RulesLife, MaxNamespaces, maxNamespace, true},
 }
 
 // Terms returns the bounds of a topic's notes.
@@ -142,6 +158,19 @@ type AppliedList struct {
 // Note returns the note that says so. No list has a version above the largest that it can have.
 func (a AppliedList) Note() Note {
 	return Note{Member: a.Node, Body: fmt.Appendf(nil, "%d %d", min(a.Version, maxInteger), min(a.Unfit, maxInteger))}
+}
+
+// RulesNote returns the note on what nodes have told of their rules, and when one was last heard.
+func RulesNote(digest uint64, at time.Time, told []byte) Note {
+	return Note{Member: digest, Body: append(binary.LittleEndian.AppendUint64(nil, uint64(max(0, at.Unix()))), told...)}
+}
+
+// RulesOf reads such a note.
+func RulesOf(n Note) (at time.Time, told []byte) {
+	if len(n.Body) < 8 {
+		return at, nil
+	}
+	return time.Unix(int64(min(binary.LittleEndian.Uint64(n.Body), 1<<40)), 0), n.Body[8:]
 }
 
 // maxInteger is the largest integer that all stores have.

@@ -7,7 +7,7 @@ import (
 )
 
 // reportVersion begins a report, and releasedVersion a report of v0.1.0. The latter has no held
-// places, no shapes, and no steps of warnings, and says how many rules follow.
+// places, no digest of rules, and no steps of warnings, and says how many rules follow.
 const (
 	releasedVersion = 0x73
 	reportVersion   = 0x74
@@ -45,9 +45,10 @@ type Report struct {
 	Warnings []Warning
 	// Held are keys with places that the sender's requests hold.
 	Held []HeldKey
-	// Shapes are those of all rules with a name that the sender synchronises, whether or not they
-	// have requests.
-	Shapes []RuleShape
+	// Digest names what the sender would tell of its rules; 0 if its version tells nothing. Told is
+	// that, as [AppendTold] makes it, if the backend has asked for it.
+	Digest uint64
+	Told   []byte
 	Rules  []RuleReport
 }
 
@@ -191,7 +192,7 @@ func AppendReportHeader(dst []byte, r *Report) []byte {
 		dst = append(dst, h.ID[:]...)
 		dst = binary.LittleEndian.AppendUint64(appendUvarint(dst, h.Places), h.SinceNanos)
 	}
-	return appendShapes(dst, r.Shapes)
+	return appendCounted(binary.LittleEndian.AppendUint64(dst, r.Digest), r.Told)
 }
 
 // AppendReport appends a whole report.
@@ -272,7 +273,10 @@ func DecodeReport(b []byte) (*Report, error) {
 	p.Warnings = several(&r, r.few(MaxReportWarnings), func() Warning { return r.warning(released) })
 	if !released {
 		p.Held = several(&r, r.few(MaxReportHeld), r.heldKey)
-		p.Shapes = several(&r, int(r.byte()), r.shape)
+		p.Digest = r.uint64()
+		if told := r.counted(MaxTold); len(told) > 0 {
+			p.Told = told
+		}
 	}
 	for more() {
 		rule := r.ruleReport()

@@ -2,21 +2,11 @@ package wire
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
-
-	"weir/window"
 )
-
-func exampleShapes() []RuleShape {
-	bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 6e10}, Max: 1, Burst: 1}
-	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 1e9, Precision: window.LogPrecision}, Max: 1}
-	return []RuleShape{{Name: "per-user", Values: 2, Limits: []window.Limit{bucket, log}}, {Name: "program", Values: AnyValues, Limits: []window.Limit{log}}}
-}
 
 func exampleReport() *Report {
 	name := AppendValue(AppendValue(nil, []byte("ann"), false), []byte("Mozi"), true)
@@ -25,7 +15,7 @@ func exampleReport() *Report {
 		{Rule: "per-user", ID: ID{2}, WidthMillis: 1, Name: []byte{}},
 	}, Held: []HeldKey{
 		{ID: ID{1}, Places: 3, SinceNanos: 1_700_000_000_000_000_000}, {ID: ID{2}, Places: 1},
-	}, Shapes: exampleShapes(), Rules: []RuleReport{
+	}, Digest: 7, Told: []byte("told"), Rules: []RuleReport{
 		{
 			Name: "per-user", SpanMillis: 60_000, Amounts: Amounts{Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4}, Every: 8,
 			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Recent: 3, Use: 1000, Name: name}, {ID: ID{2}, Hits: 3, Name: []byte{}}}},
@@ -72,18 +62,6 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Shapes take up to a quarter of a report's size.
-func TestReportOfManyShapes(t *testing.T) {
-	r := exampleReport()
-	for i := range 256 {
-		r.Shapes = append(r.Shapes, RuleShape{Name: strings.Repeat("r", 60) + fmt.Sprint(i), Limits: slices.Repeat(exampleShapes()[0].Limits[:1], MaxLimits)})
-	}
-	got, err := DecodeReport(AppendReport(nil, r))
-	if err != nil || len(got.Shapes) < 100 || len(got.Shapes) >= 256 || len(got.Rules) != len(r.Rules) {
-		t.Errorf("%d shapes of %d, %v", len(got.Shapes), len(r.Shapes), err)
-	}
-}
-
 // Who does not look for busy keys passes over keys above the threshold, and takes the others as before.
 func TestBusyKeysAreAboveTheThreshold(t *testing.T) {
 	s := &exampleReport().Rules[2].Sample
@@ -126,12 +104,7 @@ func TestReportBounds(t *testing.T) {
 		"warning's name":      func(r *Report) { r.Warnings[0].Name = []byte{9} },
 		"held keys":           func(r *Report) { r.Held = make([]HeldKey, MaxReportHeld+1) },
 		"held places":         func(r *Report) { r.Held = []HeldKey{{Places: MaxHits + 1}} },
-		"shape's values":      func(r *Report) { r.Shapes[0].Values = AnyValues + 1 },
-		"shape's name":        func(r *Report) { r.Shapes[0].Name = "r r" },
-		"shape's limits":      func(r *Report) { r.Shapes[0].Limits = make([]window.Limit, MaxLimits+1) },
-		"shape's kind":        func(r *Report) { r.Shapes[0].Limits[0].Kind = window.LastKind + 1 },
-		"shape's window":      func(r *Report) { r.Shapes[0].Limits[0].Width = 0 },
-		"shape's precision":   func(r *Report) { r.Shapes[0].Limits[0].Precision = 1 },
+		"told rules":          func(r *Report) { r.Told = make([]byte, MaxTold+1) },
 		"sample":              func(r *Report) { r.Rules[1].Sample.Keys = make([]SampledKey, MaxReportSample+1) },
 		"windows":             func(r *Report) { r.Rules[1].Sample.Keys[0].Asked[0].Hits = make([]uint32, MaxReportWindows+1) },
 	} {

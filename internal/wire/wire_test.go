@@ -117,7 +117,7 @@ func TestMessagesOfRelease(t *testing.T) {
 		}
 	}
 	want := exampleReport()
-	want.Held, want.Shapes, want.Warnings[0].At = nil, nil, 0
+	want.Held, want.Digest, want.Told, want.Warnings[0].At = nil, 0, nil, 0
 	got, err := DecodeReport(of["report"])
 	if err != nil || !reflect.DeepEqual(got, want) || !IsReport(of["report"]) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)

@@ -26,18 +26,17 @@ type Observer struct {
 	// visit is Options.InFlight, and inFlight its last result.
 	visit    func(visit func(c *rule.Charge, since int64) (more bool))
 	inFlight []wire.HeldKey
-	// owner knows the keys of rules; nil if overrides have no effect here. shaped is the result of
-	// shapes once it was called.
-	owner  entry.Owner
-	shaped []wire.RuleShape
-	label  []byte // a key's encoded name
+	tells    telling
+	label    []byte // a key's encoded name
 }
 
-// NewObserver returns what a worker watches of a namespace. visit is Options.InFlight, and owner is nil if
-// overrides have no effect here.
-func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner) Observer {
-	return Observer{
-		warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, namespace: namespace, visit: visit, owner: owner}
+// NewObserver returns what a worker watches of a namespace. visit is Options.InFlight, owner is
+// Options.Owner, and configuration is Options.Configuration.
+func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner, configuration uint64) Observer {
+	w := Observer{warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, namespace: namespace, visit: visit}
+	w.tells.configuration = configuration
+	w.tells.owner, _ = owner.(Teller)
+	return w
 }
 
 // Open begins to record for the reports of a worker of a process.
@@ -173,9 +172,10 @@ func (w *Observer) DueReport(leaving bool) []byte {
 	if w.visit != nil {
 		head.Held = w.keysInFlight()
 	}
-	head.Shapes = w.shapes()
+	w.tell(&head)
 	// The backend keeps a report until another replaces it, so an idle node sends one empty report.
-	empty := rules+len(head.Warnings)+len(head.Held) == 0
+	// One that has told its rules sends another, so that the backend can ask again.
+	empty := rules+len(head.Warnings)+len(head.Held)+len(head.Told) == 0
 	if empty && s.idle {
 		return nil
 	}
@@ -193,36 +193,6 @@ func (w *Observer) DueReport(leaving bool) []byte {
 		s.rules[i].mark()
 	}
 	return s.body
-}
-
-// shapes returns the shapes of the rules that may have overrides, which never change.
-func (w *Observer) shapes() []wire.RuleShape {
-	if w.shaped != nil || w.owner == nil {
-		return w.shaped
-	}
-	w.shaped = make([]wire.RuleShape, 0, len(w.rules.List))
-	for i := range w.rules.List {
-		r := &w.rules.List[i]
-		if name := rule.NameOf(r); len(name) > 0 && r.Synced() {
-			w.shaped = append(w.shaped, wire.RuleShape{Name: string(name), Values: w.values(i), Limits: r.Own()})
-		}
-	}
-	return w.shaped
-}
-
-// values returns how many values the key of a rule has.
-func (w *Observer) values(rule int) uint8 {
-	var none [wire.MaxOverrideValues][]byte
-	takes := func(n int) (takes bool) {
-		w.label, takes = w.owner.AppendKey(w.label[:0], rule, none[:n])
-		return takes
-	}
-	for n := range none {
-		if takes(n) && !takes(n+1) {
-			return uint8(n)
-		}
-	}
-	return wire.AnyValues
 }
 
 // reports reports whether a rule has anything to report. The windows of package ratelimit have no

@@ -136,12 +136,12 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	return change(ctx, s, "overrides", func() (uint64, error) { return s.Store.SetOverrides(ctx, namespace, from, list) })
 }
 
-// Note implements [store.Store]. Only records of changes wait for the file.
+// Note implements [store.Store]. Only notes of logs wait for the file.
 func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (nodes uint64, err error) {
-	if topic != store.Changes {
+	if !topic.Terms().Log {
 		return s.Store.Note(ctx, topic, namespace, note)
 	}
-	return change(ctx, s, "changes", func() (uint64, error) { return s.Store.Note(ctx, topic, namespace, note) })
+	return change(ctx, s, topic.String(), func() (uint64, error) { return s.Store.Note(ctx, topic, namespace, note) })
 }
 
 // Ping implements [store.Store].

@@ -176,7 +176,7 @@ type buckets struct{ tx *bolt.Tx }
 // of returns the bucket for a record's key.
 func (b buckets) of(key []byte) (*bolt.Bucket, error) {
 	switch {
-	case memory.IsUsed(key), memory.IsChange(key):
+	case memory.IsUsed(key), memory.IsLog(key):
 		return b.tx.CreateBucketIfNotExists(usedBucket)
 	case memory.IsFleet(key):
 		return b.tx.CreateBucketIfNotExists(fleetBucket)

@@ -55,10 +55,9 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 const (
 	// maxNotes bounds the notes of all namespaces on a topic.
 	maxNotes = 1 << 16
-	// maxReportBytes bounds the memory of all reports, and maxChangeBytes that of all records of
-	// changes.
+	// maxReportBytes bounds the memory of all reports, and maxLogBytes that of each log.
 	maxReportBytes = 64 << 20
-	maxChangeBytes = 16 << 20
+	maxLogBytes    = 16 << 20
 	// rowBytes bounds the memory of such a note besides its own bytes.
 	rowBytes = 512
 )
@@ -69,15 +68,18 @@ type notes = fair[[]byte]
 func newNotes() (all [store.Topics]*notes) {
 	for topic := range all {
 		all[topic] = newFair[[]byte](maxNotes)
+		if store.Topic(topic).Terms().Log {
+			all[topic].most = maxLogBytes
+		}
 	}
-	all[store.Reports].most, all[store.Changes].most = maxReportBytes, maxChangeBytes
+	all[store.Reports].most = maxReportBytes
 	return all
 }
 
-// sizeOf returns how much of its topic's bound a note takes: only reports and changes have
+// sizeOf returns how much of its topic's bound a note takes: only reports and logs have
 // bodies of any size.
 func sizeOf(topic store.Topic, note store.Note) int {
-	if topic == store.Reports || topic == store.Changes {
+	if topic == store.Reports || topic.Terms().Log {
 		return len(note.Body) + rowBytes
 	}
 	return 1
@@ -109,11 +111,11 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 		}
 		before = all.put(key, now, now+uint64(life), sizeOf(topic, note))
 		before.value.of = bytes.Clone(note.Body)
-		switch topic {
-		case store.Nodes:
+		switch {
+		case topic == store.Nodes:
 			noteChange(s, nodeKey(key))
-		case store.Changes:
-			noteChange(s, changeKey(key))
+		case terms.Log:
+			noteChange(s, logKey{key, topic})
 		}
 	}
 	if nodes = uint64(all.count(namespace)); before == nil {

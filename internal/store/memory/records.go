@@ -19,7 +19,7 @@ const RecordsFormat = 1
 
 // Record is a part of a store's state, for a caller that keeps it. [Store.Restore] reads it. There
 // are records of counters, senders, grants, nodes, lists of overrides, usage, parts of limits, and
-// changes.
+// logs.
 // Other state, such as reports, has no records, because nodes repeat it within a minute.
 type Record struct {
 	Key []byte
@@ -31,7 +31,6 @@ type Record struct {
 // their sender, and so follows it wherever keys are in order.
 const (
 	counterRecord   = 'c'
-	changeRecord    = 'h' // of the history
 	nodeRecord      = 'n'
 	overridesRecord = 'o'
 	senderRecord    = 's'
@@ -48,8 +47,11 @@ type (
 	nodeKey      owned
 	senderKey    owned
 	overridesKey string
-	changeKey    owned
-	grantsKey    struct {
+	logKey       struct {
+		owned
+		topic store.Topic
+	}
+	grantsKey struct {
 		owned
 		sequence uint64
 	}
@@ -60,7 +62,9 @@ func (s *Store) track() {
 	s.changed = map[recordKey]struct{}{}
 	s.counters.forgotten = func(key counterKey) { noteChange(s, key) }
 	s.notes[store.Nodes].forgotten = func(key owned, _ []byte) { noteChange(s, nodeKey(key)) }
-	s.notes[store.Changes].forgotten = func(key owned, _ []byte) { noteChange(s, changeKey(key)) }
+	for topic := range logRecords {
+		s.notes[topic].forgotten = func(key owned, _ []byte) { noteChange(s, logKey{key, topic}) }
+	}
 	s.senders.forgotten = func(key owned, of *sender) {
 		s.grants.forgetSender(of)
 		noteChange(s, senderKey(key))
@@ -117,7 +121,7 @@ type restoring struct {
 	senders     []restored[*sender]
 	grants      []restored[*pushGrants]
 	accountants []restored[uint64]
-	changes     []restored[[]byte]
+	logs        []restoredNote
 }
 
 // restored is a value that is inserted after all records are read. at is when it was last put.
@@ -125,6 +129,12 @@ type restored[V any] struct {
 	key         owned
 	at, expires uint64
 	of          V
+}
+
+// restoredNote is a note of a log.
+type restoredNote struct {
+	restored[[]byte]
+	topic store.Topic
 }
 
 // settle inserts senders and grants, the oldest first, so that the oldest also make room first. All
@@ -144,9 +154,9 @@ func (r *restoring) settle() {
 			row.value.of, row.value.at = a.of, a.at
 		}
 	}
-	slices.SortStableFunc(r.changes, byTime)
-	for _, c := range r.changes {
-		row := r.notes[store.Changes].put(c.key, now, c.expires, sizeOf(store.Changes, store.Note{Body: c.of}))
+	slices.SortStableFunc(r.logs, func(a, b restoredNote) int { return byTime(a.restored, b.restored) })
+	for _, c := range r.logs {
+		row := r.notes[c.topic].put(c.key, now, c.expires, sizeOf(c.topic, store.Note{Body: c.of}))
 		row.value.of, row.value.at = c.of, c.at
 	}
 	slices.SortStableFunc(r.grants, byTime)
@@ -203,10 +213,10 @@ func (r *restoring) read(key, value []byte) error {
 		}
 	case partRecord:
 		r.readPart(owned{namespace, k.fixed()}, &v)
-	case changeRecord:
-		change, expires, at := owned{namespace, k.fixed()}, v.number(), v.number()
-		if r.lives(expires, changeKey(change)) {
-			r.changes = append(r.changes, restored[[]byte]{change, at, expires, slices.Clone(v.rest)})
+	case logRecords[store.Changes], logRecords[store.Rules], logRecords[store.Namespaces]:
+		key, expires, at := logKey{owned{namespace, k.fixed()}, topicOf(letter)}, v.number(), v.number()
+		if r.lives(expires, key) {
+			r.logs = append(r.logs, restoredNote{restored[[]byte]{key.owned, at, expires, slices.Clone(v.rest)}, key.topic})
 		}
 	case usedRecord, accountantRecord:
 		r.readUsed(letter, namespace, &k, &v)
@@ -305,19 +315,32 @@ func (k nodeKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return binary.AppendUvarint(b, e.expires), true
 }
 
-func (k changeKey) appendKey(b []byte) []byte { return owned(k).append(b, changeRecord) }
+func (k logKey) appendKey(b []byte) []byte { return k.append(b, logRecords[k.topic]) }
 
-func (k changeKey) appendValue(b []byte, s *Store) ([]byte, bool) {
-	e := s.notes[store.Changes].rows[owned(k)]
+func (k logKey) appendValue(b []byte, s *Store) ([]byte, bool) {
+	e := s.notes[k.topic].rows[k.owned]
 	if e == nil {
 		return nil, false
 	}
 	return append(binary.AppendUvarint(binary.AppendUvarint(b, e.expires), e.value.at), e.value.of...), true
 }
 
-// IsChange reports whether a record's key is that of a change. Versions of Weir without such
+// logRecords are the letters of the records of logs, whose notes outlast the process.
+var logRecords = map[store.Topic]byte{store.Changes: 'h', store.Rules: 'r', store.Namespaces: 'w'}
+
+// topicOf returns the topic of a log's letter; 0 if it is none.
+func topicOf(letter byte) (of store.Topic) {
+	for topic, known := range logRecords {
+		if known == letter {
+			of = topic
+		}
+	}
+	return of
+}
+
+// IsLog reports whether a record's key is that of a log's note. Versions of Weir without such
 // records can't read them.
-func IsChange(key []byte) bool { return len(key) > 0 && key[0] == changeRecord }
+func IsLog(key []byte) bool { return len(key) > 0 && topicOf(key[0]) != 0 }
 
 func (k senderKey) appendKey(b []byte) []byte { return owned(k).append(b, senderRecord) }
 

@@ -35,8 +35,10 @@ var noteTables = [store.Topics]noteTable{
 	store.AppliedLists: tableOf("told", "node", "told_at", "convert_to(version || ' ' || unfit, 'UTF8')", []column{
 		{"version", "split_part(convert_from(body, 'UTF8'), ' ', 1)::bigint"}, {"unfit", "split_part(convert_from(body, 'UTF8'), ' ', 2)::bigint"},
 	}),
-	store.Reports: tableOf("reports", "sender", "reported_at", "report", []column{{"report", "body"}}),
-	store.Changes: tableOf("changes", "change", "changed_at", "record", []column{{"record", "body"}}),
+	store.Reports:    tableOf("reports", "sender", "reported_at", "report", []column{{"report", "body"}}),
+	store.Changes:    tableOf("changes", "change", "changed_at", "record", []column{{"record", "body"}}),
+	store.Rules:      tableOf("rules", "digest", "told_at", "rules", []column{{"rules", "body"}}),
+	store.Namespaces: tableOf("namespaces", "member", "told_at", "name", []column{{"name", "body"}}),
 }
 
 // column is a column of a note, and its value by the note's body.

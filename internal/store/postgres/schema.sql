@@ -108,6 +108,27 @@ IF to_regclass('weir.changes') IS NULL THEN
   );
 END IF;
 
+-- What nodes have told of their rules, encoded by package wire, and the namespaces that they told of.
+IF to_regclass('weir.rules') IS NULL THEN
+  CREATE TABLE weir.rules (
+    namespace text COLLATE "C" NOT NULL,
+    digest    bigint NOT NULL,
+    rules     bytea NOT NULL,
+    told_at   timestamptz NOT NULL,
+    PRIMARY KEY (namespace, digest)
+  );
+END IF;
+
+IF to_regclass('weir.namespaces') IS NULL THEN
+  CREATE TABLE weir.namespaces (
+    namespace text COLLATE "C" NOT NULL,
+    member    bigint NOT NULL,
+    name      bytea NOT NULL,
+    told_at   timestamptz NOT NULL,
+    PRIMARY KEY (namespace, member)
+  );
+END IF;
+
 -- The hits of a label on a day, the last budget that was sent for it, and the rank of the label whose
 -- place it has taken. Package wire defines labels and budgets. Days are counted from 1 January 1970.
 IF to_regclass('weir.used') IS NULL THEN

@@ -445,7 +445,11 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ended, attemptTimeout)
 		defer cancel()
-		if _, err := s.o.Parent.Push(ctx, note.Body); err != nil {
+		answer, err := s.o.Parent.Push(ctx, note.Body)
+		if err == nil && string(answer) == wire.TellRules {
+			err = s.tellRules(ctx, note.Body)
+		}
+		if err != nil {
 			s.o.Logger.Debug("report not sent", "error", err)
 		}
 		s.mu.Lock()
@@ -453,6 +457,25 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 		s.reports--
 	})
 	return 0, ctx.Err()
+}
+
+// tellRules sends a report to the parent again, with the rules that it names, if they are known here.
+func (s *Store) tellRules(ctx context.Context, report []byte) error {
+	r, err := wire.DecodeReport(report)
+	if err != nil {
+		return err
+	}
+	notes, err := s.Own.Notes(ctx, store.Rules, r.Namespace)
+	for _, n := range notes {
+		if n.Member != r.Digest {
+			continue
+		}
+		if _, r.Told = store.RulesOf(n); len(report)+len(r.Told) > wire.MaxReport {
+			r.Rules = nil // the next report has them again
+		}
+		_, err = s.o.Parent.Push(ctx, wire.AppendReport(nil, r))
+	}
+	return err
 }
 
 // Notes implements [store.Documents].

@@ -431,3 +431,42 @@ func TestRoomIsKept(t *testing.T) {
 		closed(t, one)
 	})
 }
+
+// A region's parent hears of the rules of the region's nodes, which tell them to the region alone,
+// and again when it has forgotten them.
+func TestParentKnowsRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
+		region := backend.New(r)
+		told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Values: 1}})
+		report := wire.Report{Namespace: "ns", Node: 1, Sender: 1, Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{Name: "per-user", Every: 1}}}
+		asked := 0
+		for range 12 {
+			report.AtNanos = uint64(time.Now().UnixNano())
+			reply, err := region.Push(t.Context(), wire.AppendReport(nil, &report))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Told = nil; string(reply.Body) == wire.TellRules {
+				report.Told = told
+				asked++
+			}
+			<-time.After(5 * time.Second)
+			known, err := sea.parent.Configurations(t.Context(), "ns")
+			if top, errTop := sea.parent.Top(t.Context(), "ns", ""); err != nil || errTop != nil || len(top.Rules) != 1 {
+				t.Fatalf("%+v, %v %v", top, err, errTop)
+			}
+			if backend.RuleOf(known, "per-user") != nil && asked == 1 {
+				asked++ // of the first parent
+				sea.parent = backend.New(memory.New(memory.Options{}))
+			} else if backend.RuleOf(known, "per-user") != nil {
+				asked++
+				break
+			}
+		}
+		if asked != 3 {
+			t.Errorf("the parent knows the rules %d times, and the node was asked once", asked-1)
+		}
+		closed(t, r)
+	})
+}

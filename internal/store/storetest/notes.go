@@ -101,22 +101,28 @@ func testReports(t *testing.T, b *bench) {
 	b.list()
 }
 
-// testChanges has a log, whose oldest notes go, by when they were last said. Several callers at once lose none.
-func testChanges(t *testing.T, b *bench) {
-	testNotes(t, b, store.Changes, [3]string{"{}", "\x00\xff\r\n b", ""})
+func testChanges(t *testing.T, b *bench) { testLog(t, b, store.Changes) }
+
+func testRules(t *testing.T, b *bench) { testLog(t, b, store.Rules) }
+
+func testNamespaces(t *testing.T, b *bench) { testLog(t, b, store.Namespaces) }
+
+// testLog has a log, whose oldest notes go, by when they were last said. Several callers at once lose none.
+func testLog(t *testing.T, b *bench, topic store.Topic) {
+	testNotes(t, b, topic, [3]string{"{}", "\x00\xff\r\n b", ""})
 	const more = 5
-	most := uint64(store.Changes.Terms().Most)
+	most := uint64(topic.Terms().Most)
 	for member := range most {
-		b.note(store.Changes, "ns", member, "first")
+		b.note(topic, "ns", member, "first")
 		b.clock.advance(time.Millisecond)
 	}
-	b.note(store.Changes, "ns", 0, "again")
+	b.note(topic, "ns", 0, "again")
 	b.clock.advance(time.Millisecond)
-	b.note(store.Changes, "other", 1, "of the other")
+	b.note(topic, "other", 1, "of the other")
 	var callers sync.WaitGroup
 	for i := range uint64(more) {
 		callers.Go(func() {
-			if _, err := b.store.Note(t.Context(), store.Changes, "ns", store.Note{Member: most + i, Body: []byte("more")}); err != nil {
+			if _, err := b.store.Note(t.Context(), topic, "ns", store.Note{Member: most + i, Body: []byte("more")}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -124,7 +130,7 @@ func testChanges(t *testing.T, b *bench) {
 	callers.Wait()
 	b.clock.advance(time.Millisecond)
 	const last = 1 << 40 // a store may keep a few too many until such a member comes
-	b.note(store.Changes, "ns", last, "last")
+	b.note(topic, "ns", last, "last")
 	want := []string{"0:again"}
 	for member := uint64(more + 2); member < most; member++ {
 		want = append(want, fmt.Sprintf("%d:first", member))
@@ -132,6 +138,6 @@ func testChanges(t *testing.T, b *bench) {
 	for i := range uint64(more) {
 		want = append(want, fmt.Sprintf("%d:more", most+i))
 	}
-	b.notes(store.Changes, "ns", append(want, fmt.Sprintf("%d:last", last))...)
-	b.notes(store.Changes, "other", "1:of the other")
+	b.notes(topic, "ns", append(want, fmt.Sprintf("%d:last", last))...)
+	b.notes(topic, "other", "1:of the other")
 }

@@ -1,0 +1,157 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// teller is a node with rules.
+type teller struct {
+	t      *testing.T
+	report wire.Report
+	told   []byte
+}
+
+func newTeller(t *testing.T, node uint64, configuration uint64, rules ...wire.RuleShape) *teller {
+	told := wire.AppendTold(nil, configuration, rules)
+	return &teller{t, wire.Report{Namespace: "shop", Node: node, Sender: node, AtNanos: node, Digest: wire.DigestOf(told)}, told}
+}
+
+// say reports to a backend, with the rules or without, and returns whether it asks for them.
+func (n *teller) say(b *Backend, told []byte) (asked bool) {
+	n.t.Helper()
+	n.report.Told = told
+	reply, err := b.Push(context.Background(), wire.AppendReport(nil, &n.report))
+	if err != nil || len(reply.Body) > 0 && string(reply.Body) != wire.TellRules {
+		n.t.Fatalf("answer %q, error %v", reply.Body, err)
+	}
+	return len(reply.Body) > 0
+}
+
+func exampleRule(name string, limit uint64) wire.RuleShape {
+	return wire.RuleShape{Name: name, Values: 1, Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: 6e10}, Max: limit}}}
+}
+
+// A node tells its rules once; then all backends with the store know them, until nobody has named
+// them for a month.
+func TestRulesAreKnown(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	clock := func() time.Time { return now }
+	kept := memory.New(memory.Options{Now: clock})
+	start := func() *Backend {
+		b := New(kept)
+		b.known.now = clock
+		return b
+	}
+	a, b := start(), start()
+	month := exampleRule("budget", 9)
+	month.Limits[0].Width, month.Calendars[0] = 31*24*3600e9, "\x02\x01\x00Europe/Berlin"
+	rules := []wire.RuleShape{exampleRule("per-user", 100), month}
+	one, other := newTeller(t, 1, 7, rules...), newTeller(t, 2, 7, rules...)
+	configurations := func(b *Backend) []Configuration {
+		t.Helper()
+		all, err := b.Configurations(t.Context(), "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if !one.say(a, nil) {
+		t.Error("nobody is asked for unknown rules")
+	}
+	if other.say(a, nil) || one.say(a, nil) {
+		t.Error("several are asked at once")
+	}
+	if c := configurations(a); len(c) != 1 || len(c[0].Nodes) != 2 || !c[0].Heard.IsZero() || RuleOf(c, "per-user") != nil {
+		t.Errorf("of unknown rules there are %+v", c)
+	}
+	// Whoever was asked says something else, or something that can't be read.
+	forged := newTeller(t, 1, 7, exampleRule("per-user", 1))
+	if one.say(a, forged.told) || one.say(a, []byte("rules")) || RuleOf(configurations(a), "per-user") != nil {
+		t.Error("forged rules are taken for others")
+	}
+	now = now.Add(askEvery)
+	if !one.say(a, nil) {
+		t.Error("nobody is asked again")
+	}
+	if one.say(a, one.told) || one.say(a, nil) || other.say(a, nil) || other.say(b, nil) {
+		t.Error("known rules are asked for")
+	}
+	for _, b := range []*Backend{a, b, start()} {
+		c := configurations(b)
+		r := RuleOf(c, "per-user")
+		if len(c) != 1 || c[0].Digest != one.report.Digest || !reflect.DeepEqual(c[0].Nodes, []uint64{1, 2}) || !c[0].Heard.Equal(now) || r == nil || !reflect.DeepEqual(*r, rules[0]) {
+			t.Fatalf("known are %+v", c)
+		}
+		if r := RuleOf(c, "budget"); r == nil || r.Limits[0].Calendar == nil || r.Limits[0].Calendar.At(1_700_000_000e9).End != 1_701_385_200e9 {
+			t.Errorf("the calendar's rule is %+v", r)
+		}
+	}
+	// Another configuration is that of fewer nodes.
+	third := newTeller(t, 3, 8, exampleRule("per-user", 5), exampleRule("new", 1))
+	if !third.say(b, nil) || third.say(b, third.told) {
+		t.Error("the other configuration is not asked for once")
+	}
+	c := configurations(a)
+	if len(c) != 2 || !reflect.DeepEqual(c[1].Nodes, []uint64{3}) || RuleOf(c, "per-user").Limits[0].Max != 100 || RuleOf(c, "new") == nil {
+		t.Errorf("two configurations: %+v", c)
+	}
+	found, err := a.Namespaces(t.Context(), func(namespace string) bool { return namespace == "shop" })
+	if err != nil || len(found) != 1 || found[0].Name != "shop" || found[0].Rules != 2 || !found[0].Heard.Equal(now) {
+		t.Errorf("namespaces: %+v, %v", found, err)
+	}
+	if found, err := a.Namespaces(t.Context(), func(string) bool { return false }); err != nil || len(found) != 0 {
+		t.Errorf("namespaces of others: %+v, %v", found, err)
+	}
+	// Once all are silent, the last that was heard is known.
+	now = now.Add(heardEvery)
+	third.say(a, nil)
+	now = now.Add(store.ReportLife)
+	if c := configurations(a); len(c) != 1 || c[0].Digest != third.report.Digest || len(c[0].Nodes) != 0 {
+		t.Errorf("after a minute: %+v", c)
+	}
+	now = now.Add(store.RulesLife - store.ReportLife - time.Second)
+	if c := configurations(a); len(c) != 1 {
+		t.Errorf("after almost a month: %+v", c)
+	}
+	now = now.Add(time.Second)
+	if c := configurations(a); len(c) != 0 {
+		t.Errorf("after a month: %+v", c)
+	}
+	if !one.say(a, nil) {
+		t.Error("forgotten rules are not asked for")
+	}
+}
+
+// Rules that somebody makes up are bounded, and don't drive out those that nodes have.
+func TestInventedRules(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	clock := func() time.Time { return now }
+	b := New(memory.New(memory.Options{Now: clock}))
+	b.known.now = clock
+	honest := newTeller(t, 1, 0, exampleRule("per-user", 100))
+	honest.say(b, honest.told)
+	for i := range 10 * store.MaxRules {
+		now = now.Add(askEvery)
+		honest.say(b, nil)
+		invented := newTeller(t, 2, uint64(i)+1, exampleRule(fmt.Sprint("r", i), 1))
+		invented.say(b, nil)
+		invented.say(b, invented.told)
+	}
+	now = now.Add(heardEvery)
+	if honest.say(b, nil) {
+		honest.say(b, honest.told)
+	}
+	notes, err := b.store.Notes(t.Context(), store.Rules, "shop")
+	if c, err2 := b.Configurations(t.Context(), "shop"); err != nil || err2 != nil || len(notes) > store.MaxRules || RuleOf(c, "per-user") == nil {
+		t.Errorf("%d are kept; %+v, %v %v", len(notes), c, err, err2)
+	}
+}

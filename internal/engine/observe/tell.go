@@ -1,0 +1,71 @@
+package observe
+
+import (
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+)
+
+// Teller is an owner of a node that knows what the keys of its rules are like.
+type Teller interface {
+	// KeyOf returns how many values the key of a rule has, or wire.AnyValues, which of them are client
+	// addresses, and whether some keys or requests have other limits than the rule's.
+	KeyOf(rule int) (values uint8, addresses []wire.AddressValue, varies bool)
+}
+
+// described is a calendar that can be made anew elsewhere.
+type described interface{ Describe() string }
+
+// telling has what a node tells the backend of its rules. Reports name it, and the backend asks for it
+// if it does not know it yet.
+type telling struct {
+	owner         Teller // nil if nothing is known of keys
+	configuration uint64
+	digest        uint64 // 0 before the first report
+	// asked means that the backend has asked. told means that this worker has told its rules before.
+	asked, told bool
+}
+
+// Tell has the next report tell the rules. The first is made at once.
+func (w *Observer) Tell() {
+	if w.sightings == nil {
+		return
+	}
+	if w.tells.asked = true; !w.tells.told {
+		w.tells.told = true
+		w.sightings.reportAt = w.link.HostNow()
+	}
+}
+
+// tell says in a report which rules the node has, or names them. They never change.
+func (w *Observer) tell(r *wire.Report) {
+	t := &w.tells
+	if t.digest == 0 || t.asked {
+		told := wire.AppendTold(nil, t.configuration, w.shapes())
+		if t.digest = wire.DigestOf(told); t.asked {
+			r.Told, t.asked, w.sightings.idle = told, false, false
+		}
+	}
+	r.Digest = t.digest
+}
+
+// shapes returns what there is to tell of the rules that have a name.
+func (w *Observer) shapes() (all []wire.RuleShape) {
+	for i := range w.rules.List {
+		r := &w.rules.List[i]
+		name := rule.NameOf(r)
+		if len(name) == 0 {
+			continue
+		}
+		s := wire.RuleShape{Name: string(name), Shadow: r.Shadow, Local: !r.Synced(), Varies: true, Values: wire.AnyValues, Limits: r.Own()}
+		if w.tells.owner != nil {
+			s.Values, s.Addresses, s.Varies = w.tells.owner.KeyOf(i)
+		}
+		for j := range s.Limits {
+			if c, ok := s.Limits[j].Calendar.(described); ok {
+				s.Calendars[j] = c.Describe()
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}

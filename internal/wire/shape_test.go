@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/window"
+)
+
+func exampleShapes() []RuleShape {
+	bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 6e10}, Max: 100, Burst: 20}
+	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Ordinal: 1, Width: 1e9, Precision: window.LogPrecision}, Max: 7}
+	month := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 31 * 24 * 3600e9}, Max: window.MaxLimit}
+	return []RuleShape{
+		{Name: "per-user", Values: 3, Addresses: []AddressValue{{1, 32, 64}, {2, 8, 0}}, Limits: []window.Limit{bucket, log, month}, Calendars: [MaxLimits]string{2: "month"}},
+		{Name: "program", Shadow: true, Varies: true, Values: AnyValues, Limits: []window.Limit{log}},
+		{Name: "here", Local: true, Limits: []window.Limit{{Shape: bucket.Shape, Max: 0, Burst: 1}}},
+	}
+}
+
+func TestTold(t *testing.T) {
+	told := AppendTold(nil, 9, exampleShapes())
+	configuration, got, err := DecodeTold(told)
+	if err != nil || configuration != 9 || !reflect.DeepEqual(got, exampleShapes()) {
+		t.Errorf("got %d %+v, error %v", configuration, got, err)
+	}
+	other := AppendTold(nil, 10, exampleShapes())
+	if DigestOf(told) == DigestOf(other) || DigestOf(told) != DigestOf(slices.Clone(told)) || DigestOf(told) == 0 {
+		t.Errorf("digests %x and %x", DigestOf(told), DigestOf(other))
+	}
+	for end := range told {
+		if _, _, err := DecodeTold(told[:end]); err == nil && end != len(AppendTold(nil, 9, exampleShapes()[:1])) && end != len(AppendTold(nil, 9, exampleShapes()[:2])) && end != len(AppendTold(nil, 9, nil)) {
+			t.Errorf("%d of %d bytes are read", end, len(told))
+		}
+	}
+}
+
+// Of too many rules as many are told as there is room for.
+func TestToldIsBounded(t *testing.T) {
+	var all []RuleShape
+	for i := range 300 {
+		all = append(all, RuleShape{Name: fmt.Sprint(strings.Repeat("r", i%60), i)})
+	}
+	if _, got, err := DecodeTold(AppendTold(nil, 0, all)); err != nil || len(got) != MaxReportRules {
+		t.Errorf("%d short rules, %v", len(got), err)
+	}
+	for i := range all {
+		all[i].Limits = slices.Repeat(exampleShapes()[0].Limits[:1], MaxLimits)
+	}
+	told := AppendTold([]byte("before"), 0, all)
+	_, got, err := DecodeTold(told[len("before"):])
+	if err != nil || len(got) < 50 || len(got) >= MaxReportRules || len(told) > MaxTold+len("before") || !reflect.DeepEqual(got, all[:len(got)]) {
+		t.Errorf("%d rules in %d bytes, %v", len(got), len(told), err)
+	}
+}
+
+func TestToldBounds(t *testing.T) {
+	for name, change := range map[string]func(s *RuleShape){
+		"values":      func(s *RuleShape) { s.Values = AnyValues + 1 },
+		"name":        func(s *RuleShape) { s.Name = "r r" },
+		"address":     func(s *RuleShape) { s.Addresses[0].At = 3 },
+		"IPv4 prefix": func(s *RuleShape) { s.Addresses[0].IPv4Prefix = 33 },
+		"IPv6 prefix": func(s *RuleShape) { s.Addresses[0].IPv6Prefix = 129 },
+		"addresses":   func(s *RuleShape) { s.Addresses = make([]AddressValue, MaxOverrideValues+1) },
+		"kind":        func(s *RuleShape) { s.Limits[0].Kind = window.LastKind + 1 },
+		"window":      func(s *RuleShape) { s.Limits[0].Width = 0 },
+		"precision":   func(s *RuleShape) { s.Limits[0].Precision = 1 },
+		"burst":       func(s *RuleShape) { s.Limits[0].Burst = 0 },
+		"hits":        func(s *RuleShape) { s.Limits[2].Max = MaxHits + 1 },
+		"calendar":    func(s *RuleShape) { s.Calendars[0] = strings.Repeat("c", MaxCalendar+1) },
+	} {
+		s := exampleShapes()
+		change(&s[0])
+		if _, _, err := DecodeTold(AppendTold(nil, 0, s)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, _, err := DecodeTold(nil); !errors.Is(err, ErrMalformed) {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
+func FuzzDecodeTold(f *testing.F) {
+	f.Add(AppendTold(nil, 1, exampleShapes()))
+	f.Add(AppendTold(nil, 0, nil))
+	f.Fuzz(func(t *testing.T, told []byte) {
+		configuration, shapes, err := DecodeTold(told)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		again := AppendTold(nil, configuration, shapes)
+		if _, got, err := DecodeTold(again); err != nil || !reflect.DeepEqual(got, shapes) || len(again) > len(told) || len(again) == len(told) && !bytes.Equal(again, told) {
+			t.Fatalf("%+v became %+v, %v", shapes, got, err)
+		}
+	})
+}
