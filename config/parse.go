@@ -36,9 +36,8 @@ func Parse(document []byte) (*Config, error) {
 		r.add(at, "", problem)
 	} else {
 		v := parse(&r)
-		if c = readConfig(v); len(r.errors()) == 0 {
-			c.Digest = v.digest()
-		}
+		c = readConfig(v)
+		c.Digest = v.digest()
 	}
 	if errs := r.errors(); len(errs) > 0 {
 		return nil, errs

@@ -188,14 +188,16 @@ func (r *rules) Move(index int, mode wire.Mode) {
 }
 
 // KeyOf implements observe.Teller.
-func (r *rules) KeyOf(rule int) (values uint8, addresses []wire.AddressValue, varies bool) {
-	parts := r.list[rule].key
-	for i := range parts {
-		if k := &parts[i]; k.address {
-			addresses = append(addresses, wire.AddressValue{At: uint8(i), IPv4Prefix: uint8(k.prefix4), IPv6Prefix: uint8(k.prefix6)})
-		}
+func (r *rules) KeyOf(rule int) (key []byte, varies wire.RuleFlags) {
+	of := &r.list[rule]
+	key = make([]byte, 2*len(of.key))
+	for i := range of.key {
+		key[2*i], key[2*i+1] = byte(of.key[i].prefix4), byte(of.key[i].prefix6)
 	}
-	return uint8(len(parts)), addresses, r.list[rule].variants != nil
+	if of.variants != nil {
+		varies = wire.Varies
+	}
+	return key, varies
 }
 
 // costOf returns the number of hits that the current request takes from a rule with prices.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"weir/config"
-	"weir/internal/calendar"
 	"weir/internal/counter"
 	"weir/internal/named"
 	"weir/internal/server"
@@ -31,8 +31,9 @@ const counterUsage = `get NAMESPACE RULE VALUEâ€¦ | reset NAMESPACE RULE VALUEâ€
 get shows what all nodes together have counted for a key. reset empties the key's counter. grant gives
 HITS back, so that this number of further hits passes now, up to the whole limit. Both last until the
 window ends: for another limit, see weir override. Values are those of the rule's key, as requests have
-them; a rule without a key takes none. From the proxies' configuration in --config, the command knows
-the limits, the secret, and which part of a client address counts. Flags may come anywhere.
+them; a rule without a key takes none. Limits, and which part of a client address counts, are what the proxies
+have told weir serve. The proxies' configuration in --config has the secret, too, and the limits of single
+keys. Flags may come anywhere.
 `
 
 // counterCommand is a command line of weir counter.
@@ -100,7 +101,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 	if err := c.backend.resolve(env); err != nil {
 		return err
 	}
-	if err := c.find(env); err != nil {
+	if err := c.find(ctx, env); err != nil {
 		return err
 	}
 	if verb == "get" {
@@ -110,7 +111,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 }
 
 // find computes the name by which the backend knows the key.
-func (c *counterCommand) find(env environment) error {
+func (c *counterCommand) find(ctx context.Context, env environment) error {
 	key, err := c.keys.or(c.key)
 	if err != nil {
 		return err
@@ -139,6 +140,11 @@ func (c *counterCommand) find(env environment) error {
 			}
 		}
 	}
+	if c.config == "" {
+		if selectors, err = c.told(ctx); err != nil {
+			return err
+		}
+	}
 	if secret != "" && len(secret) < config.MinKeySecret {
 		return fmt.Errorf("%w: --key-secret: want %d characters or more", errUsage, config.MinKeySecret)
 	}
@@ -146,6 +152,33 @@ func (c *counterCommand) find(env environment) error {
 	id := named.Identity(&identities, c.rule, selectors, c.key)
 	c.id = hex.EncodeToString(id[:])
 	return nil
+}
+
+// told returns what nodes have told of the rule's key, without their configuration; nil if nobody has.
+func (c *counterCommand) told(ctx context.Context) (selectors []config.Selector, err error) {
+	var found server.Namespaces
+	if err := c.backend.call(ctx, http.MethodGet, server.NamespacesPath, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {
+		if errors.As(err, &refusal{}) {
+			return nil, nil // an older backend, or the next call says why
+		}
+		return nil, err
+	}
+	for i := range found.Namespaces {
+		for j := range found.Namespaces[i].Known {
+			r := &found.Namespaces[i].Known[j]
+			if r.Rule != c.rule || r.Key == nil {
+				continue
+			}
+			rule := config.Rule{Name: r.Rule, Key: make([]config.Selector, len(r.Key))}
+			for at, k := range r.Key {
+				if k.ClientIP != nil {
+					rule.Key[at] = config.Selector{Kind: config.SelectClientIP, IPv4Prefix: k.ClientIP.IPv4, IPv6Prefix: k.ClientIP.IPv6}
+				}
+			}
+			return rule.Key, checkKey(&rule, c.key)
+		}
+	}
+	return nil, nil
 }
 
 // ask returns the counter as it stands now.
@@ -243,8 +276,8 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 		l := &found.Limits[i]
 		used = used || l.Used > 0
 		span := fmt.Sprint(config.Duration(l.WidthMS) * config.Millisecond)
-		if at := l.CalendarAt(c.limits, time.Now().UnixNano()); at >= 0 {
-			span = "a " + calendar.Periods[slices.Index(calendar.Lengths[:], c.limits[at].Width)]
+		if l.Period != "" {
+			span = "a " + l.Period
 		}
 		fmt.Fprint(c.out, strings.ReplaceAll(l.Algorithm, "_", " "))
 		if held := l.Algorithm == inFlight; held {
@@ -259,11 +292,10 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			known = false
 			fmt.Fprintf(c.out, "%d used", l.Used)
 		} else {
-			most := *l.Limit
-			if l.Burst != 0 {
-				most = l.Burst
+			fmt.Fprintf(c.out, "%d of %d used, %d left", l.Used, most(l), *l.Left)
+			if *l.Left == 0 {
+				fmt.Fprintf(c.out, ", room %s", room(l))
 			}
-			fmt.Fprintf(c.out, "%d of %d used, %d left", l.Used, most, *l.Left)
 		}
 		if l.ResetMS != nil {
 			fmt.Fprintf(c.out, ", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
@@ -279,7 +311,10 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 	if found.Override != nil {
 		fmt.Fprintln(c.out, "override:", describeOverride(found.Override))
 	}
-	if !known {
-		fmt.Fprintln(c.out, "with --config, the hits left are shown too")
+	switch {
+	case !known:
+		fmt.Fprintln(c.out, "no proxy has told the limits: with --config, the hits left are shown too")
+	case found.Varies:
+		fmt.Fprintln(c.out, "some keys of this rule have other limits by the configuration: with --config, those of this key are shown")
 	}
 }

@@ -82,6 +82,7 @@ the common and combined formats, plain or compressed with gzip; - is standard in
   weir simulate --descriptors limits.yaml --descriptors envoy.yaml access.log
 `},
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
+		{name: "namespaces", summary: "list namespaces with their proxies, or show the rules of one", operands: namespacesUsage, run: namespaces, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or what a shadow rule would refuse", operands: reportUsage, run: report, help: backendHelp},
 		{name: "counter", summary: "show or reset a single key's counter, or give it hits back", operands: counterUsage, run: counterOf, help: `
 Environment:

@@ -204,15 +204,15 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 			t.Fatalf("status %d: %s", status, answer)
 		}
 	}
-	fixed := func(width time.Duration) window.Limit {
-		return window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10}
+	fixed := func(width time.Duration) wire.ToldLimit {
+		return wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10}}
 	}
 	report := wire.Report{
 		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()),
 		Told: wire.AppendTold(nil, 0, []wire.RuleShape{
-			{Name: "per-user", Values: 1, Limits: []window.Limit{fixed(time.Minute)}},
-			{Name: "log", Values: 0, Limits: []window.Limit{{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}},
-			{Name: "program", Values: wire.AnyValues, Limits: []window.Limit{fixed(time.Hour), fixed(time.Minute)}},
+			{Name: "per-user", Key: []byte{0, 0}, Limits: []wire.ToldLimit{fixed(time.Minute)}},
+			{Name: "log", Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}}},
+			{Name: "program", Flags: wire.AnyKey, Limits: []wire.ToldLimit{fixed(time.Hour), fixed(time.Minute)}},
 		}),
 		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
 	}

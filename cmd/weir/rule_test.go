@@ -14,7 +14,7 @@ import (
 func TestWholeRule(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(time.Minute)}, Max: 10}
-	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Values: 1, Limits: []window.Limit{limit}}})
+	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Key: make([]byte, 2), Limits: []wire.ToldLimit{{Limit: limit}}}})
 	report := wire.AppendReport(nil, &wire.Report{
 		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told,
 		Rules:  []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},

@@ -72,6 +72,7 @@ func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, 
 	if len(operands) > 1 {
 		query.Set("rule", operands[1])
 	}
+	query.Set("keys", strconv.Itoa(c.keys))
 	return query, c.backend.resolve(env)
 }
 
@@ -152,6 +153,9 @@ func (c *topCommand) follow(ctx context.Context, query url.Values, trouble io.Wr
 // describe prints the first keys of each rule.
 func (c *topCommand) describe(out io.Writer, top *server.Top) error {
 	fmt.Fprintln(out, reported(top))
+	if text := unlike(top.Configurations); text != "" {
+		fmt.Fprintln(out, text)
+	}
 	rules := slices.Clone(top.Rules)
 	if len(rules) > mostRules {
 		slices.SortStableFunc(rules, func(a, b server.TopRule) int {
@@ -164,6 +168,9 @@ func (c *topCommand) describe(out io.Writer, top *server.Top) error {
 		r := &rules[i]
 		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(r), rate(r.RequestsPerSecond),
 			rate(r.HitsPerSecond), percent(r.ShareRefused))
+		if len(r.Limits) > 0 {
+			fmt.Fprintf(out, "  %s\n", limitsText(r.Limits, r.Varies, false))
+		}
 		if n := r.Recent; n != nil {
 			share := 0.0
 			if n.Requests > 0 {
@@ -220,12 +227,20 @@ func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys 
 	if r.Recent != nil {
 		column = fmt.Sprintf("last %.0f s\t", r.RecentSeconds)
 	}
-	fmt.Fprintf(table, "  %s\thits/s\t%srefused/s\t%sused\tnodes\n", title, column, column)
+	stands := slices.ContainsFunc(shown, func(k server.TopKey) bool { return len(k.Limits) > 0 })
+	now := ""
+	if stands {
+		now = "\tleft now\troom"
+	}
+	fmt.Fprintf(table, "  %s\thits/s\t%srefused/s\t%sused\tnodes%s\n", title, column, column, now)
 	for i := range shown {
 		k := &shown[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s%s\t%s%s\t%d of %d\n", keyText(k),
+		if now = ""; stands {
+			now = leftNow(k)
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s%s\t%s%s\t%d of %d%s\n", keyText(k),
 			estimate(k.HitsPerSecond, k.HitsMore, k.HitsMargin), recent(k.RecentHitsPerSecond),
-			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), recent(k.RecentRefusedPerSecond), percent(k.Use), k.Nodes, r.Nodes)
+			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), recent(k.RecentRefusedPerSecond), percent(k.Use), k.Nodes, r.Nodes, now)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -237,6 +252,41 @@ func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys 
 		fmt.Fprintf(out, "  a key that is not among the first may have up to %s/s\n", rate(others))
 	}
 	return nil
+}
+
+// leftNow says what is left of the key's tightest limit, and when there is room.
+func leftNow(k *server.TopKey) string {
+	var tightest *server.CounterLimit
+	share := 2.0
+	for i := range k.Limits {
+		l := &k.Limits[i]
+		if l.Left == nil {
+			continue
+		}
+		if s := float64(*l.Left) / float64(max(1, most(l))); s < share {
+			tightest, share = l, s
+		}
+	}
+	if tightest == nil {
+		return "\t\t"
+	}
+	return fmt.Sprintf("\t%d of %d\t%s", *tightest.Left, most(tightest), room(tightest))
+}
+
+// most is how many hits a known limit lets pass at once.
+func most(l *server.CounterLimit) uint64 { return cmp.Or(l.Burst, *l.Limit) }
+
+// room says when a known limit has room for another hit.
+func room(l *server.CounterLimit) string {
+	switch {
+	case *l.Left > 0:
+		return "now"
+	case l.NextMS != nil:
+		return "in " + (time.Duration(*l.NextMS) * time.Millisecond).String()
+	case l.Algorithm == inFlight:
+		return "when a request ends"
+	}
+	return "never"
 }
 
 // estimate prints a rate, how much higher it may be, and its margin.
@@ -315,6 +365,9 @@ func report(ctx context.Context, args []string, env environment) error {
 		has = "would have refused"
 	}
 	fmt.Fprintf(c.out, "\n%s%s in the last %.0f s:\n", r.Rule, shadowed(r), r.Seconds)
+	if len(r.Limits) > 0 {
+		fmt.Fprintf(c.out, "  it allows %s\n", limitsText(r.Limits, r.Varies, false))
+	}
 	fmt.Fprintf(c.out, "  it %s %s of requests (%d of %d); this is exact\n", has, percent(r.ShareRefused), r.RefusedRequests, r.Requests)
 	c.measured(r)
 	if len(r.Refused) == 0 {

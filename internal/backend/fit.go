@@ -48,7 +48,7 @@ func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wi
 	for i := range configurations {
 		c := &configurations[i]
 		for _, s := range c.Rules {
-			if len(c.Nodes) > 0 && !s.Local && !slices.ContainsFunc(shapes[s.Name], s.Equal) {
+			if len(c.Nodes) > 0 && s.Flags&wire.Local == 0 && !slices.ContainsFunc(shapes[s.Name], s.Equal) {
 				shapes[s.Name] = append(shapes[s.Name], s)
 			}
 		}
@@ -69,12 +69,12 @@ func (o *Overrides) shapes(rule string) (shapes []wire.RuleShape) {
 // shapeOf returns a shape that has the windows and the number of values of an override. It does not
 // tell which kinds the limits have, so they are of a kind that takes any number of hits.
 func shapeOf(o *wire.Override) wire.RuleShape {
-	s := wire.RuleShape{Name: o.Rule, Values: uint8(len(o.Values))}
+	s := wire.RuleShape{Name: o.Rule, Key: make([]byte, 2*len(o.Values))}
 	if o.Mode != wire.OfKey {
-		s.Values = wire.AnyValues
+		s.Flags |= wire.AnyKey
 	}
 	for _, l := range o.Limits {
-		s.Limits = append(s.Limits, window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(l.WidthMillis) * window.MinWidth}, Max: 1, Burst: 1})
+		s.Limits = append(s.Limits, wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(l.WidthMillis) * window.MinWidth}, Max: 1, Burst: 1}})
 	}
 	return s
 }
@@ -89,8 +89,8 @@ func describeShape(s *wire.RuleShape) string {
 	if len(windows) == 1 {
 		text = "a limit with a window of " + windows[0]
 	}
-	if s.Values == wire.AnyValues {
+	if s.Flags&wire.AnyKey != 0 {
 		return text
 	}
-	return text + fmt.Sprintf(", and a key of %d values", s.Values)
+	return text + fmt.Sprintf(", and a key of %d values", s.Values())
 }

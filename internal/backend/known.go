@@ -212,7 +212,7 @@ func dated(rules []wire.RuleShape) []wire.RuleShape {
 	for i := range rules {
 		for j := range rules[i].Limits {
 			l := &rules[i].Limits[j]
-			if c := calendar.Described(rules[i].Calendars[j]); c != nil && l.Kind == window.FixedWindow {
+			if c := calendar.Described(l.Described); c != nil && l.Kind == window.FixedWindow {
 				l.Calendar = c
 			}
 		}

@@ -37,7 +37,7 @@ func (n *teller) say(b *Backend, told []byte) (asked bool) {
 }
 
 func exampleRule(name string, limit uint64) wire.RuleShape {
-	return wire.RuleShape{Name: name, Values: 1, Limits: []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: 6e10}, Max: limit}}}
+	return wire.RuleShape{Name: name, Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 6e10}, Max: limit}}}}
 }
 
 // A node tells its rules once; then all backends with the store know them, until nobody has named
@@ -53,7 +53,7 @@ func TestRulesAreKnown(t *testing.T) {
 	}
 	a, b := start(), start()
 	month := exampleRule("budget", 9)
-	month.Limits[0].Width, month.Calendars[0] = 31*24*3600e9, "\x02\x01\x00Europe/Berlin"
+	month.Limits[0].Width, month.Limits[0].Described = 31*24*3600e9, "\x02\x01\x00Europe/Berlin"
 	rules := []wire.RuleShape{exampleRule("per-user", 100), month}
 	one, other := newTeller(t, 1, 7, rules...), newTeller(t, 2, 7, rules...)
 	configurations := func(b *Backend) []Configuration {

@@ -36,6 +36,8 @@ type Top struct {
 	Nodes, Senders int
 	OldestNanos    uint64
 	Rules          []TopRule
+	// Configurations are those of the nodes, as [Backend.Configurations] returns them.
+	Configurations []Configuration
 }
 
 // TopRule sums up the reports about a rule. Rates are per second, and those of requests and hits
@@ -146,7 +148,24 @@ func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) 
 	if err != nil || len(reports) == 0 {
 		return Top{}, err
 	}
-	return merge(reports, rule), nil
+	top := merge(reports, rule)
+	top.Configurations, err = b.configurations(ctx, namespace, reports)
+	return top, err
+}
+
+// Standing returns the counters of keys.
+func (b *Backend) Standing(ctx context.Context, namespace string, of map[wire.ID]*wire.RuleShape) (map[wire.ID]Counter, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	all := make(map[wire.ID]Counter, len(of))
+	for id := range of {
+		c, err := b.counter(ctx, namespace, id)
+		if err != nil {
+			return nil, err
+		}
+		all[id] = c
+	}
+	return all, nil
 }
 
 // reports are the newest of a namespace's senders, but for those that are gone.

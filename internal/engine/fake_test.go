@@ -335,11 +335,11 @@ type fakeNode struct {
 }
 
 // KeyOf implements observe.Teller.
-func (f *fakeNode) KeyOf(rule int) (values uint8, addresses []wire.AddressValue, varies bool) {
+func (f *fakeNode) KeyOf(rule int) (key []byte, varies wire.RuleFlags) {
 	if f.counts[rule].together {
-		return 0, nil, true
+		return nil, wire.Varies
 	}
-	return 1, nil, false
+	return []byte{24, 48}, 0
 }
 
 type fakePush struct {

@@ -10,7 +10,6 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // report returns a node's next report.
@@ -167,7 +166,8 @@ func TestRulesAreTold(t *testing.T) {
 	}
 	configuration, rules, err := wire.DecodeTold(r.Told)
 	want := []wire.RuleShape{
-		{Name: "rule-0", Shadow: true, Values: 1, Limits: []window.Limit{fixed(10)}}, {Name: "rule-1", Local: true, Varies: true, Limits: []window.Limit{fixed(20)}},
+		{Name: "rule-0", Flags: wire.IsShadow, Key: []byte{24, 48}, Limits: []wire.ToldLimit{{Limit: fixed(10)}}},
+		{Name: "rule-1", Flags: wire.Local | wire.Varies, Key: []byte{}, Limits: []wire.ToldLimit{{Limit: fixed(20)}}},
 	}
 	if err != nil || configuration != 5 || !reflect.DeepEqual(rules, want) {
 		t.Errorf("told are %d %+v, error %v", configuration, rules, err)

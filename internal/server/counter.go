@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"weir/internal/backend"
+	"weir/internal/calendar"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -25,6 +26,9 @@ type Counter struct {
 	Limits []CounterLimit `json:"limits"`
 	// Known means that the backend has a counter of the key, even if all its hits were given back.
 	Known bool `json:"known"`
+	// Varies says that the limits are those that nodes have told of the rule, and that the configuration
+	// may give this key others.
+	Varies bool `json:"varies,omitempty"`
 	// Override is the override in force for the key; nil for none.
 	Override *Override `json:"override,omitempty"`
 	// Holders are the nodes whose requests hold places of the key, by their recent reports.
@@ -44,6 +48,8 @@ type CounterHolder struct {
 type CounterLimit struct {
 	Algorithm string `json:"algorithm"`
 	WidthMS   uint64 `json:"width_ms"`
+	// Period is day, week or month for a window of the calendar.
+	Period string `json:"period,omitempty"`
 	// PrecisionNS is the width of sub-buckets in nanoseconds, if there are any.
 	PrecisionNS uint64 `json:"precision_ns,omitempty"`
 	Ordinal     uint8  `json:"ordinal"`
@@ -106,10 +112,21 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace stri
 	if err == nil {
 		overrides, err = h.backend.Overrides(r.Context(), namespace)
 	}
+	rule, varies := query.Get("rule"), false
+	if err == nil && rule != "" && len(limits) == 0 {
+		var known []backend.Configuration
+		known, err = h.backend.Configurations(r.Context(), namespace)
+		if of := backend.RuleOf(known, rule); of != nil && of.Flags&wire.Local == 0 {
+			limits, varies = of.Plain(), of.Flags&wire.Varies != 0
+		}
+	}
 	if !h.worked(w, r, err, false) {
 		return
 	}
-	h.json(w, CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: query.Get("rule"), Key: query["key"], Limits: limits}))
+	counter := CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: rule, Key: query["key"], Limits: limits})
+	counter.Date(limits, int64(found.NowNanos))
+	counter.Varies = varies && counter.Override == nil
+	h.json(w, counter)
 }
 
 // CounterAsked says which counter CounterOf should describe.
@@ -188,6 +205,9 @@ func (c *Counter) Date(limits []window.Limit, now int64) {
 		at := l.CalendarAt(limits, now)
 		if at < 0 {
 			continue
+		}
+		if c, ok := limits[at].Calendar.(*calendar.Calendar); ok {
+			l.Period = calendar.Periods[c.Period()]
 		}
 		if o := c.Override; o != nil && at < len(o.Limits) {
 			most := o.Limits[at].Limit

@@ -75,14 +75,17 @@ type Options struct {
 //   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its
 //     start and hits; &ordinal=O for one of several limits that are alike.
 //   - GET /v1/counter?namespace=N&id=I is a key's [Counter]; with &rule=R and &key=V, once for each
-//     value, by the override in force, and with &limit=… by these limits. POST has a [CounterChange],
+//     value, by the override in force, and with &limit=… by these limits, or else by those that nodes
+//     have told of rule R. POST has a [CounterChange],
 //     and answers with [CounterChanged].
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule. PUT sets those of
 //     a body of this form, unless a rule that nodes have told of can't have them; with &force it does
 //     not look; DELETE with &rule=R removes the override of &key=V, once for each value,
 //     or with &all all of the rule's keys, or with &whole that of the whole rule. Both answer with
 //     [Changed].
-//   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only.
+//   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only, and with &keys=K of the first K
+//     keys of each list how they stand now.
+//   - GET /v1/namespaces tells [Namespaces]; with &namespace=N of that one, and its rules.
 //   - GET /v1/usage?namespace=N tells [Usage] of this month, with &rule=R of that rule only, and with
 //     &month=2026-11, or &month=2026-01..2026-11, of other months. &by=key,model,day,month says by which of
 //     these; by key if it is not given.
@@ -153,6 +156,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 		trust.GetTop:         h.top,
 		trust.GetWatch:       h.watch,
 		trust.GetChanges:     h.changes,
+		trust.GetNamespaces:  h.namespaces,
 	} {
 		if h.parent != nil {
 			answer = h.relay
@@ -161,7 +165,9 @@ func Handler(counters store.Store, o Options) http.Handler {
 			}
 		}
 		mux.Handle(call.Needs().Pattern, authorized(func(w http.ResponseWriter, r *http.Request) {
-			if namespace, ok := h.namespace(w, r, call); ok {
+			if call == trust.GetNamespaces && !r.URL.Query().Has("namespace") {
+				h.listNamespaces(w, r)
+			} else if namespace, ok := h.namespace(w, r, call); ok {
 				answer(w, r, namespace)
 			}
 		}))

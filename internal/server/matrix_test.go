@@ -34,6 +34,7 @@ var routes = []struct {
 	{trust.GetTop, "GET", "/v1/top", "", "read change admin none"},
 	{trust.GetWatch, "GET", "/v1/watch", "", "read change admin none"},
 	{trust.GetChanges, "GET", "/v1/changes", "", "read change admin none"},
+	{trust.GetNamespaces, "GET", "/v1/namespaces", "", "read change admin none"},
 	{trust.ChangeCounter, "POST", "/v1/counter", `{"id": "` + annID + `", "rule": "r", "reset": true}`, "change admin none"},
 	{trust.SetOverrides, "PUT", "/v1/overrides", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1000}]}]}`, "change admin none"},
 	{trust.UnsetOverrides, "DELETE", "/v1/overrides?rule=r", "", "change admin none"},

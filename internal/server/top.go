@@ -24,6 +24,8 @@ type Top struct {
 	Senders       int       `json:"senders"`
 	OldestSeconds float64   `json:"oldest_seconds"`
 	Rules         []TopRule `json:"rules"`
+	// Configurations are those that the nodes have, the one of most nodes first.
+	Configurations []Configuration `json:"configurations,omitempty"`
 }
 
 // TopRule has the figures about a rule.
@@ -31,6 +33,10 @@ type TopRule struct {
 	Rule   string `json:"rule"`
 	Shadow bool   `json:"shadow"`
 	Nodes  int    `json:"nodes"`
+	// Limits are those of most nodes, if they have told them. Varies says that some keys have others, by
+	// the configuration or by overrides.
+	Limits []KnownLimit `json:"limits,omitempty"`
+	Varies bool         `json:"varies,omitempty"`
 	// Seconds is the longest time that a report covers. The rates and the share of refused requests
 	// are exact.
 	Seconds float64 `json:"seconds"`
@@ -76,6 +82,8 @@ type TopKey struct {
 	// Use is the used share of the key's tightest limit when it was last seen.
 	Use   float64 `json:"use"`
 	Nodes int     `json:"nodes"`
+	// Limits say how the key stands now, if that was asked and its limits are those of the rule.
+	Limits []CounterLimit `json:"limits,omitempty"`
 }
 
 // Value is one value of a key. Cut means that Text is only its beginning. Bytes that are not UTF-8
@@ -92,16 +100,24 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request, namespace string) 
 		return
 	}
 	defer h.lookers.Leave(namespace)
-	found, err := h.backend.Top(r.Context(), namespace, r.URL.Query().Get("rule"))
-	if !h.worked(w, r, err, false) {
+	first, problem := topAsked(r.URL.Query().Get("keys"))
+	if problem != "" {
+		h.problem(w, http.StatusBadRequest, problem)
 		return
 	}
-	h.json(w, TopOf(&found, h.health.now()))
+	found, err := h.backend.Top(r.Context(), namespace, r.URL.Query().Get("rule"))
+	top := TopOf(&found, h.health.now())
+	if err == nil && first > 0 {
+		err = h.stand(r, namespace, &top, &found, first)
+	}
+	if h.worked(w, r, err, false) {
+		h.json(w, top)
+	}
 }
 
 // TopOf converts what a backend has found, for a moment.
 func TopOf(found *backend.Top, now time.Time) Top {
-	t := Top{Nodes: found.Nodes, Senders: found.Senders, Rules: []TopRule{}}
+	t := Top{Nodes: found.Nodes, Senders: found.Senders, Rules: []TopRule{}, Configurations: configurationsOf(found.Configurations)}
 	if found.OldestNanos != 0 {
 		t.OldestSeconds = rounded(max(0, now.Sub(time.Unix(0, int64(min(found.OldestNanos, math.MaxInt64)))).Seconds()))
 	}

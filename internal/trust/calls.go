@@ -74,6 +74,7 @@ const (
 	GetTop
 	GetWatch
 	GetChanges
+	GetNamespaces
 	ChangeCounter
 	SetOverrides
 	UnsetOverrides
@@ -112,6 +113,7 @@ var needs = [calls]Need{
 	GetTop:            {"GET /v1/top", Read, Asked, "tells which keys have most hits"},
 	GetWatch:          {"GET /v1/watch", Read, Asked, "the same again and again, as the page does"},
 	GetChanges:        {"GET /v1/changes", Read, Asked, "tells who has changed what"},
+	GetNamespaces:     {"GET /v1/namespaces", Read, Asked, "lists the namespaces that the token may read, or tells the rules of one"},
 	ChangeCounter:     {"POST /v1/counter", change, Asked, "empties a counter, or gives hits back"},
 	SetOverrides:      {"PUT /v1/overrides", change, Asked, "sets overrides"},
 	UnsetOverrides:    {"DELETE /v1/overrides", change, Asked, "removes overrides"},

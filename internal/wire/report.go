@@ -176,7 +176,7 @@ func IsReport(b []byte) bool {
 // with [AppendRuleReport], and [AppendEnd].
 func AppendReportHeader(dst []byte, r *Report) []byte {
 	dst = appendText(append(dst, reportVersion), r.Namespace) // its length takes a byte
-	for _, n := range [...]uint64{r.Node, r.Sender, r.AtNanos} {
+	for _, n := range [...]uint64{r.Node, r.Sender, r.AtNanos, r.Digest} {
 		dst = binary.LittleEndian.AppendUint64(dst, n)
 	}
 	dst = append(dst, byte(len(r.Warnings)))
@@ -192,7 +192,7 @@ func AppendReportHeader(dst []byte, r *Report) []byte {
 		dst = append(dst, h.ID[:]...)
 		dst = binary.LittleEndian.AppendUint64(appendUvarint(dst, h.Places), h.SinceNanos)
 	}
-	return appendCounted(binary.LittleEndian.AppendUint64(dst, r.Digest), r.Told)
+	return appendCounted(dst, r.Told)
 }
 
 // AppendReport appends a whole report.
@@ -265,6 +265,9 @@ func DecodeReport(b []byte) (*Report, error) {
 		r.fail("want a report of at most 64 KiB")
 	}
 	p := &Report{Namespace: r.namespace(), Node: r.uint64(), Sender: r.uint64(), AtNanos: r.uint64()}
+	if !released {
+		p.Digest = r.uint64()
+	}
 	more := r.more
 	if released {
 		count := r.count()
@@ -273,7 +276,6 @@ func DecodeReport(b []byte) (*Report, error) {
 	p.Warnings = several(&r, r.few(MaxReportWarnings), func() Warning { return r.warning(released) })
 	if !released {
 		p.Held = several(&r, r.few(MaxReportHeld), r.heldKey)
-		p.Digest = r.uint64()
 		if told := r.counted(MaxTold); len(told) > 0 {
 			p.Told = told
 		}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"weir/window"
@@ -10,24 +9,51 @@ import (
 // RuleShape is what a node tells of a rule: that on which overrides depend, so that a backend refuses
 // overrides that the node can't apply, and what people need to know to read the rule's counters.
 type RuleShape struct {
-	Name string
-	// Shadow rules refuse nothing. Local rules count in each process alone. Varies means that some keys
-	// or requests have other limits.
-	Shadow, Local, Varies bool
-	// Values is how many values the rule's key has, or AnyValues if the node does not know. Addresses
-	// are those values that are client addresses.
-	Values    uint8
-	Addresses []AddressValue
-	Limits    []window.Limit // without a block, and without calendars
-	// Calendars are those of the limits; empty for a limit without one.
-	Calendars [MaxLimits]string
+	Name  string
+	Flags RuleFlags
+	// Key has two bytes for each value of the rule's key: how many leading bits of an IPv4 and of an
+	// IPv6 address count. They are 0 for a value that is no address.
+	Key    []byte
+	Limits []ToldLimit // without a block
 }
 
-// AddressValue is a value of a key that is a client address, of which this many leading bits count.
-type AddressValue struct{ At, IPv4Prefix, IPv6Prefix uint8 }
+// RuleFlags are what is so of a rule.
+type RuleFlags uint8
 
-// AnyValues is more than any key has.
-const AnyValues = MaxOverrideValues + 1
+const (
+	// IsShadow rules refuse nothing.
+	IsShadow RuleFlags = 1 << iota
+	// Local rules count in each process alone.
+	Local
+	// Varies means that some keys or requests have other limits.
+	Varies
+	// AnyKey means that the node does not know how many values the key has.
+	AnyKey
+	allFlags = IsShadow | Local | Varies | AnyKey
+)
+
+// ToldLimit is a limit, whose calendar is described; empty for a limit without one.
+type ToldLimit struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	window.Limit
+	Described string
+}
+
+// Values is how many values the rule's key has, or more than any key if the node does not know.
+func (s *RuleShape) Values() int {
+	if s.Flags&AnyKey != 0 {
+		return MaxOverrideValues + 1
+	}
+	return len(s.Key) / 2
+}
+
+// Prefixes returns how many leading bits of a value count that is a client address. ok is false if it is
+// none.
+func (s *RuleShape) Prefixes(value int) (ipv4, ipv6 int, ok bool) {
+	ipv4, ipv6 = int(s.Key[2*value]), int(s.Key[2*value+1])
+	return ipv4, ipv6, ipv4|ipv6 != 0
+}
 
 // Bounds of what a node tells of its rules.
 const (
@@ -38,7 +64,7 @@ const (
 )
 
 // toldVersion begins what a node tells of its rules.
-const toldVersion = 0x91
+const toldVersion = 1
 
 // TellRules is the body of a backend's answer to a report whose sender should tell its rules in the
 // next one. Other reports have an answer without a body.
@@ -55,16 +81,16 @@ func DigestOf(told []byte) uint64 {
 
 // Equal reports whether overrides depend on the same in two rules.
 func (s RuleShape) Equal(other RuleShape) bool {
-	return s.Name == other.Name && s.Values == other.Values &&
-		slices.EqualFunc(s.Limits, other.Limits, func(a, b window.Limit) bool { return a.Shape == b.Shape })
+	return s.Name == other.Name && s.Values() == other.Values() &&
+		slices.EqualFunc(s.Limits, other.Limits, func(a, b ToldLimit) bool { return a.Shape == b.Shape })
 }
 
 // Fits reports whether a rule of this shape can have an override.
 func (s *RuleShape) Fits(o *Override) bool {
 	if o.Mode != OfKey {
-		return len(o.Limits) == 0 || Fits(s.Limits, o.Limits)
+		return len(o.Limits) == 0 || Fits(s.Plain(), o.Limits)
 	}
-	return (s.Values == AnyValues || int(s.Values) == len(o.Values)) && Fits(s.Limits, o.Limits)
+	return (s.Flags&AnyKey != 0 || s.Values() == len(o.Values)) && Fits(s.Plain(), o.Limits)
 }
 
 // Fits reports whether a rule with these limits can have an override's.
@@ -104,21 +130,14 @@ func Fit(of []window.Limit, by []OverrideLimit) (limits []window.Limit, fits boo
 	return limits, true
 }
 
-// Flags of a rule.
-const (
-	isShadow = 1 << iota
-	isLocal
-	varies
-)
-
 // AppendTold appends what a node tells of its rules, as far as there is room. configuration is the
 // digest of everything else in its configuration.
 func AppendTold(dst []byte, configuration uint64, shapes []RuleShape) []byte {
-	start := len(dst)
-	dst = binary.LittleEndian.AppendUint64(append(dst, toldVersion), configuration)
-	for i := range shapes[:min(len(shapes), MaxReportRules)] {
+	most := len(dst) + MaxTold
+	dst = appendUvarints(dst, toldVersion, configuration)
+	for i := range shapes {
 		end := len(dst)
-		if dst = shapes[i].append(dst); len(dst)-start > MaxTold {
+		if dst = shapes[i].append(dst); len(dst) > most || i == MaxReportRules {
 			return dst[:end]
 		}
 	}
@@ -126,21 +145,11 @@ func AppendTold(dst []byte, configuration uint64, shapes []RuleShape) []byte {
 }
 
 func (s *RuleShape) append(dst []byte) []byte {
-	flags := byte(0)
-	for i, set := range [...]bool{s.Shadow, s.Local, s.Varies} {
-		if set {
-			flags |= 1 << i
-		}
-	}
-	dst = append(appendText(dst, s.Name), flags, s.Values, byte(len(s.Addresses)))
-	for _, a := range s.Addresses {
-		dst = append(dst, a.At, a.IPv4Prefix, a.IPv6Prefix)
-	}
-	dst = append(dst, byte(len(s.Limits)))
+	dst = appendUvarints(appendCounted(appendText(dst, s.Name), s.Key), uint64(s.Flags), uint64(len(s.Limits)))
 	for i := range s.Limits {
 		l := &s.Limits[i]
-		dst = appendUvarints(append(dst, byte(l.Kind), l.Ordinal), uint64(l.Width/window.MinWidth), uint64(l.Precision), l.Max, l.Burst)
-		dst = appendText(dst, s.Calendars[i])
+		dst = appendUvarints(dst, uint64(l.Kind), uint64(l.Width/window.MinWidth), uint64(l.Precision), l.Max, l.Burst)
+		dst = appendText(dst, l.Described)
 	}
 	return dst
 }
@@ -148,10 +157,10 @@ func (s *RuleShape) append(dst []byte) []byte {
 // DecodeTold reads what a node tells of its rules. Any error wraps [ErrMalformed].
 func DecodeTold(told []byte) (configuration uint64, shapes []RuleShape, err error) {
 	r := reader{data: told}
-	if r.byte() != toldVersion || len(told) > MaxTold {
+	if r.uvarint() != toldVersion || len(told) > MaxTold {
 		r.fail("want rules in at most 16 KiB")
 	}
-	configuration = r.uint64()
+	configuration = r.uvarint()
 	for r.err == nil && r.pos < len(r.data) {
 		shapes = append(shapes, r.shape())
 		r.most(uint64(len(shapes)), MaxReportRules)
@@ -164,34 +173,36 @@ func DecodeTold(told []byte) (configuration uint64, shapes []RuleShape, err erro
 
 // shape reads a rule's shape.
 func (r *reader) shape() RuleShape {
-	s, at := RuleShape{Name: r.ruleName()}, 0
-	flags := r.byte()
-	s.Shadow, s.Local, s.Varies = flags&isShadow != 0, flags&isLocal != 0, flags&varies != 0
-	if s.Values = r.byte(); s.Values > AnyValues || flags >= varies<<1 {
-		r.fail("want a rule's flags and its number of values")
-	}
-	s.Addresses = several(r, r.few(MaxOverrideValues), func() AddressValue {
-		a := AddressValue{r.byte(), r.byte(), r.byte()}
-		if a.At >= s.Values || a.IPv4Prefix > 32 || a.IPv6Prefix > 128 {
-			r.fail("want an address among the values")
+	s := RuleShape{Name: r.ruleName(), Key: r.counted(2 * MaxOverrideValues)}
+	for i, bits := range s.Key {
+		if len(s.Key)%2 != 0 || i%2 == 0 && bits > 32 || bits > 128 {
+			r.fail("want the prefixes of addresses")
 		}
-		return a
-	})
-	s.Limits = several(r, r.few(MaxLimits), func() window.Limit {
-		l := r.toldLimit()
-		s.Calendars[at] = string(r.counted(MaxCalendar))
-		at++
-		return l
-	})
+	}
+	s.Flags = RuleFlags(r.most(r.uvarint(), int(allFlags)))
+	s.Limits = several(r, r.most(r.uvarint(), MaxLimits), r.toldLimit)
+	limits := s.Plain()
+	window.SetOrdinals(limits)
+	for i := range limits {
+		s.Limits[i].Ordinal = limits[i].Ordinal
+	}
 	return s
 }
 
-func (r *reader) toldLimit() window.Limit {
-	l := window.Limit{Shape: window.Shape{Kind: window.Kind(r.byte()), Ordinal: r.byte(), Width: int64(r.width()) * window.MinWidth}}
+func (r *reader) toldLimit() ToldLimit {
+	l := window.Limit{Shape: window.Shape{Kind: window.Kind(r.most(r.uvarint(), 255)), Width: int64(r.width()) * window.MinWidth}}
 	l.Precision = int64(min(r.uvarint(), MaxWidthMillis*1e6+1))
 	l.Max, l.Burst = r.amount(), r.amount()
 	if r.err == nil && l.Fault() != window.Sound {
 		r.fail("want a limit")
 	}
-	return l
+	return ToldLimit{Limit: l, Described: string(r.counted(MaxCalendar))}
+}
+
+// Plain returns the limits without descriptions.
+func (s *RuleShape) Plain() (limits []window.Limit) {
+	for i := range s.Limits {
+		limits = append(limits, s.Limits[i].Limit)
+	}
+	return limits
 }

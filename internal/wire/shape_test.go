@@ -14,12 +14,12 @@ import (
 
 func exampleShapes() []RuleShape {
 	bucket := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 6e10}, Max: 100, Burst: 20}
-	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Ordinal: 1, Width: 1e9, Precision: window.LogPrecision}, Max: 7}
+	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 1e9, Precision: window.LogPrecision}, Max: 7}
 	month := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 31 * 24 * 3600e9}, Max: window.MaxLimit}
 	return []RuleShape{
-		{Name: "per-user", Values: 3, Addresses: []AddressValue{{1, 32, 64}, {2, 8, 0}}, Limits: []window.Limit{bucket, log, month}, Calendars: [MaxLimits]string{2: "month"}},
-		{Name: "program", Shadow: true, Varies: true, Values: AnyValues, Limits: []window.Limit{log}},
-		{Name: "here", Local: true, Limits: []window.Limit{{Shape: bucket.Shape, Max: 0, Burst: 1}}},
+		{Name: "per-user", Key: []byte{0, 0, 32, 64, 8, 0}, Limits: []ToldLimit{{Limit: bucket}, {Limit: log}, {Limit: month, Described: "month"}}},
+		{Name: "program", Flags: IsShadow | Varies | AnyKey, Key: []byte{}, Limits: []ToldLimit{{Limit: log}}},
+		{Name: "here", Flags: Local, Key: []byte{}, Limits: []ToldLimit{{Limit: window.Limit{Shape: bucket.Shape, Max: 0, Burst: 1}}}},
 	}
 }
 
@@ -54,25 +54,25 @@ func TestToldIsBounded(t *testing.T) {
 	}
 	told := AppendTold([]byte("before"), 0, all)
 	_, got, err := DecodeTold(told[len("before"):])
-	if err != nil || len(got) < 50 || len(got) >= MaxReportRules || len(told) > MaxTold+len("before") || !reflect.DeepEqual(got, all[:len(got)]) {
+	if err != nil || len(got) < 50 || len(got) >= MaxReportRules || len(told) > MaxTold+len("before") || got[len(got)-1].Name != all[len(got)-1].Name || len(got[0].Limits) != MaxLimits || got[0].Limits[7].Ordinal != 7 {
 		t.Errorf("%d rules in %d bytes, %v", len(got), len(told), err)
 	}
 }
 
 func TestToldBounds(t *testing.T) {
 	for name, change := range map[string]func(s *RuleShape){
-		"values":      func(s *RuleShape) { s.Values = AnyValues + 1 },
-		"name":        func(s *RuleShape) { s.Name = "r r" },
-		"address":     func(s *RuleShape) { s.Addresses[0].At = 3 },
-		"IPv4 prefix": func(s *RuleShape) { s.Addresses[0].IPv4Prefix = 33 },
-		"IPv6 prefix": func(s *RuleShape) { s.Addresses[0].IPv6Prefix = 129 },
-		"addresses":   func(s *RuleShape) { s.Addresses = make([]AddressValue, MaxOverrideValues+1) },
-		"kind":        func(s *RuleShape) { s.Limits[0].Kind = window.LastKind + 1 },
-		"window":      func(s *RuleShape) { s.Limits[0].Width = 0 },
-		"precision":   func(s *RuleShape) { s.Limits[0].Precision = 1 },
-		"burst":       func(s *RuleShape) { s.Limits[0].Burst = 0 },
-		"hits":        func(s *RuleShape) { s.Limits[2].Max = MaxHits + 1 },
-		"calendar":    func(s *RuleShape) { s.Calendars[0] = strings.Repeat("c", MaxCalendar+1) },
+		"values":    func(s *RuleShape) { s.Key = make([]byte, 2*MaxOverrideValues+1) },
+		"name":      func(s *RuleShape) { s.Name = "r r" },
+		"flags":     func(s *RuleShape) { s.Flags = allFlags + 1 },
+		"prefix":    func(s *RuleShape) { s.Key[2] = 33 },
+		"IPv6":      func(s *RuleShape) { s.Key[3] = 129 },
+		"limits":    func(s *RuleShape) { s.Limits = make([]ToldLimit, MaxLimits+1) },
+		"kind":      func(s *RuleShape) { s.Limits[0].Kind = window.LastKind + 1 },
+		"window":    func(s *RuleShape) { s.Limits[0].Width = 0 },
+		"precision": func(s *RuleShape) { s.Limits[0].Precision = 1 },
+		"burst":     func(s *RuleShape) { s.Limits[0].Burst = 0 },
+		"hits":      func(s *RuleShape) { s.Limits[2].Max = MaxHits + 1 },
+		"calendar":  func(s *RuleShape) { s.Limits[0].Described = strings.Repeat("c", MaxCalendar+1) },
 	} {
 		s := exampleShapes()
 		change(&s[0])

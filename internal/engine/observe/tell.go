@@ -7,9 +7,9 @@ import (
 
 // Teller is an owner of a node that knows what the keys of its rules are like.
 type Teller interface {
-	// KeyOf returns how many values the key of a rule has, or wire.AnyValues, which of them are client
-	// addresses, and whether some keys or requests have other limits than the rule's.
-	KeyOf(rule int) (values uint8, addresses []wire.AddressValue, varies bool)
+	// KeyOf returns the form of a rule's key, as a wire.RuleShape has it, and wire.Varies if some keys or
+	// requests have other limits than the rule's.
+	KeyOf(rule int) (key []byte, varies wire.RuleFlags)
 }
 
 // described is a calendar that can be made anew elsewhere.
@@ -18,6 +18,8 @@ type described interface{ Describe() string }
 // telling has what a node tells the backend of its rules. Reports name it, and the backend asks for it
 // if it does not know it yet.
 type telling struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	owner         Teller // nil if nothing is known of keys
 	configuration uint64
 	digest        uint64 // 0 before the first report
@@ -56,13 +58,22 @@ func (w *Observer) shapes() (all []wire.RuleShape) {
 		if len(name) == 0 {
 			continue
 		}
-		s := wire.RuleShape{Name: string(name), Shadow: r.Shadow, Local: !r.Synced(), Varies: true, Values: wire.AnyValues, Limits: r.Own()}
+		s := wire.RuleShape{Name: string(name), Flags: wire.Varies | wire.AnyKey}
 		if w.tells.owner != nil {
-			s.Values, s.Addresses, s.Varies = w.tells.owner.KeyOf(i)
+			s.Key, s.Flags = w.tells.owner.KeyOf(i)
 		}
-		for j := range s.Limits {
-			if c, ok := s.Limits[j].Calendar.(described); ok {
-				s.Calendars[j] = c.Describe()
+		if r.Shadow {
+			s.Flags |= wire.IsShadow
+		}
+		if !r.Synced() {
+			s.Flags |= wire.Local
+		}
+		own := r.Own()
+		s.Limits = make([]wire.ToldLimit, len(own))
+		for j := range own {
+			s.Limits[j].Limit = own[j]
+			if c, ok := own[j].Calendar.(described); ok {
+				s.Limits[j].Described = c.Describe()
 			}
 		}
 		all = append(all, s)

@@ -438,7 +438,7 @@ func TestParentKnowsRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
 		region := backend.New(r)
-		told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Values: 1}})
+		told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user"}})
 		report := wire.Report{Namespace: "ns", Node: 1, Sender: 1, Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{Name: "per-user", Every: 1}}}
 		asked := 0
 		for range 12 {

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"weir/config"
+	"weir/internal/server"
+)
+
+const namespacesUsage = `[NAMESPACE]
+
+  weir namespaces
+  weir namespaces shop
+
+It lists the namespaces in which proxies have reported within a month, and when they last did. With a
+namespace it shows the rules that its proxies have told, those of most of them if they differ.
+`
+
+// namespaces runs weir namespaces.
+func namespaces(ctx context.Context, args []string, env environment) error {
+	var of backendFlags
+	flags := flag.NewFlagSet("namespaces", flag.ContinueOnError)
+	of.define(flags)
+	asJSON := flags.Bool("json", false, "print what GET /v1/namespaces answers")
+	operands, err := parseMixed(flags, args, env, namespacesUsage)
+	if err != nil {
+		return err
+	}
+	if len(operands) > 1 {
+		return fmt.Errorf("%w: want at most one namespace", errUsage)
+	}
+	if err := of.resolve(env); err != nil {
+		return err
+	}
+	query := url.Values{}
+	if len(operands) > 0 {
+		query.Set("namespace", operands[0])
+	}
+	var found server.Namespaces
+	if err := of.call(ctx, http.MethodGet, server.NamespacesPath, query, nil, &found); err != nil {
+		return err
+	}
+	switch {
+	case *asJSON:
+		return json.NewEncoder(env.stdout).Encode(found)
+	case len(found.Namespaces) == 0:
+		return fmt.Errorf("no proxy has reported in %s", cmp.Or(strings.Join(operands, ""), "any namespace that you may read"))
+	}
+	return namespacesTable(env.stdout, &found, len(operands) > 0)
+}
+
+func namespacesTable(out io.Writer, found *server.Namespaces, rules bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAMESPACE\tPROXIES\tRULES\tLAST REPORT")
+	for i := range found.Namespaces {
+		n := &found.Namespaces[i]
+		fmt.Fprintf(w, "%s\t%d\t%d\t%v ago\n", n.Namespace, n.Nodes, n.Rules, time.Duration(n.HeardSeconds)*time.Second)
+	}
+	if !rules {
+		return w.Flush()
+	}
+	n := &found.Namespaces[0]
+	fmt.Fprintln(w, "\nRULE\tMODE\tKEY\tLIMITS")
+	for i := range n.Known {
+		r := &n.Known[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", word(r.Rule), text(r.Mode), keyForm(r), limitsText(r.Limits, r.Varies, r.Local))
+	}
+	if text := unlike(n.Configurations); text != "" {
+		fmt.Fprintf(w, "\n%s\n", text)
+	}
+	return w.Flush()
+}
+
+// keyForm says which values the key of a rule has.
+func keyForm(r *server.KnownRule) string {
+	switch {
+	case r.Key == nil:
+		return "up to the program"
+	case len(r.Key) == 0:
+		return "-"
+	}
+	values := make([]string, len(r.Key))
+	for i, k := range r.Key {
+		if values[i] = "VALUE"; k.ClientIP != nil {
+			values[i] = fmt.Sprintf("ADDRESS/%d/%d", k.ClientIP.IPv4, k.ClientIP.IPv6)
+		}
+	}
+	return strings.Join(values, " ")
+}
+
+// limitsText describes the limits of a rule.
+func limitsText(limits []server.KnownLimit, varies, local bool) string {
+	all := make([]string, len(limits))
+	for i, l := range limits {
+		span := "a " + cmp.Or(l.Period, fmt.Sprint(config.Duration(l.WidthMS)*config.Millisecond))
+		if l.Algorithm == inFlight {
+			span = "at a time"
+		}
+		if all[i] = fmt.Sprintf("%d %s (%s)", l.Limit, span, strings.ReplaceAll(word(l.Algorithm), "_", " ")); l.Burst != 0 {
+			all[i] = fmt.Sprintf("%d %s (%s of %d)", l.Limit, span, strings.ReplaceAll(word(l.Algorithm), "_", " "), l.Burst)
+		}
+	}
+	line := strings.Join(all, ", ")
+	if varies {
+		line += "; some keys have others"
+	}
+	if local {
+		line += "; each proxy counts alone"
+	}
+	return line
+}
+
+// unlike says which nodes have another configuration than most; nothing if none has.
+func unlike(all []server.Configuration) string {
+	const most = 5
+	total := 0
+	var others []string
+	for i := range all {
+		if total += len(all[i].Nodes); i > 0 {
+			others = append(others, all[i].Nodes...)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	has := "nodes have"
+	if len(others) == 1 {
+		has = "nodes has"
+	}
+	if len(all[0].Nodes) == len(all[1].Nodes) {
+		return fmt.Sprintf("the nodes have %d configurations, and no configuration is that of most", len(all))
+	}
+	for i := range others {
+		others[i] = word(others[i])
+	}
+	list := strings.Join(others[:min(len(others), most)], ", ")
+	if more := len(others) - most; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%d of %d %s another configuration than most: %s", len(others), total, has, list)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/clientip"
+	"weir/internal/counter"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// What nodes have told of their rules says limits, what is left and when there is room, without their
+// configuration, and finds the counters of addresses. A token hears of its own namespaces.
+func TestToldRules(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("all\nshop of-shop\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens}, nil)
+	push := func(body []byte) string {
+		t.Helper()
+		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "all", body)
+		if status != 200 {
+			t.Fatalf("status %d: %s", status, answer)
+		}
+		return answer
+	}
+	limit := window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: 3600e9}, Max: 5}
+	rules := []wire.RuleShape{
+		{Name: "per-ip", Key: []byte{24, 48}, Limits: []wire.ToldLimit{{Limit: limit}}},
+		{Name: "new", Key: []byte{0, 0}, Flags: wire.IsShadow | wire.Varies, Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 31 * 24 * 3600e9}, Max: 100}, Described: "\x02\x01\x00UTC"}}},
+		{Name: "program", Flags: wire.AnyKey | wire.Local, Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 1e9}, Max: 5, Burst: 9}}}},
+	}
+	var network [16]byte
+	var identities counter.Identities
+	id := wire.ID(identities.Of(counter.AppendPart(counter.AppendPart(nil, "per-ip"), clientip.Network([]byte("192.0.2.77"), 24, 48, &network))))
+	other := wire.ID(identities.Of(counter.AppendPart(counter.AppendPart(nil, "per-ip"), clientip.Network([]byte("198.51.100.1"), 24, 48, &network))))
+	for node := range uint64(4) {
+		told := wire.AppendTold(nil, node/3, rules) // the last has another configuration
+		r := wire.Report{Namespace: "shop", Node: node + 1, Sender: node + 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
+			Name: "per-ip", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 5, Hits: 5}, Every: 1,
+			Used: wire.KeyList{Keys: []wire.ReportKey{{ID: id, Hits: 5, Use: 1000}, {ID: other, Hits: 2, Use: 400}}},
+		}}}
+		if asked := push(wire.AppendReport(nil, &r)); (asked == wire.TellRules) != (node == 0 || node == 3) {
+			t.Errorf("node %d: %q", node, asked)
+		} else if r.Told = told; asked != "" {
+			push(wire.AppendReport(nil, &r))
+		}
+	}
+	start := uint64(time.Now().UnixNano())
+	of := wire.LimitCounter{ID: id, Kind: uint8(limit.Kind), WidthMillis: 3600e3}
+	p := wire.Push{Namespace: "shop", Node: 1, Sender: 9, Sequence: 1, Floor: 1, Items: []wire.Item{{LimitCounter: of, Newest: start, Hits: []int64{5}}}}
+	p.Items = append(p.Items, p.Items[0])
+	p.Items[1].ID, p.Items[1].Hits = other, []int64{2}
+	push(wire.AppendPush(nil, &p))
+	push(wire.AppendReport(nil, &wire.Report{Namespace: "api", Node: 9, Sender: 9, AtNanos: start}))
+	weir := func(token, args string) string {
+		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address, "WEIR_TOKEN": token}, "", strings.Fields(args)...)
+		return fmt.Sprintf("%d %s%s", code, stdout, stderr)
+	}
+	for _, test := range []struct{ token, args, want string }{
+		{"all", "namespaces", `^0 NAMESPACE  PROXIES  RULES  LAST REPORT\napi        0        0      \ds ago\nshop       1        3      \ds ago\n$`},
+		{"of-shop", "namespaces", `^0 NAMESPACE .*\nshop .*\n$`},
+		{"of-shop", "namespaces api", `^1 weir namespaces: the backend answered 403`},
+		{"all", "namespaces none", `^1 weir namespaces: no proxy has reported in none\n$`},
+		{"of-shop", "namespaces shop", `\nRULE     MODE     KEY                LIMITS\nper-ip   enforce  ADDRESS/24/48      5 a 1h \(first hit window\)\n` +
+			`new      shadow   VALUE +100 a month \(fixed window\); some keys have others\n` +
+			`program  enforce  up to the program  5 a 1s \(token bucket of 9\); each proxy counts alone\n\n1 of 4 nodes has another configuration than most: 0000000000000004\n$`},
+		{"all", "top shop", `\n1 of 4 nodes has another configuration than most: 0000000000000004\n`},
+		{"all", "top shop", `\n  5 a 1h \(first hit window\)\n(.*\n)*  most hits .* left now +room\n.* 0 of 5 +in 59m59\.\d+s\n.* 3 of 5 +now\n`},
+		{"all", "top shop --json", `"limits":\[\{"algorithm":"first_hit_window","width_ms":3600000,"ordinal":0,"used":5,"limit":5,"left":0,"next_ms":\d+`},
+		{"all", "report shop per-ip", `\n  it allows 5 a 1h \(first hit window\)\n`},
+		{"all", "counter get shop per-ip 192.0.2.1", `^0 first hit window of 1h: 5 of 5 used, 0 left, room in 59m59\.\d+s, free in 59m59\.\d+s\n$`},
+		{"all", "counter get shop per-ip 198.51.100.9", `^0 first hit window of 1h: 2 of 5 used, 3 left, free in`},
+		{"all", "counter get shop per-ip ann", `^2 .*\n.*want an address for value 1 of the key of per-ip`},
+		{"all", "counter get shop new ann --allow-none", `^0 fixed window of a month: 0 of 100 used, 100 left\n(.*\n)*some keys of this rule have other limits by the configuration`},
+	} {
+		if got := weir(test.token, test.args); !regexp.MustCompile(test.want).MatchString(got) {
+			t.Errorf("weir %s: got\n%s\nwant %s", test.args, got, test.want)
+		}
+	}
+	// With an override of a key of the rule, weir top says nothing of keys that may have it.
+	if got := weir("all", "override set shop per-ip 192.0.2.1 50/1h"); !strings.HasPrefix(got, "0 ") {
+		t.Error(got)
+	}
+	if got := weir("all", "top shop"); strings.Contains(got, "left now") || !strings.Contains(got, "some keys have others") {
+		t.Errorf("with an override: %s", got)
+	}
+	if got := weir("all", "counter get shop per-ip 192.0.2.1"); !strings.Contains(got, "5 of 50 used, 45 left") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,219 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	"weir/internal/backend"
+	"weir/internal/calendar"
+	"weir/internal/trust"
+	"weir/internal/wire"
+	"weir/window"
+)
+
+// NamespacesPath is the path of what a backend knows of namespaces.
+const NamespacesPath = "/v1/namespaces"
+
+// Namespaces are the namespaces that nodes report in, or the one that was asked for.
+type Namespaces struct {
+	Namespaces []Namespace `json:"namespaces"`
+}
+
+// Namespace is a namespace that nodes have reported in.
+type Namespace struct {
+	Namespace string `json:"namespace"`
+	// Nodes have asked for overrides in the last minute. Rules is how many rules they have.
+	Nodes int `json:"nodes"`
+	Rules int `json:"rules"`
+	// HeardSeconds is how long ago a node has last reported, to a minute. Nodes without requests are
+	// silent.
+	HeardSeconds float64 `json:"heard_seconds"`
+	// Known are the rules that most nodes have, and Configurations are all that nodes have. Only the
+	// answer about one namespace has them.
+	Known          []KnownRule     `json:"known,omitempty"`
+	Configurations []Configuration `json:"configurations,omitempty"`
+}
+
+// KnownRule is what nodes have told of a rule.
+type KnownRule struct {
+	Rule string `json:"rule"`
+	// Mode is enforce or shadow.
+	Mode string `json:"mode"`
+	// Local rules count in each node alone. Varies says that some keys or requests have other limits.
+	Local  bool `json:"local,omitempty"`
+	Varies bool `json:"varies,omitempty"`
+	// Key has the form of each value of the key; nil if the nodes do not know it.
+	Key    []KeyForm    `json:"key"`
+	Limits []KnownLimit `json:"limits"`
+}
+
+// KeyForm is the form of a value of a key.
+type KeyForm struct {
+	// ClientIP is set if it is a client address.
+	ClientIP *Prefixes `json:"client_ip,omitempty"`
+}
+
+// Prefixes are how many leading bits of an address count.
+type Prefixes struct {
+	IPv4 int `json:"ipv4_prefix"`
+	IPv6 int `json:"ipv6_prefix"`
+}
+
+// KnownLimit is a limit of a rule.
+type KnownLimit struct {
+	Algorithm string `json:"algorithm"`
+	WidthMS   uint64 `json:"width_ms"`
+	// Period is day, week or month for a window of the calendar.
+	Period      string `json:"period,omitempty"`
+	PrecisionNS uint64 `json:"precision_ns,omitempty"`
+	Limit       uint64 `json:"limit"`
+	Burst       uint64 `json:"burst,omitempty"`
+}
+
+// Configuration is what some nodes have told of their rules.
+type Configuration struct {
+	// Digest names it, and Nodes are the numbers of the nodes that report it, both in hexadecimal
+	// digits.
+	Digest string   `json:"digest"`
+	Nodes  []string `json:"nodes"`
+}
+
+// namespaces answers with the namespaces that the client may read, or with what is known of one.
+func (h *handler) namespaces(w http.ResponseWriter, r *http.Request, namespace string) {
+	if !h.lookers.Enter(namespace) {
+		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading reports: try again")
+		return
+	}
+	defer h.lookers.Leave(namespace)
+	client, _ := r.Context().Value(clientKey{}).(trust.Client)
+	found, err := h.backend.Namespaces(r.Context(), func(of string) bool {
+		return (namespace == "" || of == namespace) && client.May(trust.GetNamespaces, of) == trust.Allowed
+	})
+	var known []backend.Configuration
+	if err == nil && namespace != "" {
+		known, err = h.backend.Configurations(r.Context(), namespace)
+	}
+	if !h.worked(w, r, err, false) {
+		return
+	}
+	answer := Namespaces{[]Namespace{}}
+	for i := range found {
+		f := &found[i]
+		n := Namespace{Namespace: f.Name, Nodes: f.Nodes, Rules: f.Rules, HeardSeconds: rounded(max(0, h.health.now().Sub(f.Heard).Seconds()))}
+		if n.Configurations = configurationsOf(known); len(known) > 0 {
+			n.Known, n.Rules = []KnownRule{}, len(known[0].Rules)
+			for j := range known[0].Rules {
+				n.Known = append(n.Known, knownRule(&known[0].Rules[j]))
+			}
+		}
+		answer.Namespaces = append(answer.Namespaces, n)
+	}
+	h.json(w, answer)
+}
+
+// listNamespaces answers a request that names no namespace. A parent does not know which of them a
+// region's clients may read.
+func (h *handler) listNamespaces(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case h.parent == nil:
+		h.namespaces(w, r, "")
+	case h.permits(w, r, trust.GetNamespaces, ""):
+		h.relay(w, r, "")
+	}
+}
+
+func configurationsOf(known []backend.Configuration) (all []Configuration) {
+	for i := range known {
+		c := Configuration{Digest: fmt.Sprintf("%016x", known[i].Digest), Nodes: []string{}}
+		for _, node := range known[i].Nodes {
+			c.Nodes = append(c.Nodes, fmt.Sprintf("%016x", node))
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func knownRule(s *wire.RuleShape) KnownRule {
+	r := KnownRule{Rule: s.Name, Mode: "enforce", Local: s.Flags&wire.Local != 0, Varies: s.Flags&wire.Varies != 0, Limits: knownLimits(s)}
+	if s.Flags&wire.IsShadow != 0 {
+		r.Mode = "shadow"
+	}
+	if s.Flags&wire.AnyKey == 0 {
+		r.Key = make([]KeyForm, s.Values())
+		for i := range r.Key {
+			if ipv4, ipv6, ok := s.Prefixes(i); ok {
+				r.Key[i].ClientIP = &Prefixes{ipv4, ipv6}
+			}
+		}
+	}
+	return r
+}
+
+func knownLimits(s *wire.RuleShape) (all []KnownLimit) {
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		of := KnownLimit{Algorithm: l.Name(), WidthMS: uint64(l.Width / window.MinWidth), PrecisionNS: uint64(l.Precision), Limit: l.Max, Burst: l.Burst}
+		if c, ok := l.Calendar.(*calendar.Calendar); ok {
+			of.Period = calendar.Periods[c.Period()]
+		}
+		all = append(all, of)
+	}
+	return all
+}
+
+// stood bounds the keys of an answer whose counters are read.
+const stood = 200
+
+// stand adds to the first keys of each list of top how they stand now. Keys that may have other limits
+// than their rule are left out.
+func (h *handler) stand(r *http.Request, namespace string, top *Top, found *backend.Top, first int) error {
+	overrides, err := h.backend.Overrides(r.Context(), namespace)
+	if err != nil {
+		return err
+	}
+	overridden := map[string]bool{}
+	for i := range overrides.List {
+		overridden[overrides.List[i].Rule] = true
+	}
+	asked := map[wire.ID][]*TopKey{}
+	rules := map[wire.ID]*wire.RuleShape{}
+	for i := range top.Rules {
+		t, rule := &top.Rules[i], backend.RuleOf(found.Configurations, top.Rules[i].Rule)
+		if rule == nil {
+			continue
+		}
+		if t.Limits, t.Varies = knownLimits(rule), rule.Flags&wire.Varies != 0 || overridden[t.Rule]; rule.Flags&wire.Local != 0 || t.Varies {
+			continue
+		}
+		for _, list := range [][]TopKey{t.Used, t.Refused} {
+			for j := range list[:min(first, len(list))] {
+				id, problem := counterID(list[j].Hash)
+				if problem == "" && (len(asked) < stood || asked[id] != nil) {
+					asked[id] = append(asked[id], &list[j])
+					rules[id] = rule
+				}
+			}
+		}
+	}
+	counters, err := h.backend.Standing(r.Context(), namespace, rules)
+	for id, c := range counters {
+		limits := rules[id].Plain()
+		stands := CounterOf(&c, nil, &CounterAsked{ID: id, Limits: limits})
+		stands.Date(limits, int64(c.NowNanos))
+		for _, k := range asked[id] {
+			k.Limits = stands.Limits
+		}
+	}
+	return err
+}
+
+// topAsked returns of how many keys of each list it should be told how they stand.
+func topAsked(text string) (first int, problem string) {
+	if text == "" {
+		return 0, ""
+	}
+	if _, err := fmt.Sscanf(text, "%d", &first); err != nil || first < 0 || first > wire.MaxReportKeys {
+		return 0, fmt.Sprintf("keys: want 0 to %d, got %.80q", wire.MaxReportKeys, text)
+	}
+	return first, ""
+}
