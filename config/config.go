@@ -170,6 +170,9 @@ type Rule struct {
 	// above a limit. Usage says how to end it: with CutFails by an event that clients treat as an
 	// error.
 	Cut, CutFails bool
+	// Ask says whether requests for streams that tell their usage only when asked are rewritten, so that
+	// they ask.
+	Ask Ask
 	// WarnAt are the shares of a limit from which on the rule warns, in thousandths and ascending:
 	// up to 8, from 1 to 1000.
 	WarnAt []uint16
@@ -198,6 +201,29 @@ type BodyCost struct {
 	// Unsized takes Unread's place for a request whose body's length is unknown, and that of its prompt
 	// with it. The prompt then counts as PromptMost, unless that is UnreadDefault.
 	Unsized Unread
+}
+
+// Ask says which requests are made to ask for their streams' usage.
+type Ask uint8
+
+const (
+	// AskIfRead is for those whose bodies the rule reads anyway, unless it is a shadow rule.
+	AskIfRead Ask = iota
+	// AskNever is for none.
+	AskNever
+	// AskAlways is for all, and the rule reads their bodies for it.
+	AskAlways
+	// AskAndPass is AskAlways, and clients get the chunk with the usage.
+	AskAndPass
+)
+
+// Asks reports whether the rule makes requests ask for their streams' usage. read says that it reads
+// their bodies anyway.
+func (r *Rule) Asks(read bool) bool {
+	if r.Usage == nil || !r.Usage.asked() {
+		return false
+	}
+	return r.Ask >= AskAlways || r.Ask == AskIfRead && read && !r.Shadow
 }
 
 // OnFailure says which failed requests keep their reservations.

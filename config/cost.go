@@ -178,6 +178,26 @@ func readCut(v *value, rule *Rule) {
 	}
 }
 
+// readAsk reads whether streams are asked for their usage.
+func readAsk(v *value, rule *Rule) {
+	switch {
+	case v.kind == kindString && v.text == "pass":
+		rule.Ask = AskAndPass
+	case v.kind != kindBoolean:
+		v.wrong(`true, false or "pass"`)
+	case v.raw == "true":
+		rule.Ask = AskAlways
+	default:
+		rule.Ask = AskNever
+	}
+	if rule.Ask != AskNever && (rule.Usage == nil || !rule.Usage.asked()) {
+		v.fail(`want cost_on_response "openai" or "auto" too: only these streams have to be asked`)
+	}
+}
+
+// asked reports whether some of the streams tell their usage only if the request asks for it.
+func (u *Usage) asked() bool { return u.Auto || u.preset != nil && u.preset.Name == "openai" }
+
 // readTokenHeaders makes a rule that counts tokens send the token headers of its provider.
 func readTokenHeaders(v *value, rule *Rule) {
 	switch {

@@ -124,7 +124,11 @@ func (v *value) object(like string, fields []field, read func(name string, v *va
 		switch {
 		case i < 0:
 			child.at = e.nameAt
-			child.fail("unknown field, " + suggest(child.name, fields))
+			problem := "unknown field"
+			if len(v.report.found) < maxSuggested {
+				problem += ", " + suggest(child.name, fields)
+			}
+			child.fail(problem)
 			continue
 		case seen>>i&1 != 0:
 			child.at = e.nameAt
@@ -322,6 +326,9 @@ func (v *value) boolean() bool {
 
 // composite reports whether the value can contain other values.
 func (v *value) composite() bool { return v.kind == kindArray || v.kind == kindObject }
+
+// maxSuggested bounds the mistakes of a document that come with suggestions, which may be long.
+const maxSuggested = 500
 
 // suggest returns the name that was probably meant, or else all names.
 func suggest(name string, fields []field) string {

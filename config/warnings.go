@@ -79,11 +79,11 @@ func understated(rule *Rule) string {
 // untold warns if a client can have its answers not tell what they cost, and then pays nothing.
 func untold(rule *Rule) string {
 	u := rule.Usage
-	if u == nil || rule.Reserve || rule.Cut || u.preset != nil && !u.Auto && u.Ending != usage.OpenAI {
+	if u == nil || rule.Reserve || rule.Cut || rule.Ask >= AskAlways || u.preset != nil && !u.Auto && u.Ending != usage.OpenAI {
 		return ""
 	}
 	return "without reserve, a stream that does not tell its usage costs " + strconv.FormatUint(rule.Cost, 10) +
-		": OpenAI's tell it only if the request asks for it (stream_options.include_usage); want reserve, which such a stream keeps"
+		": OpenAI's tell it only if the request asks for it (stream_options.include_usage); want ask_for_usage, which has it ask, or reserve, which such a stream keeps"
 }
 
 // longestText is about the longest path or header that a proxy accepts, in bytes.

@@ -40,10 +40,11 @@ func TestWarnings(t *testing.T) {
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5}`), nil},
 		// Without a reservation, a stream that does not tell costs nothing.
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "auto"`), []string{
-			`rules[0].cost_on_response: without reserve, a stream that does not tell its usage costs 1: OpenAI's tell it only if the request asks for it (stream_options.include_usage); want reserve, which such a stream keeps`}},
+			`rules[0].cost_on_response: without reserve, a stream that does not tell its usage costs 1: OpenAI's tell it only if the request asks for it (stream_options.include_usage); want ask_for_usage, which has it ask, or reserve, which such a stream keeps`}},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost": 0, "cost_on_response": {"response_json": "usage.total_tokens"}`), []string{
-			`rules[0].cost_on_response: without reserve, a stream that does not tell its usage costs 0: OpenAI's tell it only if the request asks for it (stream_options.include_usage); want reserve, which such a stream keeps`}},
+			`rules[0].cost_on_response: without reserve, a stream that does not tell its usage costs 0: OpenAI's tell it only if the request asks for it (stream_options.include_usage); want ask_for_usage, which has it ask, or reserve, which such a stream keeps`}},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "cut": true`), nil},
+		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "ask_for_usage": true`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "anthropic"`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": {"response_header": "x-tokens"}`), nil},
 		// With equal shapes the tighter limit decides, and of equal limits the first.

@@ -192,6 +192,15 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "ask_for_usage: an answer that is no event stream passes as it came",
+		configuration: `{"rules": [{"name": "r", "reserve": 30, "cost_on_response": "openai", "ask_for_usage": "pass", "limits": [
+			{"limit": 100, "window": "1m", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"choices":[],"usage":{"total_tokens":100}}`, status: 200, body: `{"choices":[],"usage":{"total_tokens":100}}`},
+			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 0"},
+		},
+	},
+	{
 		name: "reserve: of a request without a body, the default",
 		configuration: `{"rules": [{"name": "tokens", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
 			"reserve": {"request_json": "max_tokens", "default": 30, "most": 50, "unread": "refuse"}, "cost_on_response": {"response_json": "n"}}]}`,

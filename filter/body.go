@@ -40,6 +40,7 @@ const (
 type bodies struct {
 	bringing bringing
 	idle     []*bodyValues // to be used again
+	piece    []byte        // replaces a piece of a body
 }
 
 // wanted returns what to read from the current request's body, which is yet to come, for the rules
@@ -100,8 +101,11 @@ func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done bool) {
 	if v.missing == 0 && v.sizes {
 		start = most
 	}
-	v.size += start
 	read := start == size
+	if v.ask.wanted && !v.ask.over && read {
+		b.askForUsage(v, size)
+	}
+	v.size += start
 	v.whole = read && end
 	return !read || end || v.missing == 0 && !v.sizes || v.size >= maxRequestBody
 }
@@ -140,6 +144,9 @@ func (v *bodyValues) addRule(r *rule, s *scratch) {
 	}
 	if p := r.prices; p.readsBody(s) {
 		v.addText(p.text, p.textPath)
+	}
+	if r.asks && s.isCompletions() {
+		v.addAsk(r.config.Ask)
 	}
 }
 

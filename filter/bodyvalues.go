@@ -20,6 +20,7 @@ type bodyValues struct {
 	sizes bool
 	// unread is set if a rule did not get its part of a body that may have it.
 	unread bool
+	ask    asking
 	// at is the request's place in the list of those that wait, until the time until.
 	at    int
 	until int64

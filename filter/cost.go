@@ -19,6 +19,7 @@ type cost struct {
 	selected    bool
 	property    int
 	body        *config.BodyCost
+	asks        bool // see rule
 	least, most uint64
 	// responseHeader takes the cost from a header of the response.
 	responseHeader string
@@ -73,6 +74,9 @@ func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 	if c.body.Times != nil {
 		t := r.body.numbersAt(c.body.Times)
 		times, n.Sound = max(1, t.Largest), n.Sound && t.Sound
+	}
+	if c.asks && r.body.isUnasked() {
+		n.Sound = false
 	}
 	if !n.Sound {
 		r.body.unread = true

@@ -337,6 +337,8 @@ func (v *fakeVM) ResponseBody(start, size int) ([]byte, bool) {
 	return v.piece[start:min(start+size, len(v.piece))], true
 }
 
+func (v *fakeVM) ReplaceRequestBody(size int, piece []byte) { v.ReplaceResponseBody(size, piece) }
+
 func (v *fakeVM) ReplaceResponseBody(size int, piece []byte) {
 	if size != len(v.piece) {
 		v.t.Errorf("%d bytes are replaced of %d", size, len(v.piece))

@@ -26,7 +26,8 @@ type responses struct {
 	nextOpen int
 	// piece replaces a piece of a body.
 	piece   []byte
-	readers []*usage.Reader // to be used again
+	readers []*usage.Reader  // to be used again
+	unasked []*usage.Unasked // the same
 	// holders are the requests that hold places.
 	holders holders
 }
@@ -402,7 +403,7 @@ func (c *charges) cutIfSpent(read int) {
 			charge.spent = r.decider.node.Charges.Spent(&charge.Charge, now)
 		}
 		if rest := charge.reader.Rest(); charge.spent && rest <= read {
-			r.piece = appendBody(r.piece[:0], read-rest)
+			r.piece = appendBody(r.piece[:0], read-rest, proxywasm.ResponseBody)
 			if charge.rule.config.CutFails {
 				r.piece = charge.reader.AppendError(r.piece, charge.ending)
 			} else {
@@ -416,9 +417,9 @@ func (c *charges) cutIfSpent(read int) {
 }
 
 // appendBody appends the first bytes of the current piece of a body.
-func appendBody(dst []byte, size int) []byte {
+func appendBody(dst []byte, size int, read func(start, size int) ([]byte, bool)) []byte {
 	for start := 0; start < size; {
-		piece, ok := proxywasm.ResponseBody(start, min(bodyPiece, size-start))
+		piece, ok := read(start, min(bodyPiece, size-start))
 		if !ok || len(piece) == 0 {
 			break
 		}

@@ -29,6 +29,8 @@ type rule struct {
 	// match, its key or its limits.
 	readsBody bool
 	texts     []*part
+	// asks means that requests for streams are made to ask for their usage.
+	asks bool
 	// onResponse is charged when the response is there, if costsLater is set.
 	costsLater bool
 	onResponse cost
@@ -220,6 +222,9 @@ func (r *request) compile(c *config.Rule) rule {
 		compiled.readText(r, r.propertyOf(c.Overrides.By))
 	}
 	compiled.readsBody = compiled.cost.body != nil || len(compiled.texts) > 0 || compiled.prices != nil && compiled.prices.textPath != nil
+	compiled.asks = c.Asks(compiled.readsBody)
+	compiled.cost.asks = compiled.asks
+	compiled.readsBody = compiled.readsBody || compiled.asks
 	compiled.variants = r.compileVariants(c)
 	return compiled
 }

@@ -7,6 +7,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fields"
 	"weir/internal/proxywasm"
+	"weir/internal/usage"
 )
 
 // streams are the streams of a plugin context, and memory that they use in turn.
@@ -33,11 +34,15 @@ type stream struct {
 	decorate bool
 	// answered means that the proxy accepted a reply in place of the upstream's.
 	answered bool
+	// asked means that the request was made to ask for its usage, which the client did not.
+	asked bool
 	// looks means that the request waits to be told how its limits stand.
 	looks    bool
 	headers  fields.List
 	deferred deferredCosts
 	charges  charges
+	// unasked takes that usage out of the response.
+	unasked *usage.Unasked
 	// shadows are checks on shadow rules while the request waits for the other rules.
 	shadows []shadow
 	// body has the values in the body while the request waits for it; otherwise nil.
@@ -72,7 +77,11 @@ func (s *stream) OnHttpStreamDone() {
 }
 
 func (s *stream) forget() {
-	s.decorate, s.answered, s.looks, s.shadows = false, false, false, s.shadows[:0]
+	s.decorate, s.answered, s.looks, s.asked, s.shadows = false, false, false, false, s.shadows[:0]
+	if s.unasked != nil {
+		keepIdle(&s.all.responses.unasked, s.unasked, maxIdleReaders)
+		s.unasked = nil
+	}
 	s.deferred.forget()
 	s.charges.forget()
 	if s.body != nil {
@@ -134,7 +143,8 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	if s.body == nil {
 		return s.rest()
 	}
-	if !s.all.bodies.readPiece(s.body, size, end) {
+	done := s.all.bodies.readPiece(s.body, size, end)
+	if s.asked = s.body.ask.asked && !s.body.ask.passes; !done {
 		return types.ActionPause
 	}
 	return s.decideByBody(s.takeBody())
@@ -336,6 +346,9 @@ func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
 	if len(s.charges.list) > 0 {
 		s.charges.openResponse(end)
 	}
+	if s.asked && !end && isOpenStream() {
+		s.unasked = s.all.responses.newUnasked()
+	}
 	s.decorateResponse()
 	return types.ActionContinue
 }
@@ -355,6 +368,9 @@ func (s *stream) decorateResponse() {
 func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	if len(s.charges.list) > 0 {
 		s.charges.readBody(size, end)
+	}
+	if s.unasked != nil && !s.charges.course.cut {
+		s.all.responses.takeOut(s.unasked, size, end)
 	}
 	return types.ActionContinue
 }

@@ -201,15 +201,16 @@ u32 Z_envZ_proxy_get_buffer_bytes(vm* v, u32 buffer, u32 start, u32 size, u32 at
   return OK;
 }
 
-// The plugin only replaces whole pieces of a response.
+// The plugin only replaces whole pieces of a body.
 u32 Z_envZ_proxy_set_buffer_bytes(vm* v, u32 buffer, u32 start, u32 size, u32 data_at, u32 data_size) {
   const bytes data = vm_bytes(v, data_at, data_size);
-  if (buffer != buffer_response_body || start != 0 || !v->stream || !v->stream->filter) return BAD_ARGUMENT;
+  if (buffer > buffer_response_body || start != 0 || !v->stream || !v->stream->filter) return BAD_ARGUMENT;
+  const body_kind kind = buffer == buffer_request_body ? REQUEST_PIECE : RESPONSE_PIECE;
   void* filter = v->stream->filter;
-  const size_t there = CB(http_get_body_size)(filter, RESPONSE_PIECE);
+  const size_t there = CB(http_get_body_size)(filter, kind);
   if (size < there) return BAD_ARGUMENT;
-  CB(http_drain_body)(filter, RESPONSE_PIECE, there);
-  if (data.size) CB(http_append_body)(filter, RESPONSE_PIECE, data);
+  CB(http_drain_body)(filter, kind, there);
+  if (data.size) CB(http_append_body)(filter, kind, data);
   return OK;
 }
 

@@ -64,11 +64,15 @@ const (
 // level is an open object or array that the path leads through. So there are no more levels than
 // names in the path.
 type level struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	object bool
 	index  int // of the array's current element
 	// With Reader.all: exact says that the names on the way here are the path's as they are, and
 	// found that the way has led on to a number.
 	exact, found bool
+	// place is where the value lies that the path leads to from here.
+	place Place
 }
 
 // Reader reads the value that a path leads to. It reads only the way there. In all else it counts
@@ -106,6 +110,8 @@ type Reader struct {
 	single  bool    // a single value is wanted: see ResetOnly
 	only    []byte  // that value
 
+	read   int    // bytes of the text up to the end of the piece that is being read
+	at     int    // the place in the text of the byte that structure reads
 	flows  bool   // an object or array is not kept: see ResetFlow
 	object bool   // it is an object
 	flow   []byte // its part in the piece that Feed has read last
@@ -122,6 +128,7 @@ func (r *Reader) Reset(path *Path) {
 	r.wanted, r.taken = true, false
 	r.escape, r.high, r.quoted = 0, 0, false
 	r.all, r.numbers, r.single, r.flows, r.flow = false, Numbers{}, false, false, nil
+	r.read, r.at = 0, 0
 }
 
 // ResetFlow prepares the reader for a new text as Reset does. But an object or an array at the end of
@@ -153,6 +160,7 @@ func (r *Reader) Value() (value []byte, kind Kind) {
 // make no difference.
 func (r *Reader) Feed(chunk []byte) (done bool) {
 	r.flow = nil
+	r.read += len(chunk)
 	for len(chunk) > 0 && r.state != end {
 		switch r.state {
 		case inName, inString:
@@ -176,6 +184,7 @@ func (r *Reader) Feed(chunk []byte) (done bool) {
 		if r.state == inLiteral {
 			r.letter(c)
 		} else if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			r.at = r.read - len(chunk) - 1
 			r.structure(c)
 		}
 	}
@@ -242,7 +251,7 @@ func (r *Reader) structure(c byte) {
 			r.close()
 			return
 		}
-		in := r.levels[r.depth]
+		in := &r.levels[r.depth]
 		if !in.object {
 			r.wanted, r.exact = r.path.names[r.depth].index == in.index, true
 		}
@@ -294,6 +303,9 @@ func (r *Reader) beginValue(c byte) {
 	r.taken = r.wanted && r.depth == len(r.path.names)-1
 	if r.all && r.taken {
 		r.value = r.value[:0]
+	}
+	if r.all && r.wanted {
+		r.levels[r.depth].place.note(r.at, c, r.exact)
 	}
 	switch c {
 	case '{', '[':

@@ -21,6 +21,7 @@ type Host interface {
 	ResponseHeader(name string) ([]byte, bool)
 	RequestBody(start, size int) ([]byte, bool)
 	ResponseBody(start, size int) ([]byte, bool)
+	ReplaceRequestBody(size int, piece []byte)
 	ReplaceResponseBody(size int, piece []byte)
 	ReplaceResponseHeader(name string, value []byte)
 	ReplaceRequestHeader(name string, value []byte)
@@ -94,6 +95,10 @@ func ResponseBody(start, size int) (piece []byte, ok bool) { return host.Respons
 // ReplaceResponseBody replaces the piece of the current stream's response body that is being
 // delivered, which has size bytes.
 func ReplaceResponseBody(size int, piece []byte) { host.ReplaceResponseBody(size, piece) }
+
+// ReplaceRequestBody replaces the piece of the current stream's request body that is being delivered,
+// which has size bytes.
+func ReplaceRequestBody(size int, piece []byte) { host.ReplaceRequestBody(size, piece) }
 
 // ReplaceResponseHeader sets a header of the current stream's response, and removes its other
 // values.
@@ -220,6 +225,12 @@ func (sdkHost) RequestBody(start, size int) ([]byte, bool) {
 
 func (sdkHost) ResponseBody(start, size int) ([]byte, bool) {
 	return found(sdk.GetHttpResponseBody(start, size))
+}
+
+func (sdkHost) ReplaceRequestBody(_ int, piece []byte) {
+	if err := sdk.ReplaceHttpRequestBody(piece); err != nil {
+		sdk.LogError("replace request body: " + err.Error())
+	}
 }
 
 func (sdkHost) ReplaceResponseBody(_ int, piece []byte) {

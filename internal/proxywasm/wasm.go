@@ -202,6 +202,12 @@ func ReplaceResponseBody(size int, piece []byte) {
 	proxySetBufferBytes(bufferResponseBody, 0, uint32(size), unsafe.Pointer(unsafe.SliceData(piece)), uint32(len(piece)))
 }
 
+// ReplaceRequestBody replaces the piece of the current stream's request body that is being delivered,
+// which has size bytes.
+func ReplaceRequestBody(size int, piece []byte) {
+	proxySetBufferBytes(bufferRequestBody, 0, uint32(size), unsafe.Pointer(unsafe.SliceData(piece)), uint32(len(piece)))
+}
+
 // ReplaceResponseHeader sets a header of the current stream's response, and removes its other
 // values.
 func ReplaceResponseHeader(name string, value []byte) {

@@ -338,6 +338,9 @@ func (p *proxy) ResponseHeader(name string) ([]byte, bool) {
 	return p.find(accesslog.ResponseHeader, name)
 }
 
+// ReplaceRequestBody implements proxywasm.Host.
+func (p *proxy) ReplaceRequestBody(int, []byte) {}
+
 // ReplaceResponseBody implements proxywasm.Host.
 func (p *proxy) ReplaceResponseBody(int, []byte) {}
 
