@@ -20,10 +20,12 @@ import (
 	"weir/internal/wire"
 )
 
-const priceUsage = `set | load | list | unset NAMESPACE [LIST] [MODEL] [KIND=PRICE…] [FILE]
+const priceUsage = `set | load | diff | list | unset NAMESPACE [LIST] [MODEL] [KIND=PRICE…] [FILE]
 
   weir price set default models gpt-5 input=1.25 cached=0.125 output=10
   weir price load default models prices.json --wait 5s
+  weir price load default models --from litellm model_prices_and_context_window.json --provider openai
+  weir price diff default models --from models.dev api.json --provider openai
   weir price list default
   weir price unset default models gpt-5
 
@@ -31,7 +33,12 @@ A price that is set goes before that of the configuration's list of the same nam
 KIND is input, cached, cache_write, output, reasoning, audio or audio_output. load replaces all prices
 of the list that were set before by those of FILE, which is JSON such as
 {"gpt-5": {"input": 1.25, "output": 10}}, or - for standard input. Requests under way keep the price
-they came with.
+they came with. diff tells what load would change, and changes nothing.
+
+With --from the file is that of LiteLLM, or api.json of models.dev. Name its --provider, as their models
+have too many prices for a list, and other names than their provider gives them. A list has one price for
+each kind of tokens: prices by the length of the prompt, by the tier of the service, of batches, images,
+seconds and searches are told, and not carried over.
 `
 
 // price runs weir price.
@@ -42,12 +49,16 @@ func price(ctx context.Context, args []string, env environment) error {
 	c.backend.reasonFlag(flags)
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.BoolVar(&c.json, "json", false, "list as JSON")
+	flags.StringVar(&c.from, "from", "", "whose `format` the file has: litellm or models.dev")
+	flags.StringVar(&c.provider, "provider", "", "with --from: the models of this provider only, without its name in front of theirs")
+	flags.BoolVar(&c.begins, "prefixes", false, "with --from: a model's prices are those of all whose names begin with its name, unless a longer one fits")
+	flags.StringVar(&c.unit, "unit", "micro-dollars", "with --from: the list's unit, micro-dollars or nano-dollars")
 	operands, err := parseMixed(flags, args, env, priceUsage)
 	if err != nil {
 		return err
 	}
 	if len(operands) < 2 {
-		return fmt.Errorf("%w: want set, load, list or unset, and a namespace", errUsage)
+		return fmt.Errorf("%w: want set, load, diff, list or unset, and a namespace", errUsage)
 	}
 	do, known := map[string]struct {
 		run         func(ctx context.Context, operands []string) error
@@ -55,16 +66,23 @@ func price(ctx context.Context, args []string, env environment) error {
 		want        string
 	}{
 		"set": {c.set, 3, 2 + len(tokens.KindNames), "NAMESPACE LIST MODEL KIND=PRICE…"}, "load": {c.load, 2, 2, "NAMESPACE LIST FILE"},
+		"diff": {c.diff, 2, 2, "NAMESPACE LIST FILE"},
 		"list": {c.list, 0, 1, "NAMESPACE [LIST]"}, "unset": {c.unset, 1, 2, "NAMESPACE LIST [MODEL]"},
 	}[operands[0]]
 	c.namespace = operands[1]
 	switch rest := len(operands) - 2; {
 	case !known:
-		return fmt.Errorf("%w: want set, load, list or unset, got %.80q", errUsage, operands[0])
+		return fmt.Errorf("%w: want set, load, diff, list or unset, got %.80q", errUsage, operands[0])
 	case rest < do.least || rest > do.most:
 		return fmt.Errorf("%w: want %s", errUsage, do.want)
 	case c.json && operands[0] != "list":
 		return fmt.Errorf("%w: want --json with list", errUsage)
+	case c.from != "" && priceFormats[c.from] == nil:
+		return fmt.Errorf("%w: want --from litellm or models.dev, got %.80q", errUsage, c.from)
+	case c.unit != "micro-dollars" && c.unit != "nano-dollars":
+		return fmt.Errorf("%w: want --unit micro-dollars or nano-dollars, got %.80q", errUsage, c.unit)
+	case c.from == "" && (c.provider != "" || c.begins):
+		return fmt.Errorf("%w: want --from with --provider and --prefixes", errUsage)
 	}
 	if err := c.backend.resolve(env); err != nil {
 		return err
@@ -79,6 +97,9 @@ type priceCommand struct {
 	namespace string
 	wait      time.Duration
 	json      bool
+	// from is the format of a file, empty for Weir's own. The others say what to take of another.
+	from, provider, unit string
+	begins               bool
 }
 
 // set runs weir price set.
@@ -100,7 +121,11 @@ func (c *priceCommand) set(ctx context.Context, operands []string) error {
 		fmt.Fprintf(&document, "%q: %s", kind, price)
 	}
 	document.WriteString("}}")
-	return c.put(ctx, operands[0], document.Bytes(), false)
+	models, err := config.ParsePrices(document.Bytes())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return c.put(ctx, operands[0], models, false)
 }
 
 // load runs weir price load.
@@ -109,15 +134,39 @@ func (c *priceCommand) load(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	return c.put(ctx, operands[0], document, true)
+	models, err := c.readPrices(document)
+	if err != nil {
+		return err
+	}
+	return c.put(ctx, operands[0], models, true)
 }
 
-// put sets the prices in a document.
-func (c *priceCommand) put(ctx context.Context, list string, document []byte, instead bool) error {
-	models, err := config.ParsePrices(document)
+// diff runs weir price diff.
+func (c *priceCommand) diff(ctx context.Context, operands []string) error {
+	document, err := readFile(operands[1], c.env)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return err
 	}
+	after, err := c.readPrices(document)
+	if err != nil {
+		return err
+	}
+	found, err := c.find(ctx, operands[:1])
+	if err != nil {
+		return err
+	}
+	before := modelPrices{}
+	for _, p := range found.Prices {
+		before[p.Model] = p.Millionths
+	}
+	if writeDifferences(c.env.stdout, before, after) == 0 {
+		fmt.Fprintln(c.env.stdout, "no difference")
+	}
+	return nil
+}
+
+// put sets prices.
+func (c *priceCommand) put(ctx context.Context, list string, models modelPrices, instead bool) error {
 	body, err := json.Marshal(server.SetPrices{List: list, Models: models, Instead: instead})
 	if err != nil {
 		return err
@@ -140,14 +189,19 @@ func (c *priceCommand) unset(ctx context.Context, operands []string) error {
 	return c.backend.remove(ctx, c.env.stdout, wire.PricesPath, query, c.wait, errors.New("no such prices were set"))
 }
 
-// list runs weir price list.
-func (c *priceCommand) list(ctx context.Context, operands []string) error {
+// find returns the prices that are set, of one list or of all.
+func (c *priceCommand) find(ctx context.Context, operands []string) (found server.Prices, err error) {
 	query := url.Values{"namespace": {c.namespace}}
 	if len(operands) > 0 {
 		query.Set("list", operands[0])
 	}
-	var found server.Prices
-	if err := c.backend.call(ctx, http.MethodGet, wire.PricesPath, query, nil, &found); err != nil {
+	return found, c.backend.call(ctx, http.MethodGet, wire.PricesPath, query, nil, &found)
+}
+
+// list runs weir price list.
+func (c *priceCommand) list(ctx context.Context, operands []string) error {
+	found, err := c.find(ctx, operands)
+	if err != nil {
 		return err
 	}
 	if c.json {

@@ -29,8 +29,8 @@ func TestPrice(t *testing.T) {
 		{"override unset shop all --all", 0, "1 removed\n", ""},
 		{"price list shop", 0, "images dall-e input=0.000001\nno node", ""},
 
-		{"price", 2, "", "want set, load, list or unset, and a namespace"},
-		{"price change shop", 2, "", `want set, load, list or unset, got "change"`},
+		{"price", 2, "", "want set, load, diff, list or unset, and a namespace"},
+		{"price change shop", 2, "", `want set, load, diff, list or unset, got "change"`},
 		{"price set shop models gpt-5", 2, "", "want NAMESPACE LIST MODEL KIND=PRICE"},
 		{"price set shop models gpt-5 input", 2, "", `want a KIND=PRICE such as input=1.25, got "input"`},
 		{"price set shop models gpt-5 output=1", 2, "", "gpt-5.input: missing"},
@@ -40,5 +40,40 @@ func TestPrice(t *testing.T) {
 		{`price load shop models - <<< {"a": 5}`, 2, "", "a: want an object"},
 		{"price load shop models nowhere.json", 1, "", "nowhere.json"},
 		{"price unset shop models a --json", 2, "", "want --json with list"},
+	})
+}
+
+// The price lists of others are read as their own numbers say. What Weir's list has no place for is told.
+func TestPriceFiles(t *testing.T) {
+	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(s.Close)
+	const litellm, modelsDev = "--from litellm testdata/prices/litellm.json", "--from models.dev testdata/prices/modelsdev.json"
+	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
+		{"price diff shop models " + litellm + " --provider openai", 0, "+ gpt-5 input=1.25 cached=0.125 output=10\n+ gpt-5-mini input=0.25 cached=0.025 output=2\n", "2 of 3 models have prices\n"},
+		{"price load shop models " + litellm + " --provider openai", 0, "2 set\n", "gpt-5: not carried over: cache_read_input_token_cost_batches, cache_read_input_token_cost_flex, "},
+		{"price diff shop models " + litellm + " --provider openai", 0, "no difference\n", "left out: it has no price for a token that goes in"},
+		{"price set shop models gpt-5 input=2 audio=1", 0, "1 set\n", ""},
+		{"price set shop models gpt-4 input=7", 0, "1 set\n", ""},
+		{"price diff shop models " + litellm + " --provider openai", 0, "- gpt-4\n~ gpt-5 input=2→1.25 cached=0.125 output=10 audio=1→none\n", ""},
+		{"price load shop models " + litellm, 0, "6 set\n", "dashscope/qwen3-max: not carried over: tiered_pricing\n"},
+		{"price list shop models", 0, "models claude-sonnet-4-5 input=3 cached=0.3 cache_write=3.75 output=15\nmodels gemini/gemini-2.5-flash input=0.3 cached=0.03 output=2.5 reasoning=2.5 audio=1\n", ""},
+		{"price load shop models " + litellm + " --provider gemini --prefixes", 0, "2 set\n", "gemini/gemini-2.5-pro: not carried over: "},
+		{"price list shop models", 0, "models gemini-2.5-flash* input=0.3 cached=0.03 output=2.5 reasoning=2.5 audio=1\nmodels gemini-2.5-pro* input=1.25 cached=0.125 output=10\n", ""},
+		{"price load shop models " + litellm + " --provider groq --unit nano-dollars", 0, "1 set\n", ""},
+		{"price list shop models", 0, "models meta-llama/llama-prompt-guard-2-22m input=30 output=30\n", ""},
+		{"price load shop models " + modelsDev + " --provider xai", 0, "1 set\n", "xai/grok-4.5: not carried over: context_over_200k, tiers\nxai/grok-free: left out"},
+		{"price list shop models", 0, "models grok-4.5 input=2 cached=0.5 output=6\n", ""},
+		{"price load shop models " + modelsDev, 0, "2 set\n", "2 of 3 models have prices\n"},
+		{"price list shop models", 0, "models perplexity-agent/anthropic/claude-sonnet-4-5 input=3 cached=0.3 output=15\n", ""},
+		{`price load shop models --from litellm - <<< {"a":{"input_cost_per_token":1.0000000000001e-6},"b":{"input_cost_per_token":1e999999999},"c":{"input_cost_per_token":0}}`, 0, "2 set\n",
+			"a: rounded up: input_cost_per_token\nb: left out: it has no price for a token that goes in, or a name that is too long\nb: not carried over: input_cost_per_token\n2 of 3"},
+		{"price list shop models", 0, "models a input=1.000001\nmodels c input=0\n", ""},
+
+		{"price load shop models --from openrouter -", 2, "", `want --from litellm or models.dev, got "openrouter"`},
+		{"price load shop models --provider openai -", 2, "", "want --from with --provider"},
+		{"price load shop models --from litellm --unit cents -", 2, "", "want --unit micro-dollars or nano-dollars"},
+		{"price load shop models --from litellm - <<< []", 2, "", "want a file of litellm: json: cannot unmarshal array"},
+		{"price load shop models --from litellm - <<< {}", 2, "", "the file has no price for a token of these models"},
+		{"price diff shop models - <<< {}", 2, "", "want 1 to 1024 models"},
 	})
 }

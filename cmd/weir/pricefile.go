@@ -1,0 +1,226 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/config"
+	tokens "weir/internal/usage"
+)
+
+// modelPrices are prices in millionths of a list's unit, by model and kind.
+type modelPrices map[string]map[string]uint64
+
+// priceFormats are the formats of others' price lists.
+var priceFormats = map[string]func(r *priceReader, document []byte) error{"litellm": (*priceReader).litellm, "models.dev": (*priceReader).modelsDev}
+
+// priceReader reads the price list of somebody else.
+type priceReader struct {
+	provider string // takes its models only; empty for all
+	begins   bool   // a name stands for all models that begin so
+	scale    *big.Rat
+	into     modelPrices
+	// models counts the models of the file that were asked for. told has what is not carried over, a
+	// line for each model.
+	models int
+	told   []string
+}
+
+// microDollars is how many millionths of a micro-dollar a dollar has.
+const microDollars = 1_000_000 * tokens.Parts
+
+// readPrices reads a file of the command's format. What it has beyond what a list can say is told.
+func (c *priceCommand) readPrices(document []byte) (modelPrices, error) {
+	if c.from == "" {
+		models, err := config.ParsePrices(document)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errUsage, err)
+		}
+		return models, nil
+	}
+	r := priceReader{provider: c.provider, begins: c.begins, into: modelPrices{}, scale: big.NewRat(microDollars, 1)}
+	if c.unit == "nano-dollars" {
+		r.scale.SetInt64(1000 * microDollars)
+	}
+	if err := priceFormats[c.from](&r, document); err != nil {
+		return nil, fmt.Errorf("%w: want a file of %s: %w", errUsage, c.from, err)
+	}
+	slices.Sort(r.told)
+	for _, line := range r.told {
+		fmt.Fprintln(c.env.stderr, line)
+	}
+	fmt.Fprintf(c.env.stderr, "%d of %d models have prices\n", len(r.into), r.models)
+	if len(r.into) == 0 {
+		return nil, fmt.Errorf("%w: the file has no price for a token of these models", errUsage)
+	}
+	return r.into, nil
+}
+
+// litellmKinds are the names of prices in model_prices_and_context_window.json, in dollars for a token, in the order of
+// tokens.KindNames.
+var litellmKinds = []string{
+	"input_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost", "output_cost_per_token",
+	"output_cost_per_reasoning_token", "input_cost_per_audio_token", "output_cost_per_audio_token",
+}
+
+// litellm reads LiteLLM's model_prices_and_context_window.json.
+func (r *priceReader) litellm(document []byte) error {
+	var models map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(document, &models); err != nil {
+		return err
+	}
+	delete(models, "sample_spec") // says what the fields mean
+	for name, fields := range models {
+		var provider string
+		_ = json.Unmarshal(fields["litellm_provider"], &provider)
+		costs := map[string]json.RawMessage{}
+		for field, value := range fields {
+			if strings.Contains(field, "cost") || field == "tiered_pricing" {
+				costs[field] = value
+			}
+		}
+		r.add(provider, name, litellmKinds, costs, r.scale)
+	}
+	return nil
+}
+
+// modelsDevKinds are the names of prices in api.json, in dollars for a million tokens, in the order of tokens.KindNames.
+var modelsDevKinds = []string{"input", "cache_read", "cache_write", "output", "reasoning", "input_audio", "output_audio"}
+
+// modelsDev reads api.json of models.dev.
+func (r *priceReader) modelsDev(document []byte) error {
+	var providers map[string]struct {
+		Models map[string]struct {
+			Cost map[string]json.RawMessage `json:"cost"`
+		} `json:"models"`
+	}
+	if err := json.Unmarshal(document, &providers); err != nil {
+		return err
+	}
+	scale := new(big.Rat).Quo(r.scale, big.NewRat(1_000_000, 1))
+	for provider, p := range providers {
+		for name, m := range p.Models {
+			r.add(provider, provider+"/"+name, modelsDevKinds, m.Cost, scale)
+		}
+	}
+	return nil
+}
+
+// add takes the prices of a model, if it is one of those that were asked for. Upstreams of that provider do
+// not have its name in front of the model's.
+func (r *priceReader) add(provider, name string, kinds []string, costs map[string]json.RawMessage, scale *big.Rat) {
+	place := name
+	if r.provider != "" {
+		if provider != r.provider {
+			return
+		}
+		name = strings.TrimPrefix(name, provider+"/")
+	}
+	r.models++
+	prices := map[string]uint64{}
+	var rounded, left []string
+	for i, field := range kinds {
+		value, there := costs[field]
+		if delete(costs, field); !there || string(value) == "null" {
+			continue
+		}
+		exact, isNumber := exactly(string(value))
+		if !isNumber {
+			left = append(left, field)
+			continue
+		}
+		exact.Mul(exact, scale)
+		whole, rest := new(big.Int).QuoRem(exact.Num(), exact.Denom(), new(big.Int))
+		if rest.Sign() != 0 {
+			whole.Add(whole, big.NewInt(1))
+			rounded = append(rounded, field)
+		}
+		if !whole.IsUint64() || whole.Uint64() > tokens.MaxRate {
+			left = append(left, field)
+			continue
+		}
+		prices[tokens.KindNames[i]] = whole.Uint64()
+	}
+	for field := range costs {
+		left = append(left, field)
+	}
+	if r.begins {
+		name += "*"
+	}
+	_, known := prices["input"]
+	known = known && len(name) <= tokens.MaxModel
+	if !known {
+		r.told = append(r.told, place+": left out: it has no price for a token that goes in, or a name that is too long")
+	}
+	for _, t := range []struct {
+		what   string
+		fields []string
+	}{{"rounded up", rounded}, {"not carried over", left}} {
+		if slices.Sort(t.fields); len(t.fields) > 0 {
+			r.told = append(r.told, place+": "+t.what+": "+strings.Join(t.fields, ", "))
+		}
+	}
+	if !known {
+		return
+	}
+	r.into[name] = prices
+}
+
+// exactly returns a price that is written as a JSON number. Absurd exponents would take much memory.
+func exactly(text string) (price *big.Rat, ok bool) {
+	const least, most = 1e-30, 1e12
+	if about, err := strconv.ParseFloat(text, 64); err != nil || about != 0 && about < least || about > most {
+		return nil, false
+	} else if about == 0 {
+		return new(big.Rat), true
+	}
+	return new(big.Rat).SetString(text)
+}
+
+// writeDifferences writes what prices have that others lack (+), what they lack (-), and what they have
+// at another price.
+func writeDifferences(w io.Writer, before, after modelPrices) (differences int) {
+	names := map[string]bool{}
+	for name := range before {
+		names[name] = true
+	}
+	for name := range after {
+		names[name] = true
+	}
+	sorted := make([]string, 0, len(names))
+	for name := range names {
+		sorted = append(sorted, name)
+	}
+	slices.Sort(sorted)
+	for _, name := range sorted {
+		line := ""
+		for _, kind := range tokens.KindNames {
+			old, had := before[name][kind]
+			price, has := after[name][kind]
+			switch {
+			case had && !has:
+				line += " " + kind + "=" + decimal(old) + "→none"
+			case !had && has:
+				line += " " + kind + "=" + decimal(price)
+			case old != price:
+				line += " " + kind + "=" + decimal(old) + "→" + decimal(price)
+			}
+		}
+		sign := "~ "
+		if before[name] == nil {
+			sign = "+ "
+		} else if after[name] == nil {
+			sign, line = "- ", ""
+		}
+		if line != "" || sign == "- " {
+			differences++
+			fmt.Fprintln(w, sign+word(name)+line)
+		}
+	}
+	return differences
+}
