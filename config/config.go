@@ -99,7 +99,7 @@ type Rule struct {
 	Name  string
 	Match Match
 	// Except are requests that the rule ignores: a request need match only one of them. At most 64.
-	Except []Exception
+	Except []Match
 	// SyncRate is the interval between two pushes to the backend, in whole milliseconds up to a
 	// day. If it is 0, the backend decides every request. If it is negative, this proxy counts
 	// alone.
@@ -303,38 +303,29 @@ type ValueOverride struct {
 	Limits []window.Limit
 }
 
-// Exception describes requests that a rule ignores: requests from Networks or, if there are none,
-// requests that Match matches.
-type Exception struct {
-	Match    Match
-	Networks []clientip.Prefix
-}
-
-// Match says which requests a rule applies to. The zero value matches all.
+// Match says which requests a rule applies to, or leaves alone: those that meet all its conditions.
+// The zero value matches all.
 type Match struct {
 	// Path matches the path without its query, and Host the host in lower case without its port;
 	// nil matches any.
 	Path, Host *StringMatch
-	// Headers match the values of a header, joined by commas. At most 32, and all must match.
-	Headers []HeaderMatch
-	// Body match strings, whole numbers and booleans in the request's JSON. At most 32, and all
-	// must match. A body that can't be read has no values.
-	Body []BodyMatch
 	// Methods match exactly; empty matches any.
 	Methods []string
+	// Conditions are about other parts of a request. Of each kind there are at most 32, each part at
+	// most once.
+	Conditions []Condition
+	// Any are up to 64 matches of which one must hold, unless there are none.
+	Any []Match
+	// Not must not hold; nil for none.
+	Not *Match
 }
 
-// HeaderMatch matches a request header.
-type HeaderMatch struct {
-	// Name is in lower case, and unique in a Match.
-	Name string
-	StringMatch
-}
-
-// BodyMatch matches a part of a request's body.
-type BodyMatch struct {
-	// Path is valid for jsonpath.Compile, and unique in a Match.
-	Path string
+// Condition compares a part of a request, which has no defaults.
+type Condition struct {
+	// Of is a part of any kind but SelectPath, SelectHost, SelectInNetworks, SelectLiteral and
+	// SelectResponseHeader. The values of a header that comes several times are joined by commas. A
+	// body that can't be read has no values.
+	Of Selector
 	StringMatch
 }
 
@@ -344,8 +335,14 @@ type StringMatch struct {
 
 	Op MatchOp
 	// Op compares the string with Value. For Regex it is valid for pattern.Compile. Present and
-	// Absent don't use it.
+	// Absent don't use it, and neither do the next fields' operations.
 	Value string
+	// Texts are for In: 1 to 10,000.
+	Texts map[string]struct{}
+	// Networks are for InNetworks.
+	Networks []clientip.Prefix
+	// Above and Below are for Between: one may be nil.
+	Above, Below *jsonpath.Decimal
 }
 
 // MatchOp is how a StringMatch compares.
@@ -364,6 +361,12 @@ const (
 	Present
 	// Absent matches if there is no string.
 	Absent
+	// In matches the whole string if it is one of several.
+	In
+	// InNetworks matches an address in one of several networks.
+	InNetworks
+	// Between matches a number above one and below another.
+	Between
 )
 
 // Selector selects one part of a request.

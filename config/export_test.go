@@ -26,11 +26,12 @@ func FieldLists() map[string][]string {
 	add("overrides", overridesFields...)
 	add("key override", keyOverrideFields...)
 	add("match", matchFields...)
-	add("exception", exceptionFields[:]...)
 	add("client_ip", prefixFields...)
 	for _, variant := range variantsOfMatch {
 		add("string match", variant...)
+		add("claim match", variant...)
 	}
+	add("claim match", claimSource...)
 	for i, variant := range variantsOfSelector {
 		switch {
 		case i < responseSelectors:

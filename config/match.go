@@ -1,83 +1,163 @@
 package config
 
 import (
+	"strconv"
 	"strings"
 
+	"weir/internal/clientip"
 	"weir/internal/jsonpath"
 	"weir/internal/pattern"
 )
 
 const (
-	maxExceptions   = 64
-	maxMatchHeaders = 32
-	maxMatchBody    = 32
-	maxMethods      = 32
-	maxMatchValue   = 4096
-	likeMatch       = `{"path": {"prefix": "/api/"}}`
+	maxExceptions = 64
+	maxMatchParts = 32
+	maxMethods    = 32
+	maxMatchValue = 4096
+	maxTexts      = 10_000
+	likeMatch     = `{"path": {"prefix": "/api/"}}`
 )
 
-// exceptionFields are the fields of a match, followed by its own.
-var (
-	exceptionFields = [...]field{{"path", optional}, {"host", optional}, {"headers", optional}, {"methods", optional}, {"request_json", optional}, {"client_ip", optional}}
-	matchFields     = exceptionFields[:5]
-)
+// matchFields are the conditions of a match.
+var matchFields = []field{
+	{"path", optional}, {"host", optional}, {"headers", optional}, {"method", optional}, {"methods", optional}, {"request_json", optional},
+	{"query", optional}, {"cookie", optional}, {"path_segment", optional}, {"jwt_claim", optional}, {"property", optional}, {"client_ip", optional},
+	{"any", optional}, {"not", optional},
+}
 
 func (m *Match) read(name string, v *value) {
 	switch name {
 	case "path":
-		m.Path = readStringMatch(v, isPathPart)
+		m.Path = readStringMatch(v, SelectPath, isPathPart, nil)
 	case "host":
-		m.Host = readStringMatch(v, isHostPart)
-	case "headers":
-		m.Headers = readHeaderMatches(v)
-	case "request_json":
-		m.Body = readBodyMatches(v)
+		m.Host = readStringMatch(v, SelectHost, isHostPart, nil)
 	case "methods":
 		m.Methods = readMethods(v)
+	case "method":
+		m.Conditions = append(m.Conditions, Condition{Selector{Kind: SelectMethod}, *readStringMatch(v, SelectMethod, isMethodPart, nil)})
+	case "client_ip":
+		c := Condition{Of: Selector{Kind: SelectClientIP}}
+		if v.kind == kindObject {
+			c.StringMatch = *readStringMatch(v, SelectClientIP, isAddressPart, nil)
+		} else {
+			c.Op, c.Networks = InNetworks, readNetworks(v)
+		}
+		m.Conditions = append(m.Conditions, c)
+	case "any":
+		v.array("objects of conditions", 1, maxExceptions, func(v *value) { m.Any = append(m.Any, readMatch(v)) })
+	case "not":
+		not := readMatch(v)
+		m.Not = &not
+	default:
+		for i := range matchParts {
+			if p := &matchParts[i]; p.field == name {
+				m.readParts(p, v)
+			}
+		}
 	}
 }
 
-// readHeaderMatches reads an object from header names to string matches.
-func readHeaderMatches(v *value) (matches []HeaderMatch) {
-	if !v.isObject(`{"x-plan": {"exact": "free"}}`) {
-		return nil
+// readMatch reads conditions that must not be empty, because all requests meet none.
+func readMatch(v *value) (m Match) {
+	v.object(likeMatch, matchFields, m.read)
+	if v.kind == kindObject && v.length() == 0 {
+		v.fail("want one of " + list(names(matchFields)) + ", got an empty object, which all requests match")
 	}
-	v.each("headers", 0, maxMatchHeaders, func(v *value) {
-		name := lower(v.name)
-		if !isRequestHeader(name) {
-			v.fail("want the name of a header")
+	return m
+}
+
+// namedParts is a field of a match with conditions on named parts.
+type namedParts struct {
+	field, plural, like string
+	kind                SelectorKind
+}
+
+var matchParts = [...]namedParts{
+	{"headers", "headers", `{"x-plan": {"exact": "free"}}`, SelectHeader},
+	{"request_json", "paths", `{"model": {"prefix": "gpt-5"}}`, SelectBody},
+	{"query", "parameters", `{"page": {"above": 100}}`, SelectQuery},
+	{"cookie", "cookies", `{"sid": {"present": true}}`, SelectCookie},
+	{"path_segment", "segments", `{"1": {"exact": "v1"}}`, SelectPathSegment},
+	{"jwt_claim", "claims", `{"plan": {"exact": "gold"}}`, SelectClaim},
+	{"property", "attributes", `{"route_name": {"exact": "api"}}`, SelectProperty},
+}
+
+// readParts reads an object from the names of parts of a request to string matches.
+func (m *Match) readParts(p *namedParts, v *value) {
+	if !v.isObject(p.like) {
+		return
+	}
+	before := len(m.Conditions)
+	v.each(p.plural, 0, maxMatchParts, func(v *value) {
+		c := Condition{Of: Selector{Kind: p.kind}}
+		if problem := c.Of.name(v.name); problem != "" {
+			v.fail(problem)
 			return
 		}
-		for i := range matches {
-			if matches[i].Name == name {
+		for i := range m.Conditions[before:] {
+			if m.Conditions[before+i].Of.named(&c.Of) {
 				v.givenTwice()
 				return
 			}
 		}
-		matches = append(matches, HeaderMatch{name, *readStringMatch(v, isHeaderPart)})
+		var source func(string, *value)
+		if p.kind == SelectClaim {
+			source = c.Of.read
+		}
+		c.StringMatch = *readStringMatch(v, p.kind, isHeaderPart, source)
+		c.Of.checkClaim(v)
+		m.Conditions = append(m.Conditions, c)
 	})
-	return matches
 }
 
-// readBodyMatches reads an object from paths in the body's JSON to string matches.
-func readBodyMatches(v *value) (matches []BodyMatch) {
-	if !v.isObject(`{"model": {"prefix": "gpt-5"}}`) {
-		return nil
+// name selects the part with a name, or tells what is wrong with the name.
+func (s *Selector) name(name string) (problem string) {
+	path := wantTextPath
+	switch s.Kind {
+	case SelectHeader:
+		if s.Name = lower(name); !isRequestHeader(s.Name) {
+			return "want the name of a header"
+		}
+		return ""
+	case SelectQuery:
+		if s.Name = name; !made(name, 1, maxHeaderName, isFieldByte) {
+			return "want a name of 1 to 256 bytes without control characters"
+		}
+		return ""
+	case SelectCookie:
+		if s.Name = name; !isToken(name) {
+			return "want the name of a cookie"
+		}
+		return ""
+	case SelectPathSegment:
+		n, ok := natural(name, 10)
+		if s.Segment = int(n); !ok || n < 1 || n > maxPathSegment || name[0] == '0' {
+			return "want the number of a segment, from 1 to " + strconv.Itoa(maxPathSegment)
+		}
+		return ""
+	case SelectClaim:
+		s.Claim, path = name, wantClaim
+	case SelectProperty:
+		path = `an attribute such as "route_name", with a point between its parts and no NUL`
+	case SelectBody:
+		s.Name = name
 	}
-	v.each("paths", 0, maxMatchBody, func(v *value) {
-		if _, err := jsonpath.Compile(v.name); err != nil {
-			v.fail("want " + wantTextPath + ", got a path with " + err.Error())
-			return
+	compiled, err := jsonpath.Compile(name)
+	if err != nil {
+		return "want " + path + ", got a path with " + err.Error()
+	}
+	if s.Kind == SelectProperty {
+		if strings.IndexByte(name, 0) >= 0 {
+			return "want " + path
 		}
-		for i := range matches {
-			if matches[i].Path == v.name {
-				v.givenTwice()
-				return
-			}
-		}
-		matches = append(matches, BodyMatch{v.name, *readStringMatch(v, isHeaderPart)})
-	})
-	return matches
+		s.Name = compiled.Join("\x00")
+	}
+	return ""
+}
+
+// named reports whether two selectors of a kind select the part of the same name.
+func (s *Selector) named(other *Selector) bool {
+	return s.Segment == other.Segment && s.Claim == other.Claim && (s.Name == other.Name || s.Kind == SelectClaim)
 }
 
 // part reports whether op can sensibly compare with a text, and what text would be right.
@@ -103,6 +183,20 @@ func isHostPart(op MatchOp, text string) (string, bool) {
 	return want, made(text, 1, maxHeaderName, isVisible) && lower(text) == text && (strings.IndexByte(text, ':') < 0 || text[0] == '[')
 }
 
+// isMethodPart rejects texts that no method matches.
+func isMethodPart(op MatchOp, text string) (string, bool) {
+	return "an HTTP method in capitals, or a part of one", isMethod(text)
+}
+
+// isAddressPart rejects texts that no address matches. A whole address stands for itself as a network.
+func isAddressPart(op MatchOp, text string) (string, bool) {
+	if op == Exact {
+		_, ok := clientip.ParseAddress(text)
+		return `an address such as "10.0.0.1"`, ok
+	}
+	return "a part of an address", made(text, 1, maxHeaderName, isVisible)
+}
+
 // isHeaderPart rejects texts that all values match, or that can't occur in a value.
 func isHeaderPart(op MatchOp, text string) (string, bool) {
 	if op == Exact {
@@ -113,15 +207,35 @@ func isHeaderPart(op MatchOp, text string) (string, bool) {
 
 func isMatchValue(text string) bool { return made(text, 0, maxMatchValue, isFieldByte) }
 
-// variantsOfMatch are the comparisons, in the order of MatchOp up to Suffix.
-var variantsOfMatch = [][]field{
-	{{"exact", optional}}, {{"prefix", optional}}, {{"suffix", optional}}, {{"regex", optional}}, {{"present", optional}},
-}
+// variantsOfMatch are the comparisons. The last two are of numbers.
+var (
+	variantsOfMatch = [][]field{
+		{{"exact", optional}}, {{"prefix", optional}}, {{"suffix", optional}}, {{"regex", optional}}, {{"present", optional}}, {{"in", optional}},
+		{{"below", optional}}, {{"above", optional}, {"below", optional}},
+	}
+	claimSource = []field{{"header", optional}, {"metadata", optional}}
+)
 
-func readStringMatch(v *value, valid part) *StringMatch {
+const numberVariants = 2
+
+// readStringMatch reads how a part of some kind is compared. readSource reads where a claim comes from.
+func readStringMatch(v *value, of SelectorKind, valid part, readSource func(name string, v *value)) *StringMatch {
 	m := &StringMatch{}
-	v.oneOf(`{"prefix": "/api/"}`, variantsOfMatch, nil, func(name string, v *value) {
+	var above, below *value
+	variants := variantsOfMatch
+	switch of {
+	case SelectPath, SelectHost, SelectMethod, SelectClientIP:
+		variants = variants[:len(variants)-numberVariants]
+	}
+	var further []field
+	if readSource != nil {
+		further = claimSource
+	}
+	v.oneOf(`{"prefix": "/api/"}`, variants, further, func(name string, v *value) {
 		switch name {
+		case "header", "metadata":
+			readSource(name, v)
+			return
 		case "regex":
 			m.Op, m.Value = Regex, readPattern(v)
 			return
@@ -129,6 +243,21 @@ func readStringMatch(v *value, valid part) *StringMatch {
 			if m.Op = Absent; v.boolean() {
 				m.Op = Present
 			}
+			return
+		case "in":
+			if m.Op = InNetworks; of == SelectClientIP {
+				m.Networks = readNetworks(v)
+			} else {
+				m.Op, m.Texts = In, readTexts(v, valid)
+			}
+			return
+		case "above":
+			above = v
+			m.Op, m.Above = Between, readNumber(v)
+			return
+		case "below":
+			below = v
+			m.Op, m.Below = Between, readNumber(v)
 			return
 		case "prefix":
 			m.Op = Prefix
@@ -141,8 +270,41 @@ func readStringMatch(v *value, valid part) *StringMatch {
 			return
 		}
 		m.Value = v.text
+		if of == SelectClientIP && m.Op == Exact {
+			network, _ := clientip.ParseAddress(v.text)
+			m.Op, m.Value, m.Networks = InNetworks, "", []clientip.Prefix{network}
+		}
 	})
+	if m.Above != nil && m.Below != nil && m.Above.Compare(m.Below) >= 0 {
+		above.fail("want less than " + below.show() + ", the value of below, got " + above.show())
+	}
 	return m
+}
+
+// readTexts reads a set of whole texts.
+func readTexts(v *value, valid part) map[string]struct{} {
+	texts := map[string]struct{}{}
+	v.array("texts", 1, maxTexts, func(v *value) {
+		want, ok := valid(Exact, v.text)
+		if v.kind != kindString || !ok {
+			v.wrong(want)
+			return
+		}
+		if _, twice := texts[v.text]; twice {
+			v.givenTwice()
+		}
+		texts[v.text] = struct{}{}
+	})
+	return texts
+}
+
+func readNumber(v *value) *jsonpath.Decimal {
+	n, ok := jsonpath.ParseDecimal([]byte(v.raw))
+	if v.kind != kindNumber || !ok {
+		v.wrong("a number")
+		return nil
+	}
+	return &n
 }
 
 func readPattern(v *value) (expression string) {
@@ -172,23 +334,3 @@ func readMethods(v *value) (methods []string) {
 func isMethod(text string) bool { return isToken(text) && all(text, isNotLower) }
 
 func isNotLower(c byte) bool { return c < 'a' || 'z' < c }
-
-// readException reads a match object, or {"client_ip": [networks]}.
-func readException(v *value) (e Exception) {
-	var clientIP *value
-	v.object(likeMatch, exceptionFields[:], func(name string, v *value) {
-		if name == "client_ip" {
-			clientIP = v
-			e.Networks = readNetworks(v)
-			return
-		}
-		e.Match.read(name, v)
-	})
-	switch n := v.length(); {
-	case n == 0:
-		v.fail("want one of path, host, headers, methods, request_json or client_ip, got an empty object, which would except all requests")
-	case n > 1 && clientIP.given():
-		clientIP.fail("want client_ip alone, and the rest as another exception")
-	}
-	return e
-}

@@ -17,6 +17,7 @@ import (
 	"weir/internal/clientip"
 	"weir/internal/failure"
 	"weir/internal/fields"
+	"weir/internal/jsonpath"
 	"weir/window"
 )
 
@@ -30,6 +31,11 @@ var fieldPaths = []string{
 
 	"rules.name", "rules.match", "rules.match.path", "rules.match.path.exact", "rules.match.path.prefix",
 	"rules.match.path.suffix", "rules.match.path.regex", "rules.match.path.present", "rules.match.host",
+	"rules.match.path.in", "rules.match.method", "rules.match.query", "rules.match.query.NAME", "rules.match.query.NAME.in",
+	"rules.match.query.NAME.above", "rules.match.query.NAME.below", "rules.match.cookie", "rules.match.cookie.NAME",
+	"rules.match.path_segment", "rules.match.path_segment.NAME", "rules.match.jwt_claim", "rules.match.jwt_claim.NAME",
+	"rules.match.jwt_claim.NAME.header", "rules.match.jwt_claim.NAME.metadata", "rules.match.property", "rules.match.property.NAME",
+	"rules.match.client_ip", "rules.match.client_ip.in", "rules.match.any", "rules.match.not",
 	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.match.request_json", "rules.match.request_json.NAME", "rules.except", "rules.except.client_ip",
 	"rules.except.path", "rules.except.host", "rules.except.headers", "rules.except.methods", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode", "rules.reveal",
 	"rules.count_rejected", "rules.sync_rate", "rules.headers", "rules.response", "rules.overrides", "rules.overrides.by",
@@ -85,7 +91,7 @@ func TestBad(t *testing.T) {
 var (
 	// freeNames are objects whose fields have the names that a user gives them. Errors quote a name that is not
 	// plain.
-	freeNames = regexp.MustCompile(`\.(headers|request_json|values)$`)
+	freeNames = regexp.MustCompile(`\.(headers|request_json|values|query|cookie|path_segment|jwt_claim|property)$`)
 	plainName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
@@ -117,9 +123,6 @@ func tryMisspelled(t *testing.T) map[string]bool {
 					}
 					at, field := strings.TrimPrefix(at+"."+name, "."), strings.TrimPrefix(field+"."+name, ".")
 					try(in[name], at, field)
-					if field == "rules.except.client_ip" {
-						continue // it is alone: mistakes.txt has it
-					}
 					in[name+"x"], tried[field] = 1, true
 					document, err := json.Marshal(root)
 					if err != nil {
@@ -238,18 +241,19 @@ func TestGood(t *testing.T) {
 			Match: config.Match{
 				Path: &config.StringMatch{Op: config.Regex, Value: "/v[0-9]+/.*"},
 				Host: &config.StringMatch{Op: config.Suffix, Value: ".example"},
-				Headers: []config.HeaderMatch{
-					{Name: "x-plan", StringMatch: config.StringMatch{Op: config.Exact, Value: "free"}},
-					{Name: "x-debug", StringMatch: config.StringMatch{Op: config.Absent}},
-				},
-				Body: []config.BodyMatch{
-					{Path: "model", StringMatch: config.StringMatch{Op: config.Prefix, Value: "gpt-5"}},
-					{Path: "usage.tier", StringMatch: config.StringMatch{Op: config.Present}},
+				Conditions: []config.Condition{
+					{Of: config.Selector{Name: "x-plan"}, StringMatch: config.StringMatch{Op: config.Exact, Value: "free"}},
+					{Of: config.Selector{Name: "x-debug"}, StringMatch: config.StringMatch{Op: config.Absent}},
+					{Of: config.Selector{Kind: config.SelectBody, Name: "model"}, StringMatch: config.StringMatch{Op: config.Prefix, Value: "gpt-5"}},
+					{Of: config.Selector{Kind: config.SelectBody, Name: "usage.tier"}, StringMatch: config.StringMatch{Op: config.Present}},
 				},
 			},
-			Except: []config.Exception{
-				{Match: config.Match{Path: &config.StringMatch{Op: config.Exact, Value: "/health"}, Methods: []string{"GET"}}},
-				{Networks: networks("10.0.0.0/8", "2001:db8::/32")},
+			Except: []config.Match{
+				{Path: &config.StringMatch{Op: config.Exact, Value: "/health"}, Methods: []string{"GET"}},
+				{Conditions: []config.Condition{{
+					Of:          config.Selector{Kind: config.SelectClientIP},
+					StringMatch: config.StringMatch{Op: config.InNetworks, Networks: networks("10.0.0.0/8", "2001:db8::/32")},
+				}}},
 			},
 			Key: []config.Selector{
 				{Kind: config.SelectHost}, {Kind: config.SelectQuery, Name: "user id"}, {Kind: config.SelectCookie, Name: "sid"},
@@ -281,7 +285,72 @@ func TestGood(t *testing.T) {
 			},
 		},
 	}
+	number := func(text string) *jsonpath.Decimal {
+		n, _ := jsonpath.ParseDecimal([]byte(text))
+		return &n
+	}
+	texts := func(texts ...string) (m config.StringMatch) {
+		m.Op, m.Texts = config.In, map[string]struct{}{}
+		for _, text := range texts {
+			m.Texts[text] = struct{}{}
+		}
+		return m
+	}
+	on := func(kind config.SelectorKind, name string, m config.StringMatch) config.Condition {
+		return config.Condition{Of: config.Selector{Kind: kind, Name: name}, StringMatch: m}
+	}
+	from := func(texts ...string) config.Condition {
+		return on(config.SelectClientIP, "", config.StringMatch{Op: config.InNetworks, Networks: networks(texts...)})
+	}
+	under := texts("/a", "/b", "*")
+	conditions := smallest()
+	conditions.Rules = []config.Rule{{
+		Name: "all", Limits: one,
+		Match: config.Match{
+			Path: &under,
+			Conditions: []config.Condition{
+				from("10.0.0.0/8", "2001:db8::/32"),
+				on(config.SelectCookie, "sid", config.StringMatch{Op: config.Present}),
+				on(config.SelectHeader, "x-size", config.StringMatch{Op: config.Between, Above: number("-1.5"), Below: number("1e3")}),
+				{
+					Of:          config.Selector{Kind: config.SelectClaim, Metadata: "verified", Claim: "n"},
+					StringMatch: config.StringMatch{Op: config.Between, Below: number("0")},
+				},
+				{
+					Of:          config.Selector{Kind: config.SelectClaim, Name: "authorization", Claim: "plan"},
+					StringMatch: config.StringMatch{Op: config.Prefix, Value: "gold"},
+				},
+				{
+					Of:          config.Selector{Kind: config.SelectClaim, Name: "x-token", Claim: "sub"},
+					StringMatch: config.StringMatch{Op: config.Suffix, Value: "x"},
+				},
+				on(config.SelectMethod, "", texts("GET", "HEAD")),
+				{Of: config.Selector{Kind: config.SelectPathSegment, Segment: 2}, StringMatch: config.StringMatch{Value: "v1"}},
+				on(config.SelectProperty, "metadata\x00filter_metadata\x00x.y\x00z", config.StringMatch{Op: config.Regex, Value: "a+"}),
+				on(config.SelectQuery, "page", config.StringMatch{Op: config.Between, Above: number("100")}),
+				on(config.SelectQuery, "user id", texts("ann", "")),
+			},
+			Any: []config.Match{
+				{Host: &config.StringMatch{Value: "a.example"}, Conditions: []config.Condition{from("10.0.0.1/32")}},
+				{
+					Any: []config.Match{
+						{Conditions: []config.Condition{from("::1/128")}},
+						{Conditions: []config.Condition{on(config.SelectMethod, "", config.StringMatch{Op: config.Prefix, Value: "P"})}},
+					},
+					Not: &config.Match{Conditions: []config.Condition{on(config.SelectClientIP, "", config.StringMatch{Op: config.Prefix, Value: "10."})}},
+				},
+			},
+			Not: &config.Match{Not: &config.Match{
+				Conditions: []config.Condition{on(config.SelectBody, "model", config.StringMatch{Op: config.Present})},
+			}},
+		},
+		Except: []config.Match{
+			{Path: &config.StringMatch{Value: "/"}, Conditions: []config.Condition{from("10.0.0.0/8")}},
+			{Any: []config.Match{{Methods: []string{"GET"}}}},
+		},
+	}}
 	tests := map[string]general{
+		"conditions":           conditions,
 		"selectors":            selectors,
 		"each-request":         eachRequest(failure.Deny),
 		"failure-allows":       eachRequest(failure.Allow),

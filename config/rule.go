@@ -55,7 +55,7 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 		case "match":
 			v.object(likeMatch, matchFields, rule.Match.read)
 		case "except":
-			v.array("exceptions", 0, maxExceptions, func(v *value) { rule.Except = append(rule.Except, readException(v)) })
+			v.array("exceptions", 0, maxExceptions, func(v *value) { rule.Except = append(rule.Except, readMatch(v)) })
 		case "key":
 			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readBodySelector(v)) })
 		case "limits":

@@ -15,6 +15,7 @@ const (
 	usualText    = 256
 	likeBodyText = `{"request_json": "model"}`
 	likeSelector = `{"header": "x-user"}`
+	wantClaim    = `the path of a claim such as "sub" or "realm_access.roles.0"`
 	wantSelector = `"method", "host", "path", "client_ip" or an object such as ` + likeSelector
 )
 
@@ -172,7 +173,7 @@ func isPropertyPart(text string) bool { return text != "" && strings.IndexByte(t
 func isLiteral(text string) bool { return len(text) <= maxMatchValue }
 
 func readClaim(v *value) (path string) {
-	const want = `the path of a claim such as "sub" or "realm_access.roles.0"`
+	const want = wantClaim
 	if v.kind != kindString || v.text == "" {
 		v.wrong(want)
 		return ""

@@ -340,10 +340,8 @@ func suggest(name string, fields []field) string {
 		}
 	}
 	name = string(b)
-	names := make([]string, len(fields))
 	best, nearest := "", maxShown
-	for i, f := range fields {
-		names[i] = f.name
+	for _, f := range fields {
 		if len(name) > maxShown {
 			continue
 		}
@@ -355,7 +353,18 @@ func suggest(name string, fields []field) string {
 	if best != "" {
 		return `did you mean "` + best + `"?`
 	}
-	return "want " + list(names)
+	return "want " + list(names(fields))
+}
+
+// names returns the fields' names.
+//
+//go:noinline
+func names(fields []field) []string {
+	names := make([]string, len(fields))
+	for i := range fields {
+		names[i] = fields[i].name
+	}
+	return names
 }
 
 // list writes "a, b or c".

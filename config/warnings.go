@@ -42,7 +42,7 @@ func Warnings(c *Config) (warnings Errors) {
 		path := "rules[" + strconv.Itoa(i) + "]"
 		costlyMatches(path+".match", &rule.Match, add)
 		for j := range rule.Except {
-			costlyMatches(path+".except["+strconv.Itoa(j)+"]", &rule.Except[j].Match, add)
+			costlyMatches(path+".except["+strconv.Itoa(j)+"]", &rule.Except[j], add)
 		}
 		for j := range rule.Key {
 			// Each header gets its warning once.
@@ -91,24 +91,67 @@ const longestText = 60_000
 
 // costlyMatches warns about expressions with more states than are kept.
 func costlyMatches(path string, m *Match, add func(path, problem string)) {
-	costly := func(name string, s *StringMatch) {
-		if s == nil || s.Op != Regex {
+	m.Each(path, func(path string, _ *Selector, s *StringMatch) {
+		if s.Op != Regex {
 			return
 		}
 		if p, err := pattern.Compile(s.Value); err == nil && !p.Fits() {
-			add(path+"."+name+".regex", "has too many states to keep: a hostile value of "+strconv.Itoa(longestText/1000)+" kB takes up to "+
+			add(path+".regex", "has too many states to keep: a hostile value of "+strconv.Itoa(longestText/1000)+" kB takes up to "+
 				strconv.FormatFloat(float64(p.Steps(longestText))/1e6, 'f', 1, 64)+
 				" million steps, each 10 to 50 ns of a worker's time; counts of repetitions make states, and several rules have fewer")
 		}
+	})
+}
+
+// Each calls visit for each comparison of the match at a path, with its own path, the part that it is
+// about, and how it compares. It also visits the matches in it.
+func (m *Match) Each(path string, visit func(path string, of *Selector, s *StringMatch)) {
+	if m.Path != nil {
+		visit(path+".path", &Selector{Kind: SelectPath}, m.Path)
 	}
-	costly("path", m.Path)
-	costly("host", m.Host)
-	for i := range m.Headers {
-		costly("headers."+m.Headers[i].Name, &m.Headers[i].StringMatch)
+	if m.Host != nil {
+		visit(path+".host", &Selector{Kind: SelectHost}, m.Host)
 	}
-	for i := range m.Body {
-		costly("request_json."+m.Body[i].Path, &m.Body[i].StringMatch)
+	for i := range m.Conditions {
+		c := &m.Conditions[i]
+		visit(path+"."+c.Of.matchField(), &c.Of, &c.StringMatch)
 	}
+	for i := range m.Any {
+		m.Any[i].Each(path+".any["+strconv.Itoa(i)+"]", visit)
+	}
+	if m.Not != nil {
+		m.Not.Each(path+".not", visit)
+	}
+}
+
+// ReadsBody reports whether a condition is about the request's body.
+func (m *Match) ReadsBody() (reads bool) {
+	m.Each("", func(_ string, of *Selector, _ *StringMatch) { reads = reads || of.Kind == SelectBody })
+	return reads
+}
+
+// matchField is the field of a match that is about the part.
+func (s *Selector) matchField() string {
+	switch s.Kind {
+	case SelectMethod:
+		return "method"
+	case SelectClientIP:
+		return "client_ip"
+	case SelectQuery:
+		return "query." + s.Name
+	case SelectCookie:
+		return "cookie." + s.Name
+	case SelectPathSegment:
+		return "path_segment." + strconv.Itoa(s.Segment)
+	case SelectClaim:
+		return "jwt_claim." + s.Claim
+	case SelectProperty:
+		parts := strings.NewReplacer(".", `\.`, "\x00", ".").Replace(s.Name)
+		return "property." + parts
+	case SelectBody:
+		return "request_json." + s.Name
+	}
+	return "headers." + s.Name
 }
 
 func smallSlidingWindow(l *window.Limit) string {

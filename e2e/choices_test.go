@@ -127,6 +127,23 @@ var choices = []reference{
 		},
 	},
 	{
+		name: "match: any of several conditions, numbers, a set of texts, and none of what not says",
+		configuration: once(`"match": {
+			"path_segment": {"1": {"in": ["api", "v2"]}},
+			"any": [{"query": {"size": {"above": 100, "below": 1e6}}}, {"cookie": {"tier": {"exact": "free"}}}, {"jwt_claim": {"tier": {"header": "x-token", "exact": "free"}}}],
+			"not": {"any": [{"property": {"request.method": {"exact": "PUT"}}}, {"method": {"prefix": "PATC"}}]}}`),
+		steps: []step{
+			{send: "GET /api?size=100", status: 200, want: nothing},
+			{send: "PUT /api?size=101", status: 200, want: nothing},
+			{send: "PATCH /api cookie:tier=free", status: 200, want: nothing},
+			{send: "GET /v1?size=101", status: 200, want: nothing},
+			{send: "GET /v2?size=100.5", status: 200},
+			{send: "GET /api cookie:tier=free", status: 429},
+			{send: "GET /api x-token:" + token(`{"tier":"free"}`), status: 429},
+			{send: "GET /api x-token:" + token(`{"tier":"gold"}`), status: 200, want: nothing},
+		},
+	},
+	{
 		name:          "key: path_segment",
 		configuration: once(`"key": [{"path_segment": 2}]`),
 		steps: []step{

@@ -52,7 +52,7 @@ func (b *bodies) wanted(r *rules) *bodyValues {
 	}
 	r.request.beginRequest(nil)
 	for i := range r.list {
-		if rule := &r.list[i]; rule.readsBody && rule.mode != wire.Off && r.request.applies(rule, true) {
+		if rule := &r.list[i]; rule.readsBody && rule.mode != wire.Off && r.request.applies(rule, hopeful) {
 			v.addRule(rule, &r.request.scratch)
 		}
 	}

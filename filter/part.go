@@ -38,9 +38,13 @@ const (
 	cookie
 	// bareHost is a host in lower case, without its port.
 	bareHost
-	// claim is a claim of a JSON Web Token, and verified is a claim that Envoy has read.
+	// claim is a claim of a JSON Web Token, and verified is a claim that Envoy has read, or other
+	// metadata of Envoy's. attribute is another of its attributes, as people read it.
 	claim
 	verified
+	attribute
+	// bareAddress is an address without its port.
+	bareAddress
 	// inNetworks is whether an address is in one of the networks.
 	inNetworks
 	// literal is the same for all requests.
@@ -86,7 +90,11 @@ func (p *part) of(value []byte, s *scratch) (taken []byte, ok bool) {
 	case claim:
 		return s.claim(value, p)
 	case verified:
-		return s.verified(value)
+		return s.verified(value, true)
+	case attribute:
+		return s.verified(value, false)
+	case bareAddress:
+		return clientip.Bare(value), true
 	case inNetworks:
 		if clientip.In(value, p.networks, &s.network) {
 			return inside, true
@@ -295,10 +303,10 @@ func isBase64URL(c byte) bool {
 	return 'a' <= c && c <= 'z' || isUpper(c) || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// verified returns the text of a claim from Envoy's form of it: a text, eight bytes of a number, or
-// a byte that is 0 or 1. Objects and arrays, which contain zero bytes, have a different order each
+// verified returns the text of a claim or another attribute from Envoy's form of it: a text, eight
+// bytes of a number, or a byte that is 0 or 1. Numbers are floating in metadata, and else whole. Objects and arrays, which contain zero bytes, have a different order each
 // time and count as absent.
-func (s *scratch) verified(value []byte) (claim []byte, ok bool) {
+func (s *scratch) verified(value []byte, floating bool) (claim []byte, ok bool) {
 	switch {
 	case len(value) == 1 && value[0] <= 1:
 		if value[0] == 1 {
@@ -306,7 +314,11 @@ func (s *scratch) verified(value []byte) (claim []byte, ok bool) {
 		}
 		return outside, true
 	case len(value) == 8 && !isText(value):
-		s.decoded = strconv.AppendFloat(s.decoded[:0], math.Float64frombits(binary.LittleEndian.Uint64(value)), 'f', -1, 64)
+		if bits := binary.LittleEndian.Uint64(value); floating {
+			s.decoded = strconv.AppendFloat(s.decoded[:0], math.Float64frombits(bits), 'f', -1, 64)
+		} else {
+			s.decoded = strconv.AppendInt(s.decoded[:0], int64(bits), 10)
+		}
 		return s.decoded, true
 	case bytes.IndexByte(value, 0) >= 0:
 		return nil, false

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"strings"
+
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/counter"
@@ -87,36 +89,55 @@ type matcher struct {
 	conditions []condition
 	methods    []string
 	methodsAt  int
-	// body are conditions on the request's body.
-	body []condition
+	// last are the conditions on the request's body, and those that combine others.
+	last []clause
 }
 
-// condition compares one property, or checks that it is in some networks.
+// clause is a condition on the request's body, or holds if any of several matchers does, or if the
+// only one does not.
+type clause struct {
+	body condition
+	any  []matcher
+	not  bool
+}
+
+// condition compares one property.
 type condition struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	at       int
-	op       config.MatchOp
-	value    string
-	pattern  *pattern.Pattern
-	networks []clientip.Prefix
+	at      int
+	op      config.MatchOp
+	value   string
+	pattern *pattern.Pattern
+	wanted  *config.StringMatch // for operations that need more
 }
 
+// outlook says how conditions on the current request's body count.
+type outlook int8
+
+const (
+	// doubtful and hopeful are for a body that is awaited: its conditions don't hold, or do. If a
+	// request matches doubtfully, it will; if it does not even hopefully, it won't.
+	doubtful outlook = iota - 1
+	settled
+	hopeful
+)
+
 // applies reports whether a rule applies to the current request, or may apply if its body is
-// awaited: then conditions on the body are open.
-func (r *request) applies(rule *rule, awaited bool) bool {
-	if !rule.match.all && !r.matches(&rule.match, awaited) {
+// awaited.
+func (r *request) applies(rule *rule, body outlook) bool {
+	if !rule.match.all && !r.matches(&rule.match, body) {
 		return false
 	}
 	for i := range rule.except {
-		if e := &rule.except[i]; (len(e.body) == 0 || !awaited) && r.matches(e, awaited) {
+		if r.matches(&rule.except[i], -body) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *request) matches(m *matcher, awaited bool) bool {
+func (r *request) matches(m *matcher, body outlook) bool {
 	if len(m.methods) > 0 {
 		method, _ := r.value(m.methodsAt)
 		if !oneOf(m.methods, method) {
@@ -125,27 +146,38 @@ func (r *request) matches(m *matcher, awaited bool) bool {
 	}
 	for i := range m.conditions {
 		c := &m.conditions[i]
-		value, ok := r.value(c.at)
-		if len(c.networks) > 0 {
-			if !clientip.In(value, c.networks, &r.scratch.network) {
-				return false
-			}
-		} else if !c.holds(value, ok) {
+		if value, ok := r.value(c.at); !c.holds(value, ok, &r.scratch) {
 			return false
 		}
 	}
-	return awaited || len(m.body) == 0 || r.saysAll(m.body)
+	return len(m.last) == 0 || r.meetsAll(m.last, body)
 }
 
-// saysAll reports whether all conditions on the current request's body hold.
-func (r *request) saysAll(conditions []condition) bool {
-	for i := range conditions {
-		c := &conditions[i]
-		if value, ok := r.value(c.at); !c.holds(value, ok) {
+func (r *request) meetsAll(clauses []clause, body outlook) bool {
+	for i := range clauses {
+		if !r.meets(&clauses[i], body) {
 			return false
 		}
 	}
 	return true
+}
+
+func (r *request) meets(c *clause, body outlook) bool {
+	switch {
+	case c.not:
+		return !r.matches(&c.any[0], -body)
+	case len(c.any) == 0 && body == settled:
+		value, ok := r.value(c.body.at)
+		return c.body.holds(value, ok, &r.scratch)
+	case len(c.any) == 0:
+		return body == hopeful
+	}
+	for i := range c.any {
+		if r.matches(&c.any[i], body) {
+			return true
+		}
+	}
+	return false
 }
 
 func oneOf(wanted []string, value []byte) bool {
@@ -158,7 +190,7 @@ func oneOf(wanted []string, value []byte) bool {
 }
 
 // holds reports whether a value, or its absence, meets the condition.
-func (c *condition) holds(value []byte, ok bool) bool {
+func (c *condition) holds(value []byte, ok bool, s *scratch) bool {
 	switch n := len(c.value); c.op {
 	case config.Exact:
 		return ok && string(value) == c.value
@@ -170,8 +202,24 @@ func (c *condition) holds(value []byte, ok bool) bool {
 		return ok && c.pattern.Matches(value)
 	case config.Present:
 		return ok
-	default:
+	case config.Absent:
 		return !ok
+	default:
+		return ok && c.includes(value, s)
+	}
+}
+
+// includes reports whether a value is one of several.
+func (c *condition) includes(value []byte, s *scratch) bool {
+	switch w := c.wanted; c.op {
+	case config.In:
+		_, ok := w.Texts[string(value)]
+		return ok
+	case config.InNetworks:
+		return clientip.In(value, w.Networks, &s.network)
+	default:
+		n, ok := jsonpath.ParseDecimal(value)
+		return ok && (w.Above == nil || n.Compare(w.Above) > 0) && (w.Below == nil || n.Compare(w.Below) < 0)
 	}
 }
 
@@ -201,19 +249,12 @@ func (r *request) compile(c *config.Rule) rule {
 	}
 	compiled.needsHints = compiled.hinted || c.Cut && c.Usage.Auto || c.Prices != nil
 	compiled.match = r.matcher(&c.Match)
+	compiled.readTexts(r, &compiled.match)
 	for i := range c.Except {
-		e := &c.Except[i]
-		m := r.matcher(&e.Match)
-		if len(e.Networks) > 0 {
-			m.conditions = append(m.conditions, condition{at: r.useProperty(sourceProperty), networks: e.Networks})
-		}
-		compiled.except = append(compiled.except, m)
+		compiled.except = append(compiled.except, r.matcher(&c.Except[i]))
+		compiled.readTexts(r, &compiled.except[i])
 	}
 	compiled.always = compiled.match.all && len(compiled.except) == 0
-	compiled.readTexts(r, compiled.match.body)
-	for i := range compiled.except {
-		compiled.readTexts(r, compiled.except[i].body)
-	}
 	for i := range c.Key {
 		compiled.key = append(compiled.key, r.selected(&c.Key[i]))
 		compiled.readText(r, compiled.key[i].property)
@@ -229,10 +270,16 @@ func (r *request) compile(c *config.Rule) rule {
 	return compiled
 }
 
-// readTexts records the texts of the body that conditions read.
-func (r *rule) readTexts(q *request, conditions []condition) {
-	for i := range conditions {
-		r.readText(q, conditions[i].at)
+// readTexts records the texts of the body that a matcher reads.
+func (r *rule) readTexts(q *request, m *matcher) {
+	for i := range m.last {
+		c := &m.last[i]
+		if len(c.any) == 0 {
+			r.readText(q, c.body.at)
+		}
+		for j := range c.any {
+			r.readTexts(q, &c.any[j])
+		}
 	}
 }
 
@@ -250,21 +297,57 @@ func (r *request) matcher(c *config.Match) (m matcher) {
 	if c.Host != nil {
 		m.conditions = append(m.conditions, compare(r.usePart(hostProperty, part{kind: bareHost}), c.Host))
 	}
-	for i := range c.Headers {
-		m.conditions = append(m.conditions, compare(r.useProperty(property{header: c.Headers[i].Name, lines: joinedLines}), &c.Headers[i].StringMatch))
-	}
-	for i := range c.Body {
-		m.body = append(m.body, compare(r.useBody(c.Body[i].Path, "", jsonpath.MaxValue), &c.Body[i].StringMatch))
+	for i := range c.Conditions {
+		of := &c.Conditions[i]
+		made := compare(r.compared(of), &of.StringMatch)
+		if of.Of.Kind == config.SelectBody {
+			m.last = append(m.last, clause{body: made})
+		} else {
+			m.conditions = append(m.conditions, made)
+		}
 	}
 	if len(c.Methods) > 0 {
 		m.methods, m.methodsAt = c.Methods, r.useProperty(methodProperty)
 	}
-	m.all = len(m.conditions) == 0 && len(m.methods) == 0 && len(m.body) == 0
+	if len(c.Any) > 0 {
+		var any clause
+		for i := range c.Any {
+			any.any = append(any.any, r.matcher(&c.Any[i]))
+		}
+		m.last = append(m.last, any)
+	}
+	if c.Not != nil {
+		m.last = append(m.last, clause{any: []matcher{r.matcher(c.Not)}, not: true})
+	}
+	m.all = len(m.conditions) == 0 && len(m.methods) == 0 && len(m.last) == 0
 	return m
 }
 
+// compared resolves the part that a condition compares.
+func (r *request) compared(c *config.Condition) int {
+	switch s := &c.Of; s.Kind {
+	case config.SelectHeader:
+		return r.useProperty(property{header: s.Name, lines: joinedLines})
+	case config.SelectBody:
+		return r.useBody(s.Name, "", jsonpath.MaxValue)
+	case config.SelectProperty:
+		kind := attribute
+		if strings.Contains(s.Name, "metadata\x00") {
+			kind = verified
+		}
+		return r.usePart(property{path: s.Name}, part{kind: kind})
+	case config.SelectClientIP:
+		if c.Op != config.InNetworks {
+			return r.usePart(sourceProperty, part{kind: bareAddress})
+		}
+		return r.useProperty(sourceProperty)
+	default:
+		return r.propertyOf(s)
+	}
+}
+
 func compare(at int, m *config.StringMatch) condition {
-	c := condition{at: at, op: m.Op, value: m.Value}
+	c := condition{at: at, op: m.Op, value: m.Value, wanted: m}
 	if m.Op == config.Regex {
 		c.pattern, _ = pattern.Compile(m.Value) // the configuration was checked
 	}

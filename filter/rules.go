@@ -87,7 +87,7 @@ func (r *rules) findChecks() (checks, shadows []engine.Check) {
 	n, end := 0, len(r.checks)
 	for i := range r.list {
 		rule := &r.list[i]
-		if !rule.always && !r.request.applies(rule, false) {
+		if !rule.always && !r.request.applies(rule, settled) {
 			continue
 		}
 		d := &r.checks[n]

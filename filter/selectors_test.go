@@ -222,11 +222,54 @@ func TestConditions(t *testing.T) {
 		{`"except": [{"client_ip": ["0.0.0.0/0"]}]`, "a|b", true},
 		{`"match": {"path": {"prefix": "/a"}}, "except": [{"path": {"suffix": ".png"}}]`, ":path|/a.png", false},
 		{`"match": {"path": {"prefix": "/a"}}, "except": [{"path": {"suffix": ".png"}}]`, ":path|/a.gif", true},
+		{`"except": [{"client_ip": ["10.0.0.0/8"], "path": {"exact": "/"}}]`, "source|10.0.0.1:80", false},
+		{`"except": [{"client_ip": ["10.0.0.0/8"], "path": {"exact": "/a"}}]`, "source|10.0.0.1:80", true},
+
+		{`"match": {"method": {"prefix": "G"}}`, "a|b", true},
+		{`"match": {"method": {"in": ["PUT", "POST"]}}`, "a|b", false},
+		{`"match": {"path": {"in": ["/a", "/b"]}}`, ":path|/b?c", true},
+		{`"match": {"path": {"in": ["/a", "/b"]}}`, ":path|/c", false},
+		{`"match": {"query": {"a b": {"exact": "c d"}}}`, ":path|/?a+b=c%20d", true},
+		{`"match": {"query": {"page": {"above": 100}}}`, ":path|/?page=1e2", false},
+		{`"match": {"query": {"page": {"above": 100}}}`, ":path|/?page=100.000001", true},
+		{`"match": {"query": {"page": {"above": 100}}}`, ":path|/?page=101x", false},
+		{`"match": {"query": {"page": {"above": 99, "below": 101}}}`, ":path|/?page=100", true},
+		{`"match": {"query": {"page": {"below": 101}}}`, ":path|/", false},
+		{`"match": {"query": {"page": {"below": 99999999999999999999.5}}}`, ":path|/?page=99999999999999999999.49", true},
+		{`"match": {"cookie": {"sid": {"present": false}}}`, "cookie|a=b", true},
+		{`"match": {"cookie": {"sid": {"exact": "x"}}}`, "cookie|a=b\nsid=\"x\"", true},
+		{`"match": {"path_segment": {"2": {"exact": "v1"}}}`, ":path|/api/v1/x", true},
+		{`"match": {"path_segment": {"3": {"present": true}}}`, ":path|/api/v1", false},
+		{`"match": {"jwt_claim": {"n": {"above": -1.5}}}`, "authorization|Bearer " + token(`{"n": -1.499}`), true},
+		{`"match": {"jwt_claim": {"n": {"above": -1.5}}}`, "x-token|" + token(`{"n": 1}`), false},
+		{`"match": {"jwt_claim": {"n": {"header": "x-token", "above": -1.5}}}`, "x-token|" + token(`{"n": 1}`), true},
+		{`"match": {"jwt_claim": {"n": {"metadata": "verified", "exact": "12.5"}}}`, verifiedClaim + ".n|\x00\x00\x00\x00\x00\x00)@", true},
+		{`"match": {"property": {"metadata.filter_metadata.x\\.y.n": {"above": 12, "below": 13}}}`, "property metadata.filter_metadata.x/y.n|\x00\x00\x00\x00\x00\x00)@", true},
+		{`"match": {"property": {"request.size": {"exact": "258"}}}`, "property request.size|\x02\x01\x00\x00\x00\x00\x00\x00", true},
+		{`"match": {"property": {"a.b": {"below": 0}}}`, "property a.b|\xff\xff\xff\xff\xff\xff\xff\xff", true},
+		{`"match": {"property": {"connection.mtls": {"exact": "true"}}}`, "property connection.mtls|\x01", true},
+		{`"match": {"property": {"route_name": {"exact": "eight888"}}}`, "property route_name|eight888", true},
+		{`"match": {"client_ip": {"exact": "2001:db8::1"}}`, "source|[2001:DB8:0::1]:80", true},
+		{`"match": {"client_ip": {"prefix": "2001:db8:"}}`, "source|[2001:db8::1%eth0]:80", true},
+		{`"match": {"client_ip": {"suffix": ".1"}}`, "source|10.0.0.1:80", true},
+		{`"match": {"client_ip": {"in": ["10.0.0.0/8"]}}`, "source|10.0.0.1:80", true},
+		{`"match": {"client_ip": {"present": false}}`, "a|b", true},
+
+		{`"match": {"any": [{"path": {"exact": "/a"}}, {"headers": {"x": {"exact": "1"}}}]}`, "x|1", true},
+		{`"match": {"any": [{"path": {"exact": "/a"}}, {"headers": {"x": {"exact": "1"}}}]}`, "x|2", false},
+		{`"match": {"path": {"exact": "/a"}, "any": [{"headers": {"x": {"exact": "1"}}}]}`, "x|1", false},
+		{`"match": {"not": {"path": {"exact": "/"}, "headers": {"x": {"exact": "1"}}}}`, "x|1", false},
+		{`"match": {"not": {"path": {"exact": "/"}, "headers": {"x": {"exact": "1"}}}}`, "x|2", true},
+		{`"match": {"not": {"not": {"headers": {"x": {"exact": "1"}}}}}`, "x|1", true},
+		{`"except": [{"not": {"headers": {"x": {"exact": "1"}}}}]`, "x|1", true},
+		{`"except": [{"not": {"headers": {"x": {"exact": "1"}}}}]`, "x|2", false},
 	} {
 		v := newProxy(t).start(`{"rules": [{"name": "r", ` + test.rule + `, "limits": [{"limit": 9, "window": "1m"}]}]}`)
 		name, value, _ := strings.Cut(test.request, "|")
 		v.request, v.source = map[string][]byte{":path": []byte("/"), ":method": []byte("GET"), ":authority": []byte("a")}, nil
-		if v.request[name] = []byte(value); name == "source" {
+		if property, ok := strings.CutPrefix(name, "property "); ok {
+			v.properties = map[string][]byte{strings.NewReplacer(".", "\x00", "/", ".").Replace(property): []byte(value)}
+		} else if v.request[name] = []byte(value); name == "source" {
 			v.source = []byte(value)
 		}
 		if applies := len(v.checks()) == 1; applies != test.applies {

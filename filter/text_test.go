@@ -134,6 +134,46 @@ func TestMatchOfBody(t *testing.T) {
 	}
 }
 
+// A request waits for its body if any and not leave open whether a rule applies, and only then. The outcome
+// is that of the whole body.
+func TestAnyAndNotOfBody(t *testing.T) {
+	const big, header, limits = `{"request_json": {"model": {"exact": "big"}}}`, `{"headers": {"x-a": {"exact": "1"}}}`, `"limits": [{"limit": 0, "window": "1h"}]`
+	for _, c := range []struct {
+		match, x string
+		waits    bool
+		// refused is whether the rule applies to the model big, and to another.
+		refused [2]bool
+	}{
+		{`"match": {"not": ` + big + `}`, "1", true, [2]bool{false, true}},
+		{`"match": {"not": {"not": ` + big + `}}`, "1", true, [2]bool{true, false}},
+		{`"match": {"any": [` + header + `, ` + big + `]}`, "1", true, [2]bool{true, true}},
+		{`"match": {"any": [` + header + `, ` + big + `]}`, "2", true, [2]bool{true, false}},
+		{`"match": {"not": {"any": [` + header + `, ` + big + `]}}`, "1", false, [2]bool{}},
+		{`"match": {"not": {"any": [` + header + `, ` + big + `]}}`, "2", true, [2]bool{false, true}},
+		{`"match": {"not": {"headers": {"x-a": {"exact": "1"}}, "any": [` + big + `]}}`, "1", true, [2]bool{false, true}},
+		{`"match": {"any": [{"headers": {"x-a": {"exact": "1"}}, "request_json": {"model": {"in": ["big"]}}}]}`, "2", false, [2]bool{}},
+		{`"except": [` + big + `]`, "1", true, [2]bool{false, true}},
+		{`"except": [{"not": ` + big + `}]`, "1", true, [2]bool{true, false}},
+		{`"except": [{"any": [` + header + `, {"not": ` + big + `}]}]`, "1", false, [2]bool{}},
+		{`"except": [{"any": [` + header + `, {"not": ` + big + `}]}]`, "2", true, [2]bool{true, false}},
+	} {
+		for i, model := range []string{"big", "small"} {
+			v := newProxy(t).start(`{"rules": [{"name": "r", ` + c.match + `, ` + limits + `}]}`)
+			s, action := v.ask("x-a", c.x)
+			if waits := action == types.ActionPause; waits != c.waits {
+				t.Errorf("%s, x-a %s: waits for the body is %v", c.match, c.x, waits)
+				continue
+			}
+			if c.waits {
+				v.upload(s, true, `{"model": "`+model+`"}`)
+			}
+			if refused := v.reply != nil; refused != c.refused[i] {
+				t.Errorf("%s, x-a %s, model %s: refused is %v", c.match, c.x, model, refused)
+			}
+		}
+	}
+}
+
 // The limits may be those of what the body says.
 func TestOverridesOfBody(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}],

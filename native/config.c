@@ -153,8 +153,25 @@ static const char* skip(const char* at, const char* end, const char* what) {
   return at;
 }
 
-// reads_metadata reports whether a selector reads a verified claim or another part of Envoy's
-// dynamic metadata: {"jwt_claim": "sub", "metadata": "payload"} or {"property": ["metadata", …]}.
+// names_metadata reports whether an object has a field such as "metadata.filter_metadata.x".
+static bool names_metadata(const char* at, const char* end) {
+  static const char name[] = "\"metadata.";
+  for (int depth = 0; at < end; at++) {
+    if (*at == '"') {
+      if (depth == 1 && (size_t)(end - at) >= sizeof name - 1 && memcmp(at, name, sizeof name - 1) == 0) return true;
+      for (at++; at < end && *at != '"'; at++) at += *at == '\\';
+    } else if (*at == '{') {
+      depth++;
+    } else if (*at == '}' && --depth == 0) {
+      return false;
+    }
+  }
+  return false;
+}
+
+// reads_metadata reports whether a selector or a condition reads a verified claim or another part of Envoy's
+// dynamic metadata: {"jwt_claim": "sub", "metadata": "payload"}, {"property": ["metadata", …]} or
+// {"property": {"metadata.…": …}}.
 // The ABI shows only strings at the first level. A rule that finds no value would count nothing, so
 // such a configuration is refused.
 static bool reads_metadata(bytes text) {
@@ -166,7 +183,9 @@ static bool reads_metadata(bytes text) {
     if (next < end && *next == ':') return true;
   }
   for (const char* at = text.data; (at = memmem(at, end - at, property, sizeof property - 1));) {
-    at = skip(at + sizeof property - 1, end, ":[");
+    at = skip(at + sizeof property - 1, end, ":");
+    if (at < end && *at == '{' && names_metadata(at, end)) return true;
+    at = skip(at, end, "[");
     if ((size_t)(end - at) >= sizeof metadata - 1 && memcmp(at, metadata, sizeof metadata - 1) == 0) return true;
   }
   return false;

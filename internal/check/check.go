@@ -311,13 +311,14 @@ func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	if b := rule.CostFromBody; b != nil {
 		found(path+".reserve.request_json", unreadBody[b.Unread])
 	}
-	for i := range rule.Match.Body {
-		found(path+".match.request_json."+rule.Match.Body[i].Path, nothingFound)
-	}
-	for i := range rule.Except {
-		for j := range rule.Except[i].Match.Body {
-			found(path+".except["+strconv.Itoa(i)+"].request_json."+rule.Except[i].Match.Body[j].Path, nothingFound)
+	ofMatch := func(path string, of *config.Selector, _ *config.StringMatch) {
+		if of.Kind == config.SelectBody {
+			found(path, nothingFound)
 		}
+	}
+	rule.Match.Each(path+".match", ofMatch)
+	for i := range rule.Except {
+		rule.Except[i].Each(path+".except["+strconv.Itoa(i)+"]", ofMatch)
 	}
 	for i := range rule.Key {
 		if rule.Key[i].Kind == config.SelectBody {

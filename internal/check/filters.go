@@ -95,10 +95,14 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 		for j := range rule.LimitFrom {
 			of(path+".limits["+strconv.Itoa(rule.LimitFrom[j].Limit)+"].limit_from", &rule.LimitFrom[j].From)
 		}
-		for j := range rule.Except {
-			if problem := f.address(); problem != "" && len(rule.Except[j].Networks) > 0 {
-				warn(path+".except["+strconv.Itoa(j)+"].client_ip", problem)
+		ofCondition := func(path string, s *config.Selector, _ *config.StringMatch) {
+			if s.Kind == config.SelectClaim || s.Kind == config.SelectClientIP {
+				of(path, s)
 			}
+		}
+		rule.Match.Each(path+".match", ofCondition)
+		for j := range rule.Except {
+			rule.Except[j].Each(path+".except["+strconv.Itoa(j)+"]", ofCondition)
 		}
 		if rule.Usage != nil && f.decompresses("response", f.before) && !f.decompresses("response", f.after) {
 			warn(path+".cost_on_response", "a compressed response can't be read, and costs what was reserved: "+
@@ -136,7 +140,12 @@ func (f *filters) values() int {
 func selectors(read *config.Config) (all int) {
 	for i := range read.Rules {
 		rule := &read.Rules[i]
-		all += 2 + len(rule.Key) + len(rule.LimitFrom) + len(rule.Except)
+		all += 2 + len(rule.Key) + len(rule.LimitFrom)
+		count := func(string, *config.Selector, *config.StringMatch) { all++ }
+		rule.Match.Each("", count)
+		for j := range rule.Except {
+			rule.Except[j].Each("", count)
+		}
 	}
 	return all
 }

@@ -31,6 +31,11 @@ func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {
 
 // parseSource is parseAddress for an address that may have a port, a zone and brackets.
 func parseSource(text []byte, memory *[16]byte) (v4, ok bool) {
+	return parseAddress(Bare(text), memory)
+}
+
+// Bare returns an address, written as for [Network], without brackets, port and zone.
+func Bare(text []byte) []byte {
 	if i := bytes.LastIndexByte(text, ':'); i > 0 && (text[i-1] == ']' || bytes.IndexByte(text, ':') == i) {
 		text = text[:i]
 	}
@@ -38,9 +43,9 @@ func parseSource(text []byte, memory *[16]byte) (v4, ok bool) {
 		text = text[1 : n-1]
 	}
 	if i := bytes.IndexByte(text, '%'); i >= 0 {
-		text = text[:i] // without the zone
+		text = text[:i]
 	}
-	return parseAddress(text, memory)
+	return text
 }
 
 // Prefix is a network of either family.
@@ -91,6 +96,17 @@ func ParsePrefix(text string) (p Prefix, ok bool) {
 		mask(p.address[:], p.bits)
 	}
 	return p, true
+}
+
+// ParseAddress reads an address such as 10.0.0.1 or 2001:db8::1 as the network of this address alone.
+func ParseAddress(text string) (p Prefix, ok bool) {
+	if strings.IndexByte(text, '/') >= 0 {
+		return p, false
+	}
+	if strings.IndexByte(text, ':') >= 0 {
+		return ParsePrefix(text + "/128")
+	}
+	return ParsePrefix(text + "/32")
 }
 
 // mapped reports whether the address is an IPv4 address in IPv6.

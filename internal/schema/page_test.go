@@ -39,8 +39,7 @@ var sections = []struct{ title, of, prefix string }{
 	{"A rule", "rule", "rule."},
 	{"A limit", "limit", "limit."},
 	{"A match", "match", "match."},
-	{"An exception", "exception", "except."},
-	{"A comparison", "value_match", ""},
+	{"A comparison", "comparison", ""},
 	{"A selector", "selector_object", ""},
 	{"A selector of the body", "key_selector", ""},
 	{"A duration", "duration", ""},
@@ -250,9 +249,6 @@ func (p *page) inside(prefix string, n *yaml.Node) {
 	if fields := get(n, "properties"); fields != nil {
 		for i := 0; i < len(fields.Content); i += 2 {
 			of := fields.Content[i+1]
-			if prefix == "except." && strings.HasPrefix(value(of, "$ref"), "#/$defs/match/") {
-				continue // told there
-			}
 			required := get(n, "required")
 			p.field(prefix+fields.Content[i].Value, of, required != nil && slices.ContainsFunc(required.Content, func(r *yaml.Node) bool {
 				return r.Value == fields.Content[i].Value

@@ -199,8 +199,8 @@ func (s *simulation) probe(sample []accesslog.Request) error {
 // readsBody reports whether a rule needs a request's body to match, for its key or for its limits.
 func readsBody(r *config.Rule) bool {
 	ofBody := func(s config.Selector) bool { return s.Kind == config.SelectBody }
-	return len(r.Match.Body) > 0 || slices.ContainsFunc(r.Key, ofBody) || r.Overrides.By != nil && ofBody(*r.Overrides.By) ||
-		slices.ContainsFunc(r.Except, func(e config.Exception) bool { return len(e.Match.Body) > 0 })
+	return r.Match.ReadsBody() || slices.ContainsFunc(r.Key, ofBody) || r.Overrides.By != nil && ofBody(*r.Overrides.By) ||
+		slices.ContainsFunc(r.Except, func(e config.Match) bool { return e.ReadsBody() })
 }
 
 // replay returns the function that decides a request. It returns nil if no rule is left.

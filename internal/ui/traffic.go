@@ -242,12 +242,15 @@ func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) 
 	if h := t.rule.Match.Host; h != nil && h.Op == config.Exact {
 		host = h.Value
 	}
-	for _, m := range t.rule.Match.Headers {
+	for _, m := range t.rule.Match.Conditions {
+		if m.Of.Kind != config.SelectHeader {
+			continue
+		}
 		switch m.Op {
 		case config.Exact, config.Prefix, config.Suffix:
-			header.Set(m.Name, m.Value)
+			header.Set(m.Of.Name, m.Value)
 		case config.Present:
-			header.Set(m.Name, "1")
+			header.Set(m.Of.Name, "1")
 		}
 	}
 	for i, value := range values(t.rule, d.user) {

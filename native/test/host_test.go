@@ -332,6 +332,7 @@ func TestConfigurations(t *testing.T) {
 		{"a?failure_policy=FAIL_SAFE", "", "want VM_ID or VM_ID?failure_policy="},
 		{"a", `{"key": [{"jwt_claim": "sub", "metadata" : "payload"}]}`, "it reads dynamic metadata"},
 		{"a", `{"key": [{"property": [ "metadata", "x"]}]}`, "it reads dynamic metadata"},
+		{"a", `{"match": {"property" : {"route_name": {"in": ["\"{"]}, "metadata.filter_metadata.x.y": {"exact": "z"}}}}`, "it reads dynamic metadata"},
 	} {
 		before := len(e.Log())
 		if err := set(c.name, c.configuration); err == nil {
