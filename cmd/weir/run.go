@@ -172,7 +172,7 @@ func (r *runner) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
-	page := r.page(at.page, nodes, counters, start)
+	page := r.page(at.page, nodes, backendAddress, counters, start)
 	for i, address := range nodes {
 		fmt.Fprintf(r.env.stdout, "node %-8d http://%s (%d workers)\n", i, address, r.flags.workers)
 	}
@@ -252,7 +252,7 @@ func (r *runner) listen() (_ *places, err error) {
 
 // page serves the page with the playground and, on a loopback address, the live view of the nodes.
 // It returns the page's URL, or how to get one; empty if none is wanted.
-func (r *runner) page(l net.Listener, nodes []string, counters store.Store, start func(func(context.Context) error)) (page string) {
+func (r *runner) page(l net.Listener, nodes []string, backend string, counters store.Store, start func(func(context.Context) error)) (page string) {
 	switch {
 	case r.flags.ui == "none":
 		return ""
@@ -268,7 +268,7 @@ func (r *runner) page(l net.Listener, nodes []string, counters store.Store, star
 		return page + " (without the live view, which needs a loopback address)"
 	}
 	view := ui.New(ui.Options{
-		Config: r.config, Processes: r.processes, VMID: vmID, Nodes: nodes, Lines: &r.lines, Store: counters, Page: playground.Handler(),
+		Config: r.config, Processes: r.processes, VMID: vmID, Nodes: nodes, Lines: &r.lines, Backend: backend, Store: counters, Page: playground.Handler(), Logger: r.log,
 	})
 	start(view.Run)
 	start(func(ctx context.Context) error {

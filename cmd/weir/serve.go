@@ -293,7 +293,7 @@ func (s *service) serve(ctx context.Context) error {
 		served <- nil
 	} else {
 		log.Info("the page is served", "address", onPage.Addr().String())
-		page := ui.Watch(handler, playground.Handler())
+		page := ui.Watch(handler, playground.Handler(), t.tokens != nil)
 		if t.anybody() && isLoopback(onPage.Addr()) {
 			page = ui.Guard(onPage.Addr().String(), page)
 		}

@@ -297,6 +297,13 @@ func (b Changer) UnsetOverrides(ctx context.Context, namespace, rule string, val
 	})
 }
 
+// UnsetOverridesOf removes the overrides of several keys of a rule together.
+func (b Changer) UnsetOverridesOf(ctx context.Context, namespace, rule string, keys [][]string) (removed int, version uint64, err error) {
+	return b.remove(ctx, namespace, unsetOverride, func(o wire.Override) bool {
+		return o.Mode == wire.OfKey && !o.IsNotice() && o.Rule == rule && slices.ContainsFunc(keys, func(key []string) bool { return slices.Equal(key, o.Values) })
+	})
+}
+
 // ResetRule removes the override of a whole rule, or what [wire.AllRules] are set to. It returns how many
 // there were, and the new version of the list.
 func (b Changer) ResetRule(ctx context.Context, namespace, rule string) (removed int, version uint64, err error) {

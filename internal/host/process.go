@@ -31,6 +31,7 @@ type Process struct {
 	clusters map[string]string
 	metrics  Metrics
 	hook     atomic.Pointer[SharedDataHook]
+	traffic  struct{ requests, answered, waited, waitedNanos atomic.Int64 }
 
 	mu      sync.Mutex
 	spaces  map[string]*space
@@ -61,6 +62,35 @@ func NewProcess(config ProcessConfig) *Process {
 func (p *Process) Cluster(name string) (address string, ok bool) {
 	address, ok = p.clusters[name]
 	return address, ok
+}
+
+// Traffic counts requests by what plugins have done with them.
+type Traffic struct {
+	Requests int64 `json:"requests"`
+	// Answered requests have got an answer of a plugin in place of the upstream's.
+	Answered int64 `json:"answered"`
+	// Waited requests were held back until a plugin let them go on, for WaitedNanos together.
+	Waited      int64 `json:"waited"`
+	WaitedNanos int64 `json:"waited_ns"`
+}
+
+// Traffic returns the requests that all proxies of the process have had.
+func (p *Process) Traffic() Traffic {
+	t := &p.traffic
+	return Traffic{Requests: t.requests.Load(), Answered: t.answered.Load(), Waited: t.waited.Load(), WaitedNanos: t.waitedNanos.Load()}
+}
+
+// count counts a request whose request phase has ended.
+func (p *Process) count(answered bool, waited time.Duration) {
+	t := &p.traffic
+	t.requests.Add(1)
+	if answered {
+		t.answered.Add(1)
+	}
+	if waited > 0 {
+		t.waited.Add(1)
+		t.waitedNanos.Add(int64(waited))
+	}
 }
 
 // Metrics returns the metrics of all VMs.

@@ -231,7 +231,7 @@ func TestProxySpreadsConnections(t *testing.T) {
 }
 
 func TestProxyLocalReply(t *testing.T) {
-	_, base := serve(t, ProxyConfig{})
+	p, base := serve(t, ProxyConfig{})
 	r := get(t, client(t), base, "x-do", "reply 429 no 8 x-why limit")
 	if r.status != 429 || r.body != "no" || r.header.Get("X-Why") != "limit" || r.header.Get("X-Request") != "" ||
 		r.header.Get("X-Response-Phases") != "1" {
@@ -244,6 +244,9 @@ func TestProxyLocalReply(t *testing.T) {
 	r = get(t, client(t), base, "x-do-response", "reply 500 late")
 	if r.status != 500 || r.body != "late" || r.header.Get("X-Request") != "" {
 		t.Errorf("in the response phase: %+v", r)
+	}
+	if got := p.Process().Traffic(); got != (Traffic{Requests: 3, Answered: 2}) {
+		t.Errorf("the process has counted %+v", got)
 	}
 }
 
@@ -558,6 +561,10 @@ func TestProxyCallouts(t *testing.T) {
 	}
 	if n := p.Process().Metrics().Value("answers"); n != 6 {
 		t.Errorf("%d answers", n)
+	}
+	// One of them has waited for 20 ms until its call was given up.
+	if got := p.Process().Traffic(); got.Requests != 8 || got.Answered != 4 || got.Waited != 6 || got.WaitedNanos < 20e6 {
+		t.Errorf("the process has counted %+v", got)
 	}
 }
 

@@ -107,6 +107,8 @@ type exchange struct {
 	incoming *http.Request
 	trailers http.Header
 	answer   *http.Response
+	// waited is how long the plugin has held the stream back, but for waits for the client.
+	waited time.Duration
 	// connected is this end of the connection to the upstream; nil without one.
 	connected atomic.Pointer[string]
 }
@@ -189,6 +191,7 @@ func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 		}
 		return action, err
 	})
+	x.proxy.process.count(errors.Is(err, errLocalReply), x.waited)
 	if end || !x.bodies[Request] && x.ahead == nil {
 		return nil, err
 	}
@@ -258,8 +261,10 @@ func (x *exchange) wait(d Direction, body *filteredBody) (next *chunk, err error
 		if d == Request && x.ahead != nil && body.err == nil && !state.full {
 			chunks = x.ahead.chunks
 		}
+		began := time.Now()
 		select {
 		case <-x.changed:
+			x.waited += time.Since(began)
 		case c := <-chunks:
 			return &c, nil
 		case <-x.client.Done():

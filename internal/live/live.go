@@ -48,6 +48,8 @@ func (r Rule) Same(other Rule) bool { return r.Namespace == other.Namespace && r
 type Sample struct {
 	At    time.Time
 	Nodes []Node
+	// Traffic is the requests of all nodes together.
+	Traffic host.Traffic
 }
 
 // Sampler takes samples of nodes. It caches the meaning of metric names, which are the same for all
@@ -75,6 +77,11 @@ func (s *Sampler) Take(at time.Time, nodes []*host.Process) Sample {
 	sample := Sample{At: at, Nodes: make([]Node, len(nodes))}
 	for i, process := range nodes {
 		sample.Nodes[i] = s.read(process.Metrics().Snapshot())
+		t := process.Traffic()
+		sample.Traffic.Requests += t.Requests
+		sample.Traffic.Answered += t.Answered
+		sample.Traffic.Waited += t.Waited
+		sample.Traffic.WaitedNanos += t.WaitedNanos
 	}
 	return sample
 }

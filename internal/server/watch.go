@@ -1,12 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/trust"
 )
 
 // WatchPath is the path at which a page watches a namespace.
@@ -32,7 +34,12 @@ type Watched struct {
 	At int64 `json:"at"`
 	// Ready means that the store accepts hits. The other fields are left out if it could not be
 	// read.
-	Ready     bool       `json:"ready"`
+	Ready bool `json:"ready"`
+	// Since is when the store has begun to fail, as far as somebody has watched, in milliseconds of
+	// Unix time; left out if it does not.
+	Since int64 `json:"since,omitempty"`
+	// MayChange says that the client may change overrides and counters of the namespace.
+	MayChange bool       `json:"may_change"`
 	Top       *Top       `json:"top,omitempty"`
 	Overrides []Override `json:"overrides,omitempty"`
 }
@@ -111,6 +118,9 @@ func (h *handler) look(ctx context.Context, namespace string, after int64) (Watc
 		if ctx.Err() != nil {
 			return stands, nil // the client has gone
 		}
+		if !stands.Ready {
+			stands.Since = cmp.Or(w.stands.Since, stands.At)
+		}
 		w.stands, w.looked = stands, now
 		if stands.Top != nil {
 			w.moments.Add(momentOf(w.moments.Next(), stands.At, stands.Top))
@@ -153,6 +163,7 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	last := LastEvent(r)
+	client, _ := r.Context().Value(clientKey{}).(trust.Client)
 	for {
 		stands, moments := h.look(ctx, namespace, last)
 		if ctx.Err() != nil {
@@ -163,6 +174,7 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 				return
 			}
 		}
+		stands.MayChange = client.May(trust.ChangeCounter, namespace) == trust.Allowed
 		if stream.Send("watched", stands) != nil || stream.Flush() != nil {
 			return
 		}

@@ -166,3 +166,41 @@ func TestWatchLater(t *testing.T) {
 		t.Errorf("%d moments are kept of too many namespaces", len(moments))
 	}
 }
+
+// A page is told since when the store fails, also if it opens later, and whether its token may change
+// something.
+func TestWatchTellsSince(t *testing.T) {
+	ended := make(chan struct{})
+	close(ended) // streams end with their first event
+	var now atomic.Int64
+	now.Store(epoch.UnixNano())
+	counters := &brokenStore{Store: open()}
+	s := start(t, counters, server.Options{Ended: ended, Tokens: tokensOf(t, "shop looks verbs=read\nshop does verbs=change\n"), Now: func() time.Time { return time.Unix(0, now.Load()) }})
+	watch := func(token string) server.Watched {
+		t.Helper()
+		r := request(t, "GET", s.URL+server.WatchPath+"?namespace=shop", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := s.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		_, w := events(t, answer)
+		return w
+	}
+	if w := watch("looks"); w.MayChange || w.Since != 0 || !w.Ready {
+		t.Errorf("who may look alone is told %+v", w)
+	}
+	counters.err = errors.New("out of order")
+	at := now.Add(int64(10 * time.Second))
+	for range 3 {
+		if w := watch("does"); !w.MayChange || w.Ready || w.Since != at/1e6 {
+			t.Errorf("a store that fails since %d: %+v", at/1e6, w)
+		}
+		now.Add(int64(10 * time.Second))
+	}
+	counters.err = nil
+	if w := watch("does"); w.Since != 0 || !w.Ready {
+		t.Errorf("a store that is back: %+v", w)
+	}
+}

@@ -10,14 +10,26 @@ import (
 // may send it only with this server's permission, which no page gets.
 const Header = "x-weir"
 
-// Guard lets a request pass only if its host is the address that it reached, or a loopback address.
-// So another site's name that resolves to a loopback address reaches nothing. A request from a page
-// must come from a page of the same host. Requests other than GET and HEAD need [Header].
+// Guard lets a request pass only if its host is the address that it reached, or a loopback address,
+// and as [guardChanges] does. So another site's name that resolves to a loopback address reaches
+// nothing.
 func Guard(address string, next http.Handler) http.Handler {
+	next = guardChanges(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !listen.KnownHost(r.Host, address) {
+			http.Error(w, "host: want the address that this server listens on", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// guardChanges lets a request of a page pass only from a page of the same host, and a request other
+// than GET and HEAD only with [Header]: a certificate alone does not tell the page from another
+// site's.
+func guardChanges(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case !listen.KnownHost(r.Host, address):
-			http.Error(w, "host: want the address that this server listens on", http.StatusMisdirectedRequest)
 		case !listen.SameOrigin(r):
 			http.Error(w, "origin: want a page of this server", http.StatusForbidden)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(Header) == "":

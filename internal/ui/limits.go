@@ -9,41 +9,22 @@ import (
 
 	"weir/config"
 	"weir/internal/backend"
-	"weir/internal/named"
-	"weir/internal/store"
 	"weir/internal/wire"
 )
 
-// setLimits are the limits that the page has set for a rule.
-type setLimits struct {
-	// users are the limits of the page's users, or nil if they have the configuration's.
-	users []uint64
-	// keys are the other keys with limits from the page.
-	keys [][]string
-}
-
-// LimitsAsked are limits that the page asks for, as overrides.
+// LimitsAsked are limits that the page asks for, as overrides of its users.
 type LimitsAsked struct {
 	Rule string `json:"rule"`
-	// Key has the values of the key that gets the limits. If it is empty, the page's users get
-	// them.
-	Key []string `json:"key"`
 	// Limits has a number of hits for each limit of the rule, or null for the configuration's
-	// number. If Limits itself is null, all overrides that the page has set for the rule are
-	// removed.
+	// number. If Limits itself is null, the page's users have the configuration's.
 	Limits []*uint64 `json:"limits"`
 }
 
-// setLimit sets other limits for keys of a rule, or removes those that the page has set.
+// setLimit sets other limits for the page's users of a rule, or removes them.
 func (v *View) setLimit(asked LimitsAsked) error {
 	rule, err := v.shared(asked.Rule)
 	if err != nil {
 		return err
-	}
-	if len(asked.Key) > 0 {
-		if err := named.Check(rule, asked.Key); err != nil {
-			return fmt.Errorf("key: %w", err)
-		}
 	}
 	// The page's request may end sooner, but its change is carried out.
 	ctx, cancel := context.WithTimeout(context.Background(), backend.Timeout)
@@ -51,68 +32,37 @@ func (v *View) setLimit(asked LimitsAsked) error {
 	// Only one change at a time, or else two pages might disagree with the store.
 	v.setting.Lock()
 	defer v.setting.Unlock()
+	by := v.backend.By(&backend.By{Name: "page", Address: "127.0.0.1", Reason: "limits of the page's users", Log: v.o.Logger})
+	keys := usersOf(rule)
 	if asked.Limits == nil {
-		return v.unsetLimits(ctx, rule)
+		if _, _, err := by.UnsetOverridesOf(ctx, v.o.Config.Namespace, rule.Name, keys); err != nil {
+			return fmt.Errorf("the store: %w", err)
+		}
+		v.noteSet(rule.Name, nil)
+		return nil
 	}
 	limits, quotas, err := overrideOf(rule, asked.Limits)
 	if err != nil {
 		return err
 	}
-	keys := usersOf(rule)
-	if len(asked.Key) > 0 {
-		keys = [][]string{asked.Key}
-	}
 	set := make([]wire.Override, len(keys))
 	for i, key := range keys {
 		set[i] = wire.Override{Rule: rule.Name, Values: key, Limits: limits}
 	}
-	_, err = v.backend.By(nil).ForceOverrides(ctx, v.o.Config.Namespace, set...)
-	switch {
-	case errors.Is(err, store.ErrInvalid):
-	case err != nil:
-		// If only the answer is lost, they are set, and have to be removed later.
-		v.noteSet(rule.Name, asked.Key, nil)
-	default:
-		v.noteSet(rule.Name, asked.Key, quotas)
-		return nil
+	if _, err := by.ForceOverrides(ctx, v.o.Config.Namespace, set...); err != nil {
+		return fmt.Errorf("the store: %w", err)
 	}
-	return fmt.Errorf("the store: %w", err)
-}
-
-// noteSet records that a key of a rule has limits from the page, or the limits of the page's users.
-func (v *View) noteSet(rule string, key []string, users []uint64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	set := v.set[rule]
-	if set == nil {
-		set = &setLimits{}
-		v.set[rule] = set
-	}
-	switch {
-	case len(key) == 0 && users != nil:
-		set.users = users
-	case len(key) > 0 && !slices.ContainsFunc(set.keys, func(known []string) bool { return slices.Equal(known, key) }):
-		set.keys = append(set.keys, key)
-	}
-}
-
-// unsetLimits removes the overrides that pages have set for a rule.
-func (v *View) unsetLimits(ctx context.Context, rule *config.Rule) error {
-	keys := usersOf(rule) // the store may have them from an earlier run
-	v.mu.Lock()
-	if set := v.set[rule.Name]; set != nil {
-		keys = append(keys, set.keys...)
-	}
-	v.mu.Unlock()
-	for _, key := range keys {
-		if _, _, err := v.backend.By(nil).UnsetOverrides(ctx, v.o.Config.Namespace, rule.Name, key); err != nil {
-			return fmt.Errorf("the store: %w", err)
-		}
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.set, rule.Name)
+	v.noteSet(rule.Name, quotas)
 	return nil
+}
+
+// noteSet records the limits of the page's users in a rule; nil are the configuration's.
+func (v *View) noteSet(rule string, quotas []uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.set[rule] = quotas; quotas == nil {
+		delete(v.set, rule)
+	}
 }
 
 // overrideOf returns the limits of an override with these hits in a rule's windows, and the hits

@@ -1,13 +1,16 @@
 package ui
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"weir/internal/server"
 	"weir/internal/wire"
 )
 
@@ -37,8 +40,8 @@ func (s *seen) overrides() (all []string) {
 	return all
 }
 
-// Any limit of any rule can be set, for the page's users or for a key, and goes back to that of the
-// configuration. Overrides that others have set stay.
+// Any limit of any rule can be set for the page's users, and goes back to that of the configuration.
+// Overrides that others have set stay. Each change is recorded once, however many users it is for.
 func TestSetLimits(t *testing.T) {
 	t.Parallel()
 	s := see(t)
@@ -65,15 +68,11 @@ func TestSetLimits(t *testing.T) {
 	}
 	set(`{"rule": "per-user", "limits": [25, null]}`)
 	want(maxUsers, "map[per-user:[25 100]]", "per-user[user-1] 25/3600000 100/86400000", "per-user[user-50] 25/3600000 100/86400000")
-	if got := s.view.state().Watched.Limit.Limit; got != 25 {
-		t.Errorf("the watched limit is %d", got)
-	}
 	set(`{"rule": "per-user", "limits": [null, 0]}`)
 	want(maxUsers, "map[per-user:[10 0]]", "per-user[user-1] 10/3600000 0/86400000")
-	set(`{"rule": "per-user", "key": ["ann"], "limits": [1, 2]}`)
 	set(`{"rule": "monthly", "limits": [9]}`)
 	set(`{"rule": "login", "limits": [3]}`) // all the page's users have an address
-	want(maxUsers+3, "map[login:[3] monthly:[9] per-user:[10 0]]", "per-user[ann] 1/3600000 2/86400000", "login[127.0.0.1] 3/60000")
+	want(maxUsers+2, "map[login:[3] monthly:[9] per-user:[10 0]]", "login[127.0.0.1] 3/60000")
 
 	// Somebody else's override is none of the page's.
 	other := wire.Override{Rule: "login", Values: []string{"192.0.2.9"}, Limits: []wire.OverrideLimit{{Max: 4, WidthMillis: 60_000}}}
@@ -86,6 +85,63 @@ func TestSetLimits(t *testing.T) {
 	set(`{"rule": "monthly", "limits": null}`)
 	set(`{"rule": "monthly", "limits": null}`)
 	want(1, "map[]", "login[192.0.2.9] 4/60000")
+	records, err := s.view.backend.Changes(t.Context(), "shop", time.Time{})
+	if err != nil || len(records) != 7 {
+		t.Fatalf("%d changes are recorded, want 7: %v %+v", len(records), err, records)
+	}
+	for i, first := range []string{"", "25/1h 100/1d", "", "", "10/1h 0/1d", "3/1m", "9/31d"} {
+		r := &records[i]
+		if r.Name != "page" || r.Reason == "" || !r.Made || r.Of[0].Before != first {
+			t.Errorf("change %d is %+v, want a reason, and %q before", i, r, first)
+		}
+	}
+}
+
+// The page's actions on a key are those of weir serve: they are recorded with their reason, and want
+// the page's header.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	s := see(t)
+	rule := &s.view.o.Config.Rules[0]
+	s.hit(0, []string{"ann"}, &rule.Limits[0], 10)
+	id := s.view.identity(rule, []string{"ann"})
+	override := `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 3600000}, {"limit": 2, "width_ms": 86400000}]}]}`
+	do := func(method, path, header, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:9181/v1/"+path, strings.NewReader(body))
+		r.Header.Set(Header, header)
+		r.Header.Set("content-type", "application/json")
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		return w
+	}
+	for _, call := range []struct{ method, path, body string }{
+		{"PUT", "overrides?namespace=shop&force=1&reason=import", override},
+		{"POST", "counter?namespace=shop&reason=import", fmt.Sprintf(`{"id": "%x", "rule": "per-user", "key": ["ann"], "reset": true}`, id)},
+		{"DELETE", "overrides?namespace=shop&rule=per-user&key=ann&reason=done", ""},
+	} {
+		if answer := do(call.method, call.path, "", call.body); answer.Code != http.StatusForbidden {
+			t.Errorf("%s without the header: status %d", call.path, answer.Code)
+		}
+		if answer := do(call.method, call.path, "1", call.body); answer.Code != http.StatusOK {
+			t.Errorf("%s: status %d: %s", call.path, answer.Code, answer.Body)
+		}
+	}
+	var told server.Changes
+	answer := do("GET", "changes?namespace=shop", "", "")
+	if err := json.Unmarshal(answer.Body.Bytes(), &told); err != nil {
+		t.Fatalf("%v: %s", err, answer.Body)
+	}
+	got := ""
+	for i := range told.Changes {
+		r := &told.Changes[i]
+		got += fmt.Sprintf("%s: %s (%s), ", r.What, r.Reason, r.Of[0].Before)
+	}
+	if want := "set override: import (), reset counter: import (10 in 1h), remove override: done (1/1h 2/1d), "; got != want {
+		t.Errorf("the changes are %q, want %q", got, want)
+	}
+	if answer := do("POST", "push", "1", ""); answer.Code != http.StatusNotFound {
+		t.Errorf("a push to the page: status %d", answer.Code)
+	}
 }
 
 // Limits that can't be are refused with a reason, and change nothing.
@@ -93,21 +149,19 @@ func TestSetLimitsRefuses(t *testing.T) {
 	t.Parallel()
 	s := see(t)
 	for body, want := range map[string]string{
-		`{"rule": "none", "limits": [1]}`:                                                         `rule: the configuration has no rule "none"`,
-		`{"rule": "alone", "limits": [1]}`:                                                        "rule alone: each node counts alone because sync_rate is below 0, so the backend does not know the key",
-		`{"rule": "per-user", "limits": [1]}`:                                                     "limits: want 2, as rule per-user has, got 1",
-		`{"rule": "per-user", "limits": []}`:                                                      "limits: want 2, as rule per-user has, got 0",
-		`{"rule": "per-user", "limits": [null, null]}`:                                            "limits: want a number for at least one of the limits",
-		`{"rule": "per-user", "limits": [1, 1000001]}`:                                            "limits[1]: want 0 to 1000000, got 1000001",
-		`{"rule": "per-user", "limits": [-1, 1]}`:                                                 "json: cannot unmarshal",
-		`{"rule": "per-user", "limits": [1.5, 1]}`:                                                "json: cannot unmarshal",
-		`{"rule": "per-user", "key": ["a", "b"], "limits": [1, 1]}`:                               "key: want 1 values for the key of per-user, got 2",
-		`{"rule": "login", "key": ["ann"], "limits": [1]}`:                                        `key: want an address for value 1 of the key of login, got "ann"`,
-		`{"rule": "per-user", "limits": [1, 1], "until": "never"}`:                                "json: unknown field",
-		`{"rule": "login", "limits": [1]} {"rule": "monthly"}`:                                    "want nothing after the JSON value",
-		`{"rule": "monthly", "key": ["somebody"], "limits": [1]}`:                                 "key: want 0 values for the key of monthly, got 1",
-		`{"rule": "per-user", "limits": [18446744073709551616, 1]}`:                               "json: cannot unmarshal",
-		`{"rule": "per-user", "limits": [1, 1], "key": ["` + strings.Repeat("x", maxBody) + `"]}`: "http: request body too large",
+		`{"rule": "none", "limits": [1]}`:                                    `rule: the configuration has no rule "none"`,
+		`{"rule": "alone", "limits": [1]}`:                                   "rule alone: each node counts alone because sync_rate is below 0, so the backend does not know the key",
+		`{"rule": "per-user", "limits": [1]}`:                                "limits: want 2, as rule per-user has, got 1",
+		`{"rule": "per-user", "limits": []}`:                                 "limits: want 2, as rule per-user has, got 0",
+		`{"rule": "per-user", "limits": [null, null]}`:                       "limits: want a number for at least one of the limits",
+		`{"rule": "per-user", "limits": [1, 1000001]}`:                       "limits[1]: want 0 to 1000000, got 1000001",
+		`{"rule": "per-user", "limits": [-1, 1]}`:                            "json: cannot unmarshal",
+		`{"rule": "per-user", "limits": [1.5, 1]}`:                           "json: cannot unmarshal",
+		`{"rule": "per-user", "key": ["ann"], "limits": [1, 1]}`:             "json: unknown field",
+		`{"rule": "per-user", "limits": [1, 1], "until": "never"}`:           "json: unknown field",
+		`{"rule": "login", "limits": [1]} {"rule": "monthly"}`:               "want nothing after the JSON value",
+		`{"rule": "per-user", "limits": [18446744073709551616, 1]}`:          "json: cannot unmarshal",
+		`{"limits": [1, 1], "rule": "` + strings.Repeat("x", maxBody) + `"}`: "http: request body too large",
 	} {
 		answer := s.post("/live/limit", body)
 		if got := strings.TrimSpace(answer.Body.String()); answer.Code != http.StatusBadRequest || !strings.HasPrefix(got, want) {

@@ -3,11 +3,12 @@ package ui
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,7 +23,6 @@ import (
 	"weir/internal/live"
 	"weir/internal/server"
 	"weir/internal/store"
-	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -57,12 +57,16 @@ type Options struct {
 	Nodes     []string
 	// Lines are the lines between the nodes and the backend.
 	Lines *Lines
+	// Backend is the address at which commands reach the backend; empty if there is none.
+	Backend string
 	// Store is the backend's store, or nil if the configuration has no backend.
 	Store store.Store
 	// Page serves all paths but those of the view.
 	Page http.Handler
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Logger is told of changes; nil is slog.Default.
+	Logger *slog.Logger
 }
 
 // View is the live view of weir run. Make it with [New], and call [View.Run] to run it.
@@ -83,7 +87,8 @@ type View struct {
 	tick    chan struct{} // closed at the next moment
 	streams int
 	looked  Looked
-	set     map[string]*setLimits // by the rule's name
+	since   time.Time           // when the backend got out of order; zero while it is not
+	set     map[string][]uint64 // the limits that pages have set for their users, by the rule's name
 }
 
 // Moment has the counts of all nodes at a moment.
@@ -97,6 +102,8 @@ type Moment struct {
 	// Nodes have their rules if there are few; at the newest moment they also have the rules that a
 	// page asks for.
 	Nodes []Node `json:"nodes"`
+	// All is the requests of all nodes together.
+	All host.Traffic `json:"all"`
 	// Most is the most counted hits that have passed, by rule and limit of the configuration.
 	Most [][]uint64 `json:"most"`
 }
@@ -115,13 +122,11 @@ type Node struct {
 	Callouts
 }
 
-// Looked is the content of the store at the last look.
+// Looked is what the store has of the nodes' reports, at the last look.
 type Looked struct {
 	// Failed says that the store could not be read.
 	Failed bool       `json:"failed"`
 	Top    server.Top `json:"top"`
-	// Counted has the hits that count, by the hash of the key.
-	Counted map[string]int64 `json:"counted"`
 }
 
 // State is the current state of the view.
@@ -130,27 +135,22 @@ type State struct {
 	Changes int64  `json:"changes"`
 	Backend bool   `json:"backend"`
 	Faults  Faults `json:"faults"`
-	Load    Load   `json:"load"`
-	Sent    Sent   `json:"sent"`
-	// Watched is the rule whose keys the page's requests have.
-	Watched Watched `json:"watched"`
+	// Since is when the backend got out of order, in milliseconds of Unix time; left out if it did not.
+	Since int64 `json:"since,omitempty"`
+	Load  Load  `json:"load"`
+	Sent  Sent  `json:"sent"`
 	// Limits are the limits that the page has set for its users, by the rule's name.
 	Limits map[string][]uint64 `json:"limits,omitempty"`
 	Looked Looked              `json:"looked"`
 }
 
-// Watched is a rule with its first limit.
-type Watched struct {
-	Rule string `json:"rule"`
-	// Limit is the first limit, as it applies to the page's users.
-	Limit
-}
-
 // Setup has the data that does not change.
 type Setup struct {
-	Namespace string   `json:"namespace"`
-	Nodes     []string `json:"nodes"`
-	Rules     []Rule   `json:"rules"`
+	Namespace string `json:"namespace"`
+	// Backend is the address at which commands reach the backend; left out if there is none.
+	Backend string   `json:"backend,omitempty"`
+	Nodes   []string `json:"nodes"`
+	Rules   []Rule   `json:"rules"`
 	// Each says that moments have the rules of each node. If not, a page asks for rules by
 	// ?rule=NAME.
 	Each bool `json:"each"`
@@ -194,23 +194,16 @@ func New(o Options) *View {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	v := &View{o: o, set: map[string]*setLimits{}, traffic: newTraffic(o.Nodes, watched(o.Config), o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	v := &View{o: o, set: map[string][]uint64{}, traffic: newTraffic(o.Nodes, o.Config, o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
 	v.moments.Keep = kept
 	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
 		v.backend = backend.New(o.Store)
 	}
 	return v
-}
-
-// watched returns the first enforced rule, or else the first rule.
-func watched(c *config.Config) *config.Rule {
-	for i := range c.Rules {
-		if !c.Rules[i].Shadow {
-			return &c.Rules[i]
-		}
-	}
-	return &c.Rules[0]
 }
 
 // Run takes moments and sends traffic until ctx ends. Then all streams end.
@@ -246,7 +239,7 @@ func (v *View) take() {
 
 // note makes a sample the newest moment.
 func (v *View) note(s *live.Sample, most [][]uint64) {
-	m := Moment{At: s.At.UnixMilli(), Most: most, Rules: v.sum(s)}
+	m := Moment{At: s.At.UnixMilli(), Most: most, Rules: v.sum(s), All: s.Traffic}
 	newest := make([][]live.Rule, len(s.Nodes))
 	for i := range s.Nodes {
 		newest[i] = s.Nodes[i].Rules
@@ -255,8 +248,14 @@ func (v *View) note(s *live.Sample, most [][]uint64) {
 		}
 		m.Nodes = append(m.Nodes, Node{s.Nodes[i], v.o.Lines.Callouts(i)})
 	}
+	f := v.o.Lines.Faults()
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if !f.Away && f.DelayMS == 0 && len(f.Cut) == 0 && !v.looked.Failed {
+		v.since = time.Time{}
+	} else if v.since.IsZero() {
+		v.since = s.At
+	}
 	v.newest = newest
 	m.Number = v.moments.Next()
 	v.moments.Add(m)
@@ -335,28 +334,7 @@ func (v *View) look(ctx context.Context) Looked {
 	if err != nil {
 		return Looked{Failed: true}
 	}
-	l := Looked{Top: server.TopOf(&found, v.o.Now()), Counted: map[string]int64{}}
-	shown := map[wire.ID]bool{}
-	for i := range found.Rules {
-		for _, k := range found.Rules[i].Used {
-			shown[k.ID] = true
-		}
-	}
-	err = v.o.Store.Counters(ctx, v.o.Config.Namespace, nil, func(c store.LimitCounter) error {
-		if !shown[c.ID] || c.Ordinal > 0 {
-			return nil
-		}
-		sum := int64(0)
-		for _, w := range c.Windows {
-			sum = wire.Sum(sum, w.Hits)
-		}
-		// With several limits, the largest sum counts.
-		id := hex.EncodeToString(c.ID[:])
-		l.Counted[id] = max(l.Counted[id], sum)
-		return nil
-	})
-	l.Failed = err != nil
-	return l
+	return Looked{Top: server.TopOf(&found, v.o.Now())}
 }
 
 // Handler serves the view at an address, and the page.
@@ -376,6 +354,9 @@ func (v *View) Handler(address string) http.Handler {
 	mux.HandleFunc("POST /live/faults", change(v, v.setFaults))
 	mux.HandleFunc("POST /live/limit", change(v, v.setLimit))
 	mux.Handle("/", v.o.Page)
+	if v.backend != nil {
+		actions(mux, server.Handler(v.o.Store, server.Options{Backend: v.backend, Logger: v.o.Logger, Now: v.o.Now, Host: address}))
+	}
 	return Guard(address, mux)
 }
 
@@ -432,29 +413,16 @@ func (v *View) setFaults(f Faults) error {
 func (v *View) state() State {
 	changes := v.changes.Load() // before anything else
 	load, sent := v.traffic.told()
-	rule := v.traffic.rule
-	s := State{
-		Changes: changes, Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent,
-		Watched: Watched{Rule: rule.Name, Limit: limitOf(&rule.Limits[0])},
-	}
+	s := State{Changes: changes, Backend: v.backend != nil, Faults: v.o.Lines.Faults(), Load: load, Sent: sent}
 	if s.Faults.Cut == nil {
 		s.Faults.Cut = []int{}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s.Looked = v.looked
-	for name, set := range v.set {
-		if set.users == nil {
-			continue
-		}
-		if s.Limits == nil {
-			s.Limits = map[string][]uint64{}
-		}
-		s.Limits[name] = set.users
-		if name == rule.Name {
-			s.Watched.Limit.Limit = set.users[0]
-		}
+	if !v.since.IsZero() {
+		s.Since = v.since.UnixMilli()
 	}
+	s.Looked, s.Limits = v.looked, maps.Clone(v.set)
 	return s
 }
 
@@ -530,7 +498,7 @@ func (v *View) after(last int64, asked map[string]bool) ([]Moment, <-chan struct
 func (v *View) setup() Setup {
 	c := v.o.Config
 	s := Setup{
-		Namespace: c.Namespace, Nodes: v.o.Nodes, Each: v.each(), Failure: failure.Names[c.OnBackendFailure], TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
+		Namespace: c.Namespace, Backend: v.o.Backend, Nodes: v.o.Nodes, Each: v.each(), Failure: failure.Names[c.OnBackendFailure], TimeoutMS: int64(c.Backend.Timeout) / int64(time.Millisecond),
 	}
 	for i := range c.Rules {
 		r := &c.Rules[i]

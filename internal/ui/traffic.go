@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ type Load struct {
 	Users int `json:"users"`
 	// Node is the number of the node that gets the requests, or -1 for all nodes in turn.
 	Node int `json:"node"`
+	// Rule is the rule that requests match.
+	Rule string `json:"rule"`
 }
 
 // Sent counts requests by their outcome.
@@ -41,10 +44,10 @@ type Sent struct {
 	Failed int64 `json:"failed"`
 }
 
-// traffic sends requests to nodes. Their users are those that a rule tells apart.
+// traffic sends requests to nodes. Their users are those that the load's rule tells apart.
 type traffic struct {
 	nodes  []string
-	rule   *config.Rule
+	rules  []config.Rule
 	client *http.Client
 	now    func() time.Time
 	due    chan demand
@@ -56,11 +59,16 @@ type traffic struct {
 }
 
 // demand is a request to send.
-type demand struct{ node, user int }
+type demand struct {
+	node, user int
+	rule       *config.Rule
+}
 
-func newTraffic(nodes []string, rule *config.Rule, now func() time.Time) *traffic {
+// newTraffic returns traffic for the first enforced rule, or else the first rule.
+func newTraffic(nodes []string, c *config.Config, now func() time.Time) *traffic {
+	first := max(0, slices.IndexFunc(c.Rules, func(r config.Rule) bool { return !r.Shadow }))
 	return &traffic{
-		nodes: nodes, rule: rule, now: now, load: Load{Users: 1, Node: -1}, due: make(chan demand, maxBurst),
+		nodes: nodes, rules: c.Rules, now: now, load: Load{Users: 1, Node: -1, Rule: c.Rules[first].Name}, due: make(chan demand, maxBurst),
 		client: &http.Client{
 			Timeout:       5 * time.Second,
 			Transport:     &http.Transport{MaxIdleConnsPerHost: together, IdleConnTimeout: time.Minute},
@@ -103,32 +111,43 @@ func (t *traffic) run(ctx context.Context) {
 		owed = min(owed+float64(load.Rate)*now.Sub(last).Seconds(), float64(max(load.Rate, 1)))
 		last = now
 		for ; owed >= 1; owed-- {
-			t.next(load.Node, load.Users)
+			t.next(load)
 		}
 	}
 }
 
 // next queues a request of the next user. It reports false if too many wait.
-func (t *traffic) next(node, users int) bool {
+func (t *traffic) next(l Load) bool {
 	t.mu.Lock()
 	number := t.number
 	t.number++
 	t.mu.Unlock()
+	node := l.Node
 	if node < 0 {
 		// Each user goes to all nodes.
-		node = (number / users) % len(t.nodes)
+		node = (number / l.Users) % len(t.nodes)
 	}
 	select {
-	case t.due <- demand{node, number % users}:
+	case t.due <- demand{node, number % l.Users, t.rule(l.Rule)}:
 		return true
 	default:
 		return false
 	}
 }
 
+// rule returns the rule of a name; nil if there is none.
+func (t *traffic) rule(name string) *config.Rule {
+	if at := slices.IndexFunc(t.rules, func(r config.Rule) bool { return r.Name == name }); at >= 0 {
+		return &t.rules[at]
+	}
+	return nil
+}
+
 // set sets the continuous traffic.
 func (t *traffic) set(l Load) error {
 	switch {
+	case t.rule(l.Rule) == nil:
+		return fmt.Errorf("rule: the configuration has no rule %.80q", l.Rule)
 	case l.Rate < 0 || l.Rate > maxRate:
 		return fmt.Errorf("rate: want 0 to %d, got %d", maxRate, l.Rate)
 	case l.Users < 1 || l.Users > maxUsers:
@@ -151,7 +170,7 @@ func (t *traffic) burst(requests int) error {
 	load := t.load
 	t.mu.Unlock()
 	for range requests {
-		if !t.next(load.Node, load.Users) {
+		if !t.next(load) {
 			return errors.New("too many requests wait: try again")
 		}
 	}
@@ -233,16 +252,16 @@ func method(rule *config.Rule) string {
 // request makes a request of a user that matches the rule, as far as a match can be made up.
 func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) {
 	u := url.URL{Scheme: "http", Host: t.nodes[d.node], Path: "/"}
-	if p := t.rule.Match.Path; p != nil && (p.Op == config.Exact || p.Op == config.Prefix) {
+	if p := d.rule.Match.Path; p != nil && (p.Op == config.Exact || p.Op == config.Prefix) {
 		u.Path = p.Value
 	}
 	query := url.Values{}
 	header := http.Header{}
 	host := ""
-	if h := t.rule.Match.Host; h != nil && h.Op == config.Exact {
+	if h := d.rule.Match.Host; h != nil && h.Op == config.Exact {
 		host = h.Value
 	}
-	for _, m := range t.rule.Match.Conditions {
+	for _, m := range d.rule.Match.Conditions {
 		if m.Of.Kind != config.SelectHeader {
 			continue
 		}
@@ -253,8 +272,8 @@ func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) 
 			header.Set(m.Of.Name, "1")
 		}
 	}
-	for i, value := range values(t.rule, d.user) {
-		switch s := t.rule.Key[i]; s.Kind {
+	for i, value := range values(d.rule, d.user) {
+		switch s := d.rule.Key[i]; s.Kind {
 		case config.SelectHeader:
 			header.Set(s.Name, value)
 		case config.SelectCookie:
@@ -266,7 +285,7 @@ func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) 
 				host = value
 			}
 		case config.SelectPath:
-			if t.rule.Match.Path == nil {
+			if d.rule.Match.Path == nil {
 				u.Path = value
 			}
 		case config.SelectPathSegment:
@@ -279,7 +298,7 @@ func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) 
 		}
 	}
 	u.RawQuery = query.Encode()
-	r, err := http.NewRequestWithContext(ctx, method(t.rule), u.String(), nil)
+	r, err := http.NewRequestWithContext(ctx, method(d.rule), u.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -143,6 +143,18 @@ func TestMoments(t *testing.T) {
 			t.Errorf("after %d come %d, want %d", last, len(got), want)
 		}
 	}
+	// Pages are told since when something is out of order, whenever they open.
+	v.o.Lines.Set(Faults{Cut: []int{0}})
+	v.take()
+	began := v.state().Since
+	v.take()
+	if got := v.state().Since; began == 0 || got != began {
+		t.Errorf("out of order since %d, and then since %d", began, got)
+	}
+	v.o.Lines.Set(Faults{})
+	if v.take(); v.state().Since != 0 {
+		t.Error("out of order, though all lines are whole")
+	}
 	if err := v.setFaults(Faults{Away: true}); err == nil {
 		t.Error("a backend is stopped that there is not")
 	}
@@ -216,8 +228,8 @@ func TestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := &parsed.Rules[0]
-	sent := newTraffic([]string{"127.0.0.1:1", "127.0.0.1:2"}, rule, time.Now)
-	r, err := sent.request(t.Context(), demand{node: 1, user: 6})
+	sent := newTraffic([]string{"127.0.0.1:1", "127.0.0.1:2"}, parsed, time.Now)
+	r, err := sent.request(t.Context(), demand{node: 1, user: 6, rule: rule})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,9 +245,16 @@ func TestRequest(t *testing.T) {
 		t.Error(text)
 	}
 	for _, l := range []Load{{Rate: -1, Users: 1}, {Rate: maxRate + 1, Users: 1}, {Users: 0}, {Users: maxUsers + 1}, {Users: 1, Node: 2}, {Users: 1, Node: -2}} {
+		l.Rule = "r"
 		if sent.set(l) == nil {
 			t.Errorf("%+v is taken", l)
 		}
+	}
+	if err := sent.set(Load{Users: 1, Rule: "other"}); err == nil {
+		t.Error("traffic is taken for a rule that there is not")
+	}
+	if err := sent.set(Load{Users: 1, Rule: "r"}); err != nil {
+		t.Error(err)
 	}
 	for _, n := range []int{0, -1, maxBurst + 1} {
 		if sent.burst(n) == nil {

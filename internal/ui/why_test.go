@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -44,7 +45,7 @@ func see(t *testing.T) *seen {
 		t.Fatal(err)
 	}
 	now := func() time.Time { return epoch }
-	v := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}, Store: memory.New(memory.Options{Now: now}), Page: http.NotFoundHandler(), Now: now})
+	v := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}, Store: memory.New(memory.Options{Now: now}), Page: http.NotFoundHandler(), Now: now, Logger: slog.New(slog.DiscardHandler)})
 	return &seen{T: t, view: v, handler: v.Handler("127.0.0.1:9181")}
 }
 

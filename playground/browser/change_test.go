@@ -51,6 +51,8 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("x-weir-changes", strconv.FormatInt(s.changes.Add(1), 10))
 		w.WriteHeader(http.StatusNoContent)
 		s.asked <- r.URL.Path + " " + string(body)
+	case "/v1/changes", "/v1/overrides":
+		fmt.Fprint(w, `{"changes": [], "overrides": []}`)
 	default:
 		http.FileServerFS(playground.Files()).ServeHTTP(w, r)
 	}
@@ -59,10 +61,10 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // moment tells moment n, with n hits of the limit, and a state of these many changes.
 func (s *scripted) moment(n, changes int64) {
 	s.events <- fmt.Sprintf(`event: moment
-data: {"n": %[1]d, "at": %[2]d, "rules": [{"allowed": 0, "refused": 0, "overshoot": 0}], "most": [[%[1]d]], "nodes": [{"rules": []}, {"rules": []}]}
+data: {"n": %[1]d, "at": %[2]d, "rules": [{"allowed": 0, "refused": 0, "overshoot": 0}], "most": [[%[1]d]], "all": {"requests": 0, "answered": 0, "waited": 0, "waited_ns": 0}, "nodes": [{"rules": []}, {"rules": []}]}
 
 event: state
-data: {"changes": %[3]d, "backend": true, "faults": {"away": false, "delay_ms": 0, "cut": []}, "load": {"rate": 0, "users": 1, "node": -1}, "sent": {"passed": 0, "refused": 0, "failed": 0}, "watched": {"rule": "all", "limit": 10, "window_ms": 60000, "algorithm": "sliding_window"}, "looked": {"top": {"rules": []}}}
+data: {"changes": %[3]d, "backend": true, "faults": {"away": false, "delay_ms": 0, "cut": []}, "load": {"rate": 0, "users": 1, "node": -1, "rule": "all"}, "sent": {"passed": 0, "refused": 0, "failed": 0}, "looked": {"top": {"rules": []}}}
 
 `, n, 1_767_225_600_000+500*n, changes)
 }
@@ -123,7 +125,7 @@ func TestLiveKeepsChanges(t *testing.T) {
 		}
 	}
 	p.slide("load-users", 50)
-	asked(`/live/load {"rate":0,"users":50,"node":-1}`)
+	asked(`/live/load {"rate":0,"users":50,"node":-1,"rule":"all"}`)
 	p.until(`performance.getEntriesByType("resource").some((e) => e.name.endsWith("/live/load"))`)
 	s.moment(2, 0)
 	s.moment(3, 0)
@@ -132,7 +134,7 @@ func TestLiveKeepsChanges(t *testing.T) {
 	asked(`/live/faults {"away":false,"delay_ms":0,"cut":[0]}`)
 	asked(`/live/faults {"away":false,"delay_ms":0,"cut":[0,1]}`)
 	p.slide("load-rate", 100)
-	asked(`/live/load {"rate":100,"users":50,"node":-1}`)
+	asked(`/live/load {"rate":100,"users":50,"node":-1,"rule":"all"}`)
 	// The controls show what the server has once the page has had the answer to its last change.
 	for n := int64(4); value[string](p, `document.getElementById("load-users").value`) != "1"; n++ {
 		s.moment(n, 4)

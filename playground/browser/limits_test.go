@@ -18,7 +18,7 @@ const limited = `{
 }`
 
 // TestLiveSetsAnyLimit sets limits of each shared rule, for the page's users and for a single key, and takes
-// them back. A number that can't be is told of.
+// them back. A number that can't be is told of. Each change is recorded.
 func TestLiveSetsAnyLimit(t *testing.T) {
 	t.Parallel()
 	p := visit(t, nodesOf(t, limited), liveLook)
@@ -57,14 +57,30 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	// A single key.
 	p.choose("limit-rule", "per-user")
 	shown("Hits in 1 hour=30,Hits in 1 day=25")
-	p.enter("#new-limit", "77")
-	p.enter("#limit-key-0", "ann")
-	p.click("#set-limit")
-	told("per-user, key ann: 77 in 1 hour, 25 in 1 day.")
+	p.click("#look-up summary")
 	p.choose("why-rule", "per-user")
 	p.enter("#why-key-0", "ann")
-	p.click("#why form button")
+	p.click("#why-form button")
+	p.until(says("why-told", "ann passes per-user: 0 of 10 in 1 hour."))
+	p.until(`document.querySelectorAll("#act-limits input").length === 2`)
+	p.enter("#act-limits-0", "77")
+	p.enter("#act-limits-1", "25")
+	p.choose("act-until", "")
+	p.click("#act-set")
+	if value[bool](p, `document.getElementById("act-reason").validity.valid`) {
+		t.Error("a change wants no reason")
+	}
+	p.enter("#act-reason", "ann's import")
+	p.until(`document.getElementById("act-command-set").textContent.startsWith("weir override set shop per-user ann 77/1h 25/1d --reason 'ann'\\''s import' --backend http://127.0.0.1:")`)
+	p.click("#act-set")
+	p.until(says("act-told", "The limit is 77 in 1 hour, 25 in 1 day."))
 	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "An override is in force: 77 in 1 hour, 25 in 1 day, until somebody unsets it.")`)
+	p.until(says("changes-list", "set override: per-user"))
+	p.until(says("changes-list", "by anybody from 127.0.0.1: ann's import"))
+	p.click("#act-unset")
+	p.until(says("act-told", "The override is removed."))
+	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "No override is in force: the limits are the rule’s.")`)
+	p.click("#why-close")
 
 	// A number that can't be is not sent, or is told of.
 	p.enter("#new-limit", "-5")
@@ -82,7 +98,6 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.click("#unset-limit")
 	told("per-user: as configured.")
 	shown("Hits in 1 hour=10,Hits in 1 day=1000")
-	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "No override is in force: the limits are the rule’s.")`)
 	p.until(`document.getElementById("live-notice").hidden`)
 	p.choose("limit-rule", "all")
 	shown("Hits in 1 hour=40")

@@ -17,6 +17,7 @@ import (
 	"weir/internal/commandtest"
 	"weir/internal/wire"
 	"weir/playground"
+	"weir/window"
 )
 
 // command starts weir.
@@ -85,7 +86,7 @@ func TestLive(t *testing.T) {
 		t.Helper()
 		p.until(says("live-told", text))
 	}
-	told("All nodes count together, by one first_hit_window of 10 in 1 hour for each key.")
+	told("2 proxies count together, by 2 rules.")
 	p.until(`document.getElementById("idle").checkVisibility()`)
 
 	// 20 requests of one user, of which both nodes together let 10 pass. The shadow rule counts what is
@@ -98,7 +99,7 @@ func TestLive(t *testing.T) {
 	// A larger limit is in force without anything else.
 	p.enter("#new-limit", "25")
 	p.click("#set-limit")
-	told("first_hit_window of 25")
+	p.until(`document.getElementById("new-limit").value === "25"`)
 	p.slide("load-rate", 100)
 	p.until(curve("per-user: in 1 hour", "25 of 25"))
 	p.slide("load-rate", 0)
@@ -106,25 +107,26 @@ func TestLive(t *testing.T) {
 	// A backend that is away is told of, and nodes decide alone.
 	p.slide("load-users", 50)
 	p.click("#away")
-	told("The backend is away: each node counts alone, and together they may pass up to 50 of a key in 1 hour, which is 2 × 25.")
+	told("Each proxy counts alone, up to 50 of 25 in 1 hour for a key of per-user.")
+	p.until(`document.getElementById("live-title").textContent === "Backend away" && document.getElementById("stands").dataset.level === "degraded" && /^Since .*, for \d+ s\.$/.test(document.getElementById("live-since").textContent)`)
 	p.slide("load-rate", 200)
 	p.until(sum("alone") + ` > 0 && ` + sum("failed_callouts") + ` > 0`)
 	p.slide("load-rate", 0)
 	p.click("#away")
 	p.until(`document.getElementById("away").textContent === "Stop the backend"`)
-	told("The backend is there")
+	told("What passed without it is counted now")
 
 	// One node is cut off.
 	p.click("#cut button")
-	told("Node 0 is cut off from the backend, and counts alone, and together they may pass up to 50 of a key")
+	told("Proxy 0 counts alone, up to 50 of 25 in 1 hour for a key")
 	p.click("#cut button")
-	told("The backend is there")
+	told("What passed without it is counted now")
 
 	// Answers are late, and too late.
 	p.choose("delay", "50")
 	p.until(`document.getElementById("delay").value === "50"`)
 	p.choose("delay", "2000")
-	told("The backend’s answers take longer than the 1900 ms that nodes wait: each node counts alone")
+	told("Its answers take longer than the 1900 ms that proxies wait. Each proxy counts alone")
 	p.choose("delay", "0")
 
 	p.click("#unset-limit")
@@ -206,14 +208,14 @@ func TestLiveSeesOthers(t *testing.T) {
 	// Requests that pass without the backend are seen at once, and still there when the backend is
 	// back.
 	p.click("#away")
-	later.until(says("live-told", "The backend is away"))
+	later.until(says("live-title", "Backend away"))
 	later.click("[data-burst='200']")
 	p.until(says("sent", "200 passed, 0 refused, 0 failed"))
 	p.until(curve("both: in 1 hour", "290 of 300"))
 	p.until(sum("failed_callouts") + ` > 0 && ` + sum("alone") + ` > 0`)
 	looksWell(p)
 	p.click("#away")
-	p.until(says("live-told", "The backend is there"))
+	p.until(says("live-told", "2 proxies count together") + " || " + says("live-told", "What passed without it"))
 	p.until(curve("both: in 1 hour", "290 of 300"))
 }
 
@@ -340,7 +342,7 @@ func lively(t *testing.T) *page {
 func TestLiveScreenshots(t *testing.T) {
 	p := lively(t)
 	p.click("#away")
-	p.until(`document.getElementById("live-told").textContent.includes("away")`)
+	p.until(`document.getElementById("live-title").textContent === "Backend away"`)
 	p.slide("load-users", 6)
 	p.until(sum("alone") + ` > 20`)
 	p.run("document.activeElement.blur()")
@@ -382,19 +384,19 @@ func TestWatch(t *testing.T) {
 		t.Errorf("the console says %q", got)
 	}
 	ask(token)
-	p.until(`document.getElementById("live-told").textContent === "1 node reports of shop. The store takes hits."`)
-	for _, text := range []string{key, "02000000000000000000000000000000", "ann"} {
+	p.until(`document.getElementById("live-told").textContent === "1 proxy reports of shop. The store takes hits."`)
+	for _, text := range []string{key, "02000000000000000000000000000000"} {
 		p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, text))
 	}
+	p.until(says("overrides-list", "per-user ann77 in 1 minute"))
 	if got := p.text("#nodes b.refused"); got != "10 a second" {
 		t.Errorf("%s refused, want 10 a second", got)
 	}
 	p.until(curve("per-user: share of the limit", "100 %"))
-	p.until(curve("quiet: share of the limit", "no node has reported a key"))
+	p.until(curve("quiet: share of the limit", "no proxy has reported a key"))
 	// A key that is clicked tells what the store has of it, and by whom that was asked.
-	p.click("#tables tbody tr button")
-	p.until(`document.getElementById("why-told").textContent === "per-user, key " + ` + fmt.Sprintf("%q", key) + ` + ": 90 % of its nearest limit was used when a node saw it last."`)
-	p.until(`document.querySelector("#why-limits .hint").textContent === "No hit counts now."`)
+	p.click("#tables tbody tr:nth-child(2) button")
+	p.until(`document.getElementById("why-told").textContent === ` + fmt.Sprintf("%q", key) + ` + " of per-user: 90 % of its nearest limit was used when a proxy saw it last."`)
 	// Figures that a backend does not know are not there.
 	if n := value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`); n != 0 {
 		t.Errorf("%d figures that no backend knows", n)
@@ -409,6 +411,60 @@ func TestWatch(t *testing.T) {
 		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
 		t.Error("the token is kept, or a key is a picture")
 	}
+	looksWell(p)
+}
+
+// TestWatchChanges resets a counter and sets a limit by the page of weir serve, with a token that may,
+// and wants who did it, and why, to be on the page. With a token that may not, the page has the commands
+// alone.
+func TestWatchChanges(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("shop looks verbs=read\nshop does verbs=push,change name=eve\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	served := command(t, "serve", "--token-file", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
+	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
+	backend, page := served.Wait(t, log), served.Wait(t, log)
+	id := wire.ID{1}
+	send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &wire.Report{
+		Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{{
+			Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 50, Hits: 50}, Every: 1,
+			Used: wire.KeyList{Keys: []wire.ReportKey{{ID: id, Hits: 50, Use: 1000, Name: wire.AppendValue(nil, []byte("ann"), false)}}},
+		}},
+	}))
+	hour := uint64(time.Hour / time.Millisecond)
+	send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendPush(nil, &wire.Push{
+		Namespace: "shop", Node: 7, Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{{
+			LimitCounter: wire.LimitCounter{ID: id, Kind: uint8(window.Named("fixed_window")), WidthMillis: hour}, Newest: uint64(time.Now().UnixMilli()) / hour, Hits: []int64{40},
+		}},
+	}))
+	p := visit(t, "http://"+page, look{width: 1440, height: 1000, theme: "light"})
+	p.until(`location.hash === "#live" && document.getElementById("ask-token").checkVisibility()`) // it opens on the live view
+	open := func(token string) {
+		t.Helper()
+		p.enter("#ask-namespace", "shop")
+		p.enter("#ask-token", token)
+		p.click("#ask button")
+		p.click("#tables tbody button")
+		p.until(says("why-told", "ann has used 40 hits of per-user.") + ` && document.getElementById("act").checkVisibility()`)
+	}
+	open("looks")
+	p.until(says("act-command-reset", "weir counter reset shop per-user ann"))
+	if value[bool](p, `["act-reset", "act-set"].some((id) => document.getElementById(id).checkVisibility())`) {
+		t.Error("a token that may not change has buttons for that")
+	}
+	open("does")
+	p.until(`document.getElementById("act-reset").checkVisibility()`)
+	p.enter("#act-reason", "a wrong import")
+	p.enter("#act-limits-0", "500")
+	p.click("#act-set")
+	// No proxy here has a rule of that limit: the backend refuses what could not be applied, as for the command.
+	p.until(says("act-told", "Refused: body: "))
+	p.expect()
+	p.click("#act-reset")
+	p.until(says("act-told", "The counter is empty."))
+	p.until(says("changes-list", "reset counter: per-user ann, 40 in 1h → 0 in 1h") + " && " + says("changes-list", "by eve from 127.0.0.1: a wrong import"))
 	looksWell(p)
 }
 
@@ -443,7 +499,9 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/live.json":
-			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve"}`)}}, "live.json")
+			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
+		case "/v1/changes", "/v1/overrides":
+			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
 		case "/v1/watch":
 			select {
 			case i := <-next:
@@ -458,7 +516,7 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
 	p.click("#ask button")
 	for i, want := range []struct{ last, curve, shown string }{
-		{"0", "25 %", "1"}, {"1", "no node reports", "0"}, {"2", "50 %", "1"},
+		{"0", "25 %", "1"}, {"1", "no proxy reports", "0"}, {"2", "50 %", "1"},
 	} {
 		next <- i
 		p.until(curve("r: share of the limit", want.curve))
@@ -482,7 +540,9 @@ func TestWatchTellsWhy(t *testing.T) {
 	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/live.json":
-			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve"}`)}}, "live.json")
+			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
+		case "/v1/changes", "/v1/overrides":
+			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
 		case "/v1/watch":
 			w.Header().Set("content-type", "text/event-stream")
 			fmt.Fprint(w, `event: watched
@@ -513,9 +573,10 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 		p.until(says(id, text))
 	}
 	p.click("#tables tbody tr:nth-child(1) button")
-	tells("why-told", "r, key ann: the key is blocked, whatever room it has.")
-	tells("why-limits", "a limit in 1 minute (fixed window)7–")
-	tells("why-facts", "A block is in force, and ends in 2 min.")
+	tells("why-told", "ann is blocked by r, whatever room it has.")
+	tells("why-next", "The block ends in 2 min.")
+	tells("why-limits", "a limit in 1 minute (fixed window)7 used, all back in 30 s")
+	tells("why-facts", "A block is in force, and ends in 2 min at the latest")
 	tells("why-facts", "An override is in force: 7 in 1 minute, until somebody unsets it.")
 	if r := <-asked; r.URL.RawQuery != "namespace=shop&id=ab&rule=r&key=ann" || r.Header.Get("authorization") != "Bearer s3cret" {
 		t.Errorf("the page asks for %s, with %q", r.URL.RawQuery, r.Header.Get("authorization"))
@@ -527,9 +588,9 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 		accessible(p, axe(t))
 	}
 	p.click("#tables tbody tr:nth-child(2) button")
-	tells("why-told", "r, key cd: 50 % of its nearest limit was used when a node saw it last.")
+	tells("why-told", "cd has used 2 hits of r. 50 % of its nearest limit was used when a proxy saw it last.")
 	tells("why-facts", "An override is known by the key’s whole name")
-	tells("why-facts", "Node 07 holds 2, the oldest for 1 min 30 s.")
+	tells("why-facts", "Proxy 07 holds 2, the oldest for 1 min 30 s.")
 }
 
 // send sends what has to be taken.

@@ -36,39 +36,42 @@ func TestLiveTellsWhy(t *testing.T) {
 	}
 	row := func(pattern string) {
 		t.Helper()
-		p.until(fmt.Sprintf(`new RegExp(%q).test([...document.querySelectorAll("#why-limits tbody :is(th, td)")].map((e) => e.textContent).join("|"))`, pattern))
+		p.until(fmt.Sprintf(`new RegExp(%q).test([...document.querySelectorAll("#why-limits :is(b, p)")].map((e) => e.textContent).join("|"))`, pattern))
 	}
-	p.until(`document.querySelectorAll("#nodes .node").length === 2 && !document.getElementById("why").hidden`)
+	p.until(`document.querySelectorAll("#nodes .node").length === 2 && !document.getElementById("look-up").hidden`)
 	p.click("[data-burst='20']")
 	const hot = `[...document.querySelectorAll("#tables tbody th button")].find((e) => e.textContent === "user-1")`
 	p.until(hot)
 	p.run(hot + `.focus()`)
 	p.do(chromedp.KeyEvent(kb.Enter))
-	told("per-user, key user-1: the limit of 10 in 1 hour (first hit window) is used up, so a request is refused.")
-	row(`^10 in 1 hour \(first hit window\)\|10\|0\|in \d+ (min|s)( \d+ s)?\|\d+ (min|s)( \d+ s)?$`)
+	told("user-1 is refused by per-user: 10 of 10 in 1 hour.")
+	row(`^10 in 1 hour \(first hit window\)\|10 used, 0 left: one passes in \d+ (min|s)( \d+ s)?, all back in \d+ (min|s)( \d+ s)?$`)
+	p.until(`/^One passes in \d+ (min|s)( \d+ s)?\.$/.test(document.getElementById("why-next").textContent)`)
 	fact("No override is in force: the limits are the rule’s.")
-	if !value[bool](p, `document.activeElement.id === "why-title" && document.querySelector("#why-key input").value === "user-1"`) {
-		t.Error("the answer does not have the focus, or the form lacks the key")
+	if !value[bool](p, `document.activeElement.id === "why-title"`) {
+		t.Error("the answer does not have the focus")
 	}
 
 	// The answer follows what happens.
 	p.enter("#new-limit", "25")
 	p.click("#set-limit")
-	told("per-user, key user-1: all limits have room, so a request passes.")
-	row(`^25 in 1 hour \(first hit window\)\|10\|15\|now\|`)
+	told("user-1 passes per-user: 10 of 25 in 1 hour.")
+	row(`^25 in 1 hour \(first hit window\)\|10 used, 15 left: one passes now, `)
 	fact("An override is in force: 25 in 1 hour, until somebody unsets it.")
 	p.click("#unset-limit")
-	told("per-user, key user-1: the limit of 10 in 1 hour (first hit window) is used up, so a request is refused.")
+	told("user-1 is refused by per-user: 10 of 10 in 1 hour.")
 	p.click("#away")
-	fact("These are the backend’s numbers. Nodes that do not reach it decide alone, by what they know.")
+	fact("These are the backend’s numbers. Proxies that do not reach it decide alone, by what they know.")
 	p.click("#away")
 
 	// Any other key can be asked for. A name is text, whatever it looks like.
 	const name = `<img src=x>`
+	p.click("#look-up summary")
 	p.enter("#why-key input", name)
-	p.click("#why form button")
-	told("per-user, key " + name + ": all limits have room, so a request passes.")
-	row(`^10 in 1 hour \(first hit window\)\|0\|10\|now\|–$`)
+	p.click("#why-form button")
+	told(name + " passes per-user: 0 of 10 in 1 hour.")
+	row(`^10 in 1 hour \(first hit window\)\|0 used, 10 left: one passes now$`)
+	p.until(`document.getElementById("act-command-reset").textContent.startsWith("weir counter reset shop per-user '<img src=x>' --backend ")`)
 	if n := value[int](p, `document.images.length`); n != 0 {
 		t.Errorf("%d pictures are in the page", n)
 	}
@@ -76,9 +79,9 @@ func TestLiveTellsWhy(t *testing.T) {
 	// The key of another rule has other parts, and a wrong value is told of.
 	p.choose("why-rule", "login")
 	p.enter("#why-key input", "ann")
-	p.click("#why form button")
+	p.click("#why-form button")
 	told(`key: want an address for value 1 of the key of login, got "ann"`)
-	p.until(`document.getElementById("why-limits").hidden`)
+	p.until(`document.getElementById("why-limits").children.length === 0 && document.getElementById("act").hidden`)
 	p.expect()
 	for range 6 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/login", nil)
@@ -92,11 +95,21 @@ func TestLiveTellsWhy(t *testing.T) {
 		answer.Body.Close()
 	}
 	p.enter("#why-key input", "127.0.0.1")
-	p.click("#why form button")
-	told("login, key 127.0.0.1: the key is blocked, whatever room it has, and a limit is used up, so a request is refused.")
+	p.click("#why-form button")
+	told("127.0.0.1 is blocked by login, whatever room it has.")
 	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => /^A block is in force, and ends in \d+ min/.test(e.textContent))`)
 	if got := value[string](p, `[...document.getElementById("why-rule").options].map((o) => o.value).join()`); got != "per-user,login" {
 		t.Errorf("the form has the rules %s", got)
 	}
 	looksWell(p)
+
+	// The counter is emptied by the page, with a reason, and the drawer closes by the keyboard.
+	p.enter("#act-reason", "let them in")
+	p.click("#act-reset")
+	p.until(says("act-told", "The counter is empty."))
+	told("127.0.0.1 passes login: 0 of 5 in 1 minute.")
+	p.until(says("changes-list", "reset counter: login"))
+	p.run(`document.getElementById("act-reset").focus()`)
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.until(`document.getElementById("why").hidden`)
 }

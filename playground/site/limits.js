@@ -1,7 +1,6 @@
-import { byID, count, duration, keyFields, say } from "./parts.js";
+import { byID, count, duration, say } from "./parts.js";
 
-// Limits sets other limits for any rule of weir run, for the page's users or for a single key, and
-// removes them again.
+// Limits sets other limits for the page's users in any rule of weir run, and removes them again.
 export class Limits {
   // post sends a change, and returns whether it was accepted.
   constructor(post) {
@@ -45,10 +44,7 @@ export class Limits {
       label.textContent = limit.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(limit.window_ms)}`;
       return field;
     }));
-    const key = rule?.key ?? [];
-    keyFields(byID("limit-key"), key);
-    byID("limit-key").hidden = key.length === 0;
-    say(byID("limit-hint"), key.length === 0 ? "" : "For the users of this page, unless you type a key.");
+    say(byID("limit-hint"), rule?.key ? "For the users of this page. A click on a key sets its own." : "");
     say(byID("limit-told"), "");
     this.show();
   }
@@ -67,16 +63,14 @@ export class Limits {
   async set() {
     const { rule, inputs } = this;
     if (!inputs.every((input) => input.reportValidity())) return;
-    const values = [...byID("limit-key").querySelectorAll("input")].map((input) => input.value);
-    const key = values.some((value) => value !== "") ? values : undefined;
     const limits = inputs.map((input, i) => (Number(input.value) === rule.limits[i].limit ? null : Number(input.value)));
     // The configuration's own numbers remove the limits that were set.
-    if (!key && limits.every((limit) => limit === null)) {
+    if (limits.every((limit) => limit === null)) {
       this.unset();
       return;
     }
     const told = inputs.map((input, i) => `${count(input.value)} ${rule.limits[i].algorithm === "in_flight" ? "in flight" : `in ${duration(rule.limits[i].window_ms)}`}`);
-    await this.change({ rule: rule.name, ...(key && { key }), limits }, `${rule.name}${key ? `, key ${key.join(" ")}` : ""}: ${told.join(", ")}.`);
+    await this.change({ rule: rule.name, limits }, `${rule.name}: ${told.join(", ")}.`);
   }
 
   async unset() {

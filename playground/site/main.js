@@ -7,16 +7,18 @@ import { themes } from "./theme.js";
 import { Watch } from "./watch.js";
 
 // views are the live views, by the name in live.json.
-const views = { run: () => new Run(), serve: () => new Watch() };
+const views = { run: () => new Run(), serve: (of) => new Watch(of) };
 
 // view shows the view that the address names. The live view exists only where a server has it.
 async function view() {
   if (document.documentElement.dataset.embed !== undefined) return;
-  const { live, traffic } = await (await fetch("live.json")).json();
-  // A person who has sent requests wants to see them, unless the address names another view.
+  const of = await (await fetch("live.json")).json();
+  const { live, traffic } = of;
+  // A person who has sent requests, or has proxies, wants to see them, unless the address names
+  // another view.
   if (live && traffic && !location.hash && !location.search) history.replaceState(null, "", "#live");
   byID("views").hidden = !live;
-  const behind = views[live]?.();
+  const behind = views[live]?.(of);
   const show = () => {
     const named = live && location.hash === "#live" ? "live" : "playground";
     for (const link of byID("views").children) {

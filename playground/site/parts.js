@@ -12,7 +12,8 @@ export function say(element, text) {
 }
 
 export const count = (n) => Math.round(n).toLocaleString("en");
-export const rate = (n) => `${n < 10 ? n.toFixed(1) : count(n)} a second`;
+export const pace = (n) => (n < 10 ? n.toFixed(1) : count(n));
+export const rate = (n) => `${pace(n)} a second`;
 const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 const units = [[86400000, "day"], [3600000, "hour"], [60000, "minute"], [1000, "second"]];
 
@@ -27,8 +28,8 @@ export function duration(milliseconds) {
 }
 
 // The shortest and the longest time that a picture shows, in milliseconds.
-const shortest = 15 * 1000;
-const longest = 5 * 60 * 1000;
+export const shortest = 15 * 1000;
+export const longest = 5 * 60 * 1000;
 
 // Series keeps values for as long as pictures show them.
 export class Series {
@@ -76,7 +77,33 @@ export class Events {
   }
 }
 
-const clock = (at) => new Date(at).toLocaleTimeString();
+export const clock = (at) => new Date(at).toLocaleTimeString();
+
+// shape returns an element of an SVG. Its text is that of a text, or what the pointer tells.
+export function shape(name, attributes, text) {
+  const element = document.createElementNS(svg, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) (name === "text" ? element : element.appendChild(document.createElementNS(svg, "title"))).textContent = text;
+  return element;
+}
+
+// gauge puts a bar into an element, and returns a function that shows a share of a limit there, and
+// names it. Without a share there is no bar.
+export function gauge(parent) {
+  const bar = parent.appendChild(document.createElement("span"));
+  bar.className = "gauge";
+  bar.setAttribute("role", "meter");
+  const filled = bar.appendChild(document.createElement("i"));
+  return (share, label) => {
+    bar.hidden = share === undefined;
+    if (bar.hidden) return;
+    const percent = Math.round(100 * Math.min(1, share));
+    filled.style.width = `${percent}%`;
+    filled.className = share >= 1 ? "full" : "";
+    bar.setAttribute("aria-valuenow", percent);
+    bar.setAttribute("aria-label", label);
+  };
+}
 
 // draw draws lines into an SVG of 1000 by 100, over all of their time or the end of it. level is
 // the height of a dashed line. now is the present, unless that is the newest point. It returns the
@@ -89,11 +116,7 @@ export function draw(picture, lines, level, now = 0, events = undefined) {
   const x = (time) => (1000 * (1 - (end - time) / span)).toFixed(1);
   const y = (value) => (98 - (96 * value) / top).toFixed(1);
   const parts = [];
-  const add = (name, attributes) => {
-    const part = document.createElementNS(svg, name);
-    for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
-    parts.push(part);
-  };
+  const add = (name, attributes, text) => parts.push(shape(name, attributes, text));
   for (const { points, name, filled } of lines) {
     if (points.length === 0) continue;
     const way = points.map(([time, value]) => `${x(time)},${y(value)}`).join(" ");
@@ -101,22 +124,14 @@ export function draw(picture, lines, level, now = 0, events = undefined) {
     add("polyline", { points: way, class: name });
   }
   if (level !== undefined) add("line", { x1: 0, x2: 1000, y1: y(level), y2: y(level), class: "level" });
-  const told = (text) => {
-    const title = document.createElementNS(svg, "title");
-    title.textContent = text;
-    parts.at(-1).append(title);
-  };
   for (const { from, until = end, text } of events?.outages ?? []) {
     if (until < end - span) continue;
     const left = Math.max(0, x(from));
-    add("rect", { x: left, y: 0, width: Math.max(2, x(until) - left), height: 100, class: "outage" });
-    told(`${clock(from)}: ${text}`);
+    add("rect", { x: left, y: 0, width: Math.max(2, x(until) - left), height: 100, class: "outage" }, `${clock(from)}: ${text}`);
     parts.unshift(parts.pop()); // below the lines
   }
   for (const { at, text } of events?.marks ?? []) {
-    if (at < end - span) continue;
-    add("rect", { x: x(at) - 2, y: 0, width: 4, height: 100, class: "event" });
-    told(`${clock(at)}: ${text}`);
+    if (at >= end - span) add("rect", { x: x(at) - 2, y: 0, width: 4, height: 100, class: "event" }, `${clock(at)}: ${text}`);
   }
   picture.replaceChildren(...parts);
   return { begin: end - span, end, top };
@@ -169,16 +184,15 @@ export class Curve {
   }
 }
 
-// Table is a table of texts. Its title is read out if there is no heading.
+// Table is a table of texts, and of shares as bars.
 export class Table {
-  constructor(parent, title, heads, heard = title) {
-    const section = document.createElement(title ? "section" : "div");
-    if (title) {
-      section.className = "lane";
-      section.appendChild(document.createElement("h2")).textContent = title;
-    }
+  constructor(parent, title, heads) {
+    const section = document.createElement("section");
+    section.className = "lane table";
+    section.appendChild(document.createElement("h2")).textContent = title;
+    this.heads = heads;
     this.table = section.appendChild(document.createElement("table"));
-    this.table.setAttribute("aria-label", heard);
+    this.table.setAttribute("aria-label", title);
     const row = this.table.createTHead().insertRow();
     for (const head of heads) {
       const cell = row.appendChild(document.createElement("th"));
@@ -202,6 +216,7 @@ export class Table {
         let cell = row.cells[j];
         if (!cell) {
           cell = row.appendChild(document.createElement(j === 0 ? "th" : "td"));
+          cell.dataset.head = this.heads[j];
           if (j === 0) cell.scope = "row";
           if (j === 0 && chosen) {
             const button = cell.appendChild(document.createElement("button"));
@@ -209,7 +224,8 @@ export class Table {
             button.addEventListener("click", () => this.chosen(i));
           }
         }
-        say(j === 0 && chosen ? cell.firstChild : cell, text);
+        if (typeof text === "number") (cell.gauge ??= gauge(cell))(text, `${texts[0]}: ${Math.round(100 * text)} % of the limit used`);
+        else say(j === 0 && chosen ? cell.firstChild : cell, text);
       });
     });
     this.table.hidden = rows.length === 0;

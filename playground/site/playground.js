@@ -144,7 +144,9 @@ export class Playground {
     });
     byID("copy").addEventListener("click", async () => {
       try {
-        await navigator.clipboard.writeText(new URL(this.#link, location).href);
+        // Without settings, an address may lead to the live view.
+        const view = !this.#link.includes("?") && !byID("views").hidden ? "#playground" : "";
+        await navigator.clipboard.writeText(new URL(this.#link + view, location).href);
         byID("copied").textContent = "Copied.";
       } catch {
         byID("copied").textContent = "The browser does not let the page copy. The address bar has the link.";

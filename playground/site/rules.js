@@ -1,16 +1,16 @@
-import { Series, byID, count, rate, say } from "./parts.js";
+import { Series, gauge, pace, rate, say } from "./parts.js";
 
 // The time that a small curve shows, in milliseconds, and its size, in pixels.
 const past = 60_000;
-const wide = 120;
+const wide = 96;
 const high = 24;
 
 // Columns are those that sort the table: by a value of the rule, largest first, or by its name.
 const columns = [
   ["Rule", (rule) => rule.title],
   ["Used", (rule) => rule.used ?? -1],
-  ["Passed", (rule) => rule.passed],
-  ["Refused", (rule) => rule.refused],
+  ["Passed/s", (rule) => rule.passed],
+  ["Refused/s", (rule) => rule.refused],
   ["Last minute", undefined],
 ];
 
@@ -23,14 +23,14 @@ export class Rules {
   #seen = new Set(); // visible rows
   #wanted = "";
 
-  // opened is called with the names of the open rules.
-  constructor(parent, opened) {
+  // opened is called with the names of the open rules; open has those at first.
+  constructor(parent, opened, open = []) {
     this.opened = opened;
-    this.open = new Set();
+    this.open = new Set(open);
     const section = document.createElement("section");
-    section.className = "lane rules-table";
+    section.className = "lane table rules-table";
     section.innerHTML = `<header><h2>Rules</h2><label class="field"><span class="unseen">Filter rules</span><input type="search" placeholder="Filter"></label></header>
-      <table aria-label="Rules"><thead><tr></tr></thead><tbody></tbody></table><p class="hint"></p>`;
+      <div class="scrolled"><table aria-label="Rules"><thead><tr></tr></thead><tbody></tbody></table></div><p class="hint"></p>`;
     this.body = section.querySelector("tbody");
     this.none = section.querySelector(".hint");
     this.heads = columns.map(([name, value], i) => {
@@ -85,7 +85,9 @@ export class Rules {
 
   #row(name) {
     const row = document.createElement("tr");
-    row.innerHTML = `<th scope="row"><button type="button" aria-expanded="false"></button></th><td><meter min="0" max="1" high="0.999"></meter> <span></span></td><td></td><td></td><td><canvas role="img" width="${wide}" height="${high}"></canvas></td>`;
+    row.innerHTML = `<th scope="row"><button type="button" aria-expanded="${this.open.has(name)}"></button> <small></small></th><td></td><td></td><td></td><td><canvas role="img" width="${wide}" height="${high}"></canvas></td>`;
+    columns.forEach(([head], i) => { row.cells[i].dataset.head = head; });
+    row.gauge = gauge(row.cells[1]);
     row.querySelector("button").addEventListener("click", (event) => {
       if (!this.open.delete(name)) this.open.add(name);
       event.target.setAttribute("aria-expanded", this.open.has(name));
@@ -108,6 +110,7 @@ export class Rules {
       if (i === this.#by) head.setAttribute("aria-sort", this.#down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     });
+    this.body.closest(".scrolled").hidden = rules.length === 0;
     say(this.none, rules.length > 0 ? "" : this.#rows.size > 0 ? "No rule has this name." : "No rule has been seen.");
     this.#draw();
   }
@@ -128,13 +131,10 @@ export class Rules {
     const colors = [style.getPropertyValue("--passed"), style.getPropertyValue("--refused")];
     for (const row of this.#seen) {
       const { rule } = row;
-      const meter = row.querySelector("meter");
-      meter.hidden = rule.used === undefined;
-      meter.value = Math.min(1, rule.used ?? 0);
-      if (meter.getAttribute("aria-label") !== rule.text) meter.setAttribute("aria-label", rule.text);
-      say(row.querySelector("span"), rule.text);
-      say(row.cells[2], rate(rule.passed));
-      say(row.cells[3], rate(rule.refused));
+      row.gauge(rule.used, `${rule.title}: ${rule.text}`);
+      say(row.querySelector("small"), rule.text);
+      say(row.cells[2], pace(rule.passed));
+      say(row.cells[3], pace(rule.refused));
       row.cells[3].classList.toggle("color-refused", rule.refused > 0);
       const canvas = row.querySelector("canvas");
       canvas.setAttribute("aria-label", `${rule.title}: ${rate(rule.passed)} passed, ${rate(rule.refused)} refused`);

@@ -1,17 +1,20 @@
-import { Curve, Events, Rule, Series, Table, byID, card, count, duration, keyName, rate, ruleName, say } from "./parts.js";
+import { Changes } from "./changes.js";
+import { Drawer, quoted } from "./drawer.js";
+import { Figures, Flow, ratio } from "./flow.js";
 import { Limits } from "./limits.js";
+import { Curve, Events, Rule, Series, byID, card, count, duration, rate, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
-import { Why } from "./why.js";
+import { Keys, stands } from "./view.js";
 import { words } from "./words.js";
 
-// figures are the figures of a node.
+// figures are the figures of a proxy.
 const figures = [
   ["callouts", "Callouts"], ["failed_callouts", "Failed callouts"], ["pushed", "Hits pushed"],
   ["waited", "Waited"], ["late", "Waited in vain"], ["alone", "Decided alone"],
 ];
 
-// With more than these, a table comes first, and only the rules that are opened in it are drawn.
+// With more than these, only the rules that are opened in the table are drawn, and no proxies.
 const fewRules = 4;
 const fewNodes = 6;
 
@@ -43,8 +46,7 @@ export class Run {
   // wanted asks for the rules of each node that are drawn, unless moments have all of them.
   wanted() {
     if (!this.fixed || this.fixed.each || byID("nodes").hidden) return "";
-    const names = this.many ? this.many.open : this.fixed.rules.map((rule) => rule.name);
-    return `?${new URLSearchParams([...names].map((name) => ["rule", name]))}`;
+    return `?${new URLSearchParams([...this.table.open].map((name) => ["rule", name]))}`;
   }
 
   // again asks for other rules.
@@ -75,12 +77,25 @@ export class Run {
     byID("rules").replaceChildren();
     byID("load-node").replaceChildren(byID("load-node").options[0]);
     this.events = new Events();
-    this.keys = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Refused/s", "Counted"]);
-    this.why = new Why(setup);
+    const few = setup.rules.length <= fewRules;
+    this.table = new Rules(byID("rules"), (open) => this.choose(open), few ? setup.rules.map(({ name }) => name) : []);
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key));
+    this.drawer = new Drawer({
+      namespace: setup.namespace, headers: () => ({}), rules: setup.rules.filter((rule) => rule.shared), force: true,
+      command: setup.backend ? ` --backend http://${setup.backend}` : "",
+      url: ({ rule, hash, values }) => `live/why?${new URLSearchParams([["rule", rule], ...(hash ? [["id", hash]] : values.map((v) => ["key", v]))])}`,
+      changed: () => this.changed.again(true),
+    });
+    this.changed = new Changes(setup.namespace, () => ({}));
     this.limits.setup(setup, (setup.rules.find((rule) => !rule.shadow) ?? setup.rules[0]).name);
-    this.many = setup.rules.length > fewRules ? new Rules(byID("rules"), (open) => this.choose(open)) : undefined;
-    this.totals = setup.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
-    this.eachNode(setup.nodes.length <= fewNodes && !this.many);
+    this.flow = new Flow();
+    const first = setup.rules.find((rule) => !rule.shadow && rule.key?.every((part) => part.startsWith("header "))) ?? setup.rules[0];
+    const headers = (first.key ?? []).map((part) => (part.startsWith("header ") ? `-H ${quoted(`${part.slice("header ".length)}: ann`)} ` : "")).join("");
+    say(byID("empty"), `No requests in the last five minutes. Send some from this page, or: curl -i ${headers}http://${setup.nodes[0]}/`);
+    this.figures = new Figures(["Requests a second", "Refused", "Answered without waiting", "A wait takes"]);
+    byID("load-rule").replaceChildren(...setup.rules.map(({ name }) => new Option(name, name)));
+    this.begin();
+    this.eachNode(setup.nodes.length <= fewNodes && few);
     this.inSight = new Set(); // the drawn nodes, if there are many
     this.sight?.disconnect();
     this.sight = new IntersectionObserver((entries) => {
@@ -97,8 +112,13 @@ export class Run {
       `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.${rule.varies ? " Keys may have limits of their own, which the line does not show." : ""}`,
       !rule.varies)));
     byID("curves-legend").hidden = false;
-    if (this.many) this.choose(this.many.open);
-    say(byID("live-title"), setup.nodes.length === 1 ? "A node at work" : `${setup.nodes.length} nodes at work`);
+    this.choose(this.table.open);
+  }
+
+  // begin begins the history of all proxies together.
+  begin() {
+    this.totals = this.fixed.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
+    this.all = Object.fromEntries(["requests", "answered", "waited", "waited_ns"].map((name) => [name, new Series()]));
   }
 
   // choose shows the curves of the rules that are open in the table.
@@ -106,7 +126,6 @@ export class Run {
     this.curves.forEach((limits, i) => limits.forEach((curve) => {
       curve.element.hidden = !open.has(this.fixed.rules[i].name);
     }));
-    this.why.opened(open);
     if (this.stands) this.state(this.stands);
     this.again();
   }
@@ -116,7 +135,7 @@ export class Run {
     byID("nodes").hidden = !on;
     byID("more-nodes").hidden = false;
     const button = byID("more-nodes").querySelector("button");
-    say(button, on ? "Hide the nodes" : "Show each node");
+    say(button, on ? "Hide the proxies" : "Show each proxy");
     button.setAttribute("aria-expanded", on);
     button.onclick = () => {
       this.eachNode(byID("nodes").hidden);
@@ -126,11 +145,11 @@ export class Run {
 
   node(address, number) {
     const element = card("node");
-    say(element.querySelector("h2"), `Node ${number}`);
+    say(element.querySelector("h2"), `Proxy ${number}`);
     say(element.querySelector(".status"), address);
     byID("nodes").append(element);
     this.sight.observe(element);
-    byID("load-node").append(new Option(`node ${number}`, number));
+    byID("load-node").append(new Option(`proxy ${number}`, number));
     const cut = byID("cut").appendChild(document.createElement("button"));
     cut.type = "button";
     cut.addEventListener("click", () => {
@@ -160,12 +179,13 @@ export class Run {
       allowed.add(moment.at, moment.rules[i].allowed);
       refused.add(moment.at, moment.rules[i].refused);
     });
-    if (this.many) this.tabulate(moment);
+    for (const [name, series] of Object.entries(this.all)) series.add(moment.at, moment.all[name]);
+    this.tabulate(moment);
     if (byID("nodes").hidden) return;
     moment.nodes.forEach((node, i) => {
       for (const [name, series] of Object.entries(this.nodes[i].series)) series.add(moment.at, node[name]);
       for (const rule of node.rules ?? []) {
-        if (this.many && !this.many.open.has(rule.name)) continue;
+        if (!this.table.open.has(rule.name)) continue;
         let known = this.nodes[i].rules.get(rule.name);
         if (!known) {
           known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), ruleName(rule.name, rule.shadow)), allowed: new Series(), refused: new Series() };
@@ -189,7 +209,7 @@ export class Run {
     this.fixed.rules.forEach((rule, i) => {
       const shares = rule.limits.map((limit, j) => ({ limit, most: moment.most[i][j], share: moment.most[i][j] / Math.max(1, limit.limit) }));
       const nearest = shares.reduce((a, b) => (b.share > a.share ? b : a));
-      this.many.set(rule.name, moment.at, {
+      this.table.set(rule.name, moment.at, {
         title: ruleName(rule.name, rule.shadow), used: nearest.share,
         text: `${count(nearest.most)} of ${count(nearest.limit.limit)} in ${duration(nearest.limit.window_ms)}`,
         passed: pace(this.totals[i].allowed), refused: pace(this.totals[i].refused),
@@ -200,7 +220,7 @@ export class Run {
   // note marks the changes since the last state.
   note(before, { faults, limits = {} }) {
     const at = this.now?.at ?? 0;
-    const cut = faults.cut.map((n) => `node ${n}`).join(", ");
+    const cut = faults.cut.map((n) => `proxy ${n}`).join(", ");
     this.events.outage(at, faults.away ? "the backend is away" : cut ? `${cut} cut off` : faults.delay_ms > 0 ? `answers come ${faults.delay_ms} ms late` : "");
     if (!before) return;
     for (const { name, limits: configured } of this.fixed.rules) {
@@ -212,8 +232,8 @@ export class Run {
   }
 
   forget() {
-    this.totals = this.fixed.rules.map(() => ({ allowed: new Series(), refused: new Series() }));
-    this.many?.forget();
+    this.begin();
+    this.table.forget();
     for (const curve of this.curves.flat()) curve.used = new Series();
     for (const { rules, series } of this.nodes) {
       for (const name of Object.keys(series)) series[name] = new Series();
@@ -228,11 +248,12 @@ export class Run {
     this.note(this.stands, state);
     this.stands = state;
     const { faults, load, looked, sent } = state;
-    say(byID("live-told"), words(this.fixed, state, this.now));
+    stands(words(this.fixed, state, this.now), state.since, this.now?.at);
+    this.numbers();
     byID("things").hidden = false;
     say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
     byID("sent").classList.toggle("color-refused", sent.failed > 0);
-    this.many?.show();
+    this.table.show();
     this.nodes.forEach(({ element, rules, facts, series, cut }, i) => {
       const seen = !byID("nodes").hidden && (this.nodes.length <= fewNodes || this.inSight.has(element));
       for (const { view, allowed, refused, held } of seen ? rules.values() : []) {
@@ -243,7 +264,7 @@ export class Run {
         say(pace, rate(series[name].perSecond().at(-1)?.[1] ?? 0));
       }
       const off = faults.cut.includes(i);
-      say(cut, off ? `Connect node ${i}` : `Cut node ${i} off`);
+      say(cut, off ? `Connect proxy ${i}` : `Cut proxy ${i} off`);
       cut.setAttribute("aria-pressed", off);
     });
     this.fixed.rules.forEach((rule, i) => rule.limits.forEach((limit, j) => {
@@ -252,14 +273,13 @@ export class Run {
       const inForce = state.limits?.[rule.name]?.[j] ?? limit.limit;
       curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`, 0, this.events);
     }));
-    const hot = (looked.top.rules ?? []).flatMap((rule) => rule.used.map((key) => ({ rule: rule.rule, key })))
-      .sort((a, b) => b.key.hits_per_second - a.key.hits_per_second).slice(0, 10);
-    const rows = hot.map(({ rule, key }) =>
-      [keyName(key) || "(empty)", rule, key.hits_per_second.toFixed(1), key.refused_per_second.toFixed(1), looked.counted?.[key.hash] ?? "–"]);
-    const none = looked.failed ? "The store can’t be read." : "Nodes report about every five seconds which keys they see.";
-    this.keys.show(rows, none, (i) => this.why.choose(hot[i].rule, hot[i].key));
-    byID("why").hidden = !state.backend || this.why.rules.length === 0;
-    this.why.again(state);
+    this.keys.show(looked.top.rules ?? [], looked.failed ? "The store can’t be read." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.");
+    const away = faults.away || faults.cut.length > 0;
+    const does = { allow: "let all pass", deny: "refuse all" }[this.fixed.failure] ?? "decide alone, by what they know";
+    this.drawer.again(away ? [`These are the backend’s numbers. Proxies that do not reach it ${does}.`] : []);
+    byID("look-up").hidden = !state.backend || this.drawer.rules.length === 0;
+    if (state.backend) this.changed.again();
+    byID("changes").hidden = !state.backend;
     byID("do-backend").hidden = !state.backend;
     byID("idle").hidden = !state.backend || byID("nodes").hidden;
     say(byID("away"), faults.away ? "Start the backend" : "Stop the backend");
@@ -275,12 +295,31 @@ export class Run {
     keep("load-rate", load.rate);
     keep("load-users", load.users);
     keep("load-node", load.node);
+    keep("load-rule", load.rule);
     keep("delay", faults.delay_ms);
     this.texts();
   }
 
+  // numbers shows the figures and the chart of all proxies together.
+  numbers() {
+    const { requests, answered, waited, waited_ns: nanos } = this.all;
+    const refused = answered.perSecond();
+    const flow = requests.perSecond().map(([time, all], i) => [time, Math.max(0, all - refused[i][1]), refused[i][1]]);
+    this.flow.show(flow, this.events, this.now?.at);
+    const last = (points) => points.at(-1)?.[1];
+    const share = (points) => (last(points) === undefined || points.at(-1)[0] < this.now.at ? "–" : `${(100 * last(points)).toFixed(last(points) > 0.995 && last(points) < 1 ? 1 : 0)} %`);
+    const at = flow.map(([time, passed, stopped]) => [time, passed + stopped]);
+    this.figures.show(0, count(last(at) ?? 0), at);
+    const refusals = ratio(answered, requests);
+    this.figures.show(1, share(refusals), refusals, "refused");
+    const free = ratio(waited, requests).map(([time, part]) => [time, 1 - part]);
+    this.figures.show(2, share(free), free);
+    const waits = ratio(nanos, waited).map(([time, each]) => [time, each / 1e6]);
+    this.figures.show(3, waits.length > 0 && waits.at(-1)[0] >= this.now.at ? `${last(waits) < 10 ? last(waits).toFixed(1) : count(last(waits))} ms` : "–", waits);
+  }
+
   controls() {
-    for (const id of ["load-rate", "load-users", "load-node"]) {
+    for (const id of ["load-rate", "load-users", "load-node", "load-rule"]) {
       byID(id).addEventListener("input", () => {
         this.texts();
         this.load();
@@ -308,7 +347,7 @@ export class Run {
     this.loading = true;
     while (this.loadAgain) {
       this.loadAgain = false;
-      await this.post("load", { rate: Number(byID("load-rate").value), users: Number(byID("load-users").value), node: Number(byID("load-node").value) });
+      await this.post("load", { rate: Number(byID("load-rate").value), users: Number(byID("load-users").value), node: Number(byID("load-node").value), rule: byID("load-rule").value });
     }
     this.loading = false;
   }

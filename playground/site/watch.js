@@ -1,53 +1,92 @@
-import { Curve, Events, Rule, Series, Table, byID, card, duration, keyName, ruleName, say } from "./parts.js";
-import { Counted } from "./counted.js";
+import { Changes } from "./changes.js";
+import { Drawer } from "./drawer.js";
+import { Figures, Flow } from "./flow.js";
+import { Curve, Events, Rule, Series, byID, card, count, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream } from "./stream.js";
+import { Keys, stands } from "./view.js";
 
-// With more rules than these, a table comes first, and only the rules that are opened in it are
-// drawn.
-const few = 6;
+// With more rules than these, only the rules that are opened in the table are drawn.
+const few = 4;
 
-// Watch is the live view of weir serve: the reports of its nodes.
+// Watch is the live view of weir serve: the reports of its proxies.
 export class Watch {
-  constructor() {
+  // of says whether the backend asks for a token, and whether it tells its namespaces.
+  constructor({ token, namespaces }) {
     byID("ask").hidden = false;
+    byID("ask-token").closest(".field").hidden = !token;
+    byID("ask-hint").hidden = !token;
+    this.lists = namespaces;
     byID("ask").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.asked = { namespace: byID("ask-namespace").value, token: byID("ask-token").value };
-      byID("curves").replaceChildren();
-      byID("nodes").replaceChildren();
-      byID("tables").replaceChildren();
-      byID("rules").replaceChildren();
-      this.table = new Rules(byID("rules"), () => {
-        this.choose();
-        if (this.told) this.watched(this.told);
-      });
-      this.events = new Events();
-      this.last = 0; // the number of the last moment
-      this.rules = new Map();
-      this.choose();
-      this.used = new Table(byID("tables"), "Keys with most hits", ["Key", "Rule", "Hits/s", "Limit used"]);
-      this.refused = new Table(byID("tables"), "Keys that are refused most", ["Key", "Rule", "Refused/s", "Limit used"]);
-      this.overrides = new Table(byID("tables"), "Overrides in force", ["Key", "Rule", "Limits", "Until"]);
-      this.counted = new Counted(this.asked.namespace, this.headers());
-      this.show(false);
-      this.show(true);
+      this.pick();
     });
+    stands({ level: "idle", title: "Live", text: token ? "Which limits are near, who is refused, and by which rule: a token shows it." : "Which limits are near, who is refused, and by which rule." });
+    if (!token && namespaces) this.pick();
+  }
+
+  // pick shows the namespaces that the token may see, and then the chosen one.
+  async pick() {
+    this.token = byID("ask-token").value;
+    const field = byID("ask-namespace");
+    if (this.lists) {
+      try {
+        const response = await fetch("v1/namespaces", { headers: this.headers(), cache: "no-store", credentials: "omit" });
+        const names = response.ok ? (await response.json()).namespaces.map((n) => n.namespace ?? n) : [];
+        if (names.length > 0) {
+          const select = document.createElement("select");
+          select.id = field.id;
+          select.append(...names.map((name) => new Option(name, name)));
+          if (names.includes(field.value)) select.value = field.value;
+          select.onchange = () => this.look();
+          field.replaceWith(select);
+        }
+      } catch {
+        // The stream tells that nobody answers.
+      }
+    }
+    this.look();
+  }
+
+  // look begins to watch the chosen namespace.
+  look() {
+    this.namespace = byID("ask-namespace").value;
+    const headers = () => this.headers();
+    for (const id of ["curves", "nodes", "rules"]) byID(id).replaceChildren();
+    this.table = new Rules(byID("rules"), () => {
+      this.choose();
+      if (this.told) this.watched(this.told);
+    });
+    this.events = new Events();
+    this.last = 0; // the number of the last moment
+    this.rules = new Map();
+    this.proxies = new Series();
+    this.flowed = []; // [time, passed, refused]
+    this.told = undefined;
+    this.choose();
+    this.drawer = new Drawer({
+      namespace: this.namespace, headers, mayChange: false, changed: () => this.changed.again(true),
+      url: ({ rule, hash, values }) => `v1/counter?${new URLSearchParams([["namespace", this.namespace], ["id", hash], ["rule", rule], ...(values ?? []).map((v) => ["key", v])])}`,
+    });
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key));
+    this.changed = new Changes(this.namespace, headers);
+    this.flow = new Flow();
+    this.figures = new Figures(["Requests a second", "Refused", "Proxies", "Overrides"]);
+    this.show(false);
+    this.show(true);
   }
 
   // headers returns the header with the token.
   headers() {
-    const { token } = this.asked;
-    return token ? { authorization: `Bearer ${token}` } : {};
+    return this.token ? { authorization: `Bearer ${this.token}` } : {};
   }
 
   show(on) {
     if (!on) {
       this.stream?.stop();
       this.stream = undefined;
-    } else if (this.asked && !this.stream) {
-      const { namespace } = this.asked;
-      this.stream = new Stream(`v1/watch?namespace=${encodeURIComponent(namespace)}`, {
+    } else if (this.namespace && !this.stream) {
+      this.stream = new Stream(`v1/watch?namespace=${encodeURIComponent(this.namespace)}`, {
         headers: () => ({ "last-event-id": `${this.last}`, ...this.headers() }),
         told: (name, data) => this[name](data),
         trouble: (reason, final) => {
@@ -62,50 +101,54 @@ export class Watch {
   moment({ n, at, rules }) {
     if (n <= this.last) this.forget(); // another server, or the same after a restart
     this.last = n;
+    let [passed, refused] = [0, 0];
     for (const rule of rules) {
+      passed += rule.passed;
+      refused += rule.refused;
       this.known(rule.rule).add(at, rule);
       this.table.set(rule.rule, at, {
-        used: rule.use, text: rule.use === undefined ? "no key reported" : `${Math.round(100 * rule.use)} %`, passed: rule.passed, refused: rule.refused,
+        used: rule.use, text: rule.use === undefined ? "no key reported" : `${Math.round(100 * rule.use)} % used, by the nearest key`, passed: rule.passed, refused: rule.refused,
       });
     }
+    this.flowed.push([at, passed, refused]);
+    while (this.flowed[0][0] < at - 300_000) this.flowed.shift();
   }
 
   forget() {
+    this.flowed = [];
     this.rules.forEach((rule) => rule.forget());
     this.table.forget();
   }
 
   // choose draws the rules that are open in the table, or all if there are few.
   choose() {
-    byID("rules").hidden = this.rules.size <= few;
     for (const [name, rule] of this.rules) rule.chosen = this.rules.size <= few || this.table.open.has(name);
   }
 
   // watched comes after the moments.
   watched(told) {
     this.told = told;
-    const { at, ready, top, overrides } = told;
+    const { at, ready, since, top, overrides, may_change: may } = told;
     this.events.outage(at, ready ? "" : "the store fails");
     this.table.show();
-    const store = ready ? "The store takes hits." : "The store fails: nodes count alone, and push what they count when it is back.";
-    if (!top) {
-      say(byID("live-told"), store);
-      return;
-    }
-    say(byID("live-told"), `${top.nodes === 1 ? "1 node reports" : `${top.nodes} nodes report`} of ${this.asked.namespace}. ${store}`);
+    const proxies = top && (top.nodes === 1 ? "1 proxy reports" : `${top.nodes} proxies report`);
+    if (!ready) stands({ level: "degraded", title: "Store away", text: "Each proxy counts alone, and pushes what it has counted when the store is back." }, since, at);
+    else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports", text: `A proxy reports a few seconds after its first request: does it have backend.cluster, and the namespace ${this.namespace}?` });
+    else stands({ level: "shared", title: "Shared", text: `${proxies} of ${this.namespace}. The store takes hits.` });
+    if (!top) return;
+    this.proxies.add(at, top.nodes);
+    this.flow.show(this.flowed, this.events, at);
+    const [, passed = 0, refused = 0] = this.flowed.at(-1) ?? [];
+    this.figures.show(0, count(passed + refused), this.flowed.map(([time, p, r]) => [time, p + r]));
+    const share = this.flowed.map(([time, p, r]) => [time, p + r > 0 ? r / (p + r) : 0]);
+    this.figures.show(1, passed + refused > 0 ? `${Math.round(100 * share.at(-1)[1])} %` : "–", share, "refused");
+    this.figures.show(2, count(top.nodes), this.proxies.points);
+    this.figures.show(3, count(overrides?.length ?? 0), []);
     for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at, this.events);
-    const keys = (table, of, rate, none) => {
-      const most = top.rules.flatMap((rule) => rule[of].map((key) => ({ rule, key })))
-        .sort((a, b) => b.key[rate] - a.key[rate]).slice(0, 10);
-      const rows = most.map(({ rule, key }) => [keyName(key) || "(empty)", rule.rule, key[rate].toFixed(1), `${Math.round(100 * key.use)} %`]);
-      table.show(rows, none, (i) => this.counted.choose(most[i].rule, most[i].key));
-    };
-    keys(this.used, "used", "hits_per_second", "No node has reported any in the last half minute.");
-    keys(this.refused, "refused", "refused_per_second", "None.");
-    this.counted.again();
-    this.overrides.show((overrides ?? []).slice(0, 50).map((o) => [
-      o.key.join(" "), o.rule, o.limits.map((l) => `${l.limit} in ${duration(l.width_ms)}`).join(", "), o.until ? new Date(o.until).toLocaleString() : "–",
-    ]), "None.");
+    this.keys.show(top.rules, "No proxy has reported any in the last half minute.");
+    this.drawer.mayChange = may === true;
+    this.drawer.again();
+    this.changed.again();
   }
 
   // known returns the view of a rule.
@@ -119,7 +162,7 @@ export class Watch {
   }
 }
 
-// Watched is the view of a rule that nodes report.
+// Watched is the view of a rule that proxies report.
 class Watched {
   constructor(rule) {
     this.chosen = true;
@@ -128,7 +171,7 @@ class Watched {
     byID("nodes").append(this.element);
     this.view = new Rule(this.element.querySelector(".rules"), "Requests");
     this.curve = new Curve(byID("curves"), `${rule}: share of the limit`,
-      "For the key that is nearest to a limit, as a node saw it last. Nodes report at most 100\u00a0%, which includes hits that other nodes have leased.");
+      "For the key that is nearest to a limit, as a proxy saw it last. Proxies report at most 100\u00a0%, which includes hits that other proxies have leased.");
     this.forget();
   }
 
@@ -144,17 +187,17 @@ class Watched {
     if (use !== undefined) this.curve.used.add(at, 100 * use);
   }
 
-  // show shows the nodes' reports, if there are any.
+  // show shows the proxies' reports, if there are any.
   show(rule, at, events) {
     this.element.hidden = !rule || !this.chosen;
     this.curve.element.hidden = !this.chosen;
     if (!this.chosen) return;
     if (rule) {
       say(this.element.querySelector("h2"), ruleName(rule.rule, rule.shadow));
-      say(this.element.querySelector(".status"), rule.nodes === 1 ? "1 node" : `${rule.nodes} nodes`);
+      say(this.element.querySelector(".status"), rule.nodes === 1 ? "1 proxy" : `${rule.nodes} proxies`);
       this.view.show(this.passed.points, this.refused.points);
     }
-    const use = this.use === undefined ? "no node has reported a key" : `${Math.round(100 * this.use)} %`;
-    this.curve.show(100, rule ? use : "no node reports", at, events);
+    const use = this.use === undefined ? "no proxy has reported a key" : `${Math.round(100 * this.use)} %`;
+    this.curve.show(100, rule ? use : "no proxy reports", at, events);
   }
 }

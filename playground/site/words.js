@@ -3,32 +3,42 @@ import { count, duration } from "./parts.js";
 const unbounded = 2 ** 53 - 1;
 const list = (numbers) => new Intl.ListFormat("en").format(numbers.map(String));
 
-// words describes the state of the nodes of weir run, and its meaning for the limit.
-export function words({ nodes, rules, failure, timeout_ms: timeout }, { backend, faults, watched }, moment) {
-  const limit = watched.limit;
-  const within = `in ${duration(watched.window_ms)}`;
+// words describes whether the proxies of weir run share their limits, in a few words and a sentence.
+// level is "shared", "degraded", or "alone" where the configuration wants it so.
+export function words({ nodes, rules, failure, timeout_ms: timeout }, { backend, faults, limits, load, looked }, moment) {
+  const rule = rules.find(({ name }) => name === load.rule) ?? rules[0];
+  const limit = limits?.[rule.name]?.[0] ?? rule.limits[0].limit;
+  const within = `in ${duration(rule.limits[0].window_ms)}`;
   const each = nodes.length;
-  if (!backend) return `There is no backend: each node counts alone, and together they may pass up to ${count(limit * each)} of a key ${within}.`;
+  const most = (groups) => `up to ${count(groups * limit)} of ${count(limit)} ${within} for a key of ${rule.name}`;
+  if (!backend) {
+    return each === 1
+      ? { level: "alone", title: "One proxy", text: "The configuration has no backend: no other proxy shares these limits." }
+      : { level: "alone", title: "Not shared", text: `The configuration has no backend: each proxy counts alone, ${most(each)}.` };
+  }
   const slow = faults.delay_ms >= timeout;
   const lost = faults.away || slow ? each : faults.cut.length;
   if (lost > 0) {
-    let what = `The backend is away: ${each === 1 ? "the node counts" : "each node counts"} alone`;
-    if (!faults.away) {
-      what = slow
-        ? `The backend’s answers take longer than the ${timeout} ms that nodes wait: each node counts alone`
-        : `${lost === 1 ? "Node" : "Nodes"} ${list(faults.cut)} ${lost === 1 ? "is" : "are"} cut off from the backend, and ${lost === 1 ? "counts" : "count, each,"} alone`;
+    let title = "Backend away";
+    let who = each === 1 ? "The proxy" : "Each proxy";
+    if (!faults.away && slow) title = "Backend too slow";
+    else if (!faults.away) {
+      title = `${lost === 1 ? "Proxy" : "Proxies"} ${list(faults.cut)} cut off`;
+      who = lost === 1 ? `Proxy ${faults.cut[0]}` : "Each of these proxies";
     }
-    if (failure === "allow") return `${what.replace(/counts? alone|count, each, alone/, "lets all pass")}: nothing is limited there, as on_backend_failure says.`;
-    if (failure === "deny") return `${what.replace(/counts? alone|count, each, alone/, "refuses all")}, as on_backend_failure says.`;
-    // Nodes that are not cut off count together.
+    const why = !faults.away && slow ? `Its answers take longer than the ${timeout} ms that proxies wait. ` : "";
+    if (failure === "allow") return { level: "degraded", title, text: `${why}${who} lets all pass, as on_backend_failure says: nothing is limited there.` };
+    if (failure === "deny") return { level: "degraded", title, text: `${why}${who} refuses all, as on_backend_failure says.` };
+    // Proxies that are not cut off count together.
     const groups = lost + (lost < each ? 1 : 0);
-    return `${what}, and together they may pass up to ${count(groups * limit)} of a key ${within}, which is ${groups} × ${count(limit)}. ` +
-      "Nothing is lost: what they pass meanwhile is counted when the backend can be reached.";
+    return { level: "degraded", title, text: `${why}${who} counts alone, ${most(groups)}. Nothing is lost: what passes meanwhile is counted when the backend is back.` };
   }
-  const overshoot = moment?.rules[rules.findIndex((rule) => rule.name === watched.rule)]?.overshoot ?? 0;
+  if (looked.failed) return { level: "degraded", title: "Store away", text: `Each proxy counts alone, ${most(each)}. Nothing is lost: what passes meanwhile is counted when the store is back.` };
+  const overshoot = moment?.rules[rules.indexOf(rule)]?.overshoot ?? 0;
   if (overshoot > 0 && overshoot < unbounded) {
-    return `The backend is there, and the hits that passed without it are counted. They still count: a key may be up to ${count(overshoot)} above its limit of ${count(limit)}, and gets nothing until they have worn off.`;
+    return { level: "degraded", title: "Backend is back", text: `What passed without it is counted now: a key of ${rule.name} may be up to ${count(overshoot)} above its limit of ${count(limit)}, and gets nothing until that has worn off.` };
   }
-  if (faults.delay_ms > 0) return `The backend’s answers come ${faults.delay_ms} ms late: requests wait for them where nothing is leased, and the limit of ${count(limit)} ${within} holds.`;
-  return `${each === 1 ? "The node counts" : "All nodes count together"}, by one ${watched.algorithm} of ${count(limit)} ${within} for each key.`;
+  if (faults.delay_ms > 0) return { level: "degraded", title: "Backend slow", text: `Its answers come ${faults.delay_ms} ms late: requests that ask it wait for that. The limits hold.` };
+  const by = rules.length === 1 ? `by one limit of ${count(limit)} ${within} for each key` : `by ${rules.length} rules`;
+  return { level: "shared", title: "Shared", text: `${each === 1 ? "One proxy counts" : `${each} proxies count together`}, ${by}.` };
 }

@@ -1,0 +1,61 @@
+import { byID, duration, say } from "./parts.js";
+
+// The time between two requests, in milliseconds, and how many changes are shown.
+const often = 5000;
+const most = 8;
+
+// Changes shows who has changed what, and the overrides in force.
+export class Changes {
+  constructor(namespace, headers) {
+    Object.assign(this, { namespace, headers, at: 0 });
+    byID("changes").hidden = false;
+    this.show([], []);
+  }
+
+  // again asks anew, unless that was done just now.
+  async again(now = false) {
+    if (this.running || (!now && Date.now() - this.at < often)) return;
+    this.running = true;
+    this.at = Date.now();
+    const ask = async (path) => {
+      try {
+        const response = await fetch(`v1/${path}?namespace=${encodeURIComponent(this.namespace)}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
+        return response.ok ? (await response.json())[path] : undefined;
+      } catch {
+        return undefined; // the page says elsewhere that nobody answers
+      }
+    };
+    const [changes, overrides] = await Promise.all([ask("changes"), ask("overrides")]);
+    this.running = false;
+    if (changes && overrides) this.show(changes, overrides);
+  }
+
+  show(changes, overrides) {
+    const lines = changes.slice(-most).reverse().map((c) => {
+      const names = c.of.map((of) => [of.rule ?? of.list, ...(of.values ?? []).map(({ text, cut }) => (cut ? `${text}…` : text)), of.model].filter(Boolean).join(" "));
+      const [first] = c.of;
+      const more = names.length + (c.more ?? 0) - 1;
+      const what = `${c.what}: ${names[0] ?? ""}${more > 0 ? ` and ${more} more` : ""}${first ? `, ${first.before || "none"} → ${first.after || "none"}` : ""}`;
+      return [`${what}${c.made ? "" : " (perhaps not made)"}`, `${new Date(c.at).toLocaleString()}, by ${c.name || "anybody"}${c.address ? ` from ${c.address}` : ""}${c.reason ? `: ${c.reason}` : ""}`];
+    });
+    list("changes-list", lines, "changes-none", "Nobody has changed anything.");
+    const rows = overrides.slice(0, 50).map((o) => [
+      [o.rule, ...o.key].join(" "), `${o.limits.map((l) => `${l.limit} in ${duration(l.width_ms)}`).join(", ")}${o.until ? `, until ${new Date(o.until).toLocaleString()}` : ""}`,
+    ]);
+    list("overrides-list", rows, "overrides-none", "None.");
+    if (overrides.length > rows.length) say(byID("overrides-none"), `and ${overrides.length - rows.length} more`);
+  }
+}
+
+// list shows pairs of texts, or else that there are none.
+function list(id, pairs, none, text) {
+  const parent = byID(id);
+  while (parent.children.length > pairs.length) parent.lastChild.remove();
+  pairs.forEach((pair, i) => {
+    const item = parent.children[i] ?? parent.appendChild(document.createElement("li"));
+    if (!item.firstChild) item.append(document.createElement("b"), document.createElement("p"));
+    pair.forEach((part, j) => say(item.children[j], part));
+  });
+  parent.hidden = pairs.length === 0;
+  say(byID(none), pairs.length === 0 ? text : "");
+}

@@ -1,0 +1,310 @@
+import { byID, count, duration, gauge, keyFields, say } from "./parts.js";
+import { refusal } from "./stream.js";
+
+// The time between two requests, in milliseconds.
+const often = 1000;
+
+// Drawer tells how a key stands, and changes that.
+export class Drawer {
+  // of has the namespace, the headers of requests, and url, which returns the address that tells of a
+  // key by its rule, hash and values. rules are those that a key can be typed for, if the page knows
+  // their keys. command has the flags that the command line needs, and changed is called after each
+  // change.
+  constructor(of) {
+    Object.assign(this, { rules: [], command: "", mayChange: true, ...of });
+    this.section = byID("why");
+    this.form = byID("why-form");
+    this.form.hidden = this.rules.length === 0;
+    byID("why-rule").replaceChildren(...this.rules.map(({ name }) => new Option(name, name)));
+    byID("why-rule").onchange = () => this.fields();
+    this.form.onsubmit = (event) => {
+      event.preventDefault();
+      const values = [...this.form.querySelectorAll("input")].map((input) => input.value);
+      this.ask({ rule: byID("why-rule").value, values });
+    };
+    byID("why-close").onclick = () => this.close();
+    this.section.onkeydown = (event) => {
+      if (event.key === "Escape") this.close();
+    };
+    byID("act").oninput = () => this.commands();
+    byID("act").onsubmit = (event) => {
+      event.preventDefault();
+      this.set();
+    };
+    byID("act-unset").onclick = () => this.act("DELETE", "overrides", { rule: this.asked.rule, key: this.values }, undefined, "The override is removed.");
+    byID("act-reset").onclick = () => this.act("POST", "counter", {}, { id: this.told.hash, rule: this.asked.rule, key: this.values, reset: true }, "The counter is empty.");
+    for (const button of document.querySelectorAll("[data-copy]")) {
+      button.onclick = async () => {
+        try {
+          await navigator.clipboard.writeText(byID(button.dataset.copy).textContent);
+          say(byID("act-told"), "Copied.");
+        } catch {
+          say(byID("act-told"), "The browser does not let the page copy.");
+        }
+      };
+    }
+    this.close();
+    this.fields();
+  }
+
+  close() {
+    if (this.section.contains(document.activeElement)) this.from?.focus();
+    this.asked = undefined;
+    this.section.hidden = true;
+  }
+
+  // fields shows a field for each part of the key of the chosen rule.
+  fields() {
+    const parts = this.rules.find(({ name }) => name === byID("why-rule").value)?.key ?? [];
+    keyFields(byID("why-key"), parts, parts.map((part) => (part.startsWith("literal ") ? part.slice("literal ".length) : "")));
+  }
+
+  // choose asks about a key of a table.
+  choose(rule, { hash, values, use }) {
+    const whole = values && !values.some(({ cut }) => cut) ? values.map(({ text }) => text) : undefined;
+    this.ask({ rule, hash, values: whole, use, name: values?.map(({ text, cut }) => (cut ? `${text}…` : text)).join(" ") });
+  }
+
+  ask(asked) {
+    this.from = document.activeElement;
+    this.asked = asked;
+    this.told = undefined;
+    this.shape = "";
+    this.section.hidden = false;
+    for (const id of ["why-told", "why-next", "act-told"]) say(byID(id), "");
+    byID("why-limits").replaceChildren();
+    byID("why-facts").replaceChildren();
+    byID("act").hidden = true;
+    this.section.scrollIntoView({ block: "nearest" });
+    byID("why-title").focus({ preventScroll: true });
+    this.again();
+  }
+
+  // again updates the answer, unless that was done just now.
+  async again(facts = this.more) {
+    this.more = facts;
+    const { asked } = this;
+    if (!asked || asked.refused || asked.running || Date.now() - (asked.at ?? 0) < often) return;
+    asked.running = true;
+    asked.at = Date.now();
+    let told;
+    let trouble;
+    try {
+      const response = await fetch(this.url(asked), { headers: this.headers(), cache: "no-store", credentials: "omit" });
+      if (response.ok) told = await response.json();
+      else {
+        trouble = await refusal(response);
+        asked.refused = response.status < 500;
+      }
+    } catch (error) {
+      trouble = `no answer: ${error.message}`;
+    }
+    asked.running = false;
+    if (asked !== this.asked) return; // another key was chosen meanwhile
+    if (told) this.show(told, asked);
+    else {
+      say(byID("why-told"), trouble);
+      say(byID("why-next"), "");
+      byID("why-limits").replaceChildren();
+      byID("why-facts").replaceChildren();
+      byID("act").hidden = true;
+    }
+  }
+
+  show(told, asked) {
+    const rule = this.rules.find(({ name }) => name === asked.rule);
+    this.told = { hash: asked.hash, ...told };
+    this.values = asked.values ?? told.key ?? undefined;
+    const key = this.values?.join(" ") || asked.name || (rule && !rule.key ? "" : this.told.hash);
+    const all = told.limits.filter((l) => l.algorithm !== "block").map((l, i) => ({ ...l, span: rule?.limits[i]?.window_ms ?? l.width_ms, rule: rule?.limits[i] }));
+    const block = told.limits.find((l) => l.algorithm === "block" && l.used > 0);
+    say(byID("why-told"), verdict(asked, rule, key, all, block));
+    say(byID("why-next"), all.length === 0 ? "" : next(all, block));
+    this.limits(all);
+    const facts = this.about(told, rule, all, block);
+    const list = byID("why-facts");
+    while (list.children.length > facts.length) list.lastChild.remove();
+    facts.forEach((fact, i) => say(list.children[i] ?? list.appendChild(document.createElement("li")), fact));
+    this.actions(all);
+  }
+
+  // limits shows a bar and a line for each limit.
+  limits(all) {
+    const list = byID("why-limits");
+    while (list.children.length > all.length) list.lastChild.remove();
+    all.forEach((l, i) => {
+      let item = list.children[i];
+      if (!item) {
+        item = list.appendChild(document.createElement("li"));
+        item.innerHTML = "<b></b><p></p>";
+        item.gauge = gauge(item);
+      }
+      const title = `${within(l)} (${l.algorithm.replaceAll("_", " ")})`;
+      say(item.firstChild, title);
+      item.gauge(l.limit === undefined ? undefined : l.used / Math.max(1, l.burst || l.limit), `${title}: ${count(l.used)} used`);
+      const back = l.reset_ms === undefined || l.algorithm === "in_flight" ? "" : `, all back in ${time(l.reset_ms)}`;
+      say(item.querySelector("p"), l.left === undefined ? `${count(l.used)} used${back}` : `${count(l.used)} used, ${count(l.left)} left: ${room(l)}${back}`);
+    });
+  }
+
+  // about returns the facts besides the limits.
+  about(told, rule, all, block) {
+    const facts = [];
+    if (told.override) {
+      const limits = told.override.limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
+      const until = told.override.until ? `until ${new Date(told.override.until).toLocaleString()}` : "until somebody unsets it";
+      facts.push(`An override is in force: ${limits}, ${until}.`);
+    } else if (told.listed) facts.push("The configuration has limits for this key, under overrides.keys. No override was set at run time.");
+    else if (this.values) facts.push("No override is in force: the limits are the rule’s.");
+    else facts.push("An override is known by the key’s whole name, which the rule does not reveal.");
+    if (told.varies) facts.push("Requests of this key can have other limits, by a value in the request. The numbers here are for the limits above.");
+    if (block) facts.push(`A block is in force, and ends in ${time(block.reset_ms)}${block.reset_ms === undefined ? "" : " at the latest, unless it is prolonged"}.`);
+    if (rule?.costly) facts.push("A request of this rule can take more than one hit. It is refused when fewer are left.");
+    for (const { node, places, oldest_ms: oldest } of told.holders ?? []) facts.push(`Proxy ${node} holds ${count(places)}, the oldest for ${time(oldest)}.`);
+    if (all.some((l) => l.left === 0)) facts.push("Hits that proxies have leased count as used. A proxy that has leased hits lets requests pass although nothing is left here.");
+    if (all.some((l) => l.left === undefined)) facts.push("No proxy has told the rule’s limits. weir counter get, with the proxies’ --config, tells how much is left.");
+    return [...facts, ...(this.more ?? [])];
+  }
+
+  // actions shows what can be done about the key.
+  actions(all) {
+    const known = Boolean(this.values);
+    byID("act").hidden = false;
+    byID("act-buttons").hidden = !known || !this.mayChange;
+    byID("act-reason").closest(".field").hidden = !known;
+    byID("act-unset").hidden = !this.told.override;
+    byID("act-set").hidden = !known || !this.mayChange || all.length === 0;
+    // The fields stay as they are while somebody types.
+    const shape = JSON.stringify(all.map((l) => [l.span, l.algorithm]));
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.of = all;
+      keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(l.span)}`)), all.map((l) => l.burst || l.limit || l.used));
+      for (const input of byID("act-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: 1e12, step: 1, required: true });
+    }
+    byID("act-limits").hidden = !known;
+    byID("act-until").closest(".field").hidden = !known || all.length === 0;
+    this.commands();
+  }
+
+  // asks returns the override that the fields describe.
+  asks() {
+    return [...byID("act-limits").querySelectorAll("input")].map((input, i) => {
+      const n = Number(input.value);
+      return { limit: n, width_ms: this.of[i].span, ...(this.of[i].burst && { burst: Math.max(1, n) }) };
+    });
+  }
+
+  // commands shows the commands that do the same.
+  commands() {
+    if (!this.asked) return;
+    const reason = byID("act-reason").value.trim();
+    const why = reason ? ` --reason ${quoted(reason)}` : "";
+    const values = this.values?.map((v) => (/^-|^\d+\//.test(v) ? `--key ${quoted(v)}` : quoted(v))) ?? ["VALUE"];
+    const key = [this.namespace, this.asked.rule, ...values].join(" ");
+    const limits = this.of?.length && this.values
+      ? this.asks().map((l, i) => (this.of[i].algorithm === "in_flight" ? `${l.limit}/in_flight` : [l.limit, span(l.width_ms), ...(l.burst ? [l.burst] : [])].join("/"))).join(" ")
+      : "LIMIT/WINDOW";
+    const until = byID("act-until").value;
+    say(byID("act-command-set"), `weir override set ${key} ${limits}${until ? ` --until ${until}` : ""}${why}${this.command}`);
+    say(byID("act-command-reset"), `weir counter reset ${key}${why}${this.command}`);
+  }
+
+  async set() {
+    const hours = { "1h": 1, "6h": 6, "24h": 24 }[byID("act-until").value];
+    const until = hours && new Date(Date.now() + hours * 3_600_000).toISOString();
+    const limits = this.asks();
+    const told = limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
+    await this.act("PUT", "overrides", this.force ? { force: "1" } : {}, { overrides: [{ rule: this.asked.rule, key: this.values, limits, ...(until && { until }) }] }, `The limit is ${told}.`);
+  }
+
+  // act asks for a change, and tells what became of it.
+  async act(method, path, query, body, done) {
+    const reason = byID("act-reason");
+    if (!reason.reportValidity()) return;
+    const asked = new URLSearchParams({ namespace: this.namespace, reason: reason.value.trim() });
+    for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) asked.append(name, one);
+    say(byID("act-told"), "");
+    let told = done;
+    try {
+      const response = await fetch(`v1/${path}?${asked}`, {
+        method, credentials: "omit", headers: { ...this.headers(), "x-weir": "1", "content-type": "application/json", "idempotency-key": `${Date.now()}-${Math.random()}` },
+        ...(body && { body: JSON.stringify(body) }),
+      });
+      if (!response.ok) told = `Refused: ${await refusal(response)}`;
+    } catch (error) {
+      told = `No answer: ${error.message}. Look whether it was done before you try again.`;
+    }
+    say(byID("act-told"), told);
+    if (this.asked) this.asked.at = 0;
+    this.again();
+    this.changed();
+  }
+}
+
+const most = ({ limit, burst }) => (limit === undefined ? "a limit" : count(burst || limit));
+const within = (l) => (l.algorithm === "in_flight" ? `${most(l)} in flight` : `${most(l)} in ${duration(l.span)}`);
+
+// room says when there is room for a further hit.
+function room(limit) {
+  if (limit.left > 0) return "one passes now";
+  if (limit.algorithm === "in_flight") return "one passes when a request ends";
+  return limit.next_ms === undefined ? "none passes, by this limit" : `one passes in ${time(limit.next_ms)}`;
+}
+
+// next says when a request passes.
+function next(all, block) {
+  if (block) return block.reset_ms === undefined ? "" : `The block ends in ${time(block.reset_ms)}.`;
+  const full = all.filter((l) => l.left === 0);
+  if (full.length === 0) return "";
+  const last = full.reduce((a, b) => ((b.next_ms ?? Infinity) > (a.next_ms ?? Infinity) ? b : a));
+  const text = room(last);
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
+// verdict says why a key is refused, or that it is not. It has no times, because each change is
+// read out.
+function verdict(asked, rule, key, all, block) {
+  const who = key || "A request";
+  const by = asked.rule;
+  const is = rule?.shadow ? "would be" : "is";
+  if (block) return `${who} ${is} blocked by ${by}, whatever room it has.`;
+  const full = all.filter((l) => l.left === 0);
+  if (full.length > 0) {
+    const limits = new Intl.ListFormat("en").format(full.map((l) => `${count(l.used)} of ${within(l)}`));
+    const does = { mark: "passes with a mark", delay: "waits for room" }[rule?.full] ?? `${is} refused`;
+    return `${who} ${does} by ${by}: ${limits}.`;
+  }
+  if (all.some((l) => l.left === undefined)) {
+    const use = asked.use === undefined ? "" : ` ${Math.round(100 * asked.use)} % of its nearest limit was used when a proxy saw it last.`;
+    return `${who} has used ${count(all[0].used)} hits of ${by}.${use}`;
+  }
+  if (all.length === 0) {
+    return asked.use === undefined ? `${who} has used nothing of ${by}.` : `${who} of ${by}: ${Math.round(100 * asked.use)} % of its nearest limit was used when a proxy saw it last.`;
+  }
+  const nearest = all.reduce((a, b) => (b.left < a.left ? b : a));
+  return `${who} passes ${by}: ${count(nearest.used)} of ${within(nearest)}.`;
+}
+
+// time returns a duration in words, in its two largest units.
+export function time(milliseconds) {
+  if (milliseconds === undefined) return "–";
+  let left = Math.ceil(milliseconds / 1000);
+  if (left < 1) return "a moment";
+  const parts = [];
+  for (const [seconds, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]) {
+    if (left >= seconds && parts.length < 2) parts.push(`${Math.floor(left / seconds)} ${unit}`);
+    else if (parts.length > 0) break;
+    left %= seconds;
+  }
+  return parts.join(" ");
+}
+
+// span returns a window as configurations have it.
+function span(milliseconds) {
+  const [size, unit] = [[86400000, "d"], [3600000, "h"], [60000, "m"], [1000, "s"], [1, "ms"]].find(([ms]) => milliseconds % ms === 0);
+  return `${milliseconds / size}${unit}`;
+}
+
+// quoted returns a word for a shell.
+export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
