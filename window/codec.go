@@ -413,21 +413,16 @@ func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint
 		return 0
 	}
 	current += cost
-	switch at {
-	case 9:
-		if current >= 1<<7 {
-			return 0
-		}
-		body[8] = byte(current)
-	case 10:
-		if current < 1<<7 || current >= 1<<14 {
-			return 0
-		}
-		body[8], body[9] = byte(current)|0x80, byte(current>>7)
-	default:
+	size := at - 8
+	if current>>(7*size) != 0 || size > 1 && current>>(7*size-7) == 0 {
 		return 0
 	}
 	s.Hits[0].Total = current
 	binary.LittleEndian.PutUint64(body, uint64(now))
+	for at = 8; size > 1; at, size = at+1, size-1 {
+		body[at] = byte(current) | 0x80
+		current >>= 7
+	}
+	body[at] = byte(current)
 	return c.length + end
 }

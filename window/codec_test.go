@@ -353,8 +353,8 @@ func TestStateBounds(t *testing.T) {
 	}
 }
 
-// A window of the clock counts hits in place as long as they take no more bytes, up to two, and
-// their time and window are the state's.
+// A window of the clock counts hits in place as long as they take no more bytes, and their time and
+// window are the state's.
 func TestCountedInPlace(t *testing.T) {
 	t.Parallel()
 	const start = monday
@@ -371,7 +371,10 @@ func TestCountedInPlace(t *testing.T) {
 		{"the least that takes two", 1 << 7, 0, start, start, true},
 		{"all that two take", 1 << 13, 1<<13 - 1, start, start, true},
 		{"one more than that", 1 << 13, 1 << 13, start, start, false},
-		{"what takes three", 1 << 14, 1, start, start, false},
+		{"what takes three", 1 << 14, 1, start, start, true},
+		{"all that three take", 1 << 20, 1<<20 - 1, start, start, true},
+		{"one more than three take", 1 << 20, 1 << 20, start, start, false},
+		{"all that there may be", MaxHits - 1, 1, start, start, true},
 		{"the window's last nanosecond", 5, 1, start, start + minute - 1, true},
 		{"the next window", 5, 1, start, start + minute, false},
 		{"a clock that went back", 5, 1, start + 1, start, false},
@@ -400,11 +403,14 @@ func TestLongSumIsNotCountedIn(t *testing.T) {
 	for _, l := range []Limit{fixed(1000, minute), sliding(1000, minute)} {
 		b := AppendState(nil, &l, &State{Newest: monday}, false)
 		sum := len(b) - l.Kind.Windows()
-		for _, hits := range []byte{0, 5, 100, 126} {
+		for _, hits := range []byte{0, 5, 100, 126, 0x85} {
 			long := append(bytes.Clone(b[:sum]), hits|0x80)
+			if hits >= 0x80 {
+				long = append(long, 0x80) // in three bytes
+			}
 			c := NewCodec(&l, false)
 			var s State
-			if long = append(long, b[sum:]...); c.Decode(long, &s) != len(long) || s.Hits[0].Total != uint64(hits) || c.CountInPlace(long, true, &s, monday, 1) != 0 {
+			if long = append(long, b[sum:]...); c.Decode(long, &s) != len(long) || s.Hits[0].Total != uint64(hits&0x7f) || c.CountInPlace(long, true, &s, monday, 1) != 0 {
 				t.Errorf("%+v: %x is counted in, or not read: %+v", l, long, s.Hits)
 			}
 		}
