@@ -66,7 +66,7 @@ func (e *each) begin(at int) {
 				for ; at < len(e.demands); at++ {
 					if c := e.call(n, at); c != nil {
 						if verdict := n.node.Decide(c.demands, now, &c.wait); verdict != counter.Unsure {
-							c.conclude(c.demands, now, verdict)
+							c.conclude(&c.decision, c.demands, now, verdict)
 							e.end(at, nil)
 						}
 					}

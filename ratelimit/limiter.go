@@ -234,15 +234,16 @@ func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error
 //
 // It is the function [Decide] for one demand, without the Standings. Unless it waits, it allocates
 // nothing.
-func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (Decision, error) {
+func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (d Decision, err error) {
 	if cost > 0 && l.holds() {
-		return Decision{}, l.wantsAcquire()
+		return d, l.wantsAcquire()
 	}
 	n := l.namespace
 	n.mu.Lock()
 	c := n.call()
 	c.add(l, key, cost)
-	return n.decide(ctx, c)
+	err = n.decide(ctx, c, &d)
+	return d, err
 }
 
 func (l *Limiter) wantsAcquire() error {
@@ -301,7 +302,7 @@ func Decide(ctx context.Context, demands ...Demand) (Decision, error) {
 
 // decideAll is Decide if held is nil, and otherwise Acquire: it sets held to what the request
 // holds.
-func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, error) {
+func decideAll(ctx context.Context, demands []Demand, held **place) (d Decision, err error) {
 	if len(demands) == 0 {
 		return Decision{Allowed: true}, nil
 	}
@@ -335,7 +336,8 @@ func decideAll(ctx context.Context, demands []Demand, held **place) (Decision, e
 		c.add(demands[i].limiter, demands[i].key, demands[i].cost)
 	}
 	c.all, c.held = true, held
-	return n.decide(ctx, c)
+	err = n.decide(ctx, c, &d)
+	return d, err
 }
 
 // fitTake returns an error if the demands are more than one push can ask for. The backend would
@@ -421,33 +423,34 @@ func (c *call) demand(r *engine.Rule) *engine.Check {
 }
 
 // decide decides a call, and releases it. The caller holds the lock; decide unlocks it.
-func (n *Namespace) decide(ctx context.Context, c *call) (decision Decision, err error) {
+func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err error) {
 	defer n.mu.Unlock()
 	defer n.release(c)
 	if n.closed {
-		return Decision{}, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
+		return fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
 	verdict := counter.Unsure
 	if n.guard(func() {
 		n.renew()
 		now := n.now()
 		if verdict = n.node.Decide(c.demands, now, &c.wait); verdict != counter.Unsure {
-			c.conclude(c.demands, now, verdict)
+			c.conclude(to, c.demands, now, verdict)
 		}
 	}) != nil {
-		err := c.decideAlone()
-		return c.decision, err
+		err = c.decideAlone()
+		*to = c.decision
+		return err
 	}
 	if verdict != counter.Unsure {
-		return c.decision, nil
+		return nil
 	}
 	if n.backend == nil {
 		n.alarm.arm()
 	}
-	if err := c.await(ctx); err != nil {
-		return Decision{}, err
+	if err = c.await(ctx); err == nil {
+		*to = c.decision
 	}
-	return c.decision, nil
+	return err
 }
 
 // afterPanic ends the wait of a call whose node has panicked, unless it was told before. The caller holds
@@ -471,7 +474,7 @@ func (c *call) decideAlone() error {
 	n := c.namespace
 	err := n.guard(func() {
 		now := n.now()
-		c.conclude(c.demands, now, n.node.DecideAlone(c.demands, now))
+		c.conclude(&c.decision, c.demands, now, n.node.DecideAlone(c.demands, now))
 	})
 	if err != nil {
 		c.decision = Decision{}
@@ -482,7 +485,7 @@ func (c *call) decideAlone() error {
 // Decided implements engine.Request. The namespace's lock is held.
 func (c *call) Decided(demands []engine.Check, now int64, verdict counter.Verdict) {
 	if !c.asking {
-		c.conclude(demands, now, verdict)
+		c.conclude(&c.decision, demands, now, verdict)
 	}
 	c.told <- struct{}{}
 }
@@ -528,9 +531,8 @@ func (c *call) await(ctx context.Context) error {
 }
 
 // conclude fills in the decision.
-func (c *call) conclude(demands []engine.Check, now int64, verdict counter.Verdict) {
+func (c *call) conclude(d *Decision, demands []engine.Check, now int64, verdict counter.Verdict) {
 	c.hold(demands, now, verdict)
-	d := &c.decision
 	*d = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
 	if !d.Allowed {
 		d.RetryAfter = Never
@@ -541,30 +543,32 @@ func (c *call) conclude(demands []engine.Check, now int64, verdict counter.Verdi
 	c.decideAside(now, d.Allowed)
 	for i, asides := 0, c.aside; i < len(demands) || len(asides) > 0; {
 		if len(asides) > 0 && asides[0].after == i {
-			c.tell(&asides[0].check[0], asides[0].limiter, now, len(demands) == 0, true)
+			c.tell(d, &asides[0].check[0], asides[0].limiter, now, len(demands) == 0, true)
 			asides = asides[1:]
 			continue
 		}
-		c.tell(&demands[i], c.limiters[i], now, true, false)
+		c.tell(d, &demands[i], c.limiters[i], now, true, false)
 		i++
 	}
 }
 
 // tell adds the standings of a demand to the decision. tightest says whether one of them may be the
 // tightest, and open that the rule refuses nothing.
-func (c *call) tell(demand *engine.Check, l *Limiter, now int64, tightest, open bool) {
-	d := &c.decision
+func (c *call) tell(d *Decision, demand *engine.Check, l *Limiter, now int64, tightest, open bool) {
 	for j := range demand.Rule.Limits {
 		s := demand.Standing(j, now)
 		limit := &demand.Rule.Limits[j]
 		if open {
 			s.Remaining, s.Next = limit.Quota(), 0
 		}
-		standing := Standing{
-			Limiter: l, Index: j, Limit: Limit{limit: *limit}, Remaining: s.Remaining,
-			RoomAfter: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
+		standing := Standing{Remaining: s.Remaining, RoomAfter: time.Duration(s.Next)}
+		tightest := tightest && (d.Limiter == nil || standing.tighter(&d.Standing))
+		if !tightest && !c.all {
+			continue
 		}
-		if tightest && (d.Limiter == nil || standing.tighter(&d.Standing)) {
+		standing.Limiter, standing.Index, standing.ResetAfter = l, j, time.Duration(max(s.Reset, 0))
+		standing.Limit.limit = *limit
+		if tightest {
 			d.Standing = standing
 		}
 		if c.all {

@@ -167,7 +167,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	}
 	h := &host{n}
 	n.options = &engine.Options{
-		Namespace: o.Name, Data: &n.data, Capacity: o.Capacity, Rules: n.rules,
+		Namespace: o.Name, Data: &n.data, Lends: &n.data, Capacity: o.Capacity, Rules: n.rules,
 		Random: rand.Uint64,
 		Host:   h, Owner: h, Timeout: int64(o.Timeout), Collect: int64(o.Collect), OnBackendFailure: o.OnBackendFailure,
 		KeySecret: o.KeySecret, InFlight: n.held,

@@ -41,7 +41,8 @@ func (l *Limiter) WaitN(ctx context.Context, key Key, cost uint64) error {
 	c := n.call()
 	c.add(l, key, cost)
 	c.patient, c.wait.Patience = true, patience
-	d, err := n.decide(ctx, c)
+	var d Decision
+	err := n.decide(ctx, c, &d)
 	switch {
 	case err != nil:
 		return err

@@ -50,10 +50,13 @@ type Slot struct {
 	cas     uint32
 	// recalled means that the page was remembered, not read.
 	recalled bool
-	at       int // of the entry in page; 0 if there is none
-	evicted  []byte
-	shares   []share // while there are entries to evict
-	corrupt  bool
+	// lent is the value that page is, and own the slot's own memory meanwhile; nil unless it was borrowed.
+	lent    *versioned
+	own     []byte
+	at      int // of the entry in page; 0 if there is none
+	evicted []byte
+	shares  []share // while there are entries to evict
+	corrupt bool
 }
 
 // share is the part of a page that the entries of a group take.
@@ -84,6 +87,7 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 
 // locate sets the name of an address's page.
 func (s *Slot) locate(t *Table, a Address) {
+	s.giveBack()
 	s.address = a
 	if s.table != t {
 		s.table, s.name = t, append(append(s.name[:0], t.name...), make([]byte, numberSize)...)
@@ -103,7 +107,8 @@ func (s *Slot) find() bool {
 	s.at, s.corrupt = 0, false
 	page := s.page
 	if len(page) == 0 {
-		s.page = append(s.page, Format)
+		s.giveBack()
+		s.page = append(s.page[:0], Format)
 		return false
 	}
 	at := 1
@@ -125,6 +130,7 @@ func (s *Slot) find() bool {
 	}
 	if at != len(page) || page[0] != Format {
 		s.corrupt = true
+		s.giveBack()
 		s.page = append(s.page[:0], Format)
 	}
 	return false
@@ -165,6 +171,7 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 		old = s.length(s.at)
 	}
 	if old != length || len(s.page) > t.pageBytes {
+		s.keep()
 		t.makeRoom(s, old, length, now)
 	}
 	head := (*[payloadAt]byte)(s.page[s.at:])

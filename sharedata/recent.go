@@ -73,6 +73,9 @@ func (r *Recent) saw(cas uint32) {
 
 // set writes the slot's page, and remembers it.
 func (s *Slot) set() (written bool) {
+	if s.changed() {
+		return true
+	}
 	written = s.table.data.Set(s.name, s.page, s.cas)
 	r := s.Recent
 	if r == nil {

@@ -64,6 +64,8 @@ type Options struct {
 	BytesPerCounter int
 	// Salt goes into the hash of keys: keys with different salts have different entries.
 	Salt [2]uint64
+	// Lends is the map that is the data, if this table alone uses it; otherwise nil. See [Table.Borrow].
+	Lends *Map
 }
 
 // Table is a bounded table of entries in shared data.
@@ -73,7 +75,9 @@ type Table struct {
 	salt      [2]uint64
 	pages     uint32
 	pageBytes int
-	name      []byte // name of a page, without its number
+	name      []byte       // name of a page, without its number
+	lends     *Map         // the data, if they lend
+	lent      []*versioned // by the numbers of their pages, as far as they were borrowed
 }
 
 const (
@@ -116,6 +120,9 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	// Rounded down, so that all pages together stay within the bound. A page is copied by each get,
 	// so it must not be huge, even if the table was made for a far smaller capacity.
 	t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
+	if t.lends = options.Lends; t.lends != nil {
+		t.lent = make([]*versioned, t.pages)
+	}
 	return t, nil
 }
 

@@ -58,13 +58,56 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 			}
 		}
 	}
-	if verdict == counter.Rejected {
-		e.countRejected(checks, now)
-	}
-	if e.blocks && verdict != counter.Unsure {
-		e.block(checks, now)
+	switch {
+	case verdict == counter.Rejected:
+		e.reject(checks, now)
+	case e.blocks && verdict == counter.Allowed:
+		e.block(checks, now) // of rules that mark
 	}
 	return verdict
+}
+
+// reject completes the rejection of a request.
+func (e *decider) reject(checks []rule.Check, now int64) {
+	e.countRejected(checks, now)
+	if e.blocks {
+		e.block(checks, now)
+	}
+}
+
+// decideOne is decide for a request of one check, on a node without a backend. Nearly every request goes this
+// way, which knows no doubt and no second try. Where these are needed, it takes nothing and returns unsure.
+func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
+	d := &checks[0]
+	if d.Cost == 0 || e.refusals.Find(d, now) != nil {
+		return counter.Unsure
+	}
+	d.Listed, d.Unheard, d.Verdict = false, 0, counter.Allowed
+	table := e.entries.Table
+	found := e.entries.Recalls && table.Recall(&d.Slot, d.Address) || table.Borrow(&d.Slot, d.Address)
+	if !found || !countInSlot(d, now, counted) {
+		if d.Slot.Corrupt() || !d.Counter.Load(&d.Rule.Rule, d.Slot.Payload()) {
+			return counter.Unsure
+		}
+		if d.Counter.Advance(now); d.Counter.Moved() {
+			return counter.Unsure
+		}
+		if !d.Counter.Allows(d.Cost) {
+			if d.Slot.Recalled() || e.marks {
+				return counter.Unsure
+			}
+			d.Verdict = counter.Rejected
+			e.rememberRefusal(d, now)
+			e.reject(checks, now)
+			return counter.Rejected
+		}
+		d.Counter.Count(d.Cost)
+	}
+	if !e.entries.Write(d, now) {
+		return counter.Unsure
+	}
+	d.Write()
+	return counter.Allowed
 }
 
 // block blocks the keys of rules that refused or marked the request, if these rules block.

@@ -39,7 +39,8 @@ type Engine struct {
 	feed     feed.Feed
 	answers  answers
 
-	leaveBy int64 // when a leaving node gives up, by the host's clock
+	leaveBy  int64 // when a leaving node gives up, by the host's clock
+	straight bool  // no rule needs the backend or warns
 }
 
 // New makes a node. If the node has a backend, its host must call Tick every [Engine.TickMillis] from
@@ -53,6 +54,7 @@ func New(o *Options) (*Engine, error) {
 		Capacity:        o.Capacity,
 		BytesPerCounter: e.rules.BytesPerCounter(),
 		Salt:            e.entries.Identities.Salt(),
+		Lends:           o.Lends,
 	}, o.Random)
 	if err != nil {
 		return nil, err
@@ -68,6 +70,7 @@ func New(o *Options) (*Engine, error) {
 		e.connect(o)
 	}
 	e.ticks.period = e.ticks.millis
+	e.straight = !e.rules.Synced && !e.rules.Warns
 	return e, nil
 }
 
@@ -236,6 +239,11 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 	for i := range checks {
 		e.entries.Locate(&checks[i])
 		checks[i].Patient = w.patient(&checks[i])
+	}
+	if len(checks) == 1 && e.straight && (e.requests.lines == nil || w.Patience < 0 && e.requests.lines.Len() == 0) {
+		if verdict := e.decider.decideOne(checks, now); verdict != counter.Unsure {
+			return verdict
+		}
 	}
 	return e.requests.decideLocated(checks, now, w)
 }

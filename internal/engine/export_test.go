@@ -3,6 +3,7 @@ package engine
 import (
 	"math"
 
+	"weir/internal/counter"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
@@ -208,3 +209,12 @@ func (b Batch) AnswerSize() int { return b.b.answers }
 
 // Body returns the push.
 func (b Batch) Body() []byte { return b.b.appendTo(nil) }
+
+// GoAround makes the node decide all requests the general way.
+func (e *Engine) GoAround() { e.straight = false }
+
+// DecideOne decides a request of one check the straight way, if that can.
+func (e *Engine) DecideOne(checks []Check, now int64) counter.Verdict {
+	e.entries.Locate(&checks[0])
+	return e.decider.decideOne(checks, now)
+}

@@ -1,0 +1,83 @@
+package sharedata
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// A table that lends its pages has the same bytes as one that copies them, whatever is done with what was borrowed.
+// Another slot reads what was written, and what is damaged is read as empty.
+func TestBorrow(t *testing.T) {
+	t.Parallel()
+	var lends, copies Map
+	var tables [2]*Table
+	for i, data := range []*Map{&lends, &copies} {
+		random := rand.New(rand.NewPCG(3, 9))
+		options := Options{Namespace: "n", Capacity: 40}
+		if data == &lends {
+			options.Lends = data
+		}
+		var err error
+		if tables[i], err = Open(data, options, random.Uint64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := rand.New(rand.NewPCG(5, 8))
+	var slots [2]Slot
+	lent, evicted := 0, 0
+	for step := range 50_000 {
+		a := tables[0].Address(Group(random.Uint32N(3)), fmt.Append(nil, random.IntN(100)))
+		length, change, meta, now := random.IntN(70), random.IntN(5), Meta{ExpiresNanos: random.Int64N(1e15), Use: uint16(random.Uint32())}, int64(step)*1e10
+		payload := bytes.Repeat([]byte{byte(step)}, length)
+		if random.IntN(500) == 0 {
+			page := fmt.Appendf(nil, "weir2:n:%c%c%c", 0, 0, random.IntN(2))
+			garbage := bytes.Repeat([]byte{byte(random.IntN(4))}, random.IntN(100))
+			lends.Set(page, garbage, 0)
+			copies.Set(page, garbage, 0)
+		}
+		for i, table := range tables {
+			s := &slots[i]
+			if i == 0 {
+				table.Borrow(s, a)
+			} else {
+				table.Read(s, a)
+			}
+			if s.lent != nil {
+				lent++
+			}
+			switch old := s.Payload(); {
+			case change == 0:
+			case change == 1 && s.Found(): // as long as it was
+				table.Write(s, bytes.Repeat([]byte{byte(step)}, len(old)), meta, now)
+			case change == 2 && s.Found():
+				for j := range old {
+					old[j] += byte(step)
+				}
+				table.Rewrite(s, meta, now)
+			default:
+				table.Write(s, payload, meta, now)
+				if s.Crowded() && i == 0 {
+					evicted++
+				}
+			}
+			if s.Corrupt() != slots[0].Corrupt() || s.Crowded() != slots[0].Crowded() || s.Found() != slots[0].Found() || !bytes.Equal(s.Payload(), slots[0].Payload()) {
+				t.Fatalf("step %d: %x, and by a copy %x", step, slots[0].Payload(), s.Payload())
+			}
+		}
+		for name, v := range copies.values {
+			if got := lends.values[name]; got == nil || !bytes.Equal(got.value, v.value) || got.cas != v.cas {
+				t.Fatalf("step %d: page %x differs from %x by a copy", step, got, v.value)
+			}
+		}
+		var other [2]Slot
+		a = tables[0].Address(0, fmt.Append(nil, random.IntN(100)))
+		if tables[0].Read(&other[0], a) != tables[1].Read(&other[1], a) || !bytes.Equal(other[0].Payload(), other[1].Payload()) {
+			t.Fatalf("step %d: another slot reads %x, and by a copy %x", step, other[0].Payload(), other[1].Payload())
+		}
+	}
+	if lends.Bytes() != copies.Bytes() || lent < 40_000 || evicted < 1000 {
+		t.Errorf("%d bytes, and by copies %d; %d lent, %d evicted", lends.Bytes(), copies.Bytes(), lent, evicted)
+	}
+}
