@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 )
 
 const completionHelp = `
-It prints a script by which a shell completes commands, flags and their values. Rules are those of the
-backend, asked as by the other commands' --backend and --token.
+It prints a script by which a shell completes commands, flags and their values. Namespaces and rules are
+those of the backend, asked as by the other commands' --backend and --token.
 
   source <(weir completion bash)
   weir completion zsh >"${fpath[1]}/_weir"
@@ -177,10 +178,19 @@ func fit(ctx context.Context, words []string, env environment) (lines []string) 
 			add(":", "")
 		case "SHELL":
 			addAll("bash", "fish", "zsh")
+		case "NAMESPACE":
+			for _, n := range asked.namespaces(ctx, "", env) {
+				add(n.Namespace, fmt.Sprintf("%d proxies", n.Nodes))
+			}
 		case "RULE":
-			addAll(asked.rules(ctx, operands[len(operands)-1], env)...)
+			for _, n := range asked.namespaces(ctx, operands[len(operands)-1], env) {
+				for _, rule := range n.Known {
+					add(rule.Rule, rule.Mode)
+				}
+			}
 		default:
-			addAll(verbs...)
+			slices.Sort(verbs)
+			addAll(slices.Compact(verbs)...)
 		}
 	}
 	return lines
@@ -221,16 +231,17 @@ func placeOf(c *command, operands []string) (place string, verbs []string) {
 	return strings.Trim(place, "[]…"), nil
 }
 
-// rules returns a namespace's rules of which the backend knows, or none if it can't be asked at once.
-func (f *backendFlags) rules(ctx context.Context, namespace string, env environment) (names []string) {
+// namespaces returns those of which the backend knows, or the one that is asked for; none if it can't be asked at once.
+func (f *backendFlags) namespaces(ctx context.Context, namespace string, env environment) []server.Namespace {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var top server.Top
-	if errors.Join(f.resolve(env), f.call(ctx, http.MethodGet, server.TopPath, url.Values{"namespace": {namespace}, "keys": {"1"}}, nil, &top)) != nil {
+	query := url.Values{}
+	if namespace != "" {
+		query.Set("namespace", namespace)
+	}
+	var all server.Namespaces
+	if errors.Join(f.resolve(env), f.call(ctx, http.MethodGet, server.NamespacesPath, query, nil, &all)) != nil {
 		return nil
 	}
-	for _, rule := range top.Rules {
-		names = append(names, rule.Rule)
-	}
-	return names
+	return all.Namespaces
 }

@@ -3,17 +3,15 @@ package main
 import (
 	"bytes"
 	"errors"
-	"log/slog"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"weir/internal/server"
-	"weir/internal/store/memory"
+	"weir/internal/wire"
 )
 
 // shellOf runs a program of a shell with the completion's file as its first argument, where weir is this test's own command.
@@ -54,11 +52,13 @@ func shellOf(t *testing.T, shell, program string, args ...string) []string {
 // Each shell completes commands, verbs, flags, values of flags, files, and the rules that a backend knows.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	kept := memory.New(memory.Options{})
-	reportOf(t, kept, "per-user", "per-address", "login")
-	s := httptest.NewServer(server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
-	backend := s.URL
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	backend := "http://" + address
+	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user"}, {Name: "per-address"}, {Name: "login", Flags: wire.IsShadow}})
+	report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told})
+	if status, answer := ask(t, "POST", backend+wire.PushPath, "", report); status != 200 {
+		t.Fatalf("status %d: %s", status, answer)
+	}
 	programs := map[string]string{
 		"bash": `source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weir; printf '%s\n' "${COMPREPLY[@]}"`,
 		"fish": `source $argv[1]; complete -C (string join " " -- $argv[2..])`,
@@ -85,13 +85,15 @@ words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`,
 			{[]string{"weir", "price", "l"}, []string{"list", "load"}},
 			{[]string{"weir", "counter", "--backend", backend, "get", "shop", "per"}, []string{"per-address", "per-user"}},
 			{[]string{"weir", "top", "--backend", backend, "shop", "l"}, []string{"login"}},
+			{[]string{"weir", "namespaces", "--backend", backend, "s"}, []string{"shop"}},
+			{[]string{"weir", "rule", "o"}, []string{"off"}},
 		} {
 			if got := shellOf(t, shell, program, test.typed...); !slices.Equal(got, test.want) {
 				t.Errorf("%s completes %q by %q, want %q", shell, test.typed, got, test.want)
 			}
 		}
 	}
-	for _, typed := range [][]string{{"top", "--backend", "http://127.0.0.1:1", "shop", ""}, {"top", "--backend", backend, ""}, {"nothing", ""}, {"run", "--nodes", ""}} {
+	for _, typed := range [][]string{{"top", "--backend", "http://127.0.0.1:1", "shop", ""}, {"top", "--backend", backend, "x"}, {"nothing", ""}, {"run", "--nodes", ""}} {
 		if got := printed(t, append([]string{"completion", fitting}, typed...)...); got != "" {
 			t.Errorf("%q is completed by %q, want nothing", typed, got)
 		}

@@ -17,7 +17,7 @@ func TestWholeRule(t *testing.T) {
 	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Key: make([]byte, 2), Limits: []wire.ToldLimit{{Limit: limit}}}})
 	report := wire.AppendReport(nil, &wire.Report{
 		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told,
-		Rules:  []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
+		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
 	})
 	if status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", report); status != 200 {
 		t.Fatalf("status %d: %s", status, answer)
