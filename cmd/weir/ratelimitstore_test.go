@@ -298,7 +298,7 @@ func TestEveryVariable(t *testing.T) {
 	certificate, key := authority.Issue(t, "weir")
 	read := map[string]bool{}
 	for _, more := range []map[string]string{
-		{"REDIS_URL": "redis:6379", "PORT": "none"}, {"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_USE_TLS": "true"},
+		{"REDIS_URL": "redis:6379", "PORT": "none"}, {"REDIS_URL": "mymaster,redis:26379", "REDIS_TYPE": "sentinel", "PORT": "none"}, {"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_USE_TLS": "true"},
 		{"GRPC_SERVER_USE_TLS": "true", "GRPC_SERVER_TLS_CERT": certificate, "GRPC_SERVER_TLS_KEY": key},
 		{"USE_STATSD": "true", "LIMIT_RESPONSE_HEADERS_ENABLED": "true"}, {"GRPC_UDS": "/no/such/socket"},
 	} {
