@@ -22,7 +22,8 @@ var searched = map[string]string{
 }
 
 // TestSite makes the documents a site, and wants its landing page to be whole in both themes. Its search finds
-// words by their parts and by other words for the same, from a folder, too. Copying a sample copies what is typed.
+// words by their parts and by other words for the same, from a folder, too. Copying
+// a sample copies what is typed. Each picture of an algorithm has its lane of the playground below it.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	if !nightly.On() {
@@ -42,6 +43,11 @@ func TestSite(t *testing.T) {
 				t.Errorf("%s-%d: the page is %d wider than the window", theme, width, over)
 			}
 		}
+	}
+	lanes := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/docs/how-it-counts.html"})
+	for i := range 6 {
+		lanes.run(fmt.Sprintf(`document.querySelectorAll("details.lane")[%d].open = true; document.querySelectorAll("details.lane iframe")[%[1]d].scrollIntoView()`, i))
+		lanes.until(fmt.Sprintf(`document.querySelectorAll("details.lane iframe")[%d].contentDocument?.querySelector("#lanes")?.children.length === 1`, i))
 	}
 	folder, err := filepath.Abs("../../dist/docs")
 	if err != nil {

@@ -27,6 +27,8 @@ DOORS = {
     ),
     "How it counts": ("how-it-counts leases comparison", "What is promised, what is not, and when a request waits."),
 }
+# The picture of an algorithm: the playground has a lane of the same name.
+LANE = re.compile(r"!\[[^\]]*\]\(pictures/([a-z-]+)\.svg\)")
 CONTRIBUTORS = "architecture glossary adding-a-selector adding-a-store adding-an-algorithm"
 
 
@@ -135,6 +137,10 @@ def on_page_markdown(markdown, page, config, files):
         head, rest = markdown.split("\n\n", 1)
         promise, rest = rest.split("\n\n", 1)
         markdown = "\n\n".join([head, promise, f'<div class="doors">\n{doors}</div>', rest])
+    if files.get_file_from_path("playground/index.html"):
+        markdown = LANE.sub(r"""\g<0>
+
+<details class="lane"><summary>Play it</summary><iframe loading="lazy" title="\1" src="../playground/index.html?embed=\1"></iframe></details>""", markdown)
     markdown = both_themes(markdown, here)
     if words := SYNONYMS.get(page.file.src_uri):
         page.meta["search"] = {"boost": 3 if page.file.name != "faq" else 9}  # before pages that only mention the word
