@@ -63,13 +63,13 @@ func TestCountersAreEmptied(t *testing.T) {
 				t.Errorf("%d more passed, want 57", got)
 			}
 			want(weir(t, backend, "counter", "grant", "countered", "per-user", "ann", "15", "--wait", "60s"),
-				"15 given back\n", "45 used", "known to 3 of 3 nodes\n")
+				"15 given back\n", "45 of 60 used", "known to 3 of 3 nodes\n")
 			if got := exhaust(); got != 15 {
 				t.Errorf("%d passed, with 15 given back", got)
 			}
 		}
 		// Other users' counters are unchanged.
-		want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 used")
+		want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 of 60 used")
 		settle(t, backend, "countered", 61)
 	})
 }
