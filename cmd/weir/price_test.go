@@ -67,6 +67,10 @@ func TestPriceFiles(t *testing.T) {
 		{"price list shop models", 0, "models perplexity-agent/anthropic/claude-sonnet-4-5 input=3 cached=0.3 output=15\n", ""},
 		{`price load shop models --from litellm - <<< {"a":{"input_cost_per_token":1.0000000000001e-6},"b":{"input_cost_per_token":1e999999999},"c":{"input_cost_per_token":0}}`, 0, "2 set\n",
 			"a: rounded up: input_cost_per_token\nb: left out: it has no price for a token that goes in, or a name that is too long\nb: not carried over: input_cost_per_token\n2 of 3"},
+		{`price load shop models --from litellm --provider p - <<< {"p/a":{"input_cost_per_token":1e-6,"litellm_provider":"p"},"a":{"input_cost_per_token":2e-6,"output_cost_per_token":1e-6,"litellm_provider":"p"}}`, 0, "1 set\n",
+			"a: given twice: the higher price of each kind counts\n"},
+		{"price list shop models", 0, "models a input=2 output=1\n", ""},
+		{`price load shop models --from litellm - <<< {"a":{"input_cost_per_token":1.0000000000001e-6},"c":{"input_cost_per_token":0}}`, 0, "2 set\n", ""},
 		{"price list shop models", 0, "models a input=1.000001\nmodels c input=0\n", ""},
 
 		{"price load shop models --from openrouter -", 2, "", `want --from litellm or models.dev, got "openrouter"`},

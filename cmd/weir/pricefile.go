@@ -168,6 +168,13 @@ func (r *priceReader) add(provider, name string, kinds []string, costs map[strin
 	if !known {
 		return
 	}
+	before, twice := r.into[name]
+	for kind, price := range before { // of the same model with the provider's name in front
+		prices[kind] = max(price, prices[kind])
+	}
+	if twice {
+		r.told = append(r.told, name+": given twice: the higher price of each kind counts")
+	}
 	r.into[name] = prices
 }
 
