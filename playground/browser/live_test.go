@@ -94,6 +94,10 @@ func TestLive(t *testing.T) {
 	p.click("[data-burst='20']")
 	p.until(curve("per-user: in 1 hour", "10 of 10"))
 	p.until(says("sent", "10 passed, 10 refused, 0 failed"))
+	p.until(`document.querySelectorAll("#figures b")[1].textContent === "50 %" && document.querySelector("#flow polygon.refused") && document.querySelectorAll("#rules tbody tr").length === 2`)
+	if bottom := value[float64](p, `document.getElementById("flow").getBoundingClientRect().bottom`); bottom > 900 {
+		t.Errorf("the chart ends at %v, below the first screen", bottom)
+	}
 	p.until(sum("refused") + ` === 10`)
 
 	// A larger limit is in force without anything else.
@@ -279,6 +283,10 @@ func TestLiveIsGuarded(t *testing.T) {
 		{"a name that was bound anew, to ask why", "GET", "/live/why?rule=per-user&key=ann", "evil.test", "", "", http.StatusMisdirectedRequest},
 		{"another origin's limit", "POST", "/live/limit", "", "http://evil.test", "1", http.StatusForbidden},
 		{"a limit without the header", "POST", "/live/limit", "", url, "", http.StatusForbidden},
+		{"another origin's override", "PUT", "/v1/overrides?namespace=shop", "", "http://evil.test", "1", http.StatusForbidden},
+		{"an override without the header", "PUT", "/v1/overrides?namespace=shop", "", url, "", http.StatusForbidden},
+		{"a name that was bound anew, to reset", "POST", "/v1/counter?namespace=shop", "evil.test", "http://evil.test", "1", http.StatusMisdirectedRequest},
+		{"another origin that asks who has changed what", "GET", "/v1/changes?namespace=shop", "", "http://evil.test", "", http.StatusForbidden},
 		{"a change by a link", "GET", "/live/burst", "", "", "1", http.StatusNotFound},
 		{"leave to send the header", "OPTIONS", "/live/burst", "", "http://evil.test", "", http.StatusForbidden},
 	} {
@@ -459,9 +467,8 @@ func TestWatchChanges(t *testing.T) {
 	p.enter("#act-reason", "a wrong import")
 	p.enter("#act-limits-0", "500")
 	p.click("#act-set")
-	// No proxy here has a rule of that limit: the backend refuses what could not be applied, as for the command.
-	p.until(says("act-told", "Refused: body: "))
-	p.expect()
+	p.until(says("act-told", "The limit is 500 in 1 hour."))
+	p.until(says("why-told", "ann passes per-user: 40 of 500 in 1 hour.") + " && " + says("changes-list", "set override: per-user ann, none → 500/1h until "))
 	p.click("#act-reset")
 	p.until(says("act-told", "The counter is empty."))
 	p.until(says("changes-list", "reset counter: per-user ann, 40 in 1h → 0 in 1h") + " && " + says("changes-list", "by eve from 127.0.0.1: a wrong import"))

@@ -201,6 +201,9 @@ func TestViews(t *testing.T) {
 		p.until(`!document.getElementById("live").hidden && document.getElementById("playground").hidden`)
 		p.click(`nav a[href="#playground"]`)
 		p.until(`document.getElementById("live").hidden && !document.getElementById("playground").hidden`)
+		p.run(`Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) => { globalThis.copied = text }}})`)
+		p.click("#copy")
+		p.until(`globalThis.copied?.endsWith("/#playground")`) // an address without it may lead to the live view
 	})
 }
 

@@ -139,6 +139,8 @@ func TestManyRules(t *testing.T) {
 	m.step()
 	p.click("#rules thead th:nth-child(4) button")
 	p.until(`document.querySelector("#rules tbody td:nth-child(4)").textContent === "100"`)
+	p.enter("#rules input", "none such")
+	p.until(`document.querySelector("#rules .hint").textContent === "No rule has this name." && !document.querySelector("#rules table").checkVisibility()`)
 	p.enter("#rules input", "E-04")
 	p.until(`document.querySelectorAll("#rules tbody tr").length === 10`)
 	if n := value[int](p, `[...document.querySelectorAll("#curves .curve")].filter((e) => e.checkVisibility()).length`); n != 0 {

@@ -3,7 +3,7 @@ import { Drawer } from "./drawer.js";
 import { Figures, Flow } from "./flow.js";
 import { Curve, Events, Rule, Series, byID, card, count, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
-import { Stream } from "./stream.js";
+import { Stream, refusal } from "./stream.js";
 import { Keys, stands } from "./view.js";
 
 // With more rules than these, only the rules that are opened in the table are drawn.
@@ -32,6 +32,10 @@ export class Watch {
     if (this.lists) {
       try {
         const response = await fetch("v1/namespaces", { headers: this.headers(), cache: "no-store", credentials: "omit" });
+        if (response.status === 401) {
+          this.notice(`Refused: ${await refusal(response)}`);
+          return;
+        }
         const names = response.ok ? (await response.json()).namespaces.map((n) => n.namespace ?? n) : [];
         if (names.length > 0) {
           const select = document.createElement("select");
@@ -76,6 +80,11 @@ export class Watch {
     this.show(true);
   }
 
+  notice(text) {
+    say(byID("live-notice"), text);
+    byID("live-notice").hidden = !text;
+  }
+
   // headers returns the header with the token.
   headers() {
     return this.token ? { authorization: `Bearer ${this.token}` } : {};
@@ -89,10 +98,7 @@ export class Watch {
       this.stream = new Stream(`v1/watch?namespace=${encodeURIComponent(this.namespace)}`, {
         headers: () => ({ "last-event-id": `${this.last}`, ...this.headers() }),
         told: (name, data) => this[name](data),
-        trouble: (reason, final) => {
-          say(byID("live-notice"), reason && (final ? `Refused: ${reason}` : `weir serve does not answer: ${reason}. Trying again.`));
-          byID("live-notice").hidden = !reason;
-        },
+        trouble: (reason, final) => this.notice(reason && (final ? `Refused: ${reason}` : `weir serve does not answer: ${reason}. Trying again.`)),
       });
     }
   }
