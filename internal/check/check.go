@@ -328,12 +328,16 @@ func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	if by := rule.Overrides.By; by != nil && by.Kind == config.SelectBody {
 		found(path+".overrides.by.request_json", defaultTaken)
 	}
+	if rule.Ask >= config.AskAlways {
+		found(path+".ask_for_usage", noneAsks)
+	}
 }
 
 // Effects of a body that can't be read, and the reasons.
 const (
 	defaultTaken  = "the default is taken"
 	nothingFound  = "nothing is found"
+	noneAsks      = "no stream is made to ask"
 	bringsBodies  = "allow_on_headers_stop_iteration: true in the plugin's configuration of Envoy 1.35 or later"
 	bodiesUnknown = "needs " + bringsBodies + ", or else " + defaultTaken
 	bodiesKept    = defaultTaken + ": want " + bringsBodies
