@@ -32,8 +32,8 @@ func TestLastVersion(t *testing.T) {
 		return // this test builds the last version
 	}
 	onWazeroAlone(t, func(t *testing.T) {
-		last := buildVersion(t, lastVersion(t))
-		wasm, err := os.ReadFile(filepath.Join(last, "dist/weir.wasm"))
+		release := buildVersion(t, lastVersion(t))
+		wasm, err := os.ReadFile(filepath.Join(release, "dist/weir.wasm"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,13 +48,15 @@ func TestLastVersion(t *testing.T) {
 		})
 		const limit, each = 100, 20
 		store, left := "file:"+filepath.Join(t.TempDir(), "weir.db"), limit
-		for _, command := range []string{filepath.Join(last, "dist/weir"), commandFile, filepath.Join(last, "dist/weir")} {
+		for _, command := range []string{filepath.Join(release, "dist/weir"), commandFile, filepath.Join(release, "dist/weir")} {
 			t.Run("", func(t *testing.T) {
 				p := startCommand(t, exec.Command(command, "serve", "--listen", "127.0.0.1:0", "--store", store))
 				config := nodeConfig{backend: p.Wait(t, `address=(\S+)`), configuration: `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, ` +
 					perUser(`{"limit": 100, "window": "366d", "algorithm": "fixed_window"}`)[1:]}
+				var last, next *proxyNode
 				for _, plugin := range []*host.Module{lastPlugin, module} {
 					n := startProxy(t, config, host.ProxyConfig{Module: plugin})
+					last, next = next, n
 					want, got := min(each, left), 0
 					for range each {
 						if ask(t, envoytest.Client, n.url(), "x-user", "ann").status == http.StatusOK {
@@ -65,6 +67,23 @@ func TestLastVersion(t *testing.T) {
 						t.Errorf("%d of %d requests are admitted, want %d", got, each, want)
 					}
 					left -= want
+				}
+				if command == commandFile {
+					// A rule that is moved, by what only the newer node reads. The backend knows.
+					out := weir(t, config.backend, "rule", "set", "default", "per-user", "--limit", "0/366d", "--force", "--wait", "60s")
+					if !strings.Contains(out, "known to 2 of 2 nodes; 1 of them can't apply all overrides") {
+						t.Errorf("weir rule set: %s", out)
+					}
+					left--
+					for _, of := range []struct {
+						*proxyNode
+						want int
+					}{{last, http.StatusOK}, {next, http.StatusTooManyRequests}} {
+						if got := ask(t, envoytest.Client, of.url(), "x-user", "ann").status; got != of.want {
+							t.Errorf("status %d by a rule that is moved to 0, want %d", got, of.want)
+						}
+					}
+					weir(t, config.backend, "rule", "reset", "default", "per-user", "--wait", "60s")
 				}
 				settle(t, config.backend, "default", int64(limit-left))
 			})

@@ -144,11 +144,11 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 	switch {
 	case after.Unfit <= before.Unfit:
 		return nil
-	case c.force:
-		return fmt.Errorf("it is set, but "+unfit+"; weir override unset removes it", o.Rule)
 	case o.Mode != "" && after.Unfitting < after.Knowing:
 		// Nodes of v0.1 go on by their configuration, and the others do as they are told.
 		return nil
+	case c.force:
+		return fmt.Errorf("it is set, but "+unfit, o.Rule)
 	}
 	if err := c.restore(ctx, o, before.Overrides); err != nil {
 		return fmt.Errorf(unfit+", and it could not be taken back: %w", o.Rule, err)

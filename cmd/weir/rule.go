@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -128,6 +129,20 @@ func (c *overrideCommand) showRules(ctx context.Context, of []string) error {
 		fmt.Fprintln(c.out, strings.Join(append(slices.Clone(of), "as configured"), " "))
 	}
 	fmt.Fprintln(c.out, reach(&found))
+	return nil
+}
+
+// tellMoved prints which rules are moved.
+func (f *backendFlags) tellMoved(ctx context.Context, out io.Writer, namespace string) error {
+	var found server.Overrides
+	if err := f.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {namespace}}, nil, &found); err != nil {
+		return err
+	}
+	for i := range found.Overrides {
+		if o := &found.Overrides[i]; o.Mode != "" {
+			fmt.Fprintln(out, "\nset by weir rule:", describeOverride(o))
+		}
+	}
 	return nil
 }
 

@@ -36,6 +36,7 @@ func TestWholeRule(t *testing.T) {
 		{"rule show shop other", 0, "all rules off until 2126-12-01T00:00:00Z\nno node", ""},
 		{"override list shop", 0, "per-user ann 20/1m\nno node", ""},
 		{"rule show shop per-user --json", 0, `{"rule":"per-user","mode":"enforce","key":[],"limits":[{"limit":0,"width_ms":60000}]}]}`, ""},
+		{"top shop", 0, "\nset by weir rule: all rules off until 2126-12-01T00:00:00Z\n\nset by weir rule: per-user enforce 0/1m\n", ""},
 		{"rule reset shop other", 1, "", "nothing is set for rule other"},
 
 		{"rule set shop per-user --limit 5/1h", 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s"},

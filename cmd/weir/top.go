@@ -98,8 +98,10 @@ func showTop(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(c.out, page)
-	return err
+	if _, err := io.WriteString(c.out, page); err != nil || c.json {
+		return err
+	}
+	return c.backend.tellMoved(ctx, c.out, query.Get("namespace"))
 }
 
 // page returns the text of weir top.

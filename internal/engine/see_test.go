@@ -191,3 +191,23 @@ func TestRulesAreTold(t *testing.T) {
 		t.Errorf("another worker has the digest %x, not %x", r.Digest, first.Digest)
 	}
 }
+
+// A rule that becomes a shadow rule is reported as one, with a sample of its keys from then on, and
+// without it when it is enforced again.
+func TestReportOfMovedRule(t *testing.T) {
+	_, f := alone(t, second, engine.Options{}, users(fixed(10)))
+	for _, shadow := range []bool{false, true, false, true} {
+		f.options.Rules[0].Shadow = shadow
+		for i := range 200 {
+			f.send(fmt.Sprint("user", i%20))
+		}
+		f.report()
+		for i := range 200 {
+			f.send(fmt.Sprint("user", i%20))
+		}
+		p := &f.report().Rules[0]
+		if p.Shadow != shadow || (len(p.Limits) == 1 && len(p.Sample.Keys) > 0) != shadow {
+			t.Errorf("shadow %v: reported as %v, with %d limits and a sample of %d keys", shadow, p.Shadow, len(p.Limits), len(p.Sample.Keys))
+		}
+	}
+}

@@ -36,7 +36,7 @@ type Override struct {
 	Mode string `json:"mode,omitempty"`
 	// Key has the values of the rule's selectors, in the form in which people write them.
 	Key    []string        `json:"key"`
-	Limits []OverrideLimit `json:"limits,omitempty"`
+	Limits []OverrideLimit `json:"limits"`
 	// Until is when the override ends; nil for never.
 	Until *time.Time `json:"until,omitempty"`
 }
@@ -176,7 +176,7 @@ func (o *Override) WireLimits() (limits []wire.OverrideLimit) {
 
 // overrideOf converts an override to the form of JSON.
 func overrideOf(of *wire.Override) Override {
-	o := Override{Rule: of.Rule, Mode: wire.ModeNames[of.Mode], Key: append([]string{}, of.Values...)}
+	o := Override{Rule: of.Rule, Mode: wire.ModeNames[of.Mode], Key: append([]string{}, of.Values...), Limits: []OverrideLimit{}}
 	for _, l := range of.Limits {
 		o.Limits = append(o.Limits, OverrideLimit{Limit: l.Max, Burst: l.Burst, WidthMS: l.WidthMillis})
 	}

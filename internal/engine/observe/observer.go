@@ -161,7 +161,8 @@ func (w *Observer) DueReport(leaving bool) []byte {
 	s.reportAt = now + w.link.Random.Around(reportEvery)
 	rules := 0
 	for i := range w.rules.List {
-		if w.reports(&w.rules.List[i]) {
+		r := &w.rules.List[i]
+		if s.rules[i].follow(r, w.link.Now()); w.reports(r) {
 			rules++
 		}
 	}

@@ -104,16 +104,25 @@ func newSightings(rules []rule.Rule, now, hostNow int64, random link.Random) *si
 	for i := range rules {
 		r := &rules[i]
 		s.rules[i] = seen{now: newTally(r.Reveal != 0), past: newTally(r.Reveal != 0)}
-		if r.Shadow {
-			own := r.Own()
-			widths := make([]int64, len(own))
-			for j := range own {
-				widths[j] = own[j].Width
-			}
-			s.rules[i].sample = sketch.NewSample(widths, now)
-		}
+		s.rules[i].follow(r, now)
 	}
 	return s
+}
+
+// follow begins or ends a sample of a rule's keys: shadow rules have one, and rules may change.
+func (s *seen) follow(r *rule.Rule, now int64) {
+	if r.Shadow == (s.sample != nil) {
+		return
+	}
+	s.sample = nil
+	if r.Shadow {
+		own := r.Own()
+		widths := make([]int64, len(own))
+		for j := range own {
+			widths[j] = own[j].Width
+		}
+		s.sample = sketch.NewSample(widths, now)
+	}
 }
 
 // weigh returns how many requests the next request stands for; 0 if it is not recorded.
