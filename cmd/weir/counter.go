@@ -263,6 +263,15 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	return err
 }
 
+// leasedText says how much of what is used nodes have only leased for requests to come. They have told
+// it some seconds ago, and may have used it since.
+func leasedText(l *server.CounterLimit) string {
+	if l.Leased == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (up to %d of them leased to nodes, for requests to come)", l.Leased)
+}
+
 // inFlight is the name of the algorithm whose hits are places held by requests.
 var inFlight = window.Shape{Kind: window.InFlight}.Name()
 
@@ -290,9 +299,9 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			fmt.Fprint(c.out, "refused whatever room there is")
 		} else if l.Limit == nil {
 			known = false
-			fmt.Fprintf(c.out, "%d used", l.Used)
+			fmt.Fprintf(c.out, "%d used%s", l.Used, leasedText(l))
 		} else {
-			fmt.Fprintf(c.out, "%d of %d used, %d left", l.Used, most(l), *l.Left)
+			fmt.Fprintf(c.out, "%d of %d used%s, %d left", l.Used, most(l), leasedText(l), *l.Left)
 			if *l.Left == 0 {
 				fmt.Fprintf(c.out, ", room %s", room(l))
 			}

@@ -28,6 +28,9 @@ type Counter struct {
 	// a counter, even if all its hits were given back.
 	Limits []store.LimitCounter
 	Known  bool
+	// Leased is how many hits nodes had leased and not used, as far as they have reported it of requests
+	// in the last ten seconds or so.
+	Leased uint64
 	// Holders are the nodes whose requests hold places of the key, by their recent reports, in
 	// descending order of places.
 	Holders []Holder
@@ -46,18 +49,31 @@ func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c 
 	if c, err = b.counter(ctx, namespace, id); err != nil {
 		return c, err
 	}
-	if slices.ContainsFunc(c.Limits, func(l store.LimitCounter) bool { return window.Kind(l.Kind).Held() }) {
-		c.Holders, err = b.holders(ctx, namespace, id, c.NowNanos)
-	}
+	reports, err := b.reports(ctx, namespace, c.NowNanos)
+	c.Holders, c.Leased = holders(reports, id), leased(reports, id)
 	return c, err
 }
 
-// holders returns the nodes that have reported places of a key.
-func (b *Backend) holders(ctx context.Context, namespace string, id wire.ID, now uint64) ([]Holder, error) {
-	reports, err := b.reports(ctx, namespace, now)
-	if err != nil {
-		return nil, err
+// leased sums up what nodes have leased of a key. The workers of a node see the same leases.
+func leased(reports []*wire.Report, id wire.ID) (sum uint64) {
+	by := map[uint64]uint64{}
+	for _, r := range reports {
+		for i := range r.Rules {
+			for _, k := range r.Rules[i].Used.Keys {
+				if k.ID == id && k.Recent > 0 {
+					by[r.Node] = max(by[r.Node], k.Leased)
+				}
+			}
+		}
 	}
+	for _, hits := range by {
+		sum += hits
+	}
+	return sum
+}
+
+// holders returns the nodes that have reported places of a key.
+func holders(reports []*wire.Report, id wire.ID) []Holder {
 	by := map[uint64]*Holder{}
 	for _, r := range reports {
 		for i := range r.Held {
@@ -78,7 +94,7 @@ func (b *Backend) holders(ctx context.Context, namespace string, id wire.ID, now
 		all = append(all, *of)
 	}
 	slices.SortFunc(all, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.Places, a.Places), cmp.Compare(a.Node, b.Node)) })
-	return all, nil
+	return all
 }
 
 func (b *Backend) counter(ctx context.Context, namespace string, id wire.ID) (c Counter, err error) {

@@ -163,13 +163,15 @@ func (b *Backend) Configurations(ctx context.Context, namespace string) (all []C
 	if err != nil {
 		return nil, err
 	}
-	return b.configurations(ctx, namespace, reports)
+	return b.configurations(ctx, namespace, reports), nil
 }
 
-func (b *Backend) configurations(ctx context.Context, namespace string, reports []*wire.Report) (all []Configuration, err error) {
+// configurations is Configurations by some reports. If the store can't tell the rules, as where it may not
+// make a table for them, they are not known, and all else is told.
+func (b *Backend) configurations(ctx context.Context, namespace string, reports []*wire.Report) (all []Configuration) {
 	notes, err := b.store.Notes(ctx, store.Rules, namespace)
 	if err != nil {
-		return nil, err
+		notes = nil
 	}
 	by := map[uint64]*Configuration{}
 	last := &Configuration{}
@@ -204,7 +206,7 @@ func (b *Backend) configurations(ctx context.Context, namespace string, reports 
 	slices.SortFunc(all, func(a, b Configuration) int {
 		return cmp.Or(cmp.Compare(len(b.Nodes), len(a.Nodes)), b.Heard.Compare(a.Heard), cmp.Compare(a.Digest, b.Digest))
 	})
-	return all, nil
+	return all
 }
 
 // dated gives limits their calendars.

@@ -149,8 +149,8 @@ func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) 
 		return Top{}, err
 	}
 	top := merge(reports, rule)
-	top.Configurations, err = b.configurations(ctx, namespace, reports)
-	return top, err
+	top.Configurations = b.configurations(ctx, namespace, reports)
+	return top, nil
 }
 
 // Standing returns the counters of keys.

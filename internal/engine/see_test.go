@@ -90,6 +90,9 @@ func TestReport(t *testing.T) {
 				t.Errorf("%s: %s has the name %q, want %q", p.Name, user, k.Name, want)
 			}
 		}
+		if i == 1 && p.Used.Keys[0].Leased != 0 {
+			t.Error("a rule that is not shared has leases")
+		}
 		if p.Used.Keys[0].ID != f.id(i, "annabel") {
 			t.Errorf("%s: annabel is not first", p.Name)
 		}
@@ -209,5 +212,18 @@ func TestReportOfMovedRule(t *testing.T) {
 		if p.Shadow != shadow || (len(p.Limits) == 1 && len(p.Sample.Keys) > 0) != shadow {
 			t.Errorf("shadow %v: reported as %v, with %d limits and a sample of %d keys", shadow, p.Shadow, len(p.Limits), len(p.Sample.Keys))
 		}
+	}
+}
+
+// A report tells what of a key's hits is leased and not used.
+func TestLeasesAreReported(t *testing.T) {
+	_, f := alone(t, second, engine.Options{}, users(fixed(1000)))
+	const requests = 101
+	for range requests {
+		f.send("ann")
+		f.advance(10 * time.Millisecond)
+	}
+	if k := f.report().Rules[0].Used.Keys[0]; k.Hits != requests || k.Leased == 0 || k.Leased > 1000-requests {
+		t.Errorf("told are %+v", k)
 	}
 }

@@ -55,6 +55,9 @@ type CounterLimit struct {
 	Ordinal     uint8  `json:"ordinal"`
 	// Used is how many hits count now, including unused leases of nodes.
 	Used uint64 `json:"used"`
+	// Leased is how many of Used nodes had leased and not used some seconds ago, as they have reported.
+	// Since then they may have used them.
+	Leased uint64 `json:"leased,omitempty"`
 	// Limit and Left are left out if the limit is unknown.
 	Limit *uint64 `json:"limit,omitempty"`
 	Burst uint64  `json:"burst,omitempty"`
@@ -179,7 +182,12 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 			}
 			override = slices.Delete(override, at, at+1)
 		}
-		counter.Limits = append(counter.Limits, a.standing(calendar))
+		l := a.standing(calendar)
+		// What was reported may be over: then it was given back.
+		if kind := window.Kind(a.of.Kind); found.Leased <= l.Used && !kind.Blocks() && !kind.Held() {
+			l.Leased = found.Leased
+		}
+		counter.Limits = append(counter.Limits, l)
 	}
 	return counter
 }

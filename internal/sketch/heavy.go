@@ -25,6 +25,8 @@ type Heavy struct {
 
 // Entry is a key of a Heavy.
 type Entry struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	ID [16]byte
 	// Count is the key's hits, and up to Error hits of other keys.
 	Count, Error uint64
@@ -32,6 +34,8 @@ type Entry struct {
 	marks [2]uint64
 	// Use is the last reported share of the key's limit, in thousandths.
 	Use uint16
+	// Leased is how many hits of the key's process were leased and not used then.
+	Leased uint64
 
 	nameSize uint8
 	name     uint8 // index in names

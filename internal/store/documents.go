@@ -93,8 +93,9 @@ const (
 	// after the last of them has reported.
 	RulesLife = 31 * 24 * time.Hour
 	// MaxRules is the most that a namespace's nodes have told of their rules: one for each of their
-	// configurations. MaxNamespaces is the most namespaces.
-	MaxRules      = 16
+	// configurations.
+	MaxRules = 16
+	// MaxNamespaces is the most namespaces that a store remembers.
 	MaxNamespaces = 4096
 	// maxNamespace is the most bytes of a note on a namespace.
 	maxNamespace = 128

@@ -7,7 +7,7 @@ import (
 )
 
 // reportVersion begins a report, and releasedVersion a report of v0.1.0. The latter has no held
-// places, no digest of rules, and no steps of warnings, and says how many rules follow.
+// places, no digest of rules, no leases, and no steps of warnings, and says how many rules follow.
 const (
 	releasedVersion = 0x73
 	reportVersion   = 0x74
@@ -116,6 +116,8 @@ type ReportKey struct {
 	Recent uint64
 	// Use is the used share of the key's tightest limit, in thousandths.
 	Use uint64
+	// Leased is how many hits of the sender's process were leased and not used when it was last seen.
+	Leased uint64
 	// Name is empty unless the rule reveals it: a list of values made by [AppendValue].
 	Name []byte
 }
@@ -247,7 +249,7 @@ func appendKeys(dst []byte, l *KeyList) []byte {
 	dst = append(appendUvarint(dst, l.Floor), byte(len(l.Keys)))
 	for i := range l.Keys {
 		k := &l.Keys[i]
-		dst = appendUvarints(append(dst, k.ID[:]...), k.Hits, k.Error, k.Recent, k.Use)
+		dst = appendUvarints(append(dst, k.ID[:]...), k.Hits, k.Error, k.Recent, k.Use, k.Leased)
 		dst = appendCounted(dst, k.Name)
 	}
 	return dst
@@ -281,7 +283,7 @@ func DecodeReport(b []byte) (*Report, error) {
 		}
 	}
 	for more() {
-		rule := r.ruleReport()
+		rule := r.ruleReport(released)
 		r.most(uint64(len(p.Rules)+1), MaxReportRules)
 		if slices.ContainsFunc(p.Rules, func(other RuleReport) bool { return other.Name == rule.Name }) {
 			r.fail("want each rule once")
@@ -322,10 +324,10 @@ func (r *reader) ruleName() string {
 	return name
 }
 
-func (r *reader) ruleReport() (p RuleReport) {
+func (r *reader) ruleReport(released bool) (p RuleReport) {
 	p.Name, p.SpanMillis, p.Amounts, p.Every = r.ruleName(), r.amount(), r.amounts(), r.amount()
 	p.RecentMillis, p.Recent = r.amount(), r.amounts()
-	p.Used, p.Refused = r.keyList(), r.keyList()
+	p.Used, p.Refused = r.keyList(released), r.keyList(released)
 	if p.Shadow = r.few(1) == 1; !p.Shadow {
 		return p
 	}
@@ -361,12 +363,16 @@ func (r *reader) uint32() uint32 {
 	return uint32(n)
 }
 
-func (r *reader) keyList() KeyList {
-	return KeyList{Floor: r.amount(), Keys: several(r, r.few(MaxReportKeys), r.reportKey)}
+func (r *reader) keyList(released bool) KeyList {
+	return KeyList{Floor: r.amount(), Keys: several(r, r.few(MaxReportKeys), func() ReportKey { return r.reportKey(released) })}
 }
 
-func (r *reader) reportKey() ReportKey {
-	k := ReportKey{ID: r.id(), Hits: r.amount(), Error: r.amount(), Recent: r.amount(), Use: r.amount(), Name: r.name()}
+func (r *reader) reportKey(released bool) ReportKey {
+	k := ReportKey{ID: r.id(), Hits: r.amount(), Error: r.amount(), Recent: r.amount(), Use: r.amount()}
+	if !released {
+		k.Leased = r.amount()
+	}
+	k.Name = r.name()
 	if r.err == nil && k.Error > k.Hits {
 		r.fail("want an Error that is not above Hits")
 	}

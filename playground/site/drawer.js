@@ -142,8 +142,9 @@ export class Drawer {
       const title = `${within(l)} (${l.algorithm.replaceAll("_", " ")})`;
       say(item.firstChild, title);
       item.gauge(l.limit === undefined ? undefined : l.used / Math.max(1, l.burst || l.limit), `${title}: ${count(l.used)} used`);
+      const used = `${count(l.used)} used${l.leased ? `, up to ${count(l.leased)} of these leased` : ""}`;
       const back = l.reset_ms === undefined || l.algorithm === "in_flight" ? "" : `, all back in ${time(l.reset_ms)}`;
-      say(item.querySelector("p"), l.left === undefined ? `${count(l.used)} used${back}` : `${count(l.used)} used, ${count(l.left)} left: ${room(l)}${back}`);
+      say(item.querySelector("p"), l.left === undefined ? `${used}${back}` : `${used}, ${count(l.left)} left: ${room(l)}${back}`);
     });
   }
 
@@ -161,7 +162,7 @@ export class Drawer {
     if (block) facts.push(`A block is in force, and ends in ${time(block.reset_ms)}${block.reset_ms === undefined ? "" : " at the latest, unless it is prolonged"}.`);
     if (rule?.costly) facts.push("A request of this rule can take more than one hit. It is refused when fewer are left.");
     for (const { node, places, oldest_ms: oldest } of told.holders ?? []) facts.push(`Proxy ${node} holds ${count(places)}, the oldest for ${time(oldest)}.`);
-    if (all.some((l) => l.left === 0)) facts.push("Hits that proxies have leased count as used. A proxy that has leased hits lets requests pass although nothing is left here.");
+    if (all.some((l) => l.leased)) facts.push("Hits that proxies have leased count as used. A proxy lets requests pass by them, even if nothing is left here.");
     if (all.some((l) => l.left === undefined)) facts.push("No proxy has told the rule’s limits. weir counter get, with the proxies’ --config, tells how much is left.");
     return [...facts, ...(this.more ?? [])];
   }

@@ -119,7 +119,10 @@ func (w *Observer) seeKey(s *seen, d *rule.Check, now int64, weight uint64) {
 func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, weight uint64) {
 	e := h.Add(id, clamp(d.Cost)*weight)
 	_, use := d.Counter.Worth()
-	e.Use = thousandths(use)
+	e.Use, e.Leased = thousandths(use), 0
+	if d.Rule.Synced() {
+		e.Leased = d.Counter.Leased()
+	}
 	if h.Named(e) {
 		return
 	}

@@ -233,7 +233,7 @@ func keyList(keys []sketch.Key, floor uint64) (l wire.KeyList) {
 	l.Floor = floor
 	for i := range keys {
 		k := &keys[i]
-		l.Keys = append(l.Keys, wire.ReportKey{ID: k.ID, Hits: k.Count, Error: k.Error, Recent: k.Recent, Use: uint64(k.Use), Name: k.Name})
+		l.Keys = append(l.Keys, wire.ReportKey{ID: k.ID, Hits: k.Count, Error: k.Error, Recent: k.Recent, Use: uint64(k.Use), Leased: clamp(k.Leased), Name: k.Name})
 	}
 	return l
 }

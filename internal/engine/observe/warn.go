@@ -87,6 +87,8 @@ type warnings struct {
 
 // warning is a key near a limit. The zero value means none.
 type warning struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	id          [16]byte
 	rule, limit int
 	end         int64 // end of the window; 0 if it has none
