@@ -383,6 +383,9 @@ type Selector struct {
 	// bytes. Longest is 1 to jsonpath.MaxValue. Both are for SelectBody.
 	Default string
 	Longest int
+	// Group takes a part of the value, and is valid for pattern.CompileGroup; empty for all of it. It is
+	// only for Rule.Key and Overrides.By.
+	Group string
 	// Claim is the path of a claim, valid for jsonpath.Compile.
 	Claim string
 	// Metadata is where Envoy's jwt_authn puts the payload with the claim (payload_in_metadata);

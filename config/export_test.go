@@ -32,6 +32,8 @@ func FieldLists() map[string][]string {
 		add("claim match", variant...)
 	}
 	add("claim match", claimSource...)
+	add("grouped selector", groupField...)
+	add("grouped body selector", append(groupField, variantsOfSelector[len(variantsOfSelector)-1]...)...)
 	for i, variant := range variantsOfSelector {
 		switch {
 		case i < responseSelectors:

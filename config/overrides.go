@@ -27,7 +27,7 @@ func readOverrides(v *value, rule *Rule, sound bool) {
 		switch name {
 		case "by":
 			by = v
-			s := readBodySelector(v)
+			s := readKeySelector(v, groupField)
 			o.By = &s
 		case "values":
 			values = v

@@ -42,7 +42,7 @@ var fieldPaths = []string{
 	"rules.overrides.values", "rules.overrides.values.NAME", "rules.overrides.keys", "rules.overrides.keys.key", "rules.overrides.keys.limits",
 
 	"rules.key.header", "rules.key.query", "rules.key.cookie", "rules.key.path_segment", "rules.key.method",
-	"rules.key.host", "rules.key.path", "rules.key.client_ip", "rules.key.client_ip.ipv4_prefix",
+	"rules.key.host", "rules.key.path", "rules.key.regex", "rules.key.client_ip", "rules.key.client_ip.ipv4_prefix",
 	"rules.key.client_ip.ipv6_prefix", "rules.key.jwt_claim", "rules.key.jwt_claim.header", "rules.key.jwt_claim.metadata", "rules.key.property",
 	"rules.key.in_cidr", "rules.key.literal", "rules.key.request_json", "rules.key.request_json.default", "rules.key.request_json.longest",
 
@@ -264,7 +264,8 @@ func TestGood(t *testing.T) {
 				{Kind: config.SelectInNetworks, Networks: networks("10.0.0.0/8")},
 				{Kind: config.SelectLiteral, Name: "a\x00b"},
 				{Kind: config.SelectBody, Name: "model", Longest: 256},
-				{Kind: config.SelectBody, Name: `a\.b.0`, Default: "none", Longest: 4096},
+				{Kind: config.SelectBody, Name: `a\.b.0`, Default: "none", Longest: 4096, Group: "(x).*"},
+				{Kind: config.SelectQuery, Name: "t", Group: "t-(.*)"},
 			},
 			Limits: []window.Limit{perSecond(10), tokens(5, 5, 0), tokens(5, 7, 1)},
 			LimitFrom: []config.LimitFrom{

@@ -57,7 +57,7 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 		case "except":
 			v.array("exceptions", 0, maxExceptions, func(v *value) { rule.Except = append(rule.Except, readMatch(v)) })
 		case "key":
-			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readBodySelector(v)) })
+			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readKeySelector(v, groupField)) })
 		case "limits":
 			before := len(v.report.found)
 			limits = v

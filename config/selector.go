@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/clientip"
 	"weir/internal/jsonpath"
+	"weir/internal/pattern"
 )
 
 const (
@@ -79,16 +80,48 @@ func readSelector(v *value, want string, further []field, readFurther func(name 
 }
 
 // readBodySelector reads a selector of a part of a request, its body included.
-func readBodySelector(v *value) (s Selector) {
+func readBodySelector(v *value) Selector { return readKeySelector(v, nil) }
+
+// groupField is the further field of a selector whose value may be a group.
+var groupField = []field{{"regex", optional}}
+
+// readKeySelector is readBodySelector for selectors with further fields.
+func readKeySelector(v *value, further []field) (s Selector) {
 	if !v.composite() {
 		return readSelector(v, wantSelector, nil, nil)
 	}
-	v.oneOf(likeSelector, variantsOfSelector[responseSelectors:], nil, s.read)
+	var group *value
+	v.oneOf(likeSelector, variantsOfSelector[responseSelectors:], further, func(name string, v *value) {
+		if name == "regex" {
+			group = v
+		} else {
+			s.read(name, v)
+		}
+	})
+	if group.given() {
+		s.Group = readGroup(group, s.Kind)
+	}
 	s.checkClaim(v)
 	if s.Kind == SelectBody && s.Longest == 0 {
 		s.Longest = usualText
 	}
 	return s
+}
+
+// readGroup reads an expression whose group is taken of a selector's value.
+func readGroup(v *value, of SelectorKind) string {
+	const want = `a regular expression with a group, such as "tenant-([0-9]+)-.*"`
+	if of == SelectClientIP || of == SelectInNetworks || of == SelectLiteral {
+		v.fail("want no regex with client_ip, in_cidr or literal")
+	}
+	if v.kind != kindString || v.text == "" || len(v.text) > maxMatchValue {
+		v.wrong(want)
+		return ""
+	}
+	if _, err := pattern.CompileGroup(v.text); err != nil {
+		v.fail("want " + want + ", got " + err.Error())
+	}
+	return v.text
 }
 
 // readResponseSelector reads a selector of a part of a request or of its response.

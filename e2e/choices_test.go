@@ -144,6 +144,19 @@ var choices = []reference{
 		},
 	},
 	{
+		name:          "key: regex, a part of a value",
+		configuration: once(`"key": [{"header": "x-user", "regex": "tenant-([0-9]+)-.*"}, {"query": "q", "regex": "(.*)@.*"}]`),
+		steps: []step{
+			{send: "GET / x-user:tenant-7-ann", status: 200},
+			{send: "GET /?q=b x-user:tenant-7-bob", status: 429},
+			{send: "GET /?q=a@b@c x-user:tenant-7-bob", status: 200},
+			{send: "GET /?q=a%40b%40d x-user:tenant-7-", status: 429},
+			{send: "GET / x-user:tenant-8-ann", status: 200},
+			{send: "GET / x-user:ann", status: 200},
+			{send: "GET /", status: 429},
+		},
+	},
+	{
 		name:          "key: path_segment",
 		configuration: once(`"key": [{"path_segment": 2}]`),
 		steps: []step{

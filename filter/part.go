@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/clientip"
 	"weir/internal/jsonpath"
+	"weir/internal/pattern"
 )
 
 // part is a piece of a value of the host.
@@ -17,11 +18,12 @@ type part struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	kind     partKind
-	name     string // of a parameter, a cookie or a claim; for a body's text its path
+	name     string // of a parameter, a cookie or a claim; for a body's text its path, and for a group its expression
 	segment  int    // number of a path's segment; for a body's text its most bytes
 	networks []clientip.Prefix
 	literal  []byte         // for a body's text its default
 	claim    *jsonpath.Path // path of a claim or of a body's text
+	group    *pattern.Group
 	// schemeless means that a claim's token may stand without a scheme.
 	schemeless bool
 }
@@ -49,6 +51,8 @@ const (
 	inNetworks
 	// literal is the same for all requests.
 	literal
+	// group is what an expression's group matches of another part.
+	group
 	// bodyText is a text of the body, which is not one of the host's values.
 	bodyText
 )
@@ -95,6 +99,8 @@ func (p *part) of(value []byte, s *scratch) (taken []byte, ok bool) {
 		return s.verified(value, false)
 	case bareAddress:
 		return clientip.Bare(value), true
+	case group:
+		return p.group.Of(value)
 	case inNetworks:
 		if clientip.In(value, p.networks, &s.network) {
 			return inside, true

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"weir/internal/jsonpath"
+	"weir/internal/pattern"
 	"weir/internal/proxywasm"
 )
 
@@ -93,6 +94,15 @@ func (r *request) usePart(of property, p part) int {
 	return r.useProperty(property{of: whole, part: p})
 }
 
+// useGroup is useProperty for what an expression's group, if there is one, matches of another property.
+func (r *request) useGroup(whole int, expression string) int {
+	if expression == "" {
+		return whole
+	}
+	compiled, _ := pattern.CompileGroup(expression) // the configuration was checked
+	return r.useProperty(property{of: whole, part: part{kind: group, name: expression, group: compiled}})
+}
+
 // useBody is useProperty for a text of the body.
 func (r *request) useBody(path, otherwise string, longest int) int {
 	compiled, _ := jsonpath.Compile(path) // the configuration was checked
@@ -160,6 +170,8 @@ func (r *request) readPart(p *property) (value []byte, ok bool) {
 	whole, ok := r.value(p.of)
 	if !ok && p.part.kind == inNetworks {
 		whole = nil // the address is in no network
+	} else if !ok && p.part.kind == group {
+		return whole, false // a default
 	} else if !ok {
 		return nil, false
 	}

@@ -285,7 +285,11 @@ func (r *rule) readTexts(q *request, m *matcher) {
 
 // readText records a property if it is a text of the body.
 func (r *rule) readText(q *request, property int) {
-	if p := q.properties[property].part; p.kind == bodyText {
+	p := q.properties[property].part
+	if p.kind == group {
+		p = q.properties[q.properties[property].of].part
+	}
+	if p.kind == bodyText {
 		r.texts = append(r.texts, &p)
 	}
 }
@@ -310,11 +314,11 @@ func (r *request) matcher(c *config.Match) (m matcher) {
 		m.methods, m.methodsAt = c.Methods, r.useProperty(methodProperty)
 	}
 	if len(c.Any) > 0 {
-		var any clause
+		var either clause
 		for i := range c.Any {
-			any.any = append(any.any, r.matcher(&c.Any[i]))
+			either.any = append(either.any, r.matcher(&c.Any[i]))
 		}
-		m.last = append(m.last, any)
+		m.last = append(m.last, either)
 	}
 	if c.Not != nil {
 		m.last = append(m.last, clause{any: []matcher{r.matcher(c.Not)}, not: true})

@@ -63,13 +63,14 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 		k.property = r.useProperty(sourceProperty)
 		k.address, k.prefix4, k.prefix6 = true, s.IPv4Prefix, s.IPv6Prefix
 	}
+	k.property = r.useGroup(k.property, s.Group)
 	return k
 }
 
 // propertyOf resolves a selector for a cost or for limits.
 func (r *request) propertyOf(s *config.Selector) (at int) {
 	if s.Kind == config.SelectHeader {
-		return r.useProperty(property{header: s.Name, lines: onlyLine})
+		return r.useGroup(r.useProperty(property{header: s.Name, lines: onlyLine}), s.Group)
 	}
 	return r.selected(s).property
 }

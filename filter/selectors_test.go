@@ -126,6 +126,13 @@ func TestSelectors(t *testing.T) {
 		{`{"in_cidr": ["0.0.0.0/0", "::/0"]}`, "property source.address|@unix", "false"},
 		{`{"in_cidr": ["0.0.0.0/0"]}`, "x|y", "false"},
 		{`{"literal": "x\u0000y"}`, "x|y", "x\x00y"},
+
+		{`{"header": "x-user", "regex": "tenant-([0-9]+)-.*"}`, "x-user|tenant-42-ann", "42"},
+		{`{"header": "x-user", "regex": "tenant-([0-9]+)-.*"}`, "x-user|tenant-x-ann", ""},
+		{`{"header": "x-user", "regex": "tenant-([0-9]+)-.*"}`, "x|y", ""},
+		{`{"regex": "(?:.*\\.)?([^.]+\\.[a-z]+)", "header": ":authority"}`, ":authority|a.b.shop.example", "shop.example"},
+		{`{"query": "user", "regex": "(.*)@.*"}`, ":path|/?user=a%2Bn%40b%40c", "a+n@b"},
+		{`{"jwt_claim": "sub", "regex": "(.).*"}`, "authorization|Bearer " + claims, "a"},
 		{`{"literal": ""}`, "x|y", ""},
 	} {
 		// Once alone, and once where others ask for the same and for another part of it.

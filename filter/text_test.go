@@ -177,8 +177,8 @@ func TestAnyAndNotOfBody(t *testing.T) {
 // The limits may be those of what the body says.
 func TestOverridesOfBody(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}],
-		"overrides": {"by": {"request_json": "tier"}, "values": {"3": [{"limit": 30, "window": "1h", "algorithm": "fixed_window"}], "": [{"limit": 0, "window": "1h", "algorithm": "fixed_window"}]}}}]}`)
-	for body, want := range map[string]string{`{"tier":3}`: "29", `{"tier":"3"}`: "29", `{"tier":3.0}`: "29", `{"tier":4}`: "4"} {
+		"overrides": {"by": {"request_json": "tier", "regex": "([0-9])x?"}, "values": {"3": [{"limit": 30, "window": "1h", "algorithm": "fixed_window"}], "": [{"limit": 0, "window": "1h", "algorithm": "fixed_window"}]}}}]}`)
+	for body, want := range map[string]string{`{"tier":3}`: "29", `{"tier":"3"}`: "29", `{"tier":3.0}`: "29", `{"tier":"3x"}`: "29", `{"tier":4}`: "4"} {
 		s, _ := v.ask("x-key", body)
 		if v.upload(s, true, body) != types.ActionContinue || v.leaves(s) != want {
 			t.Errorf("%s leaves %s, want %s", body, v.response["x-ratelimit-remaining"], want)

@@ -40,15 +40,30 @@ type compiler struct {
 	code    []instruction
 	classes []class
 	err     *mistake
+	// marks says that groups are marked in the code, and groups is how many there are.
+	marks  bool
+	groups int
 }
 
 // Compile returns a pattern for an expression of at most MaxExpression bytes. An error is a phrase
 // such as "a ) at byte 3 that closes nothing", which fits after "want a regular expression, got".
 // It counts bytes from 1.
 func Compile(expr string) (*Pattern, error) {
-	c := compiler{expr: expr}
+	p, _, err := compile(expr, false)
+	if err != nil {
+		return nil, err
+	}
+	if !p.literal {
+		p.prepare()
+	}
+	return p, nil
+}
+
+// compile returns a pattern without its cache, and its number of groups. With marks, these are marked.
+func compile(expr string, marks bool) (p *Pattern, groups int, err error) {
+	c := compiler{expr: expr, marks: marks}
 	if len(expr) > MaxExpression {
-		return nil, &mistake{what: "more than " + strconv.Itoa(MaxExpression) + " bytes", at: -1}
+		return nil, 0, &mistake{what: "more than " + strconv.Itoa(MaxExpression) + " bytes", at: -1}
 	}
 	c.alternatives()
 	if c.at < len(expr) {
@@ -56,9 +71,9 @@ func Compile(expr string) (*Pattern, error) {
 	}
 	c.emit(match, 0)
 	if c.err != nil {
-		return nil, c.err
+		return nil, 0, c.err
 	}
-	p := &Pattern{
+	p = &Pattern{
 		program: c.link(),
 		classes: c.classes,
 		now:     make([]uint16, 0, len(c.code)),
@@ -67,10 +82,7 @@ func Compile(expr string) (*Pattern, error) {
 		marks:   make([]uint32, len(c.code)),
 	}
 	p.findPrefix()
-	if !p.literal {
-		p.prepare()
-	}
-	return p, nil
+	return p, c.groups, nil
 }
 
 // fail records the first mistake, and skips to the end of the expression, so that all callers
@@ -164,7 +176,10 @@ func (c *compiler) sequence() {
 				c.literal('{', at)
 				break
 			}
-			c.next("?") // lazy repetition matches the same texts
+			if c.next("?") && c.marks || c.marks && c.flags&ungreedy != 0 { // it matches the same texts
+				c.fail(at, "a lazy "+c.expr[at:c.at], ", which takes another part of some texts")
+				return
+			}
 			switch what := c.expr[at:c.at]; {
 			case item < 0:
 				c.fail(at, "a "+what, " with nothing to repeat")
@@ -279,7 +294,9 @@ func (c *compiler) repeat(start, least, most, at int) {
 		c.code = append(c.code, once...)
 	}
 	if most < 0 && least > 0 {
-		c.emit(fork, int32(-length))
+		if c.emit(fork, int32(-length)); c.err == nil {
+			c.code[len(c.code)-1].again = true
+		}
 		return
 	}
 	times, after := most-least, 0
@@ -302,8 +319,18 @@ func (c *compiler) repeat(start, least, most, at int) {
 func (c *compiler) group() bool {
 	start, outside := c.at, c.flags
 	c.at++
-	if c.next("?") && !c.opening(start) {
-		return false
+	captures := true
+	if c.next("?") {
+		if captures = c.next("P<") || c.next("<"); captures {
+			c.at = start + 2
+		}
+		if !c.opening(start) {
+			return false
+		}
+	}
+	if captures = captures && c.marks; captures {
+		c.groups++
+		c.emit(assert, beginGroup)
 	}
 	if c.depth == MaxDepth {
 		c.fail(start, "a group", " in more than "+strconv.Itoa(MaxDepth)+" others")
@@ -313,6 +340,9 @@ func (c *compiler) group() bool {
 	c.depth--
 	if !c.next(")") {
 		c.fail(start, "a (", " that is not closed")
+	}
+	if captures {
+		c.emit(assert, endGroup)
 	}
 	c.flags = outside
 	return true

@@ -71,8 +71,10 @@ const (
 type instruction struct {
 	_  [0]func() // keeps Go from generating an equality function
 	op operation
-	y  uint16
-	x  int32
+	// again says that a fork repeats what is before it: a group's text prefers x.
+	again bool
+	y     uint16
+	x     int32
 }
 
 type assertion = int32

@@ -42,6 +42,7 @@ var sections = []struct{ title, of, prefix string }{
 	{"A comparison", "comparison", ""},
 	{"A selector", "selector_object", ""},
 	{"A selector of the body", "key_selector", ""},
+	{"A part of a value", "group", ""},
 	{"A duration", "duration", ""},
 }
 

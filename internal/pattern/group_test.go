@@ -1,0 +1,97 @@
+package pattern_test
+
+import (
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"weir/internal/pattern"
+)
+
+// A group takes what package regexp takes, of random expressions and texts. An empty part counts as absent.
+func TestGroup(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var expression func(depth int) string
+	expression = func(depth int) string {
+		if depth == 0 {
+			return []string{"a", "b", "-", "[ab]", "[^-]", ".", "\\b", "^", "$", "(?i:A)"}[r.IntN(10)]
+		}
+		switch r.IntN(6) {
+		case 0:
+			return "(?:" + expression(depth-1) + "|" + expression(depth-1) + ")"
+		case 1:
+			return "(?:" + expression(depth-1) + ")" + []string{"*", "+", "?", "{2}", "{1,3}", "{2,}"}[r.IntN(6)]
+		case 2:
+			return "[ab-]" + []string{"*", "+", "?"}[r.IntN(3)]
+		}
+		return expression(depth-1) + expression(depth-1)
+	}
+	taken, none := 0, 0
+	for range 3000 {
+		group := "(" + expression(r.IntN(3)) + ")"
+		if r.IntN(3) == 0 {
+			group += []string{"*", "+", "?", "{1,2}"}[r.IntN(4)]
+		}
+		expr := expression(r.IntN(3)) + group + expression(r.IntN(3))
+		if r.IntN(4) == 0 {
+			expr = expression(1) + "|" + expr
+		}
+		g, err := pattern.CompileGroup(expr)
+		if err != nil {
+			continue // more than the bounds, or a repetition of a repetition
+		}
+		re := regexp.MustCompile("^(?:" + expr + ")$")
+		for range 30 {
+			var text strings.Builder
+			for range r.IntN(9) {
+				text.WriteString([]string{"a", "b", "-", "A", "\n", "é", "\xff"}[min(r.IntN(20)/3, 6)])
+			}
+			want := append(re.FindStringSubmatch(text.String()), "", "")[1]
+			if got, _ := g.Of([]byte(text.String())); string(got) != want {
+				t.Errorf("%q of %q: got %q, want %q", expr, text.String(), got, want)
+				break
+			}
+			if want != "" {
+				taken++
+			} else {
+				none++
+			}
+		}
+	}
+	if taken < 500 || none < 3000 {
+		t.Errorf("%d parts are taken, and %d are not there", taken, none)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	for _, c := range []struct{ expr, text, want string }{
+		{"Bearer (.+)", "Bearer x.y", "x.y"},
+		{"Bearer (.+)", "Basic x", ""},
+		{"tenant-([0-9]+)-.*", "tenant-42-7-8", "42"},
+		{".*@([^@]+)", "a@b@c", "c"},
+		{"/v1/(?P<org>[^/]+)(?:/.*)?", "/v1/acme", "acme"},
+		{"(?:x|(y))z", "xz", ""},
+		{"(a|ab)(?:c|bcd)", "abcd", "a"},
+		{"(.*)", strings.Repeat("x", pattern.MaxGroupText+1), ""},
+	} {
+		g, err := pattern.CompileGroup(c.expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := g.Of([]byte(c.text)); string(got) != c.want {
+			t.Errorf("%s of %s: got %q, want %q", c.expr, c.text, got, c.want)
+		}
+		if n := testing.AllocsPerRun(10, func() { g.Of([]byte(c.text)) }); n > 0 && len(c.text) < 33 {
+			t.Errorf("%s: %v allocations", c.expr, n)
+		}
+	}
+	for expr, want := range map[string]string{
+		"a": "one with other than one group", "(a)(b)": "one with other than one group", "(a": "is not closed", "(a+?)": "a lazy +?",
+		"(?U:a*)(b)": "a lazy *", "([ab]{100}){5}": "larger than 256 instructions",
+	} {
+		if _, err := pattern.CompileGroup(expr); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", expr, err, want)
+		}
+	}
+}
