@@ -200,6 +200,9 @@ func refill(l *Limit, s *State, now int64) {
 		}
 		return
 	}
+	if now-s.Start < l.Width { // divisions are slow
+		return
+	}
 	// Tokens that were not pushed yet must stay, so the total bounds the tokens to drop.
 	windows := min(uint64((now-s.Start)/l.Width), (h.Total-min(h.Lease, h.Total))/l.Max)
 	s.Start += int64(windows) * l.Width

@@ -262,16 +262,9 @@ type Standing struct {
 // Standing returns how the limit stands at the time of s. Times in it count from now.
 func (l *Limit) Standing(s *State, now int64) Standing {
 	out := Standing{Remaining: l.Remaining(s), Reset: -1}
-	if l.Kind.Clocked() {
-		out.Reset = clockEnd(l, s) - now
-		// If everything remains, one more hit is above the limit and never fits.
-		if out.Remaining < l.Max {
-			out.Next = moreAt(l, s, out.Remaining+1) - now
-		}
-		return out
-	}
-	if at, ok := l.FitsAt(s, out.Remaining+1); ok {
-		out.Next = at - now
+	// If everything remains, one more hit is above the limit and never fits.
+	if out.Remaining < l.Quota() {
+		out.Next = moreAt(l, s, out.Remaining+1) - now
 	}
 	if at, ok := l.ResetAt(s); ok {
 		out.Reset = at - now
