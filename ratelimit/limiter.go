@@ -224,7 +224,8 @@ func (l *Limiter) Allow(ctx context.Context, key ...string) (bool, error) {
 // AllowN counts cost hits of a key if all of them have room, and reports whether it did. With an
 // error it returns false; see [Decide] for the errors.
 func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error) {
-	d, err := l.Decide(ctx, key, cost)
+	var d Decision
+	err := l.decide(ctx, key, cost, true, &d)
 	return d.Allowed, err
 }
 
@@ -235,15 +236,21 @@ func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error
 // It is the function [Decide] for one demand, without the Standings. Unless it waits, it allocates
 // nothing.
 func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (d Decision, err error) {
+	err = l.decide(ctx, key, cost, false, &d)
+	return d, err
+}
+
+// decide is Decide. If brief is set, nobody asks how the limits stand.
+func (l *Limiter) decide(ctx context.Context, key Key, cost uint64, brief bool, to *Decision) error {
 	if cost > 0 && l.holds() {
-		return d, l.wantsAcquire()
+		return l.wantsAcquire()
 	}
 	n := l.namespace
 	n.mu.Lock()
 	c := n.call()
+	c.brief = brief
 	c.add(l, key, cost)
-	err = n.decide(ctx, c, &d)
-	return d, err
+	return n.decide(ctx, c, to)
 }
 
 func (l *Limiter) wantsAcquire() error {
@@ -368,6 +375,7 @@ type call struct {
 	limiters  []*Limiter // of the demands
 	aside     []aside    // demands on rules that were moved, in their order
 	all       bool       // whether the decision needs the Standings
+	brief     bool       // whether it needs no Standing either
 	asking    bool       // whether it decides nothing and only waits for totals
 	wait      engine.Wait
 	told      chan struct{}
@@ -387,7 +395,7 @@ func (n *Namespace) call() (c *call) {
 		c.wait.Request = c
 	}
 	n.taken++
-	c.demands, c.limiters, c.aside, c.all, c.asking = c.demands[:0], c.limiters[:0], c.aside[:0], false, false
+	c.demands, c.limiters, c.aside, c.all, c.brief, c.asking = c.demands[:0], c.limiters[:0], c.aside[:0], false, false, false
 	c.held, c.patient, c.wait.Patience, c.broken = nil, false, -1, n.broken
 	return c
 }
@@ -541,6 +549,9 @@ func (c *call) conclude(d *Decision, demands []engine.Check, now int64, verdict 
 		}
 	}
 	c.decideAside(now, d.Allowed)
+	if c.brief {
+		return
+	}
 	for i, asides := 0, c.aside; i < len(demands) || len(asides) > 0; {
 		if len(asides) > 0 && asides[0].after == i {
 			c.tell(d, &asides[0].check[0], asides[0].limiter, now, len(demands) == 0, true)

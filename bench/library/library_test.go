@@ -32,6 +32,19 @@ func (p *perKey) allow(key string) bool {
 }
 
 func BenchmarkDecision(b *testing.B) {
+	// A decision tells how the limit stands, too. Allow only tells whether there was room, as rate does.
+	allow := func(of ratelimit.Limit) func(b *testing.B) func(string) bool {
+		return func(b *testing.B) func(string) bool {
+			l, err := ratelimit.NewLimiter(of)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return func(key string) bool {
+				allowed, err := l.Allow(b.Context(), key)
+				return allowed && err == nil
+			}
+		}
+	}
 	weir := func(of ratelimit.Limit) func(b *testing.B) func(string) bool {
 		return func(b *testing.B) func(string) bool {
 			l, err := ratelimit.NewLimiter(of)
@@ -51,6 +64,8 @@ func BenchmarkDecision(b *testing.B) {
 	}{
 		{"rate", func(*testing.B) func(string) bool { return (&perKey{of: map[string]*rate.Limiter{}}).allow }},
 		{"fixed", weir(ratelimit.FixedWindow(most, time.Minute))},
+		{"fixed, Allow", allow(ratelimit.FixedWindow(most, time.Minute))},
+		{"bucket, Allow", allow(ratelimit.TokenBucket(1_000_000_000, time.Second, 1_000_000_000))},
 		{"sliding", weir(ratelimit.SlidingWindow(most, time.Minute))},
 		{"bucket", weir(ratelimit.TokenBucket(1_000_000_000, time.Second, 1_000_000_000))},
 		{"buckets", weir(ratelimit.SlidingBuckets(most, time.Minute, time.Second))},
