@@ -36,6 +36,9 @@ func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespac
 	w := Observer{warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, namespace: namespace, visit: visit}
 	w.tells.configuration = configuration
 	w.tells.owner, _ = owner.(Teller)
+	for i := range rules.List {
+		w.tells.shadows = append(w.tells.shadows, rules.List[i].Shadow)
+	}
 	return w
 }
 

@@ -22,7 +22,10 @@ type telling struct {
 
 	owner         Teller // nil if nothing is known of keys
 	configuration uint64
-	digest        uint64 // 0 before the first report
+	// shadows says by rule whether it is one by its configuration: a rule that is moved at run time is told
+	// as before.
+	shadows []bool
+	digest  uint64 // 0 before the first report
 	// asked means that the backend has asked. told means that this worker has told its rules before.
 	asked, told bool
 }
@@ -62,7 +65,7 @@ func (w *Observer) shapes() (all []wire.RuleShape) {
 		if w.tells.owner != nil {
 			s.Key, s.Flags = w.tells.owner.KeyOf(i)
 		}
-		if r.Shadow {
+		if w.tells.shadows[i] {
 			s.Flags |= wire.IsShadow
 		}
 		if !r.Synced() {
