@@ -78,17 +78,17 @@ func wholeRule(ctx context.Context, args []string, env environment) error {
 	if len(of) > 0 {
 		name = of[0]
 	}
-	switch {
-	case do == "show":
+	switch do {
+	case "show":
 		return c.showRules(ctx, of)
-	case do == "reset":
+	case "reset":
 		query := url.Values{"namespace": {c.namespace}, "rule": {name}, "whole": {""}}
 		none := fmt.Errorf("nothing is set for rule %s", name)
 		if c.all {
 			none = errors.New("nothing is set for all rules")
 		}
 		return c.backend.remove(ctx, c.out, wire.OverridesPath, query, c.wait, none)
-	case do == "off":
+	case "off":
 		mode = wire.ModeNames[wire.Off]
 	}
 	o := server.Override{Rule: name, Mode: mode}

@@ -66,19 +66,20 @@ type Mode uint8
 const (
 	// OfKey means that the override is of a single key.
 	OfKey Mode = iota
-	// Configured leaves it to the configuration, Enforce and Shadow are the configuration's modes,
-	// and Off lets all requests pass uncounted.
+	// Configured leaves it to the configuration.
 	Configured
+	// Enforce and Shadow are the configuration's modes.
 	Enforce
 	Shadow
+	// Off lets all requests pass uncounted.
 	Off
 )
 
 // ModeNames are the names of the modes of a rule, by mode.
 var ModeNames = [...]string{Configured: "configured", Enforce: "enforce", Shadow: "shadow", Off: "off"}
 
-// AllRules, in the place of a rule's name, stands for all rules of the namespace. It goes before
-// what a single rule is set to.
+// AllRules stands for all rules of the namespace, in the place of a rule's name. It goes before what
+// a single rule is set to.
 const AllRules = "*"
 
 // Override gives one key of a rule, or the whole rule, other limits. Without limits and mode it is a
