@@ -68,8 +68,9 @@ const (
 	OfKey Mode = iota
 	// Configured leaves it to the configuration.
 	Configured
-	// Enforce and Shadow are the configuration's modes.
+	// Enforce is a mode of configurations.
 	Enforce
+	// Shadow is the other one.
 	Shadow
 	// Off lets all requests pass uncounted.
 	Off
