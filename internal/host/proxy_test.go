@@ -562,8 +562,8 @@ func TestProxyCallouts(t *testing.T) {
 	if n := p.Process().Metrics().Value("answers"); n != 6 {
 		t.Errorf("%d answers", n)
 	}
-	// One of them has waited for 20 ms until its call was given up.
-	if got := p.Process().Traffic(); got.Requests != 8 || got.Answered != 4 || got.Waited != 6 || got.WaitedNanos < 20e6 {
+	// One of them has waited for 20 ms until its call was given up. The others may have their answers before the proxy holds them back.
+	if got := p.Process().Traffic(); got.Requests != 8 || got.Answered != 4 || got.Waited < 1 || got.Waited > 6 || got.WaitedNanos < 20e6 {
 		t.Errorf("the process has counted %+v", got)
 	}
 }
