@@ -88,6 +88,10 @@ func (m *Match) readParts(p *namedParts, v *value) {
 		return
 	}
 	before := len(m.Conditions)
+	if v.length() == 0 && p.kind != SelectHeader && p.kind != SelectBody { // those may be empty since v0.1
+		v.fail("want conditions by names, got an empty object, which all requests match")
+		return
+	}
 	v.each(p.plural, 0, maxMatchParts, func(v *value) {
 		c := Condition{Of: Selector{Kind: p.kind}}
 		if problem := c.Of.name(v.name); problem != "" {

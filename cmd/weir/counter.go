@@ -320,6 +320,9 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 	if found.Override != nil {
 		fmt.Fprintln(c.out, "override:", describeOverride(found.Override))
 	}
+	if found.Mode != "" {
+		fmt.Fprintf(c.out, "mode: %s, as weir rule show %s tells\n", found.Mode, c.namespace)
+	}
 	switch {
 	case !known:
 		fmt.Fprintln(c.out, "no proxy has told the limits: with --config, the hits left are shown too")

@@ -95,4 +95,16 @@ func TestToldRules(t *testing.T) {
 	if got := weir("all", "counter get shop per-ip 192.0.2.1"); !strings.Contains(got, "5 of 50 used, 45 left") {
 		t.Error(got)
 	}
+	// Whatever the rule, or all of them, are set to is told beside a key's own override.
+	for _, set := range []struct{ args, want string }{
+		{"rule off shop per-ip", "mode: off, as weir rule show shop tells\n"}, {"rule set shop per-ip --mode shadow", "mode: shadow"},
+		{"rule off --all shop --force", "mode: off"}, {"rule reset --all shop", "mode: shadow"},
+	} {
+		if got := weir("all", set.args); !strings.HasPrefix(got, "0 ") {
+			t.Error(got)
+		}
+		if got := weir("all", "counter get shop per-ip 192.0.2.1"); !strings.Contains(got, "5 of 50 used, 45 left") || !strings.Contains(got, set.want) {
+			t.Errorf("after weir %s: %s", set.args, got)
+		}
+	}
 }

@@ -122,16 +122,18 @@ func (r *priceReader) add(provider, name string, kinds []string, costs map[strin
 		name = strings.TrimPrefix(name, provider+"/")
 	}
 	r.models++
+	place = word(place)
 	prices := map[string]uint64{}
 	var rounded, left []string
+	wrong := ""
 	for i, field := range kinds {
 		value, there := costs[field]
 		if delete(costs, field); !there || string(value) == "null" {
 			continue
 		}
-		exact, isNumber := exactly(string(value))
-		if !isNumber {
-			left = append(left, field)
+		exact, ok := exactly(string(value))
+		if !ok || exact.Sign() < 0 {
+			wrong = field + " is no price"
 			continue
 		}
 		exact.Mul(exact, scale)
@@ -141,21 +143,29 @@ func (r *priceReader) add(provider, name string, kinds []string, costs map[strin
 			rounded = append(rounded, field)
 		}
 		if !whole.IsUint64() || whole.Uint64() > tokens.MaxRate {
-			left = append(left, field)
+			wrong = field + " is above the largest price"
 			continue
 		}
 		prices[tokens.KindNames[i]] = whole.Uint64()
 	}
 	for field := range costs {
-		left = append(left, field)
+		left = append(left, word(field))
 	}
 	if r.begins {
 		name += "*"
 	}
-	_, known := prices["input"]
-	known = known && len(name) <= tokens.MaxModel
-	if !known {
-		r.told = append(r.told, place+": left out: it has no price for a token that goes in, or a name that is too long")
+	// A model without one of its prices would cost too little.
+	switch _, known := prices["input"]; {
+	case wrong != "":
+	case !known:
+		wrong = "it has no price for a token that goes in"
+	case name == "" || len(name) > tokens.MaxModel:
+		wrong = fmt.Sprintf("its name is empty, or longer than %d bytes", tokens.MaxModel)
+	case prices["input"] == 0 && prices["output"] == 0:
+		r.told = append(r.told, place+": costs nothing")
+	}
+	if wrong != "" {
+		r.told = append(r.told, place+": left out: "+wrong)
 	}
 	for _, t := range []struct {
 		what   string
@@ -165,7 +175,7 @@ func (r *priceReader) add(provider, name string, kinds []string, costs map[strin
 			r.told = append(r.told, place+": "+t.what+": "+strings.Join(t.fields, ", "))
 		}
 	}
-	if !known {
+	if wrong != "" {
 		return
 	}
 	before, twice := r.into[name]
@@ -173,7 +183,7 @@ func (r *priceReader) add(provider, name string, kinds []string, costs map[strin
 		prices[kind] = max(price, prices[kind])
 	}
 	if twice {
-		r.told = append(r.told, name+": given twice: the higher price of each kind counts")
+		r.told = append(r.told, word(name)+": given twice: the higher price of each kind counts")
 	}
 	r.into[name] = prices
 }

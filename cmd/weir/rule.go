@@ -30,7 +30,8 @@ const ruleUsage = `show NAMESPACE [RULE] | set | off | reset NAMESPACE RULE | of
 
 What is set holds for all keys of a rule, on all nodes within their sync_rate and after restarts, until
 --until or reset. set replaces what was set before. Without --mode the configuration's mode stays, and
-without --limit its limits; overrides of single keys go before these. Counters stay as they are.
+without --limit its limits. What weir override sets for single keys goes before --limit, and --limit
+before the configuration's own overrides. Counters stay as they are.
 A rule that is off counts nothing and lets everything pass. off --all does that to all rules of the
 namespace, whatever is set for single ones; reset --all ends it.
 set fails and changes nothing if the rule has other windows at the nodes, or if no node has told of it in

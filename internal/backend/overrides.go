@@ -320,6 +320,18 @@ func (b Changer) remove(ctx context.Context, namespace, what string, gone func(w
 	return removed, version, err
 }
 
+// count is how many overrides of keys and prices there are. What whole rules are set to is not counted: a
+// full list must not keep anybody from switching a rule off.
+func (s *settings) count() int {
+	count := len(s.overrides) + len(s.prices)
+	for i := range s.overrides {
+		if s.overrides[i].Mode != wire.OfKey {
+			count--
+		}
+	}
+	return count
+}
+
 // changeList changes a namespace's list, and records that. change returns how many overrides or
 // prices it has set or removed: if none, the list stays. If the new list has the same, there is no
 // record.
@@ -341,7 +353,7 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 		if len(of) == 0 {
 			recorded = nil // a call that has come again
 		}
-		if count := len(s.overrides) + len(s.prices); count > wire.MaxOverrides {
+		if count := s.count(); count > wire.MaxOverrides {
 			return 0, 0, fmt.Errorf("%w: overrides: want at most %d in a namespace, got %d", store.ErrInvalid, wire.MaxOverrides, count)
 		}
 		encoded := wire.List(s.overrides, s.prices...)

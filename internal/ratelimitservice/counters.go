@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -160,7 +162,7 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 	shapes, rules := []shape{s}, []ratelimit.Rule{s.counting(hits)}
 	if s.onClock() && s.unit() != pb.RateLimitResponse_RateLimit_UNKNOWN {
 		shapes, rules = nil, nil
-		for unit := range units {
+		for _, unit := range slices.Sorted(maps.Keys(units)) { // the same rules in each instance
 			of, _ := shapeOf(unit, s.pace)
 			shapes, rules = append(shapes, of), append(rules, of.counting(of.limit(mostPerUnit, 0)))
 		}

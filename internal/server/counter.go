@@ -31,6 +31,9 @@ type Counter struct {
 	Varies bool `json:"varies,omitempty"`
 	// Override is the override in force for the key; nil for none.
 	Override *Override `json:"override,omitempty"`
+	// Mode is what the rule, or all rules of the namespace, were set to at run time: enforce, shadow or
+	// off; empty for what the configuration says.
+	Mode string `json:"mode,omitempty"`
 	// Holders are the nodes whose requests hold places of the key, by their recent reports.
 	Holders []CounterHolder `json:"holders,omitempty"`
 }
@@ -156,6 +159,9 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 		if o := &overrides[i]; by.Rule != "" && o.Rule == by.Rule && (o.Mode != wire.OfKey || slices.Equal(o.Values, by.Key)) {
 			of := overrideOf(o)
 			counter.Override, override = &of, slices.Clone(o.Limits)
+		}
+		if o := &overrides[i]; by.Rule != "" && o.Mode > wire.Configured && (o.Rule == wire.AllRules || o.Rule == by.Rule && counter.Mode == "") {
+			counter.Mode = wire.ModeNames[o.Mode]
 		}
 	}
 	asked := make([]askedLimit, len(by.Limits))
