@@ -206,6 +206,9 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 	if o.Rule == wire.AllRules || c.config != "" || c.force || slices.ContainsFunc(before.Overrides, compares) {
 		return before, nil
 	}
+	if len(o.Limits) == 0 && c.backend.toldRule(ctx, c.namespace, o.Rule) {
+		return before, nil
+	}
 	if err := c.backend.knownRule(ctx, c.namespace, o.Rule); err != nil {
 		return before, fmt.Errorf("%w; --config FILE checks it by the proxies' configuration, and --force sets it all the same", err)
 	}

@@ -178,6 +178,15 @@ func checkKey(rule *config.Rule, key []string) error {
 	return nil
 }
 
+// toldRule reports whether nodes have told of a rule in the last month, whether or not it has requests.
+func (f *backendFlags) toldRule(ctx context.Context, namespace, name string) bool {
+	var found server.Namespaces
+	err := f.call(ctx, http.MethodGet, server.NamespacesPath, url.Values{"namespace": {namespace}}, nil, &found)
+	return err == nil && slices.ContainsFunc(found.Namespaces, func(n server.Namespace) bool {
+		return slices.ContainsFunc(n.Known, func(r server.KnownRule) bool { return r.Rule == name })
+	})
+}
+
 // knownRule returns an error if no node has recently reported a rule. Nodes report the rules that
 // requests matched in the last minute or two.
 func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) error {

@@ -14,7 +14,7 @@ import (
 func TestWholeRule(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(time.Minute)}, Max: 10}
-	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Key: make([]byte, 2), Limits: []wire.ToldLimit{{Limit: limit}}}})
+	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Key: make([]byte, 2), Limits: []wire.ToldLimit{{Limit: limit}}}, {Name: "idle", Limits: []wire.ToldLimit{{Limit: limit}}}})
 	report := wire.AppendReport(nil, &wire.Report{
 		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told,
 		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
@@ -39,6 +39,9 @@ func TestWholeRule(t *testing.T) {
 		{"top shop", 0, "\nset by weir rule: all rules off until 2126-12-01T00:00:00Z\n\nset by weir rule: per-user enforce 0/1m\n", ""},
 		{"rule reset shop other", 1, "", "nothing is set for rule other"},
 
+		{"rule off shop idle", 0, "idle off\n", ""}, // without a request, but told of
+		{"rule reset shop idle", 0, "1 removed\n", ""},
+		{"rule set shop idle --limit 5/1m", 1, "", "no node has seen a request of rule \"idle\""},
 		{"rule set shop per-user --limit 5/1h", 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s"},
 		{"rule set shop per-user --limit 5/1m --limit 5/1h", 1, "", "no node can apply it"},
 		{"rule off shop per-usr", 1, "", "did you mean per-user?; --config"},
@@ -74,7 +77,7 @@ func TestWholeRule(t *testing.T) {
 set rule per-user shadow 500/1m until 2126-12-01T00:00:00Z
 set rule per-user 500/1m until 2126-12-01T00:00:00Z enforce 0/1m
 set override per-user`
-	if got := strings.Join(whats, "\n"); len(whats) != 7 || !strings.HasPrefix(got, want) {
+	if got := strings.Join(whats, "\n"); len(whats) != 9 || !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%s\n, want\n%s\nof\n%s", got, want, table)
 	}
 }
