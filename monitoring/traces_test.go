@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -134,8 +135,14 @@ func TestTrace(t *testing.T) {
 	}
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, c)
-	go server.Serve(l) //nolint:errcheck // ends with the test
-	t.Cleanup(server.Stop)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 
 	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(app.Close)
@@ -154,8 +161,9 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := context.AfterFunc(t.Context(), c.more.Broadcast)
-	defer stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	defer context.AfterFunc(ctx, c.more.Broadcast)()
 	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	asks := []struct{ url, parent, want string }{
 		{"http://" + listeners["users"] + "/", "", "weir serve: envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit < gateway: async envoy.service.ratelimit.v3.RateLimitService.ShouldRateLimit egress < gateway: ingress"},
@@ -167,7 +175,7 @@ func TestTrace(t *testing.T) {
 	ask(t, "http://"+backend+"/livez", traceparent)
 	for _, a := range asks {
 		ask(t, a.url, a.parent)
-		c.until(t, a.want)
+		c.until(ctx, t, a.want)
 	}
 	for _, way := range c.ways() {
 		if strings.Contains(way, "livez") || strings.Contains(way, "GET /v1/top") && !strings.Contains(way, "0af7651916cd43dd") {
@@ -177,13 +185,13 @@ func TestTrace(t *testing.T) {
 }
 
 // until waits for a span with a way to the beginning of its trace.
-func (c *collected) until(t *testing.T, want string) {
+func (c *collected) until(ctx context.Context, t *testing.T, want string) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for !slices.Contains(c.ways(), want) {
-		if t.Context().Err() != nil {
-			t.Fatalf("no span of %s", want)
+		if ctx.Err() != nil {
+			t.Fatalf("no span of %s, but of\n%s", want, strings.Join(c.ways(), "\n"))
 		}
 		c.more.Wait()
 	}

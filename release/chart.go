@@ -78,7 +78,7 @@ func writeChart(chart, tag, out string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(out, packed, 0o644) //nolint:gosec // it is to be read by all
+	return os.WriteFile(out, packed, 0o644) // it is to be read by all
 }
 
 // chartImage is a chart's archive in a registry, in the form of helm push.

@@ -157,7 +157,7 @@ func TestCommand(t *testing.T) {
 func run(t *testing.T, weir []byte) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir")
-	if err := os.WriteFile(file, weir, 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(file, weir, 0o700); err != nil { // it is run
 		t.Fatal(err)
 	}
 	said, err := exec.CommandContext(t.Context(), file, "version").CombinedOutput()

@@ -34,8 +34,9 @@ without --limit its limits. What weir override sets for single keys goes before 
 before the configuration's own overrides. Counters stay as they are.
 A rule that is off counts nothing and lets everything pass. off --all does that to all rules of the
 namespace, whatever is set for single ones; reset --all ends it.
-set fails and changes nothing if the rule has other windows at the nodes, or if no node has told of it in
-the last minutes: then --config checks by the proxies' configuration, and --force sets it unchecked.
+set and off fail and change nothing if no node has told of the rule, and set if it has other windows at
+the nodes, or --limit and no requests in the last minutes: then --config checks by the proxies'
+configuration, and --force sets it unchecked.
 `
 
 // wholeRule runs weir rule.

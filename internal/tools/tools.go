@@ -61,7 +61,7 @@ func install(in, into, ldflags, what string, environ ...string) error {
 	if err := os.MkdirAll(into, 0o750); err != nil {
 		return err
 	}
-	build := exec.Command("go", "install", "-ldflags="+ldflags, what) //nolint:gosec // what callers in this package name
+	build := exec.Command("go", "install", "-ldflags="+ldflags, what)
 	build.Dir, build.Env = in, append(append(os.Environ(), "GOBIN="+into, "GOWORK=off"), environ...)
 	if said, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go install %s in %s: %w\n%s", what, in, err, said)

@@ -195,13 +195,19 @@ func (c *Cluster) do(client *goredis.Client, args ...any) string {
 // until waits until done is true.
 func (c *Cluster) until(what string, done func() bool) {
 	c.t.Helper()
-	for range 1500 {
+	until(c.t, what, c.Pause, done)
+}
+
+// until waits until done is true, with pauses between.
+func until(t testing.TB, what string, pause func(context.Context), done func() bool) {
+	t.Helper()
+	for range 3000 {
 		if done() {
 			return
 		}
-		c.Pause(context.Background())
+		pause(context.Background())
 	}
-	c.t.Fatalf("redis cluster: not in time: %s", what)
+	t.Fatalf("redis: not in time: %s", what)
 }
 
 // Pause returns a little later. No command tells when a cluster's state changes, so it waits for

@@ -57,7 +57,7 @@ func StartWatched(t testing.TB) *Watched {
 		t.Cleanup(func() { _ = client.Close() })
 		w.addrs, w.sentinels = append(w.addrs, s.Addr), append(w.sentinels, client)
 	}
-	w.until("the Sentinels know all", func() bool {
+	until(t, "the Sentinels know all", w.Pause, func() bool {
 		for _, s := range w.sentinels {
 			of, err := s.Master(context.Background(), "mymaster").Result()
 			if err != nil || of["num-slaves"] != "2" || of["num-other-sentinels"] != "2" {
@@ -116,13 +116,13 @@ func (w *Watched) Failover() {
 	w.t.Helper()
 	old := w.Master()
 	// It is refused while another failover goes on.
-	w.until("a failover", func() bool { return w.sentinels[0].Failover(context.Background(), "mymaster").Err() == nil })
+	until(w.t, "a failover", w.Pause, func() bool { return w.sentinels[0].Failover(context.Background(), "mymaster").Err() == nil })
 	w.taken(old)
 }
 
 func (w *Watched) taken(from *Server) {
 	w.t.Helper()
-	w.until("another master with a replica", func() bool {
+	until(w.t, "another master with a replica", w.Pause, func() bool {
 		master := w.Master()
 		for i, server := range w.Servers {
 			if server == master && server != from {
@@ -146,15 +146,4 @@ func (w *Watched) each(command string, args ...any) {
 // replicas than there are.
 func (w *Watched) Pause(ctx context.Context) {
 	_ = w.clock.Wait(ctx, 100, 20*time.Millisecond).Err()
-}
-
-func (w *Watched) until(what string, done func() bool) {
-	w.t.Helper()
-	for range 3000 {
-		if done() {
-			return
-		}
-		w.Pause(context.Background())
-	}
-	w.t.Fatalf("sentinel: not in time: %s", what)
 }
