@@ -87,7 +87,7 @@ func (k *known) note(ctx context.Context, r *wire.Report, now time.Time) (rules 
 			return 0, false, err
 		}
 		for _, n := range notes {
-			if _, of := store.RulesOf(n); n.Member == r.Digest && wire.DigestOf(of) == r.Digest {
+			if _, of := store.RulesOf(n); n.Member == r.Digest {
 				told = of
 			}
 		}

@@ -155,3 +155,19 @@ func TestInventedRules(t *testing.T) {
 		t.Errorf("%d are kept; %+v, %v %v", len(notes), c, err, err2)
 	}
 }
+
+// What somebody writes into the store under a digest that it does not have is believed by nobody.
+func TestForgedRules(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	clock := func() time.Time { return now }
+	b := New(memory.New(memory.Options{Now: clock}))
+	b.known.now = clock
+	honest, forged := newTeller(t, 1, 0, exampleRule("per-user", 100)), newTeller(t, 2, 0, exampleRule("per-user", 9))
+	if _, err := b.store.Note(t.Context(), store.Rules, "shop", store.RulesNote(wire.DigestOf(honest.told), now, forged.told)); err != nil {
+		t.Fatal(err)
+	}
+	asked := honest.say(b, nil)
+	if c, err := b.Configurations(t.Context(), "shop"); err != nil || !asked || RuleOf(c, "per-user") != nil {
+		t.Errorf("asked %v; %+v, %v", asked, c, err)
+	}
+}

@@ -17,7 +17,7 @@ import (
 // A node that decides all of them the general way gives the same answers, and its table has the same bytes.
 func TestStraightWay(t *testing.T) {
 	t.Parallel()
-	straight, refused, evicted, back := map[window.Kind]int{}, 0, uint64(0), 0
+	straight, refused, remembered, evicted, back := map[window.Kind]int{}, 0, 0, uint64(0), 0
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 4))
 		most := 1 + random.Uint64N(100)
@@ -77,7 +77,9 @@ func TestStraightWay(t *testing.T) {
 				if verdict == counter.Unsure {
 					verdict = f.Decide(checks, now, &engine.Wait{Patience: -1})
 				} else if straight[checks[0].Rule.Limits[0].Kind]++; verdict == counter.Rejected {
-					refused++
+					if refused++; f.Remembers(&checks[0], now) {
+						remembered++
+					}
 				}
 				told[i] = tell(checks, now, verdict)
 				if giveBack {
@@ -105,8 +107,8 @@ func TestStraightWay(t *testing.T) {
 			t.Errorf("%d of kind %d went the straight way: such runs show little", straight[shape.Kind], shape.Kind)
 		}
 	}
-	if refused < 1000 || evicted < 1000 || back < 100 {
-		t.Errorf("%d refused, %d evicted, %d times back: such runs show little", refused, evicted, back)
+	if refused < 1000 || remembered < 50 || evicted < 1000 || back < 100 {
+		t.Errorf("%d refused, %d of these remembered, %d evicted, %d times back: such runs show little", refused, remembered, evicted, back)
 	}
 }
 

@@ -161,10 +161,9 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 	}
 	shapes, rules := []shape{s}, []ratelimit.Rule{s.counting(hits)}
 	if s.onClock() && s.unit() != pb.RateLimitResponse_RateLimit_UNKNOWN {
-		shapes, rules = nil, nil
-		for _, unit := range slices.Sorted(maps.Keys(units)) { // the same rules in each instance
-			of, _ := shapeOf(unit, s.pace)
-			shapes, rules = append(shapes, of), append(rules, of.counting(of.limit(mostPerUnit, 0)))
+		shapes, rules = s.ofUnits(), nil
+		for _, of := range shapes {
+			rules = append(rules, of.counting(of.limit(mostPerUnit, 0)))
 		}
 	}
 	capacity := c.options.Capacity
@@ -194,6 +193,15 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 		}
 	}
 	return nil
+}
+
+// ofUnits are the shapes of all units at this pace, in an order that all instances have.
+func (s shape) ofUnits() (shapes []shape) {
+	for _, unit := range slices.Sorted(maps.Keys(units)) {
+		of, _ := shapeOf(unit, s.pace)
+		shapes = append(shapes, of)
+	}
+	return shapes
 }
 
 // bytes is the memory of a counter in an instance: what a node reserves for it, and Go's sizes.

@@ -148,6 +148,8 @@ func TestOverridesRefused(t *testing.T) {
 		t.Errorf("version %d, error %v, want nothing changed", version, err)
 	}
 	change(t, s, "PUT", "namespace=shop", all(many[:wire.MaxOverrides]), wire.MaxOverrides)
+	// A full list keeps nobody from switching a rule off, or all of them.
+	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "*", "mode": "off"}, {"rule": "r", "mode": "shadow"}]}`, 2)
 }
 
 // A sender that pushes in another version of the format hears so, and keeps its hits.
