@@ -257,11 +257,12 @@ func (p *page) pass(d time.Duration) {
 func (p *page) click(selector string) {
 	p.t.Helper()
 	for range 10 {
-		p.until(fmt.Sprintf("document.querySelector(%q)", selector))
-		p.run(fmt.Sprintf(`{
+		// The element is found and listened to in one step: another may take its place at any time.
+		p.until(fmt.Sprintf(`((element) => {
 			globalThis.clicked = false;
-			document.querySelector(%q).addEventListener("click", () => { globalThis.clicked = true; }, { once: true, capture: true });
-		}`, selector))
+			element?.addEventListener("click", () => { globalThis.clicked = true; }, { once: true, capture: true });
+			return Boolean(element);
+		})(document.querySelector(%q))`, selector))
 		p.do(chromedp.Click(chromedp.CSS(selector)))
 		// Two frames later its event has come, or it never will. Another page does not have the variable.
 		if value[bool](p, `new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(() => then(globalThis.clicked !== false))))`) {
