@@ -32,8 +32,10 @@ include native/Makefile
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
+page_modules := playground/site/engine.wasm playground/site/pair.wasm
+
 # What is shipped has the versions of its own go.mod, whatever bench/ asks for.
-dist/weir-go.wasm dist/weir playground/site/engine.wasm: export GOWORK = off
+dist/weir-go.wasm dist/weir $(page_modules): export GOWORK = off
 
 # What Go makes of the plugin, what is shipped, and the same with names, for bench/size.
 dist/weir-go.wasm: $(plugin_sources)
@@ -52,14 +54,17 @@ dist/empty-go.wasm: bench/go.mod bench/size/empty/empty.go
 
 # The command is always handed to go, which knows best what has changed.
 .PHONY: dist/weir
-dist/weir: playground/site/engine.wasm
+dist/weir: $(page_modules)
 	go build -trimpath -ldflags='-X main.commit=$(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)' -o $@ ./cmd/weir
 
 # The command embeds what is in playground/site.
 playground/site/engine.wasm: go.mod $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/engine playground/lane window internal/fields)))
 	$(plugin_build) -o $@ ./playground/engine
 
-playground: playground/site/engine.wasm ## the playground as static files, for any web server, in dist/playground
+playground/site/pair.wasm: $(plugin_sources) $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/pair playground/pair/engine internal/sim internal/store internal/store/far internal/store/memory)))
+	$(plugin_build) -o $@ ./playground/pair/engine
+
+playground: $(page_modules) ## the playground as static files, for any web server, in dist/playground
 	rm -rf dist/playground
 	mkdir -p dist
 	cp -R playground/site dist/playground
@@ -100,7 +105,7 @@ test-fast: build ## what a change shows in two minutes: no Envoy, no browser, no
 check: ## formats, vets, lints code and workflows, and verifies the modules
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet $(packages)
-	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./internal/usage ./playground/engine ./bench/size/empty
+	GOOS=wasip1 GOARCH=wasm go vet . ./internal/proxywasm ./internal/usage ./playground/engine ./playground/pair/engine ./bench/size/empty
 	go run $(golangci_lint) run --allow-serial-runners $(packages)
 	go run $(actionlint) .github/workflows/*.yml
 	go mod verify
@@ -128,7 +133,7 @@ bench: build native ## all benchmarks and studies, in an hour and a half
 	go run ./bench/fleet
 	go run ./bench/peers
 
-docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js dist/docs-env/package/shim/index.js playground/site/engine.wasm ## the pages as a site with search, in dist/docs; needs Python 3 and npm
+docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js dist/docs-env/package/shim/index.js $(page_modules) ## the pages as a site with search, in dist/docs; needs Python 3 and npm
 	mkdir -p dist/site-pages
 	dist/docs-env/bin/mkdocs build --strict --quiet -f scripts/site/mkdocs.yml
 
@@ -154,8 +159,8 @@ release: export GOFLAGS = -buildvcs=false -trimpath
 release: ## the files of VERSION=v0.1.0 in dist/release: archives, the plugin, checksums and SBOMs; publishes nothing
 	@echo '$(VERSION)' | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$$' || { echo "make release needs VERSION=v0.1.0"; exit 1; }
 	@git diff --quiet HEAD || { echo "make release builds a commit: there are changes that are not committed"; exit 1; }
-	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm dist/libweir.so dist/native playground/site/engine.wasm
-	$(MAKE) --no-print-directory dist/weir.wasm playground/site/engine.wasm
+	rm -rf dist/staged dist/weir-go.wasm dist/weir.wasm dist/libweir.so dist/native $(page_modules)
+	$(MAKE) --no-print-directory dist/weir.wasm $(page_modules)
 	mkdir -p dist/staged
 	cp dist/weir.wasm deploy/compose.yaml envoy/envoy.yaml dist/staged
 	sed -E 's|(images\.example/weir[-a-z]*):1$$|\1:$(VERSION)|' envoy/istio.yaml >dist/staged/istio.yaml
@@ -183,4 +188,4 @@ images: ## images of what make release has made, pushed as IMAGE=registry.exampl
 	GOWORK=off go -C release run . -files "$(CURDIR)/dist/release" -image "$(IMAGE)" -tag "$(VERSION)"
 
 clean: ## removes dist/, Envoys included
-	rm -rf dist playground/site/engine.wasm
+	rm -rf dist $(page_modules)

@@ -21,7 +21,7 @@ func TestRunServesThePlayground(t *testing.T) {
 	}
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--nodes", "1", "--workers", "1")
 	page := p.Wait(t, `^playground +(http://\S+)`)
-	for path, want := range map[string]string{"": "<!doctype html>", "engine.wasm": "\x00asm"} {
+	for path, want := range map[string]string{"": "<!doctype html>", "engine.wasm": "\x00asm", "pair.wasm": "\x00asm"} {
 		if body := fetch(t, page+path); !strings.HasPrefix(body, want) {
 			t.Errorf("%s%s: %.20q", page, path, body)
 		}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"weir/bench/page"
-	"weir/bench/sim"
+	"weir/internal/sim"
 	"weir/internal/counter"
 	"weir/window"
 )

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 
 	"weir/bench/page"
-	"weir/bench/sim"
+	"weir/internal/sim"
 )
 
 func main() {

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"weir/bench/page"
-	"weir/bench/sim"
+	"weir/internal/sim"
 )
 
 // The tables of small fleets equal the kept tables: a change must come with new figures in

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"weir/bench/page"
-	"weir/bench/sim"
+	"weir/internal/sim"
 	"weir/window"
 )
 

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"weir/bench/sim"
+	"weir/internal/sim"
 	"weir/window"
 )
 

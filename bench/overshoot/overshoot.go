@@ -14,7 +14,7 @@ import (
 	"slices"
 
 	"weir/bench/page"
-	"weir/bench/sim"
+	"weir/internal/sim"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"weir/bench/page"
-	"weir/bench/sim"
+	"weir/internal/sim"
 )
 
 // The tables of the quick grid equal the kept tables, so they are the same every time: a change must come with new figures

@@ -8,7 +8,7 @@ import (
 	"regexp"
 
 	"weir/bench/page"
-	"weir/bench/sim"
+	"weir/internal/sim"
 	"weir/window"
 )
 

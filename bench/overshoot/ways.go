@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"weir/bench/sim"
+	"weir/internal/sim"
 	"weir/internal/counter"
 	"weir/internal/store"
 	"weir/internal/store/memory"

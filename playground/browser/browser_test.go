@@ -293,7 +293,7 @@ func (p *page) text(selector string) string {
 // passed is how many requests each lane has let pass.
 func (p *page) passed() []int {
 	p.t.Helper()
-	return value[[]int](p, `[...document.querySelectorAll("dd.passed")].map((e) => Number(e.textContent))`)
+	return value[[]int](p, `[...document.querySelectorAll("#lanes dd.passed")].map((e) => Number(e.textContent))`)
 }
 
 // sent is how many requests came.
@@ -305,7 +305,7 @@ func (p *page) sent() int {
 // play plays a preset up to a time after its beginning.
 func (p *page) play(preset string, until time.Duration) {
 	p.t.Helper()
-	p.click(fmt.Sprintf("[data-preset=%s]", preset))
+	p.click(fmt.Sprintf("#presets [data-preset=%s]", preset))
 	p.click("#pause")
 	p.run(fmt.Sprintf("playground.clock.step(%d - playground.world.now)", until.Nanoseconds()))
 }

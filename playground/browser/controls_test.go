@@ -47,10 +47,10 @@ func TestHit(t *testing.T) {
 	if got := p.passed(); !slices.Equal(got, want) {
 		t.Errorf("of 12 requests at once passed %v, want %v", got, want)
 	}
-	if got, want := p.text(".lane .status"), "refused"; got != want {
+	if got, want := p.text("#lanes .status"), "refused"; got != want {
 		t.Errorf("the last one was %q", got)
 	}
-	if got, want := p.text(".lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next goes on in 1.0\u00a0s."; got != want {
+	if got, want := p.text("#lanes .lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next goes on in 1.0\u00a0s."; got != want {
 		t.Errorf("the queue says %q, want %q", got, want)
 	}
 	// Without a pointer, as a screen reader does it.
@@ -196,7 +196,7 @@ func TestStartOver(t *testing.T) {
 	if got := value[float64](p, "playground.world.now"); got != 0 {
 		t.Errorf("it is %v", got)
 	}
-	if got := p.text(".just"); got != "No request has come yet." {
+	if got := p.text("#lanes .just"); got != "No request has come yet." {
 		t.Errorf("the lane says %q", got)
 	}
 }
@@ -229,11 +229,11 @@ func TestPresets(t *testing.T) {
 			if got := p.passed(); !slices.Equal(got, test.passed) {
 				t.Errorf("passed %v, want %v", got, test.passed)
 			}
-			most := value[[]int](p, `[...document.querySelectorAll("dd.most")].map((e) => parseInt(e.textContent))`)
+			most := value[[]int](p, `[...document.querySelectorAll("#lanes dd.most")].map((e) => parseInt(e.textContent))`)
 			if !slices.Equal(most, test.most) {
 				t.Errorf("the most in any window: %v, want %v", most, test.most)
 			}
-			over := value[[]bool](p, `[...document.querySelectorAll("dd.most")].map((e) => e.classList.contains("over"))`)
+			over := value[[]bool](p, `[...document.querySelectorAll("#lanes dd.most")].map((e) => e.classList.contains("over"))`)
 			for i := range over {
 				if over[i] != (test.most[i] > 10) {
 					t.Errorf("lane %d is marked: %t", i, over[i])
@@ -242,7 +242,7 @@ func TestPresets(t *testing.T) {
 			if p.text("#told") == "" {
 				t.Error("nothing is told")
 			}
-			pressed := value[[]string](p, `[...document.querySelectorAll("[aria-pressed=true]")].map((e) => e.dataset.preset)`)
+			pressed := value[[]string](p, `[...document.querySelectorAll("#presets [aria-pressed=true]")].map((e) => e.dataset.preset)`)
 			if !slices.Equal(pressed, []string{test.name}) {
 				t.Errorf("pressed are %v", pressed)
 			}
@@ -273,9 +273,9 @@ func TestThemeSwitch(t *testing.T) {
 // All responses open and close together.
 func TestResponses(t *testing.T) {
 	p := began(t)
-	p.click(".lane:nth-child(3) summary")
+	p.click("#lanes .lane:nth-child(3) summary")
 	p.until(fmt.Sprintf(`document.querySelectorAll("details[open]").length === %d`, lanes))
-	p.click(".lane:nth-child(5) summary")
+	p.click("#lanes .lane:nth-child(5) summary")
 	p.until(`document.querySelectorAll("details[open]").length === 0`)
 }
 

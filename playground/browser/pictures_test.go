@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"flag"
+	"fmt"
 	"image"
 	"image/color"
 	"image/png"
@@ -25,12 +26,28 @@ func TestScreenshots(t *testing.T) {
 	p := open(t, site, desktop)
 	p.play("edge", 16*time.Second)
 	p.run("document.activeElement.blur()")
-	p.picture(look{width: 1440, height: 1270, theme: "light"}, "playground-")
-	p.picture(look{width: 1440, height: 1270, theme: "dark"}, "playground-")
+	for _, theme := range themes {
+		p.wear(look{width: 1440, height: 1270, theme: theme})
+		p.run("document.getElementById('chooser').scrollIntoView()")
+		p.picture(look{width: 1440, height: 1270, theme: theme}, "playground-")
+	}
+	p.wear(desktop)
+	p.run("playground.clock.run()")
+	p.run("document.getElementById('pair').scrollIntoView()")
+	p.until(`document.querySelectorAll("#pair :disabled").length === 0`)
+	for _, proxy := range []string{"0", "1"} {
+		p.click("[data-burst='" + proxy + "']")
+		p.until(fmt.Sprintf(`document.querySelectorAll(".passes")[%s].textContent === "40 passed"`, proxy))
+	}
+	p.run("document.activeElement.blur()")
+	p.wear(look{width: 1440, height: 800, theme: "light"})
+	p.run("document.getElementById('pair').scrollIntoView()")
+	p.picture(look{width: 1440, height: 800, theme: "light"}, "pair-")
 	// The picture has two lanes, without their words.
 	p.run(`{
 		const hide = (e) => { e.hidden = true };
-		[...document.querySelector("main").children].filter((e) => e.id !== "lanes").forEach(hide);
+		document.querySelectorAll("#playground > :not(#chooser), #chooser > :not(#lanes)").forEach(hide);
+		document.getElementById("chooser").style.padding = document.getElementById("chooser").style.border = 0;
 		document.querySelectorAll(".top, .foot, #lanes .does, #lanes .just, #lanes dl, #lanes details").forEach(hide);
 		[...document.getElementById("lanes").children].filter((_, i) => i !== 0 && i !== 4).forEach(hide);
 		document.getElementById("lanes").style.gridTemplateColumns = "1fr 1fr";

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"weir/config"
 	"weir/playground/lane"
 )
 
@@ -91,9 +94,9 @@ func TestAddress(t *testing.T) {
 		p.choose("window", "30")
 		p.choose("speed", "4")
 		search(p, "?limit=20&window=30&speed=4&rate=0")
-		p.click("[data-preset=bucket]")
+		p.click("#presets [data-preset=bucket]")
 		search(p, "?limit=20&window=30&speed=4&preset=bucket")
-		p.click(".chapter:nth-child(5) button")
+		p.click("[data-lane=sliding-log] [data-preset]")
 		search(p, "?limit=20&window=30&speed=4&lane=sliding-log&preset=never")
 		p.slide("rate", 40)
 		search(p, "?limit=20&window=30&speed=4&lane=sliding-log&rate=5.1")
@@ -136,7 +139,7 @@ func TestEmbed(t *testing.T) {
 	t.Parallel()
 	p := open(t, site, look{width: 600, height: 500, theme: "light", path: "/?embed=sliding-log&limit=20#live"})
 	seen := value[[]string](p, `[...document.querySelectorAll("h1, h2, button, input, select, summary, a, canvas")].filter((e) => e.checkVisibility()).map((e) => e.tagName + " " + e.textContent)`)
-	if got := fmt.Sprint(seen); got != "[H1 Eight ways to limit requests H2 Sliding log CANVAS  A All lanes, in Weir’s playground]" {
+	if got := fmt.Sprint(seen); got != "[H1 How a limit counts H2 Sliding log CANVAS  A All lanes, in Weir’s playground]" {
 		t.Errorf("seen are %v", got)
 	}
 	if got := p.attribute("#whole", "href"); got != "./?limit=20&lane=sliding-log" {
@@ -146,18 +149,59 @@ func TestEmbed(t *testing.T) {
 	accessible(p, axe(t))
 }
 
-// Each chapter's button plays its preset, and points at its lane.
-func TestChapters(t *testing.T) {
+// Each screen has its lane, whose hits are those of all lanes, a client to play, and a rule that the parser takes.
+func TestScreens(t *testing.T) {
 	p := began(t)
-	for i := range lanes {
-		p.click(fmt.Sprintf(".chapter:nth-child(%d) button", i+1))
-		if got := value[int](p, `[...document.getElementById("lanes").children].findIndex((e) => e.classList.contains("pointed"))`); got != i {
-			t.Errorf("chapter %d points at lane %d", i+1, got)
+	for i, kind := range lane.Kinds {
+		screen := fmt.Sprintf("[data-lane=%s]:nth-child(%d) ", kind.Name, i+2)
+		p.click(screen + ".hit")
+		if got, want := p.text(screen+".lane dd.passed"), strconv.Itoa(p.passed()[i]); got != want || p.sent() != i+1 {
+			t.Errorf("%s: after %d of %d hits %s have passed, want %s", kind.Name, p.sent(), i+1, got, want)
 		}
-		if got := value[int](p, `document.querySelectorAll("[aria-pressed=true]").length`); got != 1 {
-			t.Errorf("chapter %d plays %d presets", i+1, got)
+		p.click(screen + "summary")
+		p.until(fmt.Sprintf(`document.querySelector(%q).textContent !== ""`, screen+".use pre"))
+		if _, err := config.Parse([]byte(p.text(screen + ".use pre"))); err != nil {
+			t.Errorf("%s: %v", kind.Name, err)
 		}
 	}
+	p.run(`Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) => { globalThis.copied = text }}})`)
+	for i, kind := range lane.Kinds {
+		screen := fmt.Sprintf("[data-lane=%s]:nth-child(%d) ", kind.Name, i+2)
+		p.click(screen + "[data-preset]")
+		if got := value[int](p, `[...document.getElementById("lanes").children].findIndex((e) => e.classList.contains("pointed"))`); got != i {
+			t.Errorf("%s points at lane %d", kind.Name, got)
+		}
+		if got := value[int](p, `document.querySelectorAll("#presets [aria-pressed=true]").length`); got != 1 {
+			t.Errorf("%s plays %d presets", kind.Name, got)
+		}
+		for copied, want := range map[string]string{"link": "lane=" + kind.Name, "frame": "embed=" + kind.Name, "rule": `"name": "` + kind.Name} {
+			p.click(screen + "[data-copy=" + copied + "]")
+			p.until(fmt.Sprintf(`globalThis.copied.includes(%q)`, want))
+		}
+	}
+}
+
+// Two proxies in the page keep to one limit, and without the backend each counts alone.
+func TestPair(t *testing.T) {
+	t.Parallel()
+	p := open(t, site, desktop)
+	p.run(`document.getElementById("pair").scrollIntoView()`)
+	p.until(`document.querySelectorAll("#pair :disabled").length === 0`)
+	told := func(part string) { t.Helper(); p.until(says("pair-told", part)) }
+	p.click("[data-proxy='0']")
+	told("1 have passed since the start: 1 at A, 0 at B. 1 of 1 requests have waited")
+	p.choose("pair-limit", "20")
+	p.click("[data-burst='0']")
+	told(" of 40 requests")
+	p.click("[data-burst='1']")
+	told(" of 80 requests")
+	if got := p.text("#pair-verdict"); !strings.HasPrefix(got, "Kept: ") {
+		t.Errorf("it says %q", got)
+	}
+	p.click("#pair-away")
+	p.until(says("pair-verdict", "each proxy counts alone, so up to 40 may pass"))
+	p.click("#pair-away")
+	p.until(says("pair-left", " of 20 left"))
 }
 
 // TestSentencesAreTrue plays each preset, and a rate that no preset has, with several limits, and holds

@@ -9,7 +9,7 @@ const wasi = (memory) => {
     words().setUint32(size, 0, true);
     return 0;
   };
-  return {
+  const known = {
     args_get: () => 0,
     args_sizes_get: none,
     environ_get: () => 0,
@@ -39,15 +39,20 @@ const wasi = (memory) => {
       throw new Error(`the engine has ended with ${code}`);
     },
   };
+  const lacks = () => 8; // what else is asked for is about files, and there are none: EBADF
+  return new Proxy(known, { get: (of, name) => of[name] ?? lacks });
 };
 
-export async function load(bytes) {
+// exported returns what a module exports.
+export async function exported(bytes) {
   let exports;
   const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: wasi(() => exports.memory) });
   exports = instance.exports;
   exports._initialize();
-  return new Engine(exports);
+  return exports;
 }
+
+export const load = async (bytes) => new Engine(await exported(bytes));
 
 class Engine {
   #exports;

@@ -3,10 +3,17 @@ import { second, span, subBuckets } from "./world.js";
 // Besides the past, a picture shows some of the future: where windows end.
 const ahead = 0.6;
 
-// Places in CSS pixels from the top.
-const chart = { top: 10, height: 64 };
-const counter = { top: 92, height: 44 };
-const requests = { top: 150, height: 28 };
+// Places of the picture that is drawn, in CSS pixels from the top: a higher one has a higher chart.
+const chart = { top: 10, height: 0 };
+const counter = { top: 0, height: 44 };
+const requests = { top: 0, height: 28 };
+
+function place(height) {
+  chart.height = height - 126;
+  counter.top = height - 98;
+  requests.top = height - 40;
+}
+
 const gauge = { width: 30, gap: 18 };
 
 const plain = "11px system-ui, sans-serif";
@@ -65,6 +72,7 @@ export class Picture {
     const lane = world.lanes[number];
     const width = this.#width - gauge.width - gauge.gap;
     if (width < 50) return;
+    place(this.#height);
     const scale = width / (span + ahead) / world.window;
     const now = span * world.window * scale;
     const scene = {
@@ -231,7 +239,7 @@ function band({ c, colors, world, now, x }, from = world.now - world.window) {
 }
 
 const level = (hits, limit) => Math.min(1, hits / limit) * counter.height;
-const floor = counter.top + counter.height;
+const floor = () => counter.top + counter.height;
 
 // columns draws windows with counts of their own. alive reports whether a window counts now.
 function columns({ c, colors, world, lane, x }, alive) {
@@ -241,7 +249,7 @@ function columns({ c, colors, world, lane, x }, alive) {
     const high = level(hits, world.limit);
     const counts = alive(start);
     c.globalAlpha = counts ? 1 : 0.45;
-    box(c, colors["passed-soft"], left + 1, floor - high, right - left - 2, high, 3);
+    box(c, colors["passed-soft"], left + 1, floor() - high, right - left - 2, high, 3);
     c.strokeStyle = counts ? colors.passed : colors.rule;
     c.beginPath();
     c.roundRect(left + 1.5, counter.top + 0.5, right - left - 3, counter.height - 1, 4);
@@ -267,7 +275,7 @@ function windows(scene) {
   const begin = world.now - view.age;
   columns(scene, (start) => start === begin);
   if (view.age < 0) {
-    say(scene, "no window is open", scene.now - 8, floor - 6, { align: "right" });
+    say(scene, "no window is open", scene.now - 8, floor() - 6, { align: "right" });
     return;
   }
   open(scene, begin);
@@ -289,7 +297,7 @@ const counters = {
       const left = x(world.now - world.window);
       const high = level(before.hits, world.limit);
       c.globalAlpha = 0.55;
-      box(c, colors.passed, left, floor - high, x(begin) - left - 1, high, 3);
+      box(c, colors.passed, left, floor() - high, x(begin) - left - 1, high, 3);
       c.globalAlpha = 1;
     }
     counts(scene, begin, `${view.previous} × ${Math.round((1 - view.age / world.window) * 100)} % + ${view.current}`);
@@ -309,13 +317,13 @@ const counters = {
     }
     const bar = (start, hits, color) => {
       const high = Math.max(2, level(hits, world.limit));
-      box(c, color, x(start) + 1, floor - high, x(start + width) - x(start) - 2, high);
+      box(c, color, x(start) + 1, floor() - high, x(start + width) - x(start) - 2, high);
     };
     for (const [number, hits] of gone) bar(number * width, hits, colors.rule);
     for (const { age, hits } of view.buckets) bar(world.now - age, hits, colors.passed);
     for (let i = 0; i <= subBuckets; i++) {
       const px = x(begin + i * width);
-      line(c, colors.rule, px, floor + 1, px, floor + 4);
+      line(c, colors.rule, px, floor() + 1, px, floor() + 4);
     }
   },
 
@@ -325,7 +333,7 @@ const counters = {
     const strokes = (ages, color, top) => {
       c.fillStyle = color;
       c.beginPath();
-      for (const age of ages) c.rect(x(world.now - age) - 1, top, 2, floor - top);
+      for (const age of ages) c.rect(x(world.now - age) - 1, top, 2, floor() - top);
       c.fill();
     };
     const gone = lane.times.filter((at) => at <= world.now - world.window).map((at) => world.now - at);
@@ -349,7 +357,7 @@ const counters = {
     const before = lane.passed - lane.times.length;
     lane.times.forEach((at, i) => {
       const there = at + lane.reach > world.now;
-      const top = floor - (((before + i) % world.limit) + 1) * each;
+      const top = floor() - (((before + i) % world.limit) + 1) * each;
       box(c, there ? colors.passed : colors["passed-soft"], x(at), top, x(at + lane.reach) - x(at) - 1, Math.max(each - 1, 0.8), 1);
     });
   },
@@ -360,14 +368,14 @@ const counters = {
     const steps = lane.queued.flatMap(({ at, until }) => [[at, 1], [until, -1]]).filter(([at]) => at <= world.now).sort((a, b) => a[0] - b[0]);
     let waiting = 0;
     c.beginPath();
-    c.moveTo(x(scene.from), floor);
+    c.moveTo(x(scene.from), floor());
     for (const [at, more] of steps) {
-      c.lineTo(x(at), floor - level(waiting, world.limit));
+      c.lineTo(x(at), floor() - level(waiting, world.limit));
       waiting += more;
-      c.lineTo(x(at), floor - level(waiting, world.limit));
+      c.lineTo(x(at), floor() - level(waiting, world.limit));
     }
-    c.lineTo(now, floor - level(waiting, world.limit));
-    c.lineTo(now, floor);
+    c.lineTo(now, floor() - level(waiting, world.limit));
+    c.lineTo(now, floor());
     c.fillStyle = colors["passed-soft"];
     c.fill();
     c.strokeStyle = colors.passed;
@@ -381,12 +389,12 @@ const counters = {
     c.beginPath();
     const start = x(Math.max(0, scene.from));
     let left = view.quota;
-    c.moveTo(start, floor);
-    c.lineTo(start, floor - level(left, view.quota));
+    c.moveTo(start, floor());
+    c.lineTo(start, floor() - level(left, view.quota));
     const to = (time, tokens) => {
-      c.lineTo(x(time), floor - level(left, view.quota));
+      c.lineTo(x(time), floor() - level(left, view.quota));
       left = tokens;
-      c.lineTo(x(time), floor - level(left, view.quota));
+      c.lineTo(x(time), floor() - level(left, view.quota));
     };
     // Between two hits, tokens come back one by one.
     const drip = (from, until) => {
@@ -399,8 +407,8 @@ const counters = {
       due = l.at + l.next;
     }
     drip(due, world.now);
-    c.lineTo(now, floor - level(left, view.quota));
-    c.lineTo(now, floor);
+    c.lineTo(now, floor() - level(left, view.quota));
+    c.lineTo(now, floor());
     c.fillStyle = colors["passed-soft"];
     c.fill();
     c.strokeStyle = colors.passed;
@@ -414,7 +422,7 @@ const counters = {
 // drawGauge draws the rest of the quota. With drips, tokens drip into it.
 function drawGauge({ c, colors, view, world }, left, drips) {
   const top = chart.top;
-  const bottom = floor;
+  const bottom = floor();
   const height = bottom - top;
   const cells = view.quota <= 25 ? view.quota : 1;
   const each = height / cells;

@@ -1,5 +1,6 @@
 import { mostRate, query, settings } from "./address.js";
-import { lanes, verdict } from "./lanes.js";
+import { lanes, ruleOf, verdict } from "./lanes.js";
+import { Pair } from "./pair.js";
 import { byID, card } from "./parts.js";
 import { palette, Picture } from "./picture.js";
 import { presets } from "./presets.js";
@@ -25,7 +26,9 @@ const after = 0.9;
 // Playground connects the page's controls, its clock, its world and its pictures.
 export class Playground {
   #colors = palette();
-  #lanes;
+  #lanes; // of the chooser
+  #screens = []; // the lanes of the story
+  #pair; // the two proxies of the story
   #playing = ""; // the preset's name
   #repeats = Infinity; // when the preset begins again
   #lane = ""; // the lane that the address points at
@@ -42,9 +45,12 @@ export class Playground {
     this.#embed = asked.embed;
     this.#lanes = lanes.map((lane, i) => new LaneView(lane, i)).filter((lane) => !asked.embed || lane.name === asked.embed);
     byID("lanes").append(...this.#lanes.map((lane) => lane.element));
-    byID("chapters").append(...lanes.map((lane, i) => this.#chapter(lane, i)));
+    if (!asked.embed) {
+      this.#screens = [...document.querySelectorAll(".screen[data-lane]")].map((screen) => this.#screen(screen));
+      this.#pair = new Pair(byID("pair"), holdable);
+    }
+    for (const lane of [...this.#lanes, ...this.#screens]) lane.attach(() => this.draw());
     for (const lane of this.#lanes) {
-      lane.attach(() => this.draw());
       lane.details.addEventListener("toggle", () => {
         for (const other of this.#lanes) other.details.open = lane.details.open;
       });
@@ -62,7 +68,8 @@ export class Playground {
       this.world.restart();
       this.#settings("");
     }
-    this.#point(asked.lane);
+    this.#mark(asked.lane);
+    if (asked.lane) this.#screens.findLast((screen) => screen.name === asked.lane)?.element.closest(".screen").scrollIntoView();
   }
 
   recolor() {
@@ -77,6 +84,7 @@ export class Playground {
 
   #tick(passed) {
     this.world.advance(passed);
+    this.#pair?.advance(passed);
     if (this.world.now >= this.#repeats && !this.clock.paused) this.#begin();
     this.#draw(this.clock.paused);
   }
@@ -87,7 +95,9 @@ export class Playground {
     this.#drawn = now;
     const words = everything || now - this.#worded >= wordsEvery;
     if (words) this.#worded = now;
-    for (const lane of this.#lanes) lane.show(this.world, this.#colors, words);
+    for (const lane of [...this.#lanes, ...this.#screens]) {
+      if (everything || lane.seen) lane.show(this.world, this.#colors, words);
+    }
     if (words) this.#speak(now);
   }
 
@@ -100,9 +110,10 @@ export class Playground {
     byID("spoken").textContent = `Requests sent: ${world.sent}. Passed: ${passed.join("; ")}.`;
   }
 
-  #controls() {
-    const { world, clock } = this;
-    holdable(byID("hit"), {
+  // hits has a button send requests to all lanes.
+  #hits(button) {
+    const { world } = this;
+    holdable(button, {
       hit: () => {
         this.#repeats = Infinity;
         world.hit();
@@ -114,6 +125,11 @@ export class Playground {
       release: () => world.release(),
       shown: () => this.draw(),
     });
+  }
+
+  #controls() {
+    const { world, clock } = this;
+    this.#hits(byID("hit"));
     byID("rate").addEventListener("input", (event) => {
       world.setRate(rateOf(event.target.valueAsNumber));
       this.#settings("");
@@ -142,15 +158,15 @@ export class Playground {
       clock.speed = Number(event.target.value);
       this.#settings();
     });
-    byID("copy").addEventListener("click", async () => {
-      try {
-        // Without settings, an address may lead to the live view.
-        const view = !this.#link.includes("?") && !byID("views").hidden ? "#playground" : "";
-        await navigator.clipboard.writeText(new URL(this.#link + view, location).href);
-        byID("copied").textContent = "Copied.";
-      } catch {
-        byID("copied").textContent = "The browser does not let the page copy. The address bar has the link.";
-      }
+    byID("copy").addEventListener("click", () => {
+      // Without settings, an address may lead to the live view.
+      const view = !this.#link.includes("?") && !byID("views").hidden ? "#playground" : "";
+      copy(new URL(this.#link + view, location).href, byID("copied"));
+    });
+    byID("to-chooser").addEventListener("click", (event) => {
+      event.preventDefault(); // the address names the view
+      byID("chooser").scrollIntoView();
+      byID("controls").focus({ preventScroll: true });
     });
     for (const button of byID("presets").children) {
       button.addEventListener("click", () => {
@@ -161,33 +177,47 @@ export class Playground {
     }
   }
 
-  // chapter makes a lane's part of the story.
-  #chapter({ name, title, chapter }, i) {
-    const element = card("chapter");
-    const part = (selector, text) => (element.querySelector(selector).textContent = text);
-    part(".number", `${i + 1}. ${title}`);
-    part("h3", chapter.question);
-    part(".answer", chapter.answer);
-    part(".users", chapter.users);
-    part(".not", chapter.not);
-    const button = element.querySelector("button");
-    button.textContent = `Try it: ${document.querySelector(`[data-preset=${chapter.try}]`).textContent}`;
-    button.addEventListener("click", () => {
-      this.#preset(chapter.try);
-      this.clock.run();
-      this.#point(name);
-    });
-    return element;
+  // screen gives a part of the story its lane, its buttons, and what can be taken along.
+  #screen(screen) {
+    const i = lanes.findIndex(({ name }) => name === screen.dataset.lane);
+    const view = new LaneView(lanes[i], i, `${screen.querySelector(".number").textContent}, played`);
+    this.#hits(screen.querySelector(".hit"));
+    for (const button of screen.querySelectorAll("[data-preset]")) {
+      button.addEventListener("click", () => {
+        this.#preset(button.dataset.preset);
+        this.clock.run();
+        this.#mark(view.name);
+      });
+    }
+    const use = card("use");
+    const rule = () => ruleOf(lanes[i], this.world);
+    use.addEventListener("toggle", () => (use.querySelector("pre").textContent = rule()));
+    const address = (set) => new URL(`${location.pathname}${query({ ...this.#set(), lane: view.name, ...set })}`, location).href;
+    const copies = {
+      rule,
+      link: () => address({}),
+      frame: () => `<iframe src="${address({ embed: view.name }).replaceAll("&", "&amp;")}" title="${view.title}" width="100%" height="460"></iframe>`,
+    };
+    for (const button of use.querySelectorAll("button")) {
+      button.addEventListener("click", () => copy(copies[button.dataset.copy](), use.querySelector("[role=status]")));
+    }
+    screen.querySelector(":scope > dl")?.after(use);
+    screen.append(view.element);
+    return view;
   }
 
-  // point marks a lane, and brings it into view.
-  #point(name) {
+  // mark marks a lane among the others, and in the address.
+  #mark(name) {
     this.#lane = name;
-    for (const lane of this.#lanes) {
-      lane.element.classList.toggle("pointed", lane.name === name);
-      if (lane.name === name) lane.element.scrollIntoView({ block: "center" });
-    }
+    for (const lane of this.#lanes) lane.element.classList.toggle("pointed", lane.name === name);
     this.#settings();
+  }
+
+  // set is what an address says.
+  #set() {
+    const { world, clock } = this;
+    const rate = Math.round(world.rate * 10) / 10;
+    return { preset: this.#playing, limit: world.limit, window: world.window / second, rate, speed: clock.speed, lane: this.#lane, embed: this.#embed };
   }
 
   // address changes the address, but not at each step of a slider: browsers allow only a few
@@ -225,7 +255,7 @@ export class Playground {
     const { world, clock } = this;
     this.#playing = preset;
     if (!preset) this.#repeats = Infinity;
-    for (const button of byID("presets").children) {
+    for (const button of document.querySelectorAll("[data-preset]")) {
       button.setAttribute("aria-pressed", button.dataset.preset === preset);
     }
     const rate = Math.round(world.rate * 10) / 10;
@@ -241,10 +271,20 @@ export class Playground {
     byID("pause").textContent = clock.paused ? "Go on" : "Pause";
     byID("told").textContent = told;
     byID("copied").textContent = "";
-    const set = { preset, limit: world.limit, window: world.window / second, rate, speed: clock.speed, lane: this.#lane, embed: this.#embed };
+    const set = this.#set();
     this.#address(query(set));
     byID("whole").href = `./${query({ ...set, lane: this.#embed, embed: "" })}`;
     this.draw();
+  }
+}
+
+// copy copies a text, and says in an element what became of that.
+async function copy(text, status) {
+  try {
+    await navigator.clipboard.writeText(text);
+    status.textContent = "Copied.";
+  } catch {
+    status.textContent = "The browser does not let the page copy.";
   }
 }
 
@@ -292,10 +332,13 @@ class LaneView {
   #picture;
   #texts = new Map();
 
-  constructor(kind, number) {
+  // label names the picture, if the lane is shown elsewhere, too.
+  constructor(kind, number, label) {
     this.#kind = kind;
     this.#number = number;
     this.name = kind.name;
+    this.title = kind.title;
+    this.seen = true;
     this.element = card("lane");
     const part = (selector) => this.element.querySelector(selector);
     this.details = part("details");
@@ -303,9 +346,8 @@ class LaneView {
       title: part("h2"), status: part(".status"), canvas: part("canvas"), does: part(".does"), verdict: part(".verdict"), just: part(".just"), passed: part("dd.passed"),
       refused: part("dd.refused"), most: part(".most"), mostOf: part(".most-of"), size: part(".size"), headers: part("pre"),
     };
-    const id = `lane-${number}`;
-    this.#parts.title.id = id;
-    this.element.setAttribute("aria-labelledby", id);
+    this.element.setAttribute("aria-label", label ?? kind.title);
+    if (label) part("header h2").replaceWith((this.#parts.title = document.createElement("p")));
     this.#parts.title.textContent = kind.title;
     this.#parts.canvas.setAttribute("aria-label", `${kind.title}: its requests and its counter over time, told below`);
   }
@@ -314,6 +356,9 @@ class LaneView {
   attach(resized) {
     this.#picture = new Picture(this.#parts.canvas, this.#kind.draws);
     this.#picture.resized = resized;
+    new IntersectionObserver((entries) => {
+      this.seen = entries.at(-1).isIntersecting;
+    }, { rootMargin: "200px" }).observe(this.element);
   }
 
   show(world, colors, words) {

@@ -67,7 +67,7 @@ func TestMove(t *testing.T) {
 	// A package that is imported by its old name is not found.
 	run(t, copied, "go", "list", "-test", "-deps", "./...")
 	if nightly.On() {
-		run(t, copied, "make", "dist/weir.wasm", "playground/site/engine.wasm")
+		run(t, copied, "make", "dist/weir.wasm", "playground/site/engine.wasm", "playground/site/pair.wasm")
 		run(t, copied, "go", "vet", "./...")
 	}
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"weir/internal/engine"
+	"weir/internal/engine/observe"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -64,12 +65,16 @@ type Options struct {
 // timeout is the timeout of callouts: the default of backend.timeout.
 const timeout = Second / 5
 
+// namespace is that of all nodes.
+const namespace = "default"
+
 // process is a node.
 type process struct {
 	place   int
 	off     int64 // its clock less the backend's
 	shared  sharedata.Map
 	workers []*worker
+	sent    int // callouts
 }
 
 // New starts the nodes.
@@ -119,7 +124,7 @@ func (w *World) Start(place int) {
 		v.rules[0].Limits, v.rules[0].SyncRate = []window.Limit{w.Limit}, w.SyncRate
 		var err error
 		v.node, err = engine.New(&engine.Options{
-			Namespace: "default", Data: &n.shared, Capacity: w.Capacity, Rules: v.rules[:], Random: w.engines.Uint64,
+			Namespace: namespace, Data: &n.shared, Capacity: w.Capacity, Rules: v.rules[:], Random: w.engines.Uint64,
 			Host: v, Owner: v.owner(), Timeout: timeout,
 		})
 		if err != nil {
@@ -162,6 +167,21 @@ func (w *World) NobodyWaits() error {
 	}
 	return nil
 }
+
+// Look sums up what the nodes that run hold and have let pass: see [observe.Look]. Its processes are
+// those nodes, in the order of their places.
+func (w *World) Look() observe.Looked {
+	var processes []observe.Process
+	for _, n := range w.nodes {
+		if n != nil {
+			processes = append(processes, observe.Process{Namespace: namespace, Data: &n.shared, Rules: n.workers[0].rules[:], Clock: n.workers[0]})
+		}
+	}
+	return observe.Look(processes)
+}
+
+// SentBy counts the callouts of the node in a place since its start.
+func (w *World) SentBy(place int) int { return w.nodes[place].sent }
 
 // Request sends a request of one hit to a worker of a node, or to the only worker of a program. The
 // number is the caller's, and comes back with the result.

@@ -60,6 +60,7 @@ func (v *worker) Send(push []byte, ticket engine.Ticket) (sent bool) {
 		return true // a report on keys, which studies don't read
 	}
 	w.Sent++
+	v.process.sent++
 	body, answer := bytes.Clone(push), []byte(nil)
 	apply := func() { answer = w.Backend.apply(body) }
 	if ticket.Patience() > 0 {
