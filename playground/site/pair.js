@@ -116,7 +116,7 @@ export class Pair {
     this.#element.classList.toggle("away", this.#away);
     say(byID("pair-left"), this.#away ? "away" : `${left} of ${limit} left`);
     seen.proxies.forEach(({ passed, refused, held: holds, sent }, i) => {
-      say(this.#element.querySelectorAll(".held")[i], holds === 0 ? "has none to give" : `has ${holds} to give`);
+      say(this.#element.querySelectorAll(".held")[i], holds === 0 ? "none in hand" : `${holds} in hand`);
       say(this.#element.querySelectorAll(".passes")[i], `${passed} passed`);
       say(this.#element.querySelectorAll(".refuses")[i], `${refused} refused`);
       if (sent > this.#sent[i]) this.#move(i);
