@@ -11,6 +11,7 @@ import (
 
 	"weir/filter"
 	"weir/internal/fields"
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -496,9 +497,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 				taken := 0
 				if v.reply == nil {
 					left := 0
-					if _, err := fmt.Sscan(v.leaves(s), &left); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(fmt.Sscan(v.leaves(s), &left))(t)
 					taken = limit - left
 				} else if v.reply.status != 400 {
 					t.Errorf("%s, %s: refused with %d", name, unread, v.reply.status)

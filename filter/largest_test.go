@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -91,9 +92,7 @@ func (v *fakeVM) had(counters store.Store, hits int) {
 			}
 			push.Items = append(push.Items, item)
 		}
-		if _, err := counters.Push(v.t.Context(), &push, 1); err != nil {
-			v.t.Fatal(err)
-		}
+		must.Get(counters.Push(v.t.Context(), &push, 1))(v.t)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 )
@@ -293,15 +294,13 @@ func TestMarksOfManyWorkers(t *testing.T) {
 		}
 		w.quiet()
 		counted := map[string]int64{}
-		if err := w.store.Counters(t.Context(), "default", nil, func(c store.LimitCounter) error {
+		must.OK(t, w.store.Counters(t.Context(), "default", nil, func(c store.LimitCounter) error {
 			name := map[uint64]string{3600e3: "lane", 7200e3: "slow", 10800e3: "all"}[c.WidthMillis]
 			for _, hits := range c.Windows {
 				counted[name] += hits.Hits
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for name, limit := range limits {
 			if passed[name] > limit || counted[name] != passed[name] {
 				t.Errorf("seed %d, sync_rate %s, %s: %d passed without its mark of %d, and the backend has %d", seed, rate, name, passed[name], limit, counted[name])

@@ -12,6 +12,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/backend/backendtest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/usage"
@@ -245,17 +246,14 @@ func TestMonthOfMoney(t *testing.T) {
 	}
 	checkUsed(t, w, used)
 	sums := map[int64]int{}
-	err := w.store.Counters(t.Context(), "default", nil, func(c store.LimitCounter) error {
+	must.OK(t, w.store.Counters(t.Context(), "default", nil, func(c store.LimitCounter) error {
 		sum := int64(0)
 		for _, window := range c.Windows {
 			sum += window.Hits
 		}
 		sums[sum]++
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, c := range cost {
 		if c > 0 {
 			sums[c]--

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -28,9 +29,7 @@ func (v *fakeVM) taken(key string) (units int) {
 		v.t.Fatal("refused")
 	}
 	v.respond(s, true)
-	if _, err := fmt.Sscan(v.response["x-ratelimit-remaining-cost"], &units); err != nil {
-		v.t.Fatal(err)
-	}
+	must.Get(fmt.Sscan(v.response["x-ratelimit-remaining-cost"], &units))(v.t)
 	v.reset(s)
 	return 100000000 - units
 }

@@ -9,6 +9,7 @@ import (
 	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -148,10 +149,7 @@ func (w *world) shortly(what string, callback func()) {
 func (v *fakeVM) leased() (leased uint64) {
 	v.t.Helper()
 	defer proxywasm.Use(v)()
-	table, err := sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{Namespace: "default", Capacity: 1}, rand.Uint64)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	table := must.Get(sharedata.Open(&proxywasm.SharedData{}, sharedata.Options{Namespace: "default", Capacity: 1}, rand.Uint64))(v.t)
 	var slot sharedata.Slot
 	var kept counter.Counter
 	rule := &v.plugin.Rules()[0].Rule

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
 )
@@ -77,9 +78,7 @@ func TestAcquire(t *testing.T) {
 	if err := flight.GiveBack(t.Context(), nil, 1); err == nil {
 		t.Error("GiveBack gives back a place that somebody may hold")
 	}
-	if err := n.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, n.Close(t.Context()))
 	again()
 	if release, _, err := flight.Acquire(t.Context()); !errors.Is(err, ratelimit.ErrClosed) {
 		t.Errorf("after Close: %v", err)
@@ -138,10 +137,7 @@ func TestAcquireOfPrograms(t *testing.T) {
 // The middleware gives a place back when the handler has returned.
 func TestMiddlewareHolds(t *testing.T) {
 	t.Parallel()
-	l, err := ratelimit.NewLimiter(ratelimit.InFlight(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(ratelimit.NewLimiter(ratelimit.InFlight(1)))(t)
 	entered, finish := make(chan struct{}), make(chan struct{})
 	handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{l.Demand(nil, 1)} }, limithttp.Options{})(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

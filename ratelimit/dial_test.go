@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store/memory"
 	"weir/internal/trust"
@@ -42,15 +43,8 @@ func weirServe(token string) http.Handler {
 
 func dial(t *testing.T, url string, o DialOptions) *Client {
 	t.Helper()
-	s, err := Dial(url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(Dial(url, o))(t)
+	t.Cleanup(func() { must.Report(t, s.Close()) })
 	return s
 }
 
@@ -67,10 +61,7 @@ func TestDial(t *testing.T) {
 			}
 			passed := 0
 			for range 2 {
-				n, err := NewNamespace(options)
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := must.Get(NewNamespace(options))(t)
 				t.Cleanup(func() { n.Close(context.Background()) })
 				for range 60 {
 					if decide(t, limiter(t, n, "r"), 1, "ann").Allowed {
@@ -92,13 +83,10 @@ func TestDialFails(t *testing.T) {
 	genuine := weirServe("s3cret")
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*answer.Load()).ServeHTTP(w, r) }))
 	define := func(token string) *Namespace {
-		n, err := NewNamespace(Options{
+		n := must.Get(NewNamespace(Options{
 			Name: "test", Backend: dial(t, url, DialOptions{Token: token}), Windows: []time.Duration{240 * time.Hour},
 			SyncRate: time.Hour, Timeout: time.Minute,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		t.Cleanup(func() { n.Close(context.Background()) })
 		return n
 	}
@@ -141,9 +129,7 @@ func TestDialFails(t *testing.T) {
 		genuine.ServeHTTP(w, r)
 	}))
 	answer.Store(&trusted)
-	if err := n.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, n.Close(t.Context()))
 	if got, lost := rate(t, define("s3cret"), "ann", 240*time.Hour), n.Stats().LostHits; got < 6 || got > 7 || lost != 0 {
 		t.Errorf("the backend has %v hits, want 7, and %d were lost", got, lost)
 	}
@@ -178,10 +164,7 @@ func TestDialSharesConnections(t *testing.T) {
 	url := serve(t, weirServe(""))
 	greeting := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1})
 	for _, o := range []DialOptions{{}, {HTTPClient: http.DefaultClient}} {
-		c, err := Dial(url, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(Dial(url, o))(t)
 		if _, err := c.Push(t.Context(), greeting); err != nil {
 			t.Error(err)
 		}
@@ -204,19 +187,13 @@ func TestDialBadURL(t *testing.T) {
 func TestDialTLS(t *testing.T) {
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")
-	config, err := trust.Certificates(trust.CertificateFiles{Certificate: certificate, Key: key, ClientCA: authority.File}, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(trust.Certificates(trust.CertificateFiles{Certificate: certificate, Key: key, ClientCA: authority.File}, time.Now, slog.New(slog.DiscardHandler)))(t)
 	s := httptest.NewUnstartedServer(server.Handler(memory.New(memory.Options{}), server.Options{Certificates: true, Logger: slog.New(slog.DiscardHandler)}))
 	s.TLS, s.EnableHTTP2 = config, true
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	pair, err := tls.LoadX509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.LoadX509KeyPair(certificate, key))(t)
 	greeting := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1})
 	for _, test := range []struct {
 		tls  *tls.Config
@@ -232,9 +209,7 @@ func TestDialTLS(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want %q", err, test.want)
 		}
-		if err := backend.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, backend.Close())
 	}
 	for url, o := range map[string]DialOptions{
 		"http://weir:9180":  {TLS: &tls.Config{}},

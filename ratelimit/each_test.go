@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/panics"
 )
 
@@ -34,15 +35,8 @@ func TestEachByItself(t *testing.T) {
 		counted := &counting{Backend: w}
 		var limiters []*Limiter
 		for _, exact := range []bool{true, false, true} {
-			n, err := NewNamespace(Options{Name: fmt.Sprint("n", len(limiters)), Backend: counted, Exact: exact, Rules: rule(FixedWindow(3, time.Hour))})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := n.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-			}()
+			n := must.Get(NewNamespace(Options{Name: fmt.Sprint("n", len(limiters)), Backend: counted, Exact: exact, Rules: rule(FixedWindow(3, time.Hour))}))(t)
+			defer func() { must.Report(t, n.Close(context.Background())) }()
 			limiters = append(limiters, limiter(t, n, "r"))
 		}
 		for i, cost := range []uint64{2, 2, 1, 0, 1} {
@@ -58,10 +52,7 @@ func TestEachByItself(t *testing.T) {
 			}
 			begin := time.Now()
 			counted.pushes.Store(0)
-			decisions, err := DecideEach(t.Context(), demands...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			decisions := must.Get(DecideEach(t.Context(), demands...))(t)
 			if pushes, took := counted.pushes.Load(), time.Since(begin); pushes == 0 || pushes > 6 || took > 3*w.trip {
 				t.Errorf("step %d: %d pushes, which took %v", i, pushes, took)
 			}
@@ -139,9 +130,7 @@ func TestEach_hammer(t *testing.T) {
 				}
 			}
 			for _, n := range all {
-				if err := n.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, n.Close(t.Context()))
 			}
 			if counted := w.sum(t); counted != sum || sum == 0 || gone.Load() == 0 || refused.Load() == 0 {
 				t.Errorf("exact %t: %d hits were allowed, and %d are counted; %d demands were refused, and of %d the caller has gone", exact, sum, counted, refused.Load(), gone.Load())
@@ -214,17 +203,12 @@ func TestEachErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		l := limiter(t, w.node(t, Options{Exact: true, Rules: rule(FixedWindow(3, time.Hour))}), "r")
-		places, err := NewLimiter(InFlight(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		places := must.Get(NewLimiter(InFlight(1)))(t)
 		closed, err := NewLimiter(FixedWindow(1, time.Hour))
 		if err == nil {
 			err = closed.namespace.Close(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if d, err := DecideEach(t.Context()); len(d) != 0 || err != nil {
 			t.Errorf("no demands: %v, %v", d, err)
 		}

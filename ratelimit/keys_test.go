@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 	"weir/ratelimit/stores"
@@ -30,41 +31,23 @@ func (f far) Push(ctx context.Context, push []byte) ([]byte, error) {
 // open opens a store, and closes it when the test ends.
 func open(t *testing.T, name string) ratelimit.Backend {
 	t.Helper()
-	store, err := stores.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	store := must.Get(stores.Open(name))(t)
+	t.Cleanup(func() { must.Report(t, store.Close()) })
 	return store
 }
 
 // start makes a namespace, and closes it when the test ends.
 func start(t *testing.T, o ratelimit.Options) *ratelimit.Namespace {
 	t.Helper()
-	n, err := ratelimit.NewNamespace(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	n := must.Get(ratelimit.NewNamespace(o))(t)
+	t.Cleanup(func() { must.Report(t, n.Close(context.Background())) })
 	return n
 }
 
 // limiter is a namespace's of a rule.
 func limiter(t *testing.T, n *ratelimit.Namespace, rule string) *ratelimit.Limiter {
 	t.Helper()
-	l, err := n.Limiter(rule)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must.Get(n.Limiter(rule))(t)
 }
 
 // Requests have room as the keys of their rule do, however many of its keys they take from and
@@ -101,10 +84,7 @@ func TestManyKeysOfARule(t *testing.T) {
 					if backend.of != nil {
 						o.Backend, o.OnBackendFailure, o.Timeout = backend.of, mode, time.Minute
 					}
-					n, err := ratelimit.NewNamespace(o)
-					if err != nil {
-						t.Fatal(err)
-					}
+					n := must.Get(ratelimit.NewNamespace(o))(t)
 					for _, rule := range o.Rules {
 						l := limiter(t, n, rule.Name)
 						for _, keys := range []int{1, 2, 3, 4, 7, 8, 9, 100, 1000} {
@@ -202,9 +182,7 @@ func TestGiveBackAfterRefusal(t *testing.T) {
 						}
 						for i, step := range steps {
 							if step.back > 0 {
-								if err := r.GiveBack(t.Context(), ratelimit.Key{"k"}, step.back); err != nil {
-									t.Fatal(err)
-								}
+								must.OK(t, r.GiveBack(t.Context(), ratelimit.Key{"k"}, step.back))
 							}
 							d, err := r.Decide(t.Context(), ratelimit.Key{"k"}, step.take)
 							// Hits on their way back may not remain yet, though requests get them.

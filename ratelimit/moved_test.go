@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -14,32 +15,20 @@ func TestMovedRule(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld()
-			n, err := NewNamespace(Options{Name: "shop", Backend: w, Exact: exact, Rules: []Rule{
+			n := must.Get(NewNamespace(Options{Name: "shop", Backend: w, Exact: exact, Rules: []Rule{
 				{Name: "per-user", Limits: []Limit{FixedWindow(3, 24*time.Hour)}},
 				{Name: "all", Limits: []Limit{FixedWindow(20, 24*time.Hour)}},
 				{Name: "places", Limits: []Limit{InFlight(1)}},
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := n.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}()
+			}}))(t)
+			defer func() { must.Report(t, n.Close(t.Context())) }()
 			users, all, places := limiter(t, n, "per-user"), limiter(t, n, "all"), limiter(t, n, "places")
-			plan, err := users.WithLimits(FixedWindow(5, 24*time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := must.Get(users.WithLimits(FixedWindow(5, 24*time.Hour)))(t)
 			move := func(set ...wire.Override) {
 				t.Helper()
 				if _, _, err := w.backend.By(nil).ResetRule(t.Context(), "shop", "per-user"); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := w.backend.By(nil).SetOverrides(t.Context(), "shop", set...); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop", set...))(t)
 				<-time.After(defaultSyncRate)
 			}
 			both := func() Decision {
@@ -88,9 +77,7 @@ func TestMovedRule(t *testing.T) {
 			want("shadow, and another rule", both().Remaining, uint64(17))
 			<-time.After(time.Second)
 			want("shadow, and another rule", n.Stats().WouldReject, uint64(3))
-			if err := users.WaitN(t.Context(), Key{"ann"}, 1); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, users.WaitN(t.Context(), Key{"ann"}, 1))
 			move(wire.Override{Rule: "per-user", Mode: wire.Enforce, Limits: []wire.OverrideLimit{{Max: 8, WidthMillis: 86_400_000}}})
 			want("another limit", passes(plan, 4), 2)
 			move()
@@ -103,20 +90,11 @@ func TestMovedRule(t *testing.T) {
 func TestMovedRuleAllocatesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		n, err := NewNamespace(Options{Name: "shop", Backend: w, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1_000_000_000, 24*time.Hour)}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := n.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}()
+		n := must.Get(NewNamespace(Options{Name: "shop", Backend: w, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1_000_000_000, 24*time.Hour)}}}}))(t)
+		defer func() { must.Report(t, n.Close(t.Context())) }()
 		l, key, ctx := limiter(t, n, "r"), Key{"ann"}, t.Context()
 		for _, mode := range []wire.Mode{wire.Off, wire.Shadow} {
-			if _, err := w.backend.By(nil).SetOverrides(ctx, "shop", wire.Override{Rule: "r", Mode: mode}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(w.backend.By(nil).SetOverrides(ctx, "shop", wire.Override{Rule: "r", Mode: mode}))(t)
 			decide := func() {
 				if d, err := l.Decide(ctx, key, 1); err != nil || !d.Allowed {
 					t.Errorf("%+v, %v", d, err)

@@ -16,6 +16,7 @@ import (
 	"weir/internal/backend"
 	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -83,10 +84,7 @@ func (w *world) set(change func()) {
 func (w *world) node(t *testing.T, o Options) *Namespace {
 	t.Helper()
 	o.Name, o.Backend = "test", w
-	n, err := NewNamespace(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(NewNamespace(o))(t)
 	t.Cleanup(func() { n.Close(context.Background()) })
 	return n
 }
@@ -181,9 +179,7 @@ func TestSeveralHitsAtATime(t *testing.T) {
 					for range nodes {
 						n := w.node(t, Options{Rules: rule(l)})
 						asked, _ = n.Limiter("r")
-						if _, err := asked.Allow(t.Context(), "another"); err != nil {
-							t.Fatal(err)
-						}
+						must.Get(asked.Allow(t.Context(), "another"))(t)
 					}
 					pause(2 * time.Second)
 					for _, cost := range []uint64{1, 2, 5, 20} {
@@ -217,9 +213,7 @@ func TestLimitIsLowered(t *testing.T) {
 		w := newWorld()
 		high, low := Options{Rules: rule(TokenBucket(1000, time.Minute, 1000))}, Options{Rules: rule(TokenBucket(10, time.Minute, 10))}
 		change := func(n *Namespace) *Namespace {
-			if err := n.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, n.Close(t.Context()))
 			return w.node(t, low)
 		}
 		one, two := w.node(t, high), w.node(t, high)
@@ -314,9 +308,7 @@ func TestExactlyOnce(t *testing.T) {
 				lost := int64(0)
 				for _, n := range nodes {
 					pause(10 * time.Second)
-					if err := n.Close(t.Context()); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, n.Close(t.Context()))
 					lost += int64(n.Stats().LostHits)
 				}
 				if got := w.sum(t); got != total || lost != 0 {
@@ -355,9 +347,7 @@ func TestBackendFailure(t *testing.T) {
 					}
 					w.set(func() { w.away = false })
 					pause(20 * time.Second)
-					if err := n.Close(t.Context()); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, n.Close(t.Context()))
 					if got := w.sum(t); got != int64(want.counted) {
 						t.Errorf("the backend has %d, want %d", got, want.counted)
 					}
@@ -391,9 +381,7 @@ func TestWaits(t *testing.T) {
 		if d := decide(t, l, 10, "ann"); !d.Allowed {
 			t.Errorf("the hits of a request that has gone were not given back: %+v", d)
 		}
-		if err := n.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, n.Close(t.Context()))
 		if got := w.sum(t); got != 12 {
 			t.Errorf("the backend has %d hits, want 12", got)
 		}
@@ -428,10 +416,7 @@ func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		late := func() time.Time { return time.Now().Add(-40 * time.Second) }
-		n, err := NewNamespace(Options{Name: "test", Now: late, Backend: w, Rules: rule(FixedWindow(10, time.Minute))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(NewNamespace(Options{Name: "test", Now: late, Backend: w, Rules: rule(FixedWindow(10, time.Minute))}))(t)
 		defer n.Close(context.Background())
 		on := w.node(t, Options{Rules: rule(FixedWindow(10, time.Minute))})
 		pause(time.Second)
@@ -464,9 +449,7 @@ func TestRatesConverge(t *testing.T) {
 		options := Options{Windows: []time.Duration{time.Minute}}
 		one, two := w.node(t, options), w.node(t, options)
 		increment(t, one, "k", time.Minute, 10)
-		if err := one.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, one.Sync(t.Context()))
 		if got := increment(t, two, "k", time.Minute, 30); got != 40 {
 			t.Errorf("the first hit of another node's key: rate %v, want 40", got)
 		}
@@ -541,9 +524,7 @@ func testIdentity(t *testing.T, secret string) {
 		w := newWorld()
 		n := w.node(t, Options{KeySecret: secret, Rules: []Rule{{Name: "per-user", Limits: []Limit{SlidingWindow(10, time.Minute)}}}})
 		decide(t, limiter(t, n, "per-user"), 1, "ann")
-		if err := n.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.Sync(t.Context()))
 		var got []wire.ID
 		err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
 			got = append(got, c.ID)
@@ -573,10 +554,7 @@ func TestABackendThatDisagrees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				n, err := NewNamespace(Options{Name: "test", Backend: answers(test.answer), Windows: []time.Duration{time.Hour}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := must.Get(NewNamespace(Options{Name: "test", Backend: answers(test.answer), Windows: []time.Duration{time.Hour}}))(t)
 				if got := increment(t, n, "k", time.Hour, 3); got != 3 {
 					t.Errorf("rate %v, want 3", got)
 				}
@@ -621,17 +599,13 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 					t.Error(err)
 				}
 				if i%200 == 0 {
-					if err := n.Sync(t.Context()); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, n.Sync(t.Context()))
 				}
 			}
 		})
 	}
 	group.Wait()
-	if err := n.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, n.Close(t.Context()))
 	if got, lost := w.sum(t), int64(n.Stats().LostHits); got+lost != 2*workers*hits || lost != 0 {
 		t.Errorf("the backend has %d hits, %d are lost, want %d in all", got, lost, 2*workers*hits)
 	}
@@ -706,9 +680,7 @@ func TestLargeThenSmall(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 17))
 				shared := limiter(t, newWorld().node(t, Options{Rules: rule(limits...)}), "r")
 				alone, err := NewLimiter(limits...) // decides at once, and says what is left
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				// quota is the most that ever passes.
 				quota := decide(t, alone, 0, "k").Remaining
 				for range 100 {

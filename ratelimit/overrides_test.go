@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -13,17 +14,10 @@ import (
 func TestOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		n, err := NewNamespace(Options{
+		n := must.Get(NewNamespace(Options{
 			Name: "shop", Backend: w, Rules: []Rule{{Name: "per-user", Limits: []Limit{FixedWindow(3, 24*time.Hour)}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := n.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}()
+		}))(t)
+		defer func() { must.Report(t, n.Close(t.Context())) }()
 		l := limiter(t, n, "per-user")
 		for i := range 4 {
 			if d := decide(t, l, 1, "ann"); d.Allowed != (i < 3) || d.Limit.Quota() != 3 {
@@ -31,9 +25,7 @@ func TestOverride(t *testing.T) {
 			}
 		}
 		o := wire.Override{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 5, WidthMillis: 86_400_000}}}
-		if _, err := w.backend.By(nil).SetOverrides(t.Context(), "shop", o); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop", o))(t)
 		if known, err := w.backend.Overrides(t.Context(), "shop"); err != nil || known.Knowing != 0 || len(known.List) != 1 {
 			t.Errorf("at once: %+v, %v", known, err)
 		}

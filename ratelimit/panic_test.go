@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/panics"
 )
 
@@ -46,13 +47,10 @@ func TestPanics(t *testing.T) {
 					name := fmt.Sprintf("%s, mode %d, exact %v", fault, mode, exact)
 					f, caught := &faulty{world: newWorld()}, panics.Caught()
 					var told atomic.Int32
-					n, err := NewNamespace(Options{
+					n := must.Get(NewNamespace(Options{
 						Name: "test", Backend: f, Now: f.now, Exact: exact, OnBackendFailure: mode, Rules: rule(FixedWindow(10, time.Hour)),
 						OnPushError: func(err error) { told.Add(1) },
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					}))(t)
 					pause(time.Minute)
 					l := limiter(t, n, "r")
 					passed := 0
@@ -104,16 +102,13 @@ func TestPanics(t *testing.T) {
 // Without a backend, too, a call whose decision panics is decided. If it panics again, it has an error.
 func TestPanicsAlone(t *testing.T) {
 	faults := 0
-	n, err := NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(10, time.Hour)), Now: func() time.Time {
+	n := must.Get(NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(10, time.Hour)), Now: func() time.Time {
 		if faults > 0 {
 			faults--
 			panic("a fault of the clock")
 		}
 		return time.Now()
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	l := limiter(t, n, "r")
 	for i, test := range []struct {
 		faults  int

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // fakeClock is a clock that stands still until it is advanced.
@@ -33,57 +35,36 @@ func define(t *testing.T, clock *fakeClock, o Options) *Namespace {
 		o.Name = "test"
 	}
 	o.Now = clock.now
-	n, err := NewNamespace(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return must.Get(NewNamespace(o))(t)
 }
 
 func limiter(t *testing.T, n *Namespace, rule string) *Limiter {
 	t.Helper()
-	l, err := n.Limiter(rule)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must.Get(n.Limiter(rule))(t)
 }
 
 func decide(t *testing.T, l *Limiter, cost uint64, key ...string) Decision {
 	t.Helper()
 	d, err := l.Decide(t.Context(), key, cost)
-	if err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
 	return d
 }
 
 func increment(t *testing.T, n *Namespace, key string, size time.Duration, hits uint64) float64 {
 	t.Helper()
-	rate, err := n.Increment(t.Context(), Key{key}, size, hits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rate
+	return must.Get(n.Increment(t.Context(), Key{key}, size, hits))(t)
 }
 
 func rate(t *testing.T, n *Namespace, key string, size time.Duration) float64 {
 	t.Helper()
-	rate, err := n.Rate(t.Context(), Key{key}, size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rate
+	return must.Get(n.Rate(t.Context(), Key{key}, size))(t)
 }
 
 func TestNamespacesAreDefinedOnce(t *testing.T) {
 	t.Parallel()
 	var in Instance
 	options := Options{Name: "shop", Windows: []time.Duration{time.Minute}}
-	n, err := in.NewNamespace(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(in.NewNamespace(options))(t)
 	options.Windows = []time.Duration{time.Hour}
 	second, err := in.NewNamespace(options)
 	if !errors.Is(err, ErrDefined) || second != nil || !strings.Contains(err.Error(), `"shop"`) {
@@ -354,11 +335,7 @@ func TestDecideTogether(t *testing.T) {
 	}})
 	user, all := limiter(t, n, "user"), limiter(t, n, "all")
 	ask := func(name string, cost uint64) Decision {
-		d, err := Decide(t.Context(), user.Demand(Key{name}, 1), all.Demand(nil, cost))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
+		return must.Get(Decide(t.Context(), user.Demand(Key{name}, 1), all.Demand(nil, cost)))(t)
 	}
 	d := ask("ann", 2)
 	want := []Standing{
@@ -419,14 +396,9 @@ func TestClose(t *testing.T) {
 	options := Options{
 		Name: "shop", Windows: []time.Duration{time.Minute}, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}},
 	}
-	n, err := in.NewNamespace(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(in.NewNamespace(options))(t)
 	for range 2 {
-		if err := n.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.Close(t.Context()))
 	}
 	if _, err := limiter(t, n, "r").Decide(t.Context(), nil, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("decide: got %v", err)
@@ -446,10 +418,7 @@ func TestClose(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	l, err := NewLimiter(SlidingWindow(1<<40, time.Minute))
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := must.Get(NewLimiter(SlidingWindow(1<<40, time.Minute)))(b)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		random := rand.New(rand.NewPCG(1, 2))
@@ -486,10 +455,7 @@ func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	var texts [2]string
 	for i, name := range []string{"doc.go", "example_test.go"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		texts[i] = string(text)
 	}
 	_, example, _ := strings.Cut(texts[1], "func Example() {")
@@ -507,10 +473,7 @@ func TestNewLimiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for range 2 {
-			l, err := NewLimiter(FixedWindow(3, time.Minute), FixedWindow(9, time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(NewLimiter(FixedWindow(3, time.Minute), FixedWindow(9, time.Hour)))(t)
 			for i, want := range []bool{true, false, true, false} {
 				cost := uint64(2 - i/2)
 				if allowed, err := l.AllowN(t.Context(), Key{"ann"}, cost); allowed != want || err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -170,9 +171,7 @@ func (r *restarts) start(t *testing.T) (*Namespace, *roughWay) {
 		o.OnBackendFailure = FailDeny // otherwise nodes without answers would admit hits that others have
 	}
 	n, err := NewNamespace(o)
-	if err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
 	return n, way
 }
 

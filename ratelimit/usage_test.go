@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/backend/backendtest"
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -30,14 +31,8 @@ func TestUsage(t *testing.T) {
 		for i := range 150 {
 			for _, n := range programs {
 				for _, rule := range []string{"plain", "short", "hashed"} {
-					l, err := n.Limiter(rule)
-					if err != nil {
-						t.Fatal(err)
-					}
-					allowed, err := l.Allow(t.Context(), "ann", "GET")
-					if err != nil {
-						t.Fatal(err)
-					}
+					l := must.Get(n.Limiter(rule))(t)
+					allowed := must.Get(l.Allow(t.Context(), "ann", "GET"))(t)
 					if rule == "plain" && allowed {
 						passed++
 					}
@@ -49,9 +44,7 @@ func TestUsage(t *testing.T) {
 		}
 		w.set(func() { w.loses = nil })
 		for _, n := range programs {
-			if err := n.Close(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, n.Close(context.Background()))
 		}
 		want := map[string]int64{"plain ann GET": passed, "short an… GE…": 300}
 		got := map[string]int64{}

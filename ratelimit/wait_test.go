@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/ratelimit"
 )
 
@@ -95,9 +96,7 @@ func TestWait(t *testing.T) {
 				}()
 				after, failed := waitAll(t, l, 20, t.Context(), "ann")
 				<-done
-				if err := errors.Join(failed...); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, errors.Join(failed...))
 				for i, at := range after {
 					// A tick is at most a millisecond late.
 					if want := time.Duration(i) * test.pace; at < want || at > want+time.Duration(i+1)*2*time.Millisecond {
@@ -173,9 +172,7 @@ func TestWaitEnds(t *testing.T) {
 			}
 			n := start(t, o)
 			l := limiter(t, n, "r")
-			if err := l.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, l.Wait(t.Context()))
 			start := time.Now()
 			leaver, leave := context.WithCancel(t.Context())
 			var group sync.WaitGroup
@@ -202,9 +199,7 @@ func TestWaitEnds(t *testing.T) {
 			}
 			synctest.Wait()
 			start = time.Now()
-			if err := n.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, n.Close(t.Context()))
 			group.Wait()
 			if took := time.Since(start); took > 500*time.Millisecond {
 				t.Errorf("Close took %v", took)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 func TestWithLimits(t *testing.T) {
@@ -11,10 +13,7 @@ func TestWithLimits(t *testing.T) {
 	clock := newFakeClock()
 	n := define(t, clock, Options{Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(2, time.Minute)}}}})
 	free := limiter(t, n, "r")
-	gold, err := free.WithLimits(FixedWindow(5, time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gold := must.Get(free.WithLimits(FixedWindow(5, time.Minute)))(t)
 	// All limits use the same counter.
 	for i, want := range []struct {
 		of        *Limiter

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A table that lends its pages has the same bytes as one that copies them, whatever is done with what was borrowed.
@@ -19,10 +21,7 @@ func TestBorrow(t *testing.T) {
 		if data == &lends {
 			options.Lends = data
 		}
-		var err error
-		if tables[i], err = Open(data, options, random.Uint64); err != nil {
-			t.Fatal(err)
-		}
+		tables[i] = must.Get(Open(data, options, random.Uint64))(t)
 	}
 	random := rand.New(rand.NewPCG(5, 8))
 	var slots [2]Slot

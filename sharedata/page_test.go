@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/dchest/siphash"
+
+	"weir/internal/must"
 )
 
 // one is a table of a single page, for which addresses may be chosen: they need not be hashes.
@@ -38,13 +40,10 @@ func TestFormat(t *testing.T) {
 	data := &fakeData{}
 	secret := []uint64{0x1716151413121110, 0x2726252423222120}
 	drawn := 0
-	table, err := Open(data, Options{Namespace: "n", Capacity: 40}, func() uint64 {
+	table := must.Get(Open(data, Options{Namespace: "n", Capacity: 40}, func() uint64 {
 		drawn++
 		return secret[drawn-1]
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	lo, hi := siphash.Hash128(secret[0], secret[1], []byte("key"))
 	if got := table.Address(7, []byte("key")); got != (Address{lo, hi>>32<<32 + 7}) {
 		t.Errorf("a key is at %x, want its hash and its group", got)
@@ -349,10 +348,7 @@ func TestSizes(t *testing.T) {
 		{1 << 26, 96, "n", 1 << 20, 1536},
 		{1, 96, long, 1, 1 + len("weir2:") + len(long) + len(":123")}, // a page has a byte at least
 	} {
-		table, err := Open(&fakeData{}, Options{Namespace: test.namespace, Capacity: test.capacity, BytesPerCounter: test.each}, random(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := must.Get(Open(&fakeData{}, Options{Namespace: test.namespace, Capacity: test.capacity, BytesPerCounter: test.each}, random(1)))(t)
 		if got := table.pageBytes + len(table.name) + numberSize; table.Pages() != test.pages || got != test.bytes {
 			t.Errorf("%d counters of %d bytes: %d pages of %d bytes, want %d of %d", test.capacity, test.each, table.Pages(), got, test.pages, test.bytes)
 		}
@@ -372,10 +368,7 @@ func TestSizesLater(t *testing.T) {
 	} {
 		data := &fakeData{}
 		open(t, data, 100)
-		table, err := Open(data, Options{Namespace: "test", Capacity: test.capacity, BytesPerCounter: test.each}, random(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := must.Get(Open(data, Options{Namespace: "test", Capacity: test.capacity, BytesPerCounter: test.each}, random(1)))(t)
 		if got := table.pageBytes + len(table.name) + numberSize; table.Pages() != 6 || got != test.bytes || table.Fits(test.capacity) != test.fits {
 			t.Errorf("capacity %d: pages of %d bytes, want %d; fits %v", test.capacity, got, test.bytes, table.Fits(test.capacity))
 		}
@@ -388,10 +381,7 @@ func TestNumbersOfATable(t *testing.T) {
 	data, seen := &fakeData{}, map[uint64]string{}
 	for i := range 4 {
 		name := fmt.Sprint("table ", i/2)
-		table, err := Open(data, Options{Namespace: name, Capacity: 10}, random(uint64(i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := must.Get(Open(data, Options{Namespace: name, Capacity: 10}, random(uint64(i))))(t)
 		if other, ok := seen[table.ID()]; ok && other != name || !ok && i%2 == 1 {
 			t.Errorf("%s and %q have the number %x", name, other, table.ID())
 		}

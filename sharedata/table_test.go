@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"weir/internal/must"
 )
 
 const (
@@ -20,11 +22,7 @@ func random(seed uint64) func() uint64 {
 
 func open(t testing.TB, data Data, capacity int) *Table {
 	t.Helper()
-	table, err := Open(data, Options{Namespace: "test", Capacity: capacity}, random(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return must.Get(Open(data, Options{Namespace: "test", Capacity: capacity}, random(1)))(t)
 }
 
 // put writes an entry until it wins, and reports whether it was there before.
@@ -87,9 +85,7 @@ func TestOpenTogether(t *testing.T) {
 	for i := range tables {
 		workers.Go(func() {
 			table, err := Open(data, Options{Namespace: "n", Capacity: 100}, random(uint64(i)))
-			if err != nil {
-				t.Error(err)
-			}
+			must.Report(t, err)
 			tables[i] = table
 		})
 	}
@@ -354,10 +350,7 @@ func TestSlotIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	data := &fakeData{}
 	table := open(t, data, 10)
-	other, err := Open(data, Options{Namespace: "another", Capacity: 10}, random(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(Open(data, Options{Namespace: "another", Capacity: 10}, random(2)))(t)
 	var s Slot
 	put(table, &s, "k", []byte("one"), Meta{ExpiresNanos: now + second}, now)
 	put(other, &s, "k", []byte("two"), Meta{ExpiresNanos: now + second}, now)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A visitor sees each entry that has not expired, once, with its group, and changes nothing.
@@ -27,10 +29,7 @@ func TestVisit(t *testing.T) {
 			want[fmt.Sprint(group, key)]++
 		}
 	}
-	other, err := Open(data, Options{Namespace: "other", Capacity: 10}, random(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(Open(data, Options{Namespace: "other", Capacity: 10}, random(2)))(t)
 	put(other, &s, "another's", []byte("another's"), Meta{ExpiresNanos: now + 10*second}, now)
 	before := data.Numbers
 

@@ -17,6 +17,7 @@ import (
 	grpcstats "google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"weir/internal/must"
 	"weir/ratelimit"
 	"weir/ratelimit/limitgrpc"
 )
@@ -78,20 +79,12 @@ func newWorld(t *testing.T, o limitgrpc.Options, dial ...grpc.DialOption) *world
 	w := &world{}
 	w.seconds.Store(15)
 	now := func() time.Time { return day.Add(time.Duration(w.seconds.Load()) * time.Second) }
-	var err error
-	w.namespace, err = ratelimit.NewNamespace(ratelimit.Options{Name: "shop", Now: now, Rules: []ratelimit.Rule{
+	w.namespace = must.Get(ratelimit.NewNamespace(ratelimit.Options{Name: "shop", Now: now, Rules: []ratelimit.Rule{
 		{Name: "per-method", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Minute)}},
 		{Name: "closed", Limits: []ratelimit.Limit{ratelimit.FixedWindow(0, time.Minute)}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	limiter := func(rule string) *ratelimit.Limiter {
-		l, err := w.namespace.Limiter(rule)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return must.Get(w.namespace.Limiter(rule))(t)
 	}
 	perMethod, closed := limiter("per-method"), limiter("closed")
 	demands := func(ctx context.Context, method string) []ratelimit.Demand {
@@ -104,10 +97,7 @@ func newWorld(t *testing.T, o limitgrpc.Options, dial ...grpc.DialOption) *world
 		}
 		return []ratelimit.Demand{perMethod.Demand(ratelimit.Key{method}, 1)}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := grpc.NewServer(
 		grpc.UnaryInterceptor(limitgrpc.UnaryServerInterceptor(demands, o)),
 		grpc.StreamInterceptor(limitgrpc.StreamServerInterceptor(demands, o)),
@@ -117,14 +107,9 @@ func newWorld(t *testing.T, o limitgrpc.Options, dial ...grpc.DialOption) *world
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-served)
 	})
-	conn, err := grpc.NewClient(listener.Addr().String(), append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(listener.Addr().String(), append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...))(t)
 	t.Cleanup(func() { conn.Close() })
 	w.client = grpc_health_v1.NewHealthClient(conn)
 	return w
@@ -147,10 +132,7 @@ func (w *world) check(t *testing.T, kv ...string) (metadata.MD, error) {
 // watch makes a stream, with metadata, and reads it to its end.
 func (w *world) watch(t *testing.T, kv ...string) (metadata.MD, error) {
 	t.Helper()
-	stream, err := w.client.Watch(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(w.client.Watch(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{}))(t)
 	for received := 0; ; received++ {
 		if _, err := stream.Recv(); err != nil {
 			header, _ := stream.Header()
@@ -271,9 +253,7 @@ func TestHeaderIsSent(t *testing.T) {
 	w := newWorld(t, limitgrpc.Options{})
 	w.early.Store(true)
 	var header, trailer metadata.MD
-	if _, err := w.client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer)))(t)
 	want(t, "unary, header", header, "x-early", "1", "x-ratelimit-remaining", "")
 	want(t, "unary, trailer", trailer, "x-ratelimit-remaining", "1")
 	stream, err := w.client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
@@ -288,18 +268,14 @@ func TestHeaderIsSent(t *testing.T) {
 func TestOptions(t *testing.T) {
 	w := newWorld(t, limitgrpc.Options{Omit: limitgrpc.RateLimit, Reset: limitgrpc.Epoch})
 	header, err := w.check(t)
-	if err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
 	want(t, "allowed", header, "ratelimit", "", "ratelimit-policy", "", "x-ratelimit-limit", "2", "x-ratelimit-reset", "1767571260")
 }
 
 // A call without a decision is not served.
 func TestClosed(t *testing.T) {
 	w := newWorld(t, limitgrpc.Options{})
-	if err := w.namespace.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.namespace.Close(context.Background()))
 	header, err := w.check(t)
 	if status.Code(err) != codes.Unavailable || w.served.Load() != 0 {
 		t.Errorf("got %v, served %d", err, w.served.Load())
@@ -317,17 +293,11 @@ func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
 
 // If a call's context ends while it waits for the backend, the call ends with its error.
 func TestCallEnds(t *testing.T) {
-	n, err := ratelimit.NewNamespace(ratelimit.Options{
+	n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Rules: []ratelimit.Rule{{Name: "all", Limits: []ratelimit.Limit{ratelimit.FixedWindow(2, time.Minute)}}},
 		Backend: silent{}, Exact: true, Timeout: time.Hour,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := n.Limiter("all")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	all := must.Get(n.Limiter("all"))(t)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	late, cancelLate := context.WithDeadline(t.Context(), day)

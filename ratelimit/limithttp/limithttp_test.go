@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/must"
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
 	"weir/window"
@@ -39,13 +40,9 @@ func newProgram(t testing.TB, rules ...ratelimit.Rule) *program {
 	t.Helper()
 	p := &program{}
 	p.set(day)
-	var err error
-	p.Namespace, err = ratelimit.NewNamespace(ratelimit.Options{
+	p.Namespace = must.Get(ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Rules: rules, Now: func() time.Time { return time.Unix(0, p.nanos.Load()) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return p
 }
 
@@ -53,11 +50,7 @@ func (p *program) set(now time.Time) { p.nanos.Store(now.UnixNano()) }
 
 func (p *program) limiter(t testing.TB, rule string) *ratelimit.Limiter {
 	t.Helper()
-	l, err := p.Limiter(rule)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must.Get(p.Limiter(rule))(t)
 }
 
 // each returns demands of a hit for every request, on a rule without a key.
@@ -121,10 +114,7 @@ func want(t *testing.T, what string, got http.Header, lines string) {
 // The vectors have decisions of the plugin with its headers. The middleware gives the same.
 func TestVectors(t *testing.T) {
 	for _, vector := range windowtest.Vectors(t) {
-		c, err := config.Parse(fmt.Appendf(nil, `{"rules": [{"name": "r", "limits": %s}]}`, vector.Limits))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(config.Parse(fmt.Appendf(nil, `{"rules": [{"name": "r", "limits": %s}]}`, vector.Limits)))(t)
 		p := newProgram(t, ratelimit.Rule{Name: "r", Limits: limitsOf(c.Rules[0].Limits)})
 		rule := p.limiter(t, "r")
 		var step windowtest.Step
@@ -203,24 +193,15 @@ func TestAnswers(t *testing.T) {
 
 func get(t *testing.T, client *http.Client, address string) (*http.Response, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil))(t)
 	return do(t, client, request)
 }
 
 func do(t *testing.T, client *http.Client, request *http.Request) (*http.Response, string) {
 	t.Helper()
-	r, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(client.Do(request))(t)
 	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(r.Body))(t)
 	return r, string(body)
 }
 
@@ -267,9 +248,7 @@ func TestPolicy(t *testing.T) {
 // A request without a decision is not served.
 func TestFailures(t *testing.T) {
 	p := newProgram(t, twoASecond())
-	if err := p.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Close(context.Background()))
 	request := httptest.NewRequest(http.MethodGet, "/", nil)
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") })
 	w := httptest.NewRecorder()
@@ -297,12 +276,9 @@ func (silent) Push(ctx context.Context, _ []byte) ([]byte, error) {
 
 // If a client leaves while its request waits for the backend, the request is not served.
 func TestClientGone(t *testing.T) {
-	n, err := ratelimit.NewNamespace(ratelimit.Options{
+	n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 		Name: "shop", Rules: []ratelimit.Rule{twoASecond()}, Backend: silent{}, Exact: true, Timeout: time.Hour,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	p := program{Namespace: n}
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
@@ -335,10 +311,7 @@ func TestHeadersReplace(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusTeapot)
 	}))
-	target, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(url.Parse(upstream.URL))(t)
 	set := func(w http.ResponseWriter) {
 		w.Header().Set("RateLimit", `"handler";r=1`)
 		w.Header().Add("X-Ratelimit-Limit", "1")
@@ -346,9 +319,7 @@ func TestHeadersReplace(t *testing.T) {
 		w.Header().Del("X-Ratelimit-Remaining")
 	}
 	fails := func(err error) {
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 	}
 	wrote := func(_ int, err error) { fails(err) }
 	for name, handler := range map[string]http.HandlerFunc{
@@ -409,9 +380,7 @@ func TestHeadersReplace(t *testing.T) {
 // Headers that only a wrapped writer can send have the limit's fields too.
 func TestUnwrap(t *testing.T) {
 	flushes := limited(t, func(w http.ResponseWriter, _ *http.Request) {
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, http.NewResponseController(w).Flush())
 	})
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { flushes.ServeHTTP(unwrapped{w}, r) }))
 	r, _ := get(t, server.Client(), server.URL)
@@ -430,10 +399,7 @@ func TestEarlyHints(t *testing.T) {
 		want(t, "hints", http.Header(h), "link: </style.css>")
 		return nil
 	}}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, server.URL, nil))(t)
 	r, _ := do(t, server.Client(), request)
 	want(t, "response", r.Header, "link: </style.css>\nratelimit: \"all\";r=1;t=1")
 	if hints != 1 {
@@ -445,9 +411,7 @@ func TestEarlyHints(t *testing.T) {
 func TestHijack(t *testing.T) {
 	server := serve(t, limited(t, func(w http.ResponseWriter, _ *http.Request) {
 		var header bytes.Buffer
-		if err := w.Header().Write(&header); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, w.Header().Write(&header))
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -466,10 +430,7 @@ func TestHijack(t *testing.T) {
 // A hijacked connection holds its place in flight until it is closed, whether the handler closes it or
 // another goroutine after the handler has returned.
 func TestHijackedConnectionsHoldTheirPlaces(t *testing.T) {
-	l, err := ratelimit.NewLimiter(ratelimit.InFlight(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(ratelimit.NewLimiter(ratelimit.InFlight(1)))(t)
 	conns := make(chan net.Conn, 2)
 	handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{l.Demand(nil, 1)} }, limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
@@ -534,10 +495,7 @@ func TestSwitchingProtocols(t *testing.T) {
 		}
 		conn.Close()
 	}))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil))(t)
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "echo")
 	r, _ := do(t, server.Client(), request)

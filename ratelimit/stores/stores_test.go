@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 	"weir/ratelimit/stores"
@@ -19,30 +20,16 @@ func TestOpen(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
 	start := func() *ratelimit.Namespace {
-		store, err := stores.Open(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := ratelimit.NewNamespace(ratelimit.Options{
+		store := must.Get(stores.Open(url))(t)
+		n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 			Name: "shop", Backend: store, Timeout: time.Minute, Windows: []time.Duration{24 * time.Hour},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := errors.Join(n.Close(context.Background()), store.Close()); err != nil {
-				t.Error(err)
-			}
-		})
+		}))(t)
+		t.Cleanup(func() { must.Report(t, errors.Join(n.Close(context.Background()), store.Close())) })
 		return n
 	}
 	one, two := start(), start()
-	if _, err := one.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 3); err != nil {
-		t.Fatal(err)
-	}
-	if err := one.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(one.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 3))(t)
+	must.OK(t, one.Sync(t.Context()))
 	if rate, err := two.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 4); err != nil || rate < 6 || rate > 7 {
 		t.Errorf("got a rate of %v, %v, want 7, or less if a day has ended meanwhile", rate, err)
 	}
@@ -67,25 +54,18 @@ func TestOpenFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = n.Increment(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour, 3)
-		if err := errors.Join(err, n.Sync(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(err, n.Sync(t.Context())))
 		if rate, err := n.Rate(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour); err != nil || rate < want-0.1 || rate > want {
 			t.Errorf("got a rate of %v, %v, want %v", rate, err, want)
 		}
-		if err := errors.Join(n.Close(context.Background()), store.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(n.Close(context.Background()), store.Close()))
 	}
 }
 
 // An invalid push is refused.
 func TestPushRefused(t *testing.T) {
 	t.Parallel()
-	store, err := stores.Open("memory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(stores.Open("memory"))(t)
 	defer store.Close()
 	if _, err := store.Push(t.Context(), []byte("?")); !errors.Is(err, ratelimit.ErrPushRefused) {
 		t.Errorf("got %v, want %v", err, ratelimit.ErrPushRefused)
