@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -21,9 +22,7 @@ func (l *ledger) giveBack(c wire.LimitCounter, hits uint64) {
 	l.t.Helper()
 	l.outcome()
 	for _, it := range l.GiveBack(l.lookUp(c), hits) {
-		if err := store.Check(&wire.Push{Namespace: "ns", Sequence: 1, Floor: 1, Items: []wire.Item{it}}); err != nil {
-			l.t.Error(err)
-		}
+		must.Report(l.t, store.Check(&wire.Push{Namespace: "ns", Sequence: 1, Floor: 1, Items: []wire.Item{it}}))
 		l.Add(&it)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -49,9 +50,7 @@ func TestCheckTakes(t *testing.T) {
 		}, "items: want an answer of at most 1048576 bytes, got one of up to"},
 	} {
 		p := &wire.Push{Namespace: "api", Sender: 1, Sequence: 1, Floor: 1, Takes: threeTakes()}
-		if err := store.Check(p); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, store.Check(p))
 		test.change(p)
 		if err := store.Check(p); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("got %v, want %q", err, test.want)
@@ -78,9 +77,7 @@ func TestLargestAnswer(t *testing.T) {
 	for last.Limit = wire.MaxBuckets; store.Check(p) != nil && last.Limit > 0; {
 		last.Limit--
 	}
-	if err := store.Check(p); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, store.Check(p))
 	answer := &wire.Answer{NowNanos: 1<<64 - 1, Nodes: 1<<64 - 1, Grants: []wire.Grant{{Units: wire.MaxHits, AtNanos: 1<<64 - 1}}}
 	for range p.Items {
 		answer.Totals = append(answer.Totals, wire.Total{Newest: 1<<64 - 1, Hits: []uint64{wire.MaxHits}})

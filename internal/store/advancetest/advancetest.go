@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -129,9 +130,7 @@ func newModel(t *testing.T, seed uint64, open func(t *testing.T, seed uint64, no
 func (m *model) before(key int) {
 	hits := 1 + m.r.Uint64N(m.limit)
 	p := &wire.Push{Namespace: m.namespace, Sender: 2, Sequence: uint64(key + 1), Floor: uint64(key + 1), Items: []wire.Item{m.item(key, m.number(m.now), hits)}}
-	if _, err := m.store.Store().Push(context.Background(), p, 1); err != nil {
-		m.t.Fatal(err)
-	}
+	must.Get(m.store.Store().Push(context.Background(), p, 1))(m.t)
 	if m.store.Keep != nil {
 		m.store.Keep()
 	}
@@ -320,10 +319,7 @@ func (m *model) arrive(last bool) {
 	if last {
 		m.pushes = append(m.pushes[:i], m.pushes[i+1:]...)
 	}
-	out, err := m.store.Store().Push(context.Background(), p, uint64(len(m.senders)))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	out := must.Get(m.store.Store().Push(context.Background(), p, uint64(len(m.senders))))(m.t)
 	killed := m.store.Start != nil && !m.ends && m.r.IntN(100) == 0
 	if killed && m.store.Keep != nil && m.r.IntN(2) == 0 {
 		m.store.Start()
@@ -417,10 +413,7 @@ func (m *model) end() {
 		for refused := 0; passed[number] < m.limit && refused < 3; {
 			p.Takes = []wire.Take{m.take(key, 1)}
 			p.Takes[0].Lease, p.Takes[0].Rooms[0].Limit = false, m.limit
-			out, err := m.store.Store().Push(context.Background(), p, 1)
-			if err != nil {
-				m.t.Fatal(err)
-			}
+			out := must.Get(m.store.Store().Push(context.Background(), p, 1))(m.t)
 			if out.Answer.Grants[0].Units == 0 {
 				refused++
 				m.settleAll()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -82,10 +83,7 @@ func (f *Fleet) Push(sender uint64, change func(p *wire.Push)) wire.Answer {
 // Send sends a push, or sends it again.
 func (f *Fleet) Send(p *wire.Push) wire.Answer {
 	f.T.Helper()
-	out, err := f.Store.Push(context.Background(), p, 1)
-	if err != nil {
-		f.T.Fatal(err)
-	}
+	out := must.Get(f.Store.Push(context.Background(), p, 1))(f.T)
 	return out.Answer
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/file"
 )
@@ -22,9 +23,7 @@ func TestChangesOutliveTheProcess(t *testing.T) {
 		return err
 	}
 	for _, member := range []uint64{3, 1, 2, 3} {
-		if err := note(member, fmt.Sprint("a change ", member)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, note(member, fmt.Sprint("a change ", member)))
 	}
 	closed(t, s)
 	if err := note(4, "late"); err == nil {

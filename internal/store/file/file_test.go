@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/file"
 	"weir/internal/store/storetest"
@@ -12,22 +13,14 @@ import (
 
 func openAt(t testing.TB, path string, o file.Options) *file.Store {
 	t.Helper()
-	s, err := file.Open(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(file.Open(path, o))(t)
 }
 
 // open opens a new store, and closes it at the test's end.
 func open(t testing.TB, now func() time.Time) store.Store {
 	t.Helper()
 	s := openAt(t, filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: now, NoSync: true})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, s.Close()) })
 	return s
 }
 

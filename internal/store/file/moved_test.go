@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/file"
 	"weir/internal/wire"
@@ -37,17 +38,11 @@ func TestMoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "in", "weir.db")
-			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Mkdir(filepath.Dir(path), 0o700))
 			s := openAt(t, path, file.Options{NoSync: true})
 			push := func(sequence uint64) (store.Outcome, error) { return s.Push(t.Context(), hitOf(sequence), 1) }
-			if _, err := push(1); err != nil {
-				t.Fatal(err)
-			}
-			if err := move(path); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(push(1))(t)
+			must.OK(t, move(path))
 			for range 2 {
 				if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "the file was moved away or removed") {
 					t.Errorf("pinged: %v", err)
@@ -62,22 +57,16 @@ func TestMoved(t *testing.T) {
 			if _, err := s.SetOverrides(t.Context(), "ns", 0, nil); err == nil {
 				t.Error("a list of overrides is taken")
 			}
-			if err := os.Rename(path+".away", path); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Rename(path+".away", path))
 			if out, err := push(2); err != nil || out.Answer.Totals[0].Hits[0] != 2 {
 				t.Errorf("when the file is back: %+v, %v", out, err)
 			}
-			if err := errors.Join(s.Ping(t.Context()), s.Close()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, errors.Join(s.Ping(t.Context()), s.Close()))
 			s = openAt(t, path, file.Options{NoSync: true})
 			if out, err := push(3); err != nil || out.Answer.Totals[0].Hits[0] != 3 {
 				t.Errorf("opened again: %+v, %v", out, err)
 			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, s.Close())
 		})
 	}
 }
@@ -86,9 +75,7 @@ func TestMoved(t *testing.T) {
 func TestMovedAndTwoProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	first := openAt(t, path, file.Options{NoSync: true})
-	if err := os.Rename(path, path+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path, path+".away"))
 	if _, err := file.Open(path+".away", file.Options{}); err == nil || !strings.Contains(err.Error(), "another process has it open") {
 		t.Errorf("the file that was moved away: %v", err)
 	}
@@ -99,7 +86,5 @@ func TestMovedAndTwoProcesses(t *testing.T) {
 	if _, err := second.Push(t.Context(), hitOf(1), 1); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(first.Close(), second.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, errors.Join(first.Close(), second.Close()))
 }

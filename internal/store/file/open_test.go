@@ -14,6 +14,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/file"
 	"weir/internal/store/memory"
@@ -29,9 +30,7 @@ func atEpoch() time.Time { return epoch }
 // closed closes a store.
 func closed(t testing.TB, s *file.Store) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, s.Close())
 }
 
 // crashing is a store whose process is killed before every third push. The next process continues
@@ -55,9 +54,7 @@ func (c *crashing) crash() {
 	c.t.Helper()
 	left := bytesOf(c.t, c.path)
 	closed(c.t, c.Store)
-	if err := os.WriteFile(c.path, left, 0o600); err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, os.WriteFile(c.path, left, 0o600))
 	c.Store = openAt(c.t, c.path, file.Options{Now: c.now, NoSync: true})
 }
 
@@ -83,11 +80,7 @@ func pushOf(t testing.TB, s store.Store, sequence uint64, first, keys int) store
 		c := wire.LimitCounter{ID: id, Kind: uint8(window.FixedWindow), WidthMillis: 86_400_000}
 		p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: store.NumberAt(c, uint64(epoch.UnixNano())), Hits: []int64{1}})
 	}
-	out, err := s.Push(t.Context(), p, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return must.Get(s.Push(t.Context(), p, 1))(t)
 }
 
 // Overrides and nodes survive the process too, and expired records don't.
@@ -95,14 +88,9 @@ func TestRestart(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "weir.db"), epoch
 	o := file.Options{Now: func() time.Time { return now }}
 	s := openAt(t, path, o)
-	version, err := s.SetOverrides(t.Context(), "shop", 0, []byte("list"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := must.Get(s.SetOverrides(t.Context(), "shop", 0, []byte("list")))(t)
 	for node := range uint64(3) {
-		if _, err := store.Join(t.Context(), s, "shop", node); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(store.Join(t.Context(), s, "shop", node))(t)
 	}
 	pushOf(t, s, 1, 0, 5)
 	closed(t, s)
@@ -131,9 +119,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("after a month: %+v", size)
 	}
 	// The next transaction removes the expired records from the file.
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Ping(t.Context()))
 	closed(t, s)
 	if n := recordsIn(t, path); n != 2 { // the list, and the ping's sender
 		t.Errorf("%d records, want 2", n)
@@ -153,32 +139,21 @@ func recordsIn(t *testing.T, path string) (n int) {
 // edit changes a file in a way that no store does.
 func edit(t *testing.T, path string, change func(*bolt.Tx) error) {
 	t.Helper()
-	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(db.Update(change), db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(bolt.Open(path, 0o600, nil))(t)
+	must.OK(t, errors.Join(db.Update(change), db.Close()))
 }
 
 // fileOf returns a new file with these bytes.
 func fileOf(t *testing.T, text []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "weir.db")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 
 func bytesOf(t testing.TB, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return must.Get(os.ReadFile(path))(t)
 }
 
 // storeOf returns the bytes of a store's file with a number of counters.

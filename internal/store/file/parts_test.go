@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store/file"
 	"weir/internal/wire"
 	"weir/window"
@@ -20,12 +21,9 @@ func TestPartsOutliveTheProcess(t *testing.T) {
 	push := func(sender uint64, word wire.Advance, takes ...wire.Take) wire.Answer {
 		t.Helper()
 		sequence++
-		out, err := s.Store.Push(context.Background(), &wire.Push{
+		out := must.Get(s.Store.Push(context.Background(), &wire.Push{
 			Namespace: "default", Sender: sender, Sequence: sequence, Floor: sequence, Advance: word, Takes: takes,
-		}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, 1))(t)
 		return out.Answer
 	}
 	take := func(key byte, most uint64) wire.Take {

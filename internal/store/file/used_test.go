@@ -7,6 +7,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/file"
 	"weir/internal/wire"
@@ -23,11 +24,7 @@ func TestUsedOutlivesTheProcess(t *testing.T) {
 	budget := wire.AppendBudget(nil, &wire.Budget{AtSeconds: 1, StartSeconds: 1, EndSeconds: 2, Used: 3, Quota: 4})
 	account := func(sequence uint64, hits int64) store.Accounted {
 		t.Helper()
-		done, err := s.Account(t.Context(), &wire.Used{Namespace: "shop", Sender: 9, Sequence: sequence, Rows: []wire.UsedRow{{Label: label, Day: day, Hits: hits, Budget: budget}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return done
+		return must.Get(s.Account(t.Context(), &wire.Used{Namespace: "shop", Sender: 9, Sequence: sequence, Rows: []wire.UsedRow{{Label: label, Day: day, Hits: hits, Budget: budget}}}))(t)
 	}
 	account(1, 5)
 	account(2, -2)
@@ -65,9 +62,7 @@ func TestUsedOutlivesTheProcess(t *testing.T) {
 	}
 	now = now.AddDate(0, 0, store.UsedDays+2)
 	s = openAt(t, path, o)
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Ping(t.Context()))
 	closed(t, s)
 	if n := usedIn(); n != 0 {
 		t.Errorf("after 13 months the file has %d", n)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -21,9 +22,7 @@ func TestOthersAreBounded(t *testing.T) {
 			label := wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: fmt.Sprint("rule-", sequence, "-", n), ID: wire.ID{1}})
 			rows = append(rows, wire.UsedRow{Label: label, Day: day, Hits: 1})
 		}
-		if _, err := s.Account(t.Context(), &wire.Used{Namespace: "shop", Sender: 1, Sequence: sequence + 1, Rows: rows}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.Account(t.Context(), &wire.Used{Namespace: "shop", Sender: 1, Sequence: sequence + 1, Rows: rows}))(t)
 	}
 	kept := s.accounts.days[usedDay{"shop", day}].Rows
 	for _, of := range kept {
@@ -48,9 +47,7 @@ func TestNamespacesShareUsage(t *testing.T) {
 			label := wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "tokens", ID: wire.ID{1, byte(sequence), byte(n)}})
 			rows = append(rows, wire.UsedRow{Label: label, Day: today - n/10, Hits: 1})
 		}
-		if _, err := s.Account(t.Context(), &wire.Used{Namespace: namespace, Sender: 1, Sequence: sequence, Rows: rows}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.Account(t.Context(), &wire.Used{Namespace: namespace, Sender: 1, Sequence: sequence, Rows: rows}))(t)
 	}
 	account("large", 1, 200)
 	account("small", 1, 30)

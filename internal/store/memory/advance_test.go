@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/advancetest"
@@ -37,15 +38,13 @@ type keptStore struct {
 // start starts the store's process.
 func (k *keptStore) start() {
 	k.Store = memory.New(memory.Options{Now: k.now, Tracked: true})
-	if err := k.Restore(func(yield func(key, value []byte) bool) {
+	must.OK(k.t, k.Restore(func(yield func(key, value []byte) bool) {
 		for _, key := range slices.Sorted(maps.Keys(k.kept)) {
 			if !yield([]byte(key), k.kept[key]) {
 				return
 			}
 		}
-	}); err != nil {
-		k.t.Fatal(err)
-	}
+	}))
 }
 
 // keep keeps what has changed.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -15,9 +16,7 @@ import (
 func grown(b *testing.B, s *memory.Store, counters int) {
 	b.Helper()
 	for first := 0; first < counters; first += wire.MaxItems {
-		if _, err := s.Push(b.Context(), hourly(uint64(first/wire.MaxItems+1), first, min(wire.MaxItems, counters-first)), 1); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Push(b.Context(), hourly(uint64(first/wire.MaxItems+1), first, min(wire.MaxItems, counters-first)), 1))(b)
 	}
 }
 
@@ -42,9 +41,7 @@ func BenchmarkPushFull(b *testing.B) {
 	grown(b, s, most)
 	b.ReportAllocs()
 	for i := uint64(1); b.Loop(); i++ {
-		if _, err := s.Push(b.Context(), hourly(1<<20+i, most+int(i)*100, 100), 1); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Push(b.Context(), hourly(1<<20+i, most+int(i)*100, 100), 1))(b)
 	}
 }
 
@@ -72,9 +69,7 @@ func BenchmarkPushWhileListed(b *testing.B) {
 	var slowest time.Duration
 	for i := uint64(1); b.Loop(); i++ {
 		start := time.Now()
-		if _, err := s.Push(b.Context(), hourly(1<<20+i, 0, 1), 1); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Push(b.Context(), hourly(1<<20+i, 0, 1), 1))(b)
 		slowest = max(slowest, time.Since(start))
 	}
 	b.ReportMetric(float64(slowest.Microseconds())/1e3, "slowest-ms/push")
@@ -94,9 +89,7 @@ func BenchmarkTakeOfLogs(b *testing.B) {
 	push := func(p *wire.Push) {
 		sequence++
 		p.Namespace, p.Sender, p.Sequence, p.Floor = "ns", 1, sequence, sequence
-		if _, err := s.Push(b.Context(), p, 1); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Push(b.Context(), p, 1))(b)
 	}
 	for id := range byte(100) {
 		c := wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -58,7 +59,7 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 			}
 			shown := make(map[wire.ID]bool)
 			visits := 0
-			err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
+			must.OK(t, s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 				if shown[c.ID] {
 					t.Fatalf("%x is shown twice", c.ID)
 				}
@@ -72,10 +73,7 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 					p.push(items...)
 				}
 				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))
 			for id := range uint64(stay) {
 				if !shown[hit(id, now, time.Hour).ID] {
 					t.Fatalf("counter %d is missing", id)

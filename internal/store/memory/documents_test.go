@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 )
 
@@ -28,9 +29,7 @@ func TestNotesAreBounded(t *testing.T) {
 		namespace := func(i int) string { return fmt.Sprint("ns", i) }
 		for i := range 3 * test.fit {
 			now = now.Add(time.Millisecond)
-			if _, err := s.Note(t.Context(), test.topic, namespace(i), store.Note{Member: 1, Body: make([]byte, test.size)}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.Note(t.Context(), test.topic, namespace(i), store.Note{Member: 1, Body: make([]byte, test.size)}))(t)
 			if all.size > all.most || len(all.rows) > test.fit || all.count(namespace(i)) != 1 {
 				t.Fatalf("%d %v of %d bytes take %d", len(all.rows), test.topic, test.size, all.size)
 			}

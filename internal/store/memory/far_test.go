@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -19,18 +20,13 @@ func TestVersionsOfTheNextLife(t *testing.T) {
 	last := uint64(0)
 	for life, keys := range []int{0, 3, reservedVersions + 3} {
 		s := New(Options{Now: clock, Tracked: true})
-		if err := s.Restore(func(yield func(key, value []byte) bool) {
+		must.OK(t, s.Restore(func(yield func(key, value []byte) bool) {
 			for _, key := range slices.Sorted(maps.Keys(kept)) {
 				yield([]byte(key), kept[key])
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(life + 1), Advance: wire.Advance{Present: true, Wants: true, Settled: true}}
-		out, err := s.Push(context.Background(), &push, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(s.Push(context.Background(), &push, 1))(t)
 		if got := out.Answer.Near.Version; got <= last {
 			t.Errorf("life %d: version %d, and %d was told before", life, got, last)
 		}
@@ -46,9 +42,7 @@ func TestVersionsOfTheNextLife(t *testing.T) {
 	}
 	s := New(Options{Now: clock, Tracked: true})
 	for key, value := range kept {
-		if err := s.Restore(func(yield func(key, value []byte) bool) { yield([]byte(key), value) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Restore(func(yield func(key, value []byte) bool) { yield([]byte(key), value) }))
 	}
 	if got := s.fleets["default"].version; got < last {
 		t.Errorf("version %d, and %d was told before", got, last)

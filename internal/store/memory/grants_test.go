@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -33,11 +34,7 @@ func remembered(s *Store) int {
 
 func push(t *testing.T, s *Store, p *wire.Push) store.Outcome {
 	t.Helper()
-	out, err := s.Push(t.Context(), p, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return must.Get(s.Push(t.Context(), p, 1))(t)
 }
 
 // The grants of pushes are remembered until the floor has passed them, and no longer.

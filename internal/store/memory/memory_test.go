@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/storetest"
@@ -29,15 +30,12 @@ func TestNeighbours(t *testing.T) {
 // pushOne pushes a hit of a new counter in a fixed window of this width, and returns its total.
 func pushOne(t *testing.T, s *memory.Store, sequence uint64, id byte, now time.Time, width time.Duration) uint64 {
 	t.Helper()
-	out, err := s.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence,
+	out := must.Get(s.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence,
 		Items: []wire.Item{{
 			LimitCounter: wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(window.FixedWindow), WidthMillis: uint64(width.Milliseconds())},
 			Newest:       uint64(now.UnixNano()) / uint64(width),
 			Hits:         []int64{1},
-		}}}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+		}}}, 1))(t)
 	return out.Answer.Totals[0].Hits[0]
 }
 

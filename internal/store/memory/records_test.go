@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -24,15 +25,9 @@ func recorded(t testing.TB, o memory.Options) []memory.Record {
 		Items: []wire.Item{{LimitCounter: counter, Newest: store.NumberAt(counter, nanos), Hits: []int64{5, 4}}},
 		Takes: []wire.Take{{Least: 1, Most: 9, Rooms: []wire.Room{{LimitCounter: tokens, Limit: 7, Burst: 7, Cost: 1}}}},
 	}
-	if _, err := s.Push(t.Context(), p, 1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Join(t.Context(), s, "shop", 1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.SetOverrides(t.Context(), "shop", 0, []byte("list")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Push(t.Context(), p, 1))(t)
+	must.Get(store.Join(t.Context(), s, "shop", 1))(t)
+	must.Get(s.SetOverrides(t.Context(), "shop", 0, []byte("list")))(t)
 	records := s.Changes()
 	slices.SortFunc(records, func(a, b memory.Record) int { return bytes.Compare(a.Key, b.Key) })
 	if len(records) != 6 {

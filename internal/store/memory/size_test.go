@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -96,8 +97,6 @@ func flood(t testing.TB, s *Store, of wire.LimitCounter, hits, keys int, now *ti
 		}
 		sequence++
 		p := &wire.Push{Namespace: strings.Clone("a-namespace-of-a-tenant"), Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{item}}
-		if _, err := s.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.Push(t.Context(), p, 1))(t)
 	}
 }

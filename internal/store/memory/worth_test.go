@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -37,11 +38,7 @@ func rooms() []wire.Room {
 func sent(t *testing.T, p *wire.Push) *wire.Push {
 	t.Helper()
 	p.Namespace, p.Floor = "ns", p.Sequence
-	got, err := wire.DecodePush(wire.AppendPush(nil, p))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+	return must.Get(wire.DecodePush(wire.AppendPush(nil, p)))(t)
 }
 
 // A flood of keys of an hourly rule, with a hit each, does not reset counters at their limit, of

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/postgres/postgrestest"
@@ -19,14 +20,11 @@ import (
 // contents returns a store's counters, in order.
 func contents(t *testing.T, s store.Store) (counters []store.LimitCounter) {
 	t.Helper()
-	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
+	must.OK(t, s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		slices.SortFunc(c.Windows, func(a, b store.Window) int { return cmp.Compare(a.Number, b.Number) })
 		counters = append(counters, c)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	slices.SortFunc(counters, func(a, b store.LimitCounter) int {
 		return strings.Compare(fmt.Sprint(a.LimitCounter), fmt.Sprint(b.LimitCounter))
 	})
@@ -57,14 +55,10 @@ func TestExpired(t *testing.T) {
 			c.ID[1] = byte(sender)
 			p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{1}})
 		}
-		if _, err := counters.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(counters.Push(t.Context(), p, 1))(t)
 	}
 	for node := range uint64(10) {
-		if _, err := store.Join(t.Context(), counters, "ns", node); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(store.Join(t.Context(), counters, "ns", node))(t)
 	}
 	rows := func(table string) int64 { t.Helper(); return number(t, raw, "SELECT count(*) FROM weir."+table) }
 	if got := rows("counters"); got != many {
@@ -125,12 +119,8 @@ func TestSenderOutlivesItsWindows(t *testing.T) {
 	counters := open(t, postgrestest.Database(t), func() time.Time { return now })
 	push := func(sender, sequence uint64, c wire.LimitCounter) store.Outcome {
 		t.Helper()
-		out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: 1,
-			Items: []wire.Item{{LimitCounter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
+		return must.Get(counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: 1,
+			Items: []wire.Item{{LimitCounter: c, Newest: uint64(epoch.UnixMilli()) / c.WidthMillis, Hits: []int64{1}}}}, 1))(t)
 	}
 	long := counter(window.FixedWindow, 1, 24*time.Hour)
 	push(1, 1, long)
@@ -164,9 +154,7 @@ func TestHostileContents(t *testing.T) {
 	log := wire.LimitCounter{ID: wire.ID{3}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}
 	good := counter(window.FixedWindow, 4, time.Minute)
 	current, nanos := epoch.UnixMilli()/60_000, epoch.UnixNano()
-	if err := open(t, url, atEpoch).Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, open(t, url, atEpoch).Ping(t.Context()))
 	for _, table := range []string{"counters", "senders"} {
 		for _, column := range map[string][]string{
 			"counters": {"refill", "numbers", "hits", "expires_at"},

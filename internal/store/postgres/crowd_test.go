@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/wire"
@@ -126,10 +127,7 @@ func TestFewConnections(t *testing.T) {
 	server := postgrestest.Start(t, "max_connections=10")
 	admin := connect(t, server.URL())
 	exec(t, admin, "CREATE ROLE backend LOGIN PASSWORD 'x'", "CREATE SCHEMA weir AUTHORIZATION backend")
-	u, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(server.URL()))(t)
 	u.User = url.UserPassword("backend", "x")
 	for backend := range uint64(3) {
 		s := open(t, u.String(), atEpoch)

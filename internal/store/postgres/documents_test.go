@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/storetest"
@@ -13,9 +14,7 @@ import (
 func TestDocumentsAreThoseOfTheFirstRelease(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, raw := open(t, url, atEpoch), connect(t, url)
-	if err := counters.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, counters.Ping(t.Context()))
 	const form = "'2006-01-02T15:04:05Z'"
 	now, joined := epoch.Format(form), epoch.Add(store.Newcomer-store.NodeLife).Format(form)
 	exec(t, raw, "INSERT INTO weir.overrides (namespace, version, list) VALUES ('ns', 7, 'a list')",

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/wire"
@@ -26,14 +27,8 @@ func pooler(t testing.TB, database string, lines ...string) string {
 	if _, err := osexec.LookPath("pgbouncer"); err != nil {
 		t.Fatalf("pgbouncer: %v; install it: apt-get install pgbouncer", err)
 	}
-	to, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := must.Get(url.Parse(database))(t)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := l.Addr().(*net.TCPAddr)
 	l.Close()
 	dir := t.TempDir()
@@ -43,24 +38,18 @@ func pooler(t testing.TB, database string, lines ...string) string {
 	text := fmt.Sprintf("[databases]\n%s = host=%s port=%s user=%s password=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
 		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\n%s\n",
 		name, to.Hostname(), to.Port(), to.User.Username(), password, address.Port, strings.Join(lines, "\n"))
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 	command := osexec.Command("pgbouncer", file)
 	if who, err := user.Current(); err == nil && who.Uid == "0" {
 		// It does not run as root.
 		for folder := dir; folder != os.TempDir() && len(folder) > 1; folder = filepath.Dir(folder) {
-			if err := os.Chmod(folder, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Chmod(folder, 0o755))
 		}
 		command = osexec.Command("pgbouncer", "-u", "nobody", file)
 	}
 	var log strings.Builder
 	command.Stderr = &log
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		_ = command.Wait()
@@ -93,9 +82,7 @@ func TestPgBouncer(t *testing.T) {
 	database := postgrestest.Database(t)
 	at := pooler(t, database)
 	s := open(t, at+"&"+parameter, atEpoch)
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Ping(t.Context()))
 	var pushing sync.WaitGroup
 	for sender := range uint64(16) {
 		pushing.Go(func() {

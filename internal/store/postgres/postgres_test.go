@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/postgres"
 	"weir/internal/store/postgres/postgrestest"
@@ -26,15 +27,8 @@ func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
 
 func open(t testing.TB, url string, now func() time.Time) *postgres.Store {
 	t.Helper()
-	counters, err := postgres.Open(url, postgres.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := counters.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	counters := must.Get(postgres.Open(url, postgres.Options{Now: now}))(t)
+	t.Cleanup(func() { must.Report(t, counters.Close()) })
 	return counters
 }
 
@@ -55,15 +49,8 @@ func BenchmarkStore(b *testing.B) {
 // connect returns a connection besides the store's.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	c, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	c := must.Get(pgx.Connect(t.Context(), url))(t)
+	t.Cleanup(func() { must.Report(t, c.Close(context.WithoutCancel(t.Context()))) })
 	return c
 }
 
@@ -174,9 +161,7 @@ func TestManyStores(t *testing.T) {
 	}
 	// Sessions report their statistics at the latest when they end.
 	for _, counters := range stores {
-		if err := counters.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, counters.Close())
 	}
 	raw := connect(t, url)
 	for number(t, raw, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'weir'") > 0 {
@@ -318,10 +303,7 @@ func TestOwnedSchema(t *testing.T) {
 	server := postgrestest.Start(t)
 	raw := connect(t, server.URL())
 	exec(t, raw, "CREATE USER app PASSWORD 'hunter2'")
-	u, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(server.URL()))(t)
 	u.User = url.UserPassword("app", "hunter2")
 	if err := open(t, u.String(), nil).Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("error %v, want that of a user without rights", err)
@@ -386,16 +368,11 @@ func TestPostgresClock(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, raw := open(t, url, nil), connect(t, url)
 	clock := func() (now time.Time) {
-		if err := raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now))
 		return now
 	}
 	before := clock()
-	out, err := pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour)))(t)
 	if got, after := out.Answer.NowNanos, clock(); got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
 		t.Errorf("answered at %d, want PostgreSQL's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
 	}
@@ -403,9 +380,7 @@ func TestPostgresClock(t *testing.T) {
 		t.Errorf("counters %+v, want one", got)
 	}
 	for _, node := range []uint64{1, 2, 2, 1<<64 - 1} {
-		if _, err := store.Join(t.Context(), counters, "ns", node); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(store.Join(t.Context(), counters, "ns", node))(t)
 	}
 	if nodes, err := store.Join(t.Context(), counters, "ns", 1); err != nil || nodes != 3 {
 		t.Errorf("%d nodes, error %v; want 3", nodes, err)
@@ -423,9 +398,7 @@ func TestTimeAfterLocks(t *testing.T) {
 	done := make(chan uint64)
 	go func() {
 		out, err := pushOne(t.Context(), counters, 2, time.Now(), c)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		done <- out.Answer.NowNanos
 	}()
 	watch := connect(t, url)
@@ -435,9 +408,7 @@ func TestTimeAfterLocks(t *testing.T) {
 		}
 	}
 	var released time.Time
-	if err := raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&released); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&released))
 	exec(t, raw, "COMMIT")
 	if got := <-done; got < uint64(released.UnixNano()) {
 		t.Errorf("answered at %d, before the lock was released at %d", got, released.UnixNano())

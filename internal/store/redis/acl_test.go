@@ -14,6 +14,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/store/storetest"
@@ -22,10 +23,7 @@ import (
 // documentedUser returns the arguments of the documented ACL SETUSER.
 func documentedUser(t testing.TB) []any {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/stores.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../../docs/stores.md"))(t)
 	lines := regexp.MustCompile(`(?s)\n    ACL SETUSER weir (.*?)\n\n`).FindSubmatch(page)
 	if lines == nil {
 		t.Fatal("docs/stores.md has no ACL SETUSER weir")
@@ -40,10 +38,7 @@ func documentedUser(t testing.TB) []any {
 // used are the commands that a server has got, without those that each connection begins with.
 func used(ctx context.Context, t testing.TB, admin *goredis.Client) (commands []string) {
 	t.Helper()
-	info, err := admin.Info(ctx, "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(admin.Info(ctx, "commandstats").Result())(t)
 	for _, match := range regexp.MustCompile(`cmdstat_([^:]+):`).FindAllStringSubmatch(info, -1) {
 		if !slices.Contains([]string{"auth", "hello", "client|setinfo", "acl|setuser", "acl|log"}, match[1]) {
 			commands = append(commands, match[1])
@@ -61,9 +56,7 @@ func TestDocumentedUser(t *testing.T) {
 	storetest.Run(t, func(t testing.TB, now func() time.Time) store.Store {
 		server := redistest.Start(t)
 		admin := goredis.NewClient(&goredis.Options{Addr: server.Addr})
-		if err := admin.Do(t.Context(), granted...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, admin.Do(t.Context(), granted...).Err())
 		t.Cleanup(func() {
 			ctx := context.Background()
 			denied, err := admin.ACLLog(ctx, 10).Result()
@@ -75,9 +68,7 @@ func TestDocumentedUser(t *testing.T) {
 			for _, command := range used(ctx, t, admin) {
 				needed[command] = true
 			}
-			if err := admin.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, admin.Close())
 		})
 		u := url.URL{Scheme: "redis", Host: server.Addr, User: url.UserPassword("weir", "PASSWORD")}
 		counters := open(t, u.String(), now)
@@ -97,10 +88,7 @@ func TestDocumentedUser(t *testing.T) {
 		t.Fatalf("%v, %v", scripts, err)
 	}
 	for _, script := range scripts {
-		source, err := os.ReadFile(script)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(os.ReadFile(script))(t)
 		for _, match := range regexp.MustCompile(`redis\.p?call\('(\w+)'`).FindAllSubmatch(source, -1) {
 			if right := "+" + strings.ToLower(string(match[1])); !slices.Contains(granted, any(right)) {
 				t.Errorf("%s needs %s", script, right)
@@ -117,21 +105,15 @@ func TestDocumentedUserOfACluster(t *testing.T) {
 	admins := make([]*goredis.Client, 0, 6)
 	for i := range 6 {
 		admin := cluster.Client(i)
-		if err := admin.Do(t.Context(), granted...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, admin.Do(t.Context(), granted...).Err())
 		admins = append(admins, admin)
 	}
 	counters := open(t, strings.Replace(cluster.URL(), "://", "://weir:PASSWORD@", 1)+"?wait_replicas=1&wait_timeout=2s", nil)
-	if err := counters.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, counters.Ping(t.Context()))
 	if policy, err := counters.Evicts(t.Context()); policy != "" || err != nil {
 		t.Errorf("it evicts: %q, %v", policy, err)
 	}
-	if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }))
 	for _, admin := range admins {
 		denied, err := admin.ACLLog(t.Context(), 10).Result()
 		if err != nil || len(denied) > 0 {
@@ -143,10 +125,7 @@ func TestDocumentedUserOfACluster(t *testing.T) {
 // documentedRights returns the further rights for a cluster and for replicas.
 func documentedRights(t testing.TB) (rights []any) {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/stores.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../../docs/stores.md"))(t)
 	line := regexp.MustCompile(`\nWith .wait_replicas. and on a cluster it also needs ([^.]+)\.`).FindSubmatch(page)
 	if line == nil {
 		t.Fatal("docs/stores.md has no rights for a cluster")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
@@ -86,25 +87,16 @@ func TestPushesWaitForTheLock(t *testing.T) {
 	const lock = "weir:{ns}:lock"
 	passed := false
 	for sequence := uint64(1); sequence < 100 && !passed; sequence++ {
-		if err := client.Set(t.Context(), lock, "somebody", 50*time.Millisecond).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pushOne(t.Context(), counters, sequence, epoch, counter(window.FixedWindow, 1, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		n, err := client.Exists(t.Context(), lock).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.Set(t.Context(), lock, "somebody", 50*time.Millisecond).Err())
+		must.Get(pushOne(t.Context(), counters, sequence, epoch, counter(window.FixedWindow, 1, time.Minute)))(t)
+		n := must.Get(client.Exists(t.Context(), lock).Result())(t)
 		passed = n == 1
 	}
 	if !passed {
 		t.Error("a window of the clock waits for the lock")
 	}
 	for sequence := range uint64(3) {
-		if err := client.Set(t.Context(), lock, "somebody", 50*time.Millisecond).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.Set(t.Context(), lock, "somebody", 50*time.Millisecond).Err())
 		if out, err := pushOne(t.Context(), counters, 100+sequence, epoch, counter(window.TokenBucket, 2, time.Minute)); err != nil || out.Applied != 1 {
 			t.Errorf("a token bucket: %+v, error %v; want it applied", out, err)
 		}
@@ -125,9 +117,7 @@ func TestLocksThatDoNotEnd(t *testing.T) {
 		"for ever": {"set", lock, "somebody"}, "for an hour": {"set", lock, "somebody", "px", 3_600_000},
 		"a list": {"rpush", lock, "somebody"},
 	} {
-		if err := errors.Join(client.Del(t.Context(), lock).Err(), client.Do(t.Context(), command...).Err()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(client.Del(t.Context(), lock).Err(), client.Do(t.Context(), command...).Err()))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		sequence++
 		if out, err := pushOne(ctx, counters, sequence, epoch, counter(window.TokenBucket, 2, time.Minute)); err != nil || out.Applied != 1 {

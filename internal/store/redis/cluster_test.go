@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
@@ -73,7 +74,7 @@ func fixedRoom(id byte, limit uint64) wire.Room {
 // sum returns the hits of all counters, and of a single key.
 func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 	t.Helper()
-	err := s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
+	must.OK(t, s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
 			all += w.Hits
 			if c.ID == (wire.ID{id}) {
@@ -81,10 +82,7 @@ func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all, one
 }
 
@@ -99,25 +97,17 @@ func places(t *testing.T, cluster *redistest.Cluster) (partition []string, maste
 		it.Kind = uint8(window.SlidingWindow)
 		p.Items = append(p.Items, it)
 	}
-	if _, err := store.Push(t.Context(), p, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(store.Push(t.Context(), p, 1))(t)
 	partition, master = make([]string, ids), make([]int, ids)
 	name := regexp.MustCompile(`^weir:\{ns/([0-3]{3})\}:counter:(..)0{30}:3:0:86400000$`)
 	for m := range 3 {
-		keys, err := cluster.Client(m).Keys(t.Context(), "*counter*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := must.Get(cluster.Client(m).Keys(t.Context(), "*counter*").Result())(t)
 		for _, key := range keys {
 			match := name.FindStringSubmatch(key)
 			if match == nil {
 				t.Fatalf("key %s", key)
 			}
-			id, err := strconv.ParseUint(match[2], 16, 8)
-			if err != nil {
-				t.Fatal(err)
-			}
+			id := must.Get(strconv.ParseUint(match[2], 16, 8))(t)
 			partition[id], master[id] = match[1], m
 		}
 	}
@@ -129,15 +119,9 @@ func places(t *testing.T, cluster *redistest.Cluster) (partition []string, maste
 func calls(t *testing.T, cluster *redistest.Cluster) (n int) {
 	t.Helper()
 	for m := range 3 {
-		stats, err := cluster.Client(m).Info(t.Context(), "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		stats := must.Get(cluster.Client(m).Info(t.Context(), "commandstats").Result())(t)
 		for _, match := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
-			count, err := strconv.Atoi(match[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			count := must.Get(strconv.Atoi(match[1]))(t)
 			n += count
 		}
 	}
@@ -171,9 +155,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 			p.Takes = append(p.Takes, take)
 		}
 		before := calls(t, cluster)
-		if _, err := store.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(store.Push(t.Context(), p, 1))(t)
 		if got := calls(t, cluster) - before; got != test.want {
 			t.Errorf("%s: %d scripts, want %d", test.name, got, test.want)
 		}
@@ -189,17 +171,13 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 		p.Takes = append(p.Takes, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{fixedRoom(byte(id), 100)}})
 	}
 	before := calls(t, cluster)
-	if _, err := store.Push(t.Context(), p, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(store.Push(t.Context(), p, 1))(t)
 	if got := calls(t, cluster) - before; got != len(touched) || got > 32 {
 		t.Errorf("%d scripts for %d partitions", got, len(touched))
 	}
 	// The same holds when the masters have forgotten the script.
 	for m := range 3 {
-		if err := cluster.Client(m).ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cluster.Client(m).ScriptFlush(t.Context()).Err())
 	}
 	p.Sequence++
 	if out, err := store.Push(t.Context(), p, 1); err != nil || out.Applied != int64(4*len(p.Takes)) {
@@ -221,17 +199,13 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 // testKeys checks the keys in Redis: their hash tags, and that each expires.
 func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	counters := open(t, cluster.URL(), nil)
-	if _, err := store.Join(t.Context(), counters, "ns", 7); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(store.Join(t.Context(), counters, "ns", 7))(t)
 	p := &wire.Push{Namespace: "ns", Sender: 7, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}}
 	for id := range byte(40) {
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, fixedRoom(id, 1))
 	}
 	for range 2 { // a grant, and a grant that goes back
-		if _, err := counters.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(counters.Push(t.Context(), p, 1))(t)
 		p.Sequence++
 		p.Takes[0].Rooms[39].Limit = 0
 	}
@@ -348,9 +322,7 @@ func full(t *testing.T, cluster *redistest.Cluster, s store.Store, master int, i
 	if is {
 		memory = "1"
 	}
-	if err := cluster.Client(master).ConfigSet(t.Context(), "maxmemory", memory).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cluster.Client(master).ConfigSet(t.Context(), "maxmemory", memory).Err())
 	if !is {
 		wellAgain(t, cluster, s)
 	}
@@ -436,10 +408,7 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	}
 	answers := func(p *wire.Push, units, totalOfFirst, totalOfSecond uint64, duplicate bool) {
 		t.Helper()
-		out, err := store.Push(t.Context(), p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(store.Push(t.Context(), p, 1))(t)
 		g := out.Answer.Grants[0]
 		if g.Units != units || g.Totals[0].Hits[0] != totalOfFirst || g.Totals[1].Hits[0] != totalOfSecond || out.Duplicate != duplicate {
 			t.Fatalf("outcome %+v, want %d units, totals %d and %d, duplicate %v", out, units, totalOfFirst, totalOfSecond, duplicate)
@@ -455,9 +424,7 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	answers(push(1), 5, 6, 5, true)
 	counted(6, 5)
 	// The second partition has less than the first has granted.
-	if _, err := store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 2, Sequence: 1, Floor: 1, Items: []wire.Item{fixedItem(second, 1)}}, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(store.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 2, Sequence: 1, Floor: 1, Items: []wire.Item{fixedItem(second, 1)}}, 1))(t)
 	answers(push(2), 4, 11, 10, false)
 	answers(push(2), 4, 11, 10, true)
 	counted(11, 10)
@@ -497,10 +464,7 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 		for _, id := range ids {
 			p.Takes[0].Rooms = append(p.Takes[0].Rooms, fixedRoom(id, 9))
 		}
-		out, err := store.Push(t.Context(), p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(store.Push(t.Context(), p, 1))(t)
 		for _, total := range out.Answer.Grants[0].Totals {
 			if len(total.Hits) != 1 {
 				t.Errorf("outcome %+v, want totals of all rooms", out)
@@ -532,9 +496,7 @@ func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 		p := &wire.Push{Namespace: "ns", Sender: uint64(kind), Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 9, Rooms: []wire.Room{ofFirst, ofSecond}}}}
 		if kind != window.TokenBucket {
 			// The window begins before the take, and ends less than a window after it.
-			if _, err := pushOne(t.Context(), store, uint64(kind), now, ofFirst.LimitCounter); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(pushOne(t.Context(), store, uint64(kind), now, ofFirst.LimitCounter))(t)
 			now = epoch.Add(30 * time.Second)
 		}
 		full(t, cluster, store, masterOfSecond, true)
@@ -574,10 +536,7 @@ func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: uint64(seq + 1), Floor: 1, Takes: []wire.Take{{Least: 1, Most: 2, Lease: test.lease,
 			Rooms: []wire.Room{fixedRoom(first, 200), fixedRoom(second, 200)}}}}
 		for range 2 {
-			out, err := store.Push(t.Context(), p, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(store.Push(t.Context(), p, 1))(t)
 			if got := out.Answer.Grants[0].Units; got != test.want {
 				t.Errorf("%+v: %d units, want %d", test, got, test.want)
 			}
@@ -716,9 +675,7 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 			}
 		})
 		tr.wait(5)
-		if err := cluster.Client(master[id]).Keys(t.Context(), keys[0]).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cluster.Client(master[id]).Keys(t.Context(), keys[0]).Err())
 		if n, err := cluster.Client((master[id]+1)%3).Keys(t.Context(), keys[0]).Result(); err != nil || len(n) != 1 {
 			t.Errorf("keys %v, error %v; want it moved", n, err)
 		}
@@ -833,9 +790,7 @@ func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	if n, err := store.Join(t.Context(), counters, "ns", 1); err != nil || n != 1 {
 		t.Errorf("%d nodes, error %v", n, err)
 	}
-	if err := counters.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, counters.Ping(t.Context()))
 }
 
 func TestHammer(t *testing.T) { hammer(t, redistest.Start(t).URL()) }
@@ -857,15 +812,8 @@ func TestTLS(t *testing.T) {
 	c := counter(window.FixedWindow, 1, time.Minute)
 	try := func(url string, o redis.Options) (store.Outcome, error) {
 		t.Helper()
-		store, err := redis.Open(url, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
+		store := must.Get(redis.Open(url, o))(t)
+		defer func() { must.Report(t, store.Close()) }()
 		return pushOne(t.Context(), store, 1, epoch, c)
 	}
 	trusting := redis.Options{Now: atEpoch, RootCAs: roots}

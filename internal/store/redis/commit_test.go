@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -68,15 +69,8 @@ func TestRecentCountsWhatGrows(t *testing.T) {
 // TestLateGroupsLock changes a group's counter before each of its attempts, until the group locks
 // its partition. Then the group writes, and the lock is gone.
 func TestLateGroupsLock(t *testing.T) {
-	s, err := Open(redistest.Start(t).URL(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(Open(redistest.Start(t).URL(), Options{}))(t)
+	t.Cleanup(func() { must.Report(t, s.Close()) })
 	c := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.TokenBucket), WidthMillis: 3_600_000}
 	push := func(sender uint64) (*wire.Push, *batch) {
 		p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: 1, Floor: 1,
@@ -85,10 +79,7 @@ func TestLateGroupsLock(t *testing.T) {
 		return p, r.round("").take(&p.Takes[0], 1, modeTake, []int{0}, &r.out.Answer.Grants[0])
 	}
 	locked := func() bool {
-		n, err := s.client.Exists(t.Context(), s.keys.lock("ns", 0)).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(s.client.Exists(t.Context(), s.keys.lock("ns", 0)).Result())(t)
 		return n == 1
 	}
 	late, b := push(1)
@@ -96,9 +87,7 @@ func TestLateGroupsLock(t *testing.T) {
 	for sender := range uint64(lockAfter + 1) {
 		a := g.decide()
 		other, b := push(2 + sender)
-		if err := s.committer.commit(t.Context(), other, 1, []*batch{b}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.committer.commit(t.Context(), other, 1, []*batch{b}))
 		if s.committer.send(t.Context(), []*attempt{a}); a.err != nil || a.written {
 			t.Fatalf("written %v, error %v; want that it is late", a.written, a.err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/store/storetest"
@@ -22,17 +23,11 @@ func TestDocumentsAreThoseOfTheFirstRelease(t *testing.T) {
 		"weir:{ns}:reports":   {member: fmt.Sprint(epoch.UnixMicro(), " ", storetest.Report)},
 	}
 	for key, fields := range hashes {
-		if err := client.HSet(ctx, key, fields).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.HSet(ctx, key, fields).Err())
 	}
-	if err := client.ZAdd(ctx, nodes, goredis.Z{Score: float64(epoch.UnixMicro()), Member: member}).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.ZAdd(ctx, nodes, goredis.Z{Score: float64(epoch.UnixMicro()), Member: member}).Err())
 	storetest.ReadDocuments(t, counters)
-	if err := client.Del(ctx, "weir:{ns}:told", "weir:{ns}:reports", nodes).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.Del(ctx, "weir:{ns}:told", "weir:{ns}:reports", nodes).Err())
 	hashes["weir:{ns}:overrides"]["version"] = fmt.Sprint(storetest.WriteDocuments(t, counters))
 	for key, want := range hashes {
 		if got, err := client.HGetAll(ctx, key).Result(); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -23,15 +24,11 @@ func TestPoliciesThatEvict(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			set := func(name, value string) {
 				t.Helper()
-				if err := client.ConfigSet(t.Context(), name, value).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, client.ConfigSet(t.Context(), name, value).Err())
 			}
 			set("maxmemory", "0")
 			set("maxmemory-policy", policy)
-			if err := client.FlushAll(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, client.FlushAll(t.Context()).Err())
 			got, err := counters.Evicts(t.Context())
 			if want := strings.TrimPrefix(policy, "noeviction"); got != want || err != nil {
 				t.Errorf("evicts by %q, error %v; want %q", got, err, want)
@@ -41,10 +38,7 @@ func TestPoliciesThatEvict(t *testing.T) {
 			take := func() uint64 {
 				t.Helper()
 				sequence++
-				out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Takes: []wire.Take{full}}, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				out := must.Get(counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Takes: []wire.Take{full}}, 1))(t)
 				return out.Answer.Grants[0].Units
 			}
 			passed := take()
@@ -76,9 +70,7 @@ func TestPoliciesThatEvict(t *testing.T) {
 			}
 		})
 	}
-	if err := client.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
 	if policy, err := counters.Evicts(t.Context()); policy != "" || !errors.Is(err, store.ErrUntold) {
 		t.Errorf("evicts by %q, error %v; want it untold", policy, err)
 	}
@@ -93,9 +85,7 @@ func testEvictions(t *testing.T, cluster *redistest.Cluster) {
 	counters := open(t, cluster.URL(), nil)
 	for _, server := range []int{0, len(cluster.Servers) - 1} {
 		for _, policy := range []string{"allkeys-lru", "noeviction"} {
-			if err := cluster.Client(server).ConfigSet(t.Context(), "maxmemory-policy", policy).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, cluster.Client(server).ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 			// A new replica is in no list of servers until a master knows it.
 			want := strings.TrimPrefix(policy, "noeviction")
 			got, err := counters.Evicts(t.Context())

@@ -8,6 +8,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/store/advancetest"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -16,18 +17,12 @@ import (
 // follow starts a replica of a server, and returns when the replica has all that the server has.
 func follow(t *testing.T, master *goredis.Client) *redistest.Server {
 	t.Helper()
-	if err := master.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, master.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
 	host, port, err := net.SplitHostPort(master.Options().Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	replica := redistest.Start(t, "--replicaof", host, port)
 	conn := master.Conn()
-	if err := conn.Set(t.Context(), "x", 1, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, conn.Set(t.Context(), "x", 1, 0).Err())
 	if n, err := conn.Do(t.Context(), "wait", 1, 4000).Int(); n != 1 {
 		t.Fatalf("%d replicas, error %v", n, err)
 	}
@@ -44,19 +39,14 @@ func TestWalkWaitsForReplicas(t *testing.T) {
 	replica := raw(t, follow(t, f.client))
 	addr := between(t, server.Addr, func(command []string) {
 		if command[0] == "scan" {
-			if err := replica.Do(t.Context(), "replicaof", "no", "one").Err(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, replica.Do(t.Context(), "replicaof", "no", "one").Err())
 		}
 	})
 	f.Store = open(t, "redis://"+addr+"?wait_replicas=1&wait_timeout=2s", now)
 	f.Push(1, func(p *wire.Push) {
 		p.Advance, p.Takes = f.Word, []wire.Take{advancetest.Thousand(9999, 1, advancetest.Rule)}
 	})
-	near, err := replica.ZCard(t.Context(), fleetKey+":near").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	near := must.Get(replica.ZCard(t.Context(), fleetKey+":near").Result())(t)
 	contents, err := f.client.HGet(t.Context(), fleetKey, "contents").Result()
 	if err != nil || near < 10 && strings.Contains(contents, `"Listed":true`) {
 		t.Errorf("the replica has %d near keys of 10, and the fleet is %s, error %v", near, contents, err)
@@ -68,9 +58,7 @@ func TestReplicasGiveNoParts(t *testing.T) {
 	f := begin(t)
 	f.Tells()
 	f.Tells()
-	if err := f.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
 	f.Sequence++
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.Sequence, Floor: f.Sequence, Advance: f.Word}
 	if out, err := f.Store.Push(t.Context(), p, 1); err == nil {
@@ -85,9 +73,7 @@ func TestFleetsGoByTheServersClock(t *testing.T) {
 	for sequence := range uint64(2) {
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1 + sequence, Floor: 1, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
 		p.Advance = wire.Advance{Present: true, Wants: true, Settled: true}
-		if _, err := s.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.Push(t.Context(), p, 1))(t)
 		if n, err := client.Exists(t.Context(), fleetKey).Uint64(); n != sequence || err != nil {
 			t.Errorf("after push %d there are %d fleets, error %v", sequence+1, n, err)
 		}
@@ -97,9 +83,7 @@ func TestFleetsGoByTheServersClock(t *testing.T) {
 // A full Redis refuses hits, and tells totals.
 func TestFullFleet(t *testing.T) {
 	f := begin(t)
-	if err := f.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	for range 3 {
 		f.Now = f.Now.Add(2 * time.Second)
 		f.Hit(0, 1, 2)

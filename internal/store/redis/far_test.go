@@ -9,6 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/advancetest"
@@ -81,9 +82,7 @@ func begin(t *testing.T) *fleet {
 func TestFarAgain(t *testing.T) {
 	f := begin(t)
 	advancetest.FarAgain(f.Fleet, func() {
-		if err := f.client.HSet(t.Context(), fleetKey, "gone", "x").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, f.client.HSet(t.Context(), fleetKey, "gone", "x").Err())
 	})
 }
 
@@ -118,9 +117,7 @@ func TestForeignFleets(t *testing.T) {
 	for _, key := range []string{"", ":near", ":heard", ":divisors", ":answered", ":silent"} {
 		t.Run(key, func(t *testing.T) {
 			f := begin(t)
-			if err := errors.Join(f.client.Del(t.Context(), fleetKey+key).Err(), f.client.RPush(t.Context(), fleetKey+key, "x").Err()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(f.client.Del(t.Context(), fleetKey+key).Err(), f.client.RPush(t.Context(), fleetKey+key, "x").Err()))
 			for range 10 {
 				f.Now = f.Now.Add(2 * time.Second)
 				f.Tells()
@@ -130,9 +127,7 @@ func TestForeignFleets(t *testing.T) {
 		})
 	}
 	f := begin(t)
-	if err := f.client.HSet(t.Context(), fleetKey, "contents", "{", "version", "x", "units", "y").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.client.HSet(t.Context(), fleetKey, "contents", "{", "version", "x", "units", "y").Err())
 	f.Tells()
 	f.Wants("a key", 1, 600, 600, advancetest.Rule)
 }
@@ -141,9 +136,7 @@ func TestForeignFleets(t *testing.T) {
 func TestLostFleet(t *testing.T) {
 	f := begin(t)
 	version := f.Word.Version
-	if err := f.client.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.client.FlushAll(t.Context()).Err())
 	f.Now = f.Now.Add(time.Second)
 	if n := f.Tells(); n.Divisor != 0 {
 		t.Errorf("the sender hears %+v", n)

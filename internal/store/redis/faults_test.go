@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/advancetest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
@@ -32,9 +33,7 @@ func TestForeignFields(t *testing.T) {
 			t.Run(field+"="+value, func(t *testing.T) {
 				f := begin(t)
 				f.Hit(600, 0, 1)
-				if err := f.client.HSet(t.Context(), fleetKey, field, value).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, f.client.HSet(t.Context(), fleetKey, field, value).Err())
 				f.Store = open(t, "redis://"+f.client.Options().Addr, func() time.Time { return f.Now })
 				for i := range 20 {
 					f.Now = f.Now.Add(2 * time.Second)
@@ -63,9 +62,7 @@ func TestLostKeys(t *testing.T) {
 					f.Now = f.Now.Add(20 * time.Second)
 					f.Hit(1, 50, 51)
 				}
-				if err := f.client.Del(t.Context(), fleetKey+key).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, f.client.Del(t.Context(), fleetKey+key).Err())
 				f.Now = f.Now.Add(2 * time.Second)
 				n := f.Tells()
 				got := f.Push(3, func(p *wire.Push) { p.Takes = []wire.Take{advancetest.Thousand(1, 1000, advancetest.Rule)} }).Grants[0].Units
@@ -109,10 +106,7 @@ func TestLostList(t *testing.T) {
 				p.Advance, p.Takes = f.Word, []wire.Take{advancetest.Thousand(9999, 1, advancetest.Rule)}
 			})
 			f.Tells()
-			was, err := f.client.Dump(t.Context(), fleetKey).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			was := must.Get(f.client.Dump(t.Context(), fleetKey).Result())(t)
 			limits := 0
 			for range 30 {
 				f.Now = f.Now.Add(time.Millisecond)
@@ -122,9 +116,7 @@ func TestLostList(t *testing.T) {
 			if limits == 0 || f.Word.Divisor == 0 {
 				t.Fatalf("the sender hears of %d limits, and has a part of 1/%d", limits, f.Word.Divisor)
 			}
-			if err := f.client.RestoreReplace(t.Context(), fleetKey, 0, was).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, f.client.RestoreReplace(t.Context(), fleetKey, 0, was).Err())
 			if f.Now = f.Now.Add(time.Second); later {
 				f.Hit(600, 5000, 5001)
 			}

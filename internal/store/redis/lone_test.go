@@ -12,6 +12,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/redis/redistest"
@@ -31,15 +32,8 @@ func newSide(t *testing.T, plain bool, now func() time.Time) (s side) {
 	s.client = goredis.NewClient(&goredis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = s.client.Close() }) // it only looked
 	for i := range s.backends {
-		backend, err := Open(server.URL(), Options{Now: now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := backend.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		backend := must.Get(Open(server.URL(), Options{Now: now}))(t)
+		t.Cleanup(func() { must.Report(t, backend.Close()) })
 		backend.committer.plain = plain
 		s.backends[i] = backend
 	}
@@ -74,10 +68,7 @@ func (s *side) over(name string, fields map[string]string, now time.Time) (over 
 // forget removes windows that nobody reads. commit.lua does with each write.
 func (s *side) forget(t *testing.T, now time.Time) {
 	t.Helper()
-	names, err := s.client.Keys(t.Context(), "*:counter:*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(s.client.Keys(t.Context(), "*:counter:*").Result())(t)
 	for _, name := range names {
 		fields, _ := s.client.HGetAll(t.Context(), name).Result()
 		if over := s.over(name, fields, now); len(over) > 0 {
@@ -89,10 +80,7 @@ func (s *side) forget(t *testing.T, now time.Time) {
 // kept is all that Redis has, but for windows that nobody reads, and how long it lives.
 func (s *side) kept(t *testing.T, now time.Time) (all []string, lives []time.Duration) {
 	t.Helper()
-	names, err := s.client.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(s.client.Keys(t.Context(), "*").Result())(t)
 	slices.Sort(names)
 	for _, name := range names {
 		var has any
@@ -108,10 +96,7 @@ func (s *side) kept(t *testing.T, now time.Time) (all []string, lives []time.Dur
 		default:
 			has, _ = s.client.Get(t.Context(), name).Result()
 		}
-		life, err := s.client.PTTL(t.Context(), name).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		life := must.Get(s.client.PTTL(t.Context(), name).Result())(t)
 		all, lives = append(all, fmt.Sprint(name, " ", has)), append(lives, life)
 	}
 	return all, lives
@@ -265,9 +250,7 @@ func TestLoneTakesHearOfFleets(t *testing.T) {
 	for sequence := range uint64(3) {
 		loneTake(t, b, 1, 1+sequence)
 	}
-	if err := s.client.HSet(t.Context(), b.keys.list("ns"), "revision", "r", "version", 1, "contents", "{}").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.client.HSet(t.Context(), b.keys.list("ns"), "revision", "r", "version", 1, "contents", "{}").Err())
 	if loneTake(t, b, 1, 4); s.calls(t, "zcount") == 0 || b.fleet("ns").revision != "r" {
 		t.Errorf("lone.lua ran %d times, and the backend knows the fleet %+v", s.calls(t, "zcount"), b.fleet("ns"))
 	}

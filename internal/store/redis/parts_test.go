@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -32,27 +33,17 @@ func logItem(id byte, limit uint64, hits int) wire.Item {
 func scripts(t *testing.T, server *redistest.Server, body func()) (read []int) {
 	t.Helper()
 	client := raw(t, server)
-	conn, err := net.Dial("tcp", server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", server.Addr))(t)
 	defer conn.Close()
 	lines := bufio.NewReader(conn)
 	line := func() string {
-		text, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(lines.ReadString('\n'))(t)
 		return strings.ToLower(text)
 	}
-	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(conn.Write([]byte("MONITOR\r\n")))(t)
 	line() // +OK
 	body()
-	if err := client.Echo(t.Context(), "the end").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.Echo(t.Context(), "the end").Err())
 	for {
 		_, words, _ := strings.Cut(line(), "] ")
 		command := strings.Fields(strings.ReplaceAll(words, `"`, ""))
@@ -66,10 +57,7 @@ func scripts(t *testing.T, server *redistest.Server, body func()) (read []int) {
 			last, _ := strconv.Atoi(command[3])
 			read[len(read)-1] += (last + 1 - first + 15) / 16
 		case "hgetall":
-			fields, err := client.HLen(t.Context(), strings.ReplaceAll(command[1], `"`, "")).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fields := must.Get(client.HLen(t.Context(), strings.ReplaceAll(command[1], `"`, "")).Result())(t)
 			read[len(read)-1] += int(fields)
 		}
 	}
@@ -86,9 +74,7 @@ func TestReadsAreBounded(t *testing.T) {
 		t.Helper()
 		sequence++
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Items: items, Takes: takes}
-		if _, err := counters.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(counters.Push(t.Context(), p, 1))(t)
 	}
 	// Very large limits make logs as large as they can get.
 	for id := range byte(logs) {
@@ -135,9 +121,7 @@ func TestPartsBreakOff(t *testing.T) {
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
 	allow := func(keys ...any) {
 		t.Helper()
-		if err := client.Do(t.Context(), append([]any{"ACL", "SETUSER", "default", "resetkeys"}, keys...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.Do(t.Context(), append([]any{"ACL", "SETUSER", "default", "resetkeys"}, keys...)...).Err())
 	}
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1}
 	for id := range byte(9) {
@@ -152,10 +136,7 @@ func TestPartsBreakOff(t *testing.T) {
 	allow("~*")
 	var outs []store.Outcome
 	for range 2 {
-		out, err := counters.Push(t.Context(), p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(counters.Push(t.Context(), p, 1))(t)
 		for i := range p.Items {
 			if grant, total := out.Answer.Grants[i], out.Answer.Totals[i]; grant.Units != 5 || fmt.Sprint(total.Hits) != "[6 1]" {
 				t.Errorf("counter %d: got %d units, and in total %v; want 5, and 6 now and 1 before", i, grant.Units, total.Hits)

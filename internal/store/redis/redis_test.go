@@ -15,6 +15,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis"
@@ -26,15 +27,8 @@ import (
 
 func open(t testing.TB, url string, now func() time.Time) *redis.Store {
 	t.Helper()
-	counters, err := redis.Open(url, redis.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := counters.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	counters := must.Get(redis.Open(url, redis.Options{Now: now}))(t)
+	t.Cleanup(func() { must.Report(t, counters.Close()) })
 	return counters
 }
 
@@ -49,11 +43,7 @@ func BenchmarkStore(b *testing.B) { storetest.Bench(b, openFresh) }
 func raw(t testing.TB, s *redistest.Server) *goredis.Client {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Addr: s.Addr})
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 	return c
 }
 
@@ -116,9 +106,7 @@ func TestKeysExpire(t *testing.T) {
 	var sequence uint64
 	for c, life := range lives {
 		sequence++
-		if _, err := pushOne(t.Context(), counters, sequence, epoch, c); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(pushOne(t.Context(), counters, sequence, epoch, c))(t)
 		// An aligned window has begun before now, but only its time after now counts.
 		begun := time.Duration(0)
 		if kind := window.Kind(c.Kind); kind == window.FixedWindow || kind == window.SlidingWindow {
@@ -142,15 +130,11 @@ func TestSenderOutlivesItsTakes(t *testing.T) {
 		room := wire.Room{LimitCounter: counter(window.FixedWindow, 1, test.width), Limit: 10, Cost: 1}
 		p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: uint64(i + 1), Floor: 1,
 			Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
-		if _, err := counters.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(counters.Push(t.Context(), p, 1))(t)
 		if got := ttl(t, client, sender); got > test.again+store.SenderLife+time.Minute || got < test.again {
 			t.Errorf("the sender of a take of %v is remembered for %v, want %v, %v and a minute", test.width, got, test.again, store.SenderLife)
 		}
-		if err := client.Del(t.Context(), sender).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.Del(t.Context(), sender).Err())
 	}
 }
 
@@ -161,15 +145,11 @@ func TestKeysOfHitsAheadExpire(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
 	for sequence, c := range []wire.LimitCounter{buckets(1, 10*time.Second, 1), buckets(2, 10*time.Second, 2500*time.Millisecond)} {
-		if _, err := pushOne(t.Context(), counters, uint64(sequence+1), epoch.Add(ahead), c); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(pushOne(t.Context(), counters, uint64(sequence+1), epoch.Add(ahead), c))(t)
 		wantTTL(t, client, key(c), 10*time.Second+store.Grace+time.Millisecond)
 	}
 	day := buckets(3, 24*time.Hour, time.Hour)
-	if _, err := pushOne(t.Context(), counters, 3, epoch.Add(26*time.Hour), day); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pushOne(t.Context(), counters, 3, epoch.Add(26*time.Hour), day))(t)
 	wantTTL(t, client, key(day), 24*time.Hour+store.Grace+time.Millisecond)
 	if got := ttl(t, client, sender); got < 49*time.Hour {
 		t.Errorf("the sender is remembered for %v, want as long as the number of its hits counts", got)
@@ -186,11 +166,7 @@ func wantTTL(t *testing.T, client *goredis.Client, key string, want time.Duratio
 
 func ttl(t *testing.T, client *goredis.Client, key string) time.Duration {
 	t.Helper()
-	got, err := client.PTTL(t.Context(), key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+	return must.Get(client.PTTL(t.Context(), key).Result())(t)
 }
 
 func TestHostileContents(t *testing.T) {
@@ -223,17 +199,12 @@ func TestHostileContents(t *testing.T) {
 			server := redistest.Start(t)
 			counters, client := open(t, server.URL(), atEpoch), raw(t, server)
 			for _, command := range test.commands {
-				if err := client.Do(t.Context(), command...).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, client.Do(t.Context(), command...).Err())
 			}
 			if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
 				t.Errorf("counters: %v", err)
 			}
-			out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, first)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(pushOne(t.Context(), counters, 1, epoch, good, sliding, first))(t)
 			got := []uint64{out.Answer.Totals[0].Hits[0], out.Answer.Totals[1].Hits[0], out.Answer.Totals[2].Hits[0]}
 			if want := []uint64{1, test.sliding, 1}; !slices.Equal(got, want) || out.Applied != 3 || out.Repaired != test.repaired {
 				t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, want, test.repaired)
@@ -280,17 +251,12 @@ func TestHostileBuckets(t *testing.T) {
 			server := redistest.Start(t)
 			counters, client := open(t, server.URL(), atEpoch), raw(t, server)
 			for _, command := range test.commands {
-				if err := client.Do(t.Context(), command...).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, client.Do(t.Context(), command...).Err())
 			}
 			if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
 				t.Errorf("counters: %v", err)
 			}
-			out, err := pushOne(t.Context(), counters, 1, epoch, coarse, log, bucket)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(pushOne(t.Context(), counters, 1, epoch, coarse, log, bucket))(t)
 			var got [3]uint64
 			for i, total := range out.Answer.Totals {
 				if len(total.Hits) != 1 {
@@ -359,14 +325,8 @@ func TestTakePrecision(t *testing.T) {
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: seq, Items: []wire.Item{it}, Takes: []wire.Take{{
 			Least: 1, Most: wire.MaxHits, Rooms: []wire.Room{{LimitCounter: it.LimitCounter, Limit: limit, Burst: limit, Cost: 1}},
 		}}}
-		got, err := counters.Push(t.Context(), p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := exact.Push(t.Context(), p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(counters.Push(t.Context(), p, 1))(t)
+		want := must.Get(exact.Push(t.Context(), p, 1))(t)
 		if got, want := got.Answer.Grants[0].Units, want.Answer.Grants[0].Units; got != want {
 			t.Fatalf("%+v of %d at %v: %d units, want %d", it, limit, now, got, want)
 		}
@@ -388,17 +348,13 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 	id := strings.Repeat("00", 16)
 	for _, k := range []string{"x", id + ":4:0:60000", id + ":4:0:60000:0", id + ":4:0:60000:7", id + ":4:0:1:5000", id + ":6:0:60000",
 		id + ":5:0:60000:1", id + ":4:0:60000:18446744073709551616", id + ":1:0:0", id + ":1:0:060000", id + ":1:0", id + ":256:0:60000", id + ":1:0:60000:1", "zz" + id[2:] + ":1:0:60000"} {
-		if err := client.HSet(t.Context(), "weir:{ns}:counter:"+k, current, 7).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.HSet(t.Context(), "weir:{ns}:counter:"+k, current, 7).Err())
 	}
 	err := counters.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		t.Errorf("visited %+v", c)
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
 }
 
 // TestGrants checks the remembered grants: they cover all pushes that may be sent again, and
@@ -437,13 +393,9 @@ func TestGrants(t *testing.T) {
 		"no time":         {[]string{"20:7:3,1"}, [2]uint64{0, 0}},
 		"empty":           {[]string{"", ":", "20:", "20::"}, [2]uint64{0, 0}},
 	} {
-		if err := client.ZRemRangeByScore(t.Context(), sender, "20", "20").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.ZRemRangeByScore(t.Context(), sender, "20", "20").Err())
 		for _, member := range append(test.members, "20") {
-			if err := client.ZAdd(t.Context(), sender, goredis.Z{Score: 20, Member: member}).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, client.ZAdd(t.Context(), sender, goredis.Z{Score: 20, Member: member}).Err())
 		}
 		out := push(20, 18)
 		if got := [2]uint64{out.Answer.Grants[0].Units, out.Answer.Grants[1].Units}; got != test.want || !out.Duplicate {
@@ -460,12 +412,8 @@ func TestForeignNodes(t *testing.T) {
 		"string": {"set", nodes, 1}, "hash": {"hset", nodes, "x", 1}, "never": {"zadd", nodes, "inf", "x"},
 		"always": {"zadd", nodes, "-inf", "x"}, "far ahead": {"zadd", nodes, epoch.Add(time.Hour).UnixMicro(), "x"},
 	} {
-		if err := client.Do(t.Context(), "del", nodes).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Do(t.Context(), command...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.Do(t.Context(), "del", nodes).Err())
+		must.OK(t, client.Do(t.Context(), command...).Err())
 		if n, err := store.Join(t.Context(), counters, "ns", 1); err != nil || n != 1 {
 			t.Errorf("%s: %d nodes, error %v; want 1", name, n, err)
 		}
@@ -482,9 +430,7 @@ func TestScriptIsLoadedAgain(t *testing.T) {
 		if err != nil || out.Answer.Totals[0].Hits[0] != sequence {
 			t.Fatalf("push %d: outcome %+v, error %v", sequence, out, err)
 		}
-		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.ScriptFlush(t.Context()).Err())
 	}
 }
 
@@ -493,9 +439,7 @@ func TestRestart(t *testing.T) {
 	counters := open(t, server.URL(), nil)
 	c := counter(window.SlidingWindow, 1, 24*time.Hour)
 	now := time.Now()
-	if _, err := pushOne(t.Context(), counters, 1, now, c); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pushOne(t.Context(), counters, 1, now, c))(t)
 	server.Stop()
 	if _, err := pushOne(t.Context(), counters, 2, now, c); err == nil {
 		t.Fatal("want an error while Redis is down")
@@ -520,19 +464,13 @@ func TestFullRedis(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
 	c := counter(window.FixedWindow, 1, time.Minute)
-	if _, err := pushOne(t.Context(), counters, 1, epoch, c); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pushOne(t.Context(), counters, 1, epoch, c))(t)
+	must.OK(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	d := counter(window.FixedWindow, 2, time.Minute)
 	if _, err := pushOne(t.Context(), counters, 2, epoch, c, d); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Fatalf("error %v, want Redis's OOM", err)
 	}
-	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	out, err := pushOne(t.Context(), counters, 2, epoch, c, d)
 	if err != nil || out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 || out.Answer.Totals[1].Hits[0] != 1 {
 		t.Errorf("outcome %+v, error %v; want totals 2 and 1", out, err)

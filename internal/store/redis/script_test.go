@@ -9,6 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/advancetest"
 	"weir/internal/store/redis"
@@ -31,11 +32,7 @@ func TestForms(t *testing.T) {
 		if p.Items[0].Hits[0] = hits; takes > 0 {
 			p.Takes = []wire.Take{{Least: uint64(takes), Most: uint64(takes), Rooms: []wire.Room{r}}}
 		}
-		out, err := s.Push(t.Context(), p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
+		return must.Get(s.Push(t.Context(), p, 1))(t)
 	}
 	for id, test := range []struct {
 		name         string
@@ -116,10 +113,7 @@ func BenchmarkScript(b *testing.B) {
 					p.Advance = *word
 					p.Advance.Present, p.Advance.Wants, p.Advance.Settled = true, true, true
 				}
-				out, err := s.Push(b.Context(), p, 1)
-				if err != nil {
-					b.Fatal(err)
-				}
+				out := must.Get(s.Push(b.Context(), p, 1))(b)
 				if near := &out.Answer.Near; near.Present {
 					word.Epoch, word.Version, word.Divisor = near.Epoch, near.Version, near.Divisor
 				}
@@ -166,10 +160,7 @@ type busyTime struct{ calls, micros float64 }
 // scriptTime reads how many scripts have run, and for how long.
 func scriptTime(b testing.TB, client *goredis.Client) (s busyTime) {
 	b.Helper()
-	stats, err := client.InfoMap(b.Context(), "commandstats").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
+	stats := must.Get(client.InfoMap(b.Context(), "commandstats").Result())(b)
 	for field := range strings.SplitSeq(stats["Commandstats"]["cmdstat_evalsha"], ",") {
 		name, value, _ := strings.Cut(field, "=")
 		switch number, _ := strconv.ParseFloat(value, 64); name {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 	"weir/window"
 )
@@ -30,9 +31,7 @@ func TestSentinel(t *testing.T) {
 	if failed := tr.failed.Load(); afterKill == 0 || failed == afterKill {
 		t.Errorf("%d pushes failed, %d of them after the first master: a master was not missed", failed, afterKill)
 	}
-	if err := s.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, s.Ping(t.Context()))
 }
 
 func TestNoSentinel(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/advancetest"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
@@ -81,11 +82,7 @@ func TestReviewIsOneStep(t *testing.T) {
 		}
 	}
 	contents := func() string {
-		text, err := f.client.HGet(t.Context(), fleetKey, "contents").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
+		return must.Get(f.client.HGet(t.Context(), fleetKey, "contents").Result())(t)
 	}
 	if is := contents(); !strings.Contains(is, `"Listed":false,"Unlisted":1`) {
 		t.Fatalf("the fleet is %s", is)
@@ -109,9 +106,7 @@ func TestReviewIsOneStep(t *testing.T) {
 	})
 	reviewer := open(t, "redis://"+addr, func() time.Time { return now })
 	p := &wire.Push{Namespace: "ns", Sender: 2, Sequence: 1, Floor: 1, Advance: wire.Advance{Present: true}}
-	if _, err := reviewer.Push(t.Context(), p, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(reviewer.Push(t.Context(), p, 1))(t)
 	if n, err := f.client.ZCard(t.Context(), fleetKey+":silent").Result(); n != 1 || sweeps.Load() == 0 || err != nil {
 		t.Fatalf("%d senders are silent, in %d reviews, error %v", n, sweeps.Load(), err)
 	}
@@ -123,10 +118,7 @@ func TestReviewIsOneStep(t *testing.T) {
 // between returns the address of a proxy before a server. It passes commands on one by one, and calls before with each.
 func between(t *testing.T, server string, before func(command []string)) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var group sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()

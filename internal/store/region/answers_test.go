@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
@@ -126,9 +127,7 @@ func below(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *moody
 	t.Helper()
 	m := &moody{sea: &ocean{parent: parent, random: rand.New(rand.NewPCG(1, 2))}}
 	r := New(Options{Parent: m, Policy: policy, Logger: slog.New(slog.DiscardHandler)})
-	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})))
 	return r, m
 }
 
@@ -218,9 +217,7 @@ func TestRefusedPush(t *testing.T) {
 			if err := asks("shop", log); err == nil {
 				t.Error("a push that the parent refuses is answered")
 			}
-			if err := asks("private", hourly(2, window.FixedWindow, 10)); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, asks("private", hourly(2, window.FixedWindow, 10)))
 			<-time.After(time.Second)
 		}
 		if len(two.Overshoot()) != 1 || two.Overshoot()["private"] != 10 {
@@ -300,9 +297,7 @@ func TestNodesThatDoNotWait(t *testing.T) {
 				var log bytes.Buffer
 				sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
 				r := New(Options{Parent: sea, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-				if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})))
 				c := &client{t: t, of: r, id: 1}
 				c.take(hourly(0, window.FixedWindow, 1000), 1, 1, false) // waits until the answer comes
 				for i := range byte(80) {

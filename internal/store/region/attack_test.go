@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -225,9 +226,7 @@ func TestCrowdOfNamespaces(t *testing.T) {
 		shared := memory.New(memory.Options{})
 		parent := &crowd{ocean: &ocean{parent: backend.New(shared), random: rand.New(rand.NewPCG(1, 2))}, of: "shop"}
 		one := New(Options{Parent: parent, Logger: slog.New(slog.DiscardHandler)})
-		if err := one.Start(t.Context(), memory.New(memory.Options{Now: one.Now, Granter: one})); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, one.Start(t.Context(), memory.New(memory.Options{Now: one.Now, Granter: one})))
 		set := func(deaf bool) {
 			parent.mu.Lock()
 			defer parent.mu.Unlock()
@@ -294,17 +293,11 @@ func TestKeepAfterAnError(t *testing.T) {
 		if one.keep(ended, one.record) == nil {
 			t.Fatal("kept in spite of an ended context")
 		}
-		if err := one.keep(t.Context(), one.record); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, one.keep(t.Context(), one.record))
 		// As after a write whose caller had given up.
-		if _, err := one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.encode()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.encode()))(t)
 		for range 2 {
-			if err := one.keep(t.Context(), one.record); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, one.keep(t.Context(), one.record))
 		}
 		closed(t, one)
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis"
@@ -102,14 +103,8 @@ func (b *both) Counters(ctx context.Context, namespace string, only *store.Wante
 func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Store {
 	r := New(Options{Parent: &parentOf{backend: backend.New(parent)}, Now: now, Logger: slog.New(slog.DiscardHandler)})
 	r.waits = time.Minute // the largest pushes take longer than usual on a busy machine
-	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.OK(t, r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})))
+	t.Cleanup(func() { must.Report(t, r.Close()) })
 	return &both{r, parent}
 }
 
@@ -138,14 +133,8 @@ func TestStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			storetest.RunBut(t, func(t testing.TB, now func() time.Time) store.Store {
 				parent, closer, err := open(t, now)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() {
-					if err := closer.Close(); err != nil {
-						t.Error(err)
-					}
-				})
+				must.OK(t, err)
+				t.Cleanup(func() { must.Report(t, closer.Close()) })
 				return inMemory(t, now, parent)
 			}, but)
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store/file"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -39,10 +40,7 @@ func onFileAt(t *testing.T, parent Parent, policy Policy, path string, ahead tim
 	if err := r.Meet(meeting); err != nil {
 		t.Log(err)
 	}
-	own, err := file.Open(path, file.Options{Now: r.Now, Granter: r, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(file.Open(path, file.Options{Now: r.Now, Granter: r, NoSync: true}))(t)
 	if err := r.Start(t.Context(), own); err != nil {
 		r.end()
 		return filed{}, errors.Join(err, own.Close())
@@ -55,9 +53,7 @@ func (f filed) kill(t *testing.T) {
 	t.Helper()
 	f.end()
 	f.tasks.Wait()
-	if err := f.own.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, f.own.Close())
 }
 
 // copied copies a file.
@@ -67,9 +63,7 @@ func copied(t *testing.T, from, to string) {
 	if err == nil {
 		err = os.WriteFile(to, content, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // A region whose machine's clock is ahead forgets no hits when it starts again.
@@ -81,10 +75,7 @@ func TestRestartAhead(t *testing.T) {
 		sea := &ocean{parent: backend.New(shared), random: rand.New(rand.NewPCG(1, 2))}
 		room, passed := hourly(1, window.FixedWindow, limit), uint64(0)
 		for id := range uint64(3) {
-			one, err := onFileAt(t, sea, Deny, path, ahead)
-			if err != nil {
-				t.Fatal(err)
-			}
+			one := must.Get(onFileAt(t, sea, Deny, path, ahead))(t)
 			c := &client{t: t, of: one, id: 1 + id}
 			for range 10 {
 				passed += c.take(room, 1, limit/20, false).Units
@@ -105,11 +96,7 @@ func TestBoundOutlivesAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
 		start := func() filed {
-			r, err := onFile(t, sea, Local, path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
+			return must.Get(onFile(t, sea, Local, path))(t)
 		}
 		r := start()
 		c := &client{t: t, of: r, id: 1}
@@ -179,12 +166,8 @@ func TestCopiesOfAFile(t *testing.T) {
 		if err := late.Ping(t.Context()); !errors.Is(err, ErrCopied) {
 			t.Errorf("error %v, want %v", err, ErrCopied)
 		}
-		if err := r.Ping(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(late.Close(), late.own.Close(), r.Close(), r.own.Close()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, r.Ping(t.Context()))
+		must.Report(t, errors.Join(late.Close(), late.own.Close(), r.Close(), r.own.Close()))
 	})
 }
 
@@ -196,18 +179,12 @@ func TestCopyOfARunningRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := memory.New(memory.Options{})
 		sea := &ocean{parent: backend.New(shared), random: rand.New(rand.NewPCG(1, 2))}
-		r, err := onFile(t, sea, Share, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(onFile(t, sea, Share, path))(t)
 		room := hourly(1, window.FixedWindow, limit)
 		(&client{t: t, of: r, id: 1}).take(room, 1, 1, false)
 		<-time.After(3 * time.Second)
 		copied(t, path, second)
-		next, err := onFile(t, sea, Share, second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := must.Get(onFile(t, sea, Share, second))(t)
 		<-time.After((lookTicks + 1) * every)
 		if err := r.Ping(t.Context()); !errors.Is(err, ErrCopied) {
 			t.Errorf("error %v, want %v", err, ErrCopied)
@@ -224,9 +201,7 @@ func TestCopyOfARunningRegion(t *testing.T) {
 		if passed != limit {
 			t.Errorf("%d hits passed, want %d", passed, limit)
 		}
-		if err := errors.Join(r.Close(), r.own.Close(), next.Close(), next.own.Close()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(r.Close(), r.own.Close(), next.Close(), next.own.Close()))
 		if got := counted(t, shared, room); got != limit {
 			t.Errorf("the parent counts %d hits, want %d", got, limit)
 		}
@@ -269,9 +244,7 @@ func TestDamagedRecord(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		own := memory.New(memory.Options{})
-		if _, err := own.SetOverrides(t.Context(), identityNamespace, 0, kept[:identityBytes]); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(own.SetOverrides(t.Context(), identityNamespace, 0, kept[:identityBytes]))(t)
 		r := New(Options{Parent: &ocean{}, Logger: slog.New(slog.DiscardHandler)})
 		if err := r.Start(t.Context(), own); !errors.Is(err, errRecord) {
 			t.Errorf("error %v, want %v", err, errRecord)

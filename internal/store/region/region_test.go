@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -22,9 +23,7 @@ func across(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *ocea
 	t.Helper()
 	sea := &ocean{parent: parent, random: rand.New(rand.NewPCG(1, 2))}
 	r := New(Options{Parent: sea, Policy: policy, Logger: slog.New(slog.DiscardHandler)})
-	if err := r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})))
 	return r, sea
 }
 
@@ -32,9 +31,7 @@ func across(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *ocea
 func closed(t *testing.T, regions ...*Store) {
 	t.Helper()
 	for _, r := range regions {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, r.Close())
 	}
 }
 
@@ -63,10 +60,7 @@ func (c *client) push(items []wire.Item, takes ...wire.Take) *wire.Answer {
 	c.t.Helper()
 	c.sequence++
 	p := &wire.Push{Namespace: "shop", Sender: c.id, Node: c.id, Sequence: c.sequence, Floor: c.sequence, Items: items, Takes: takes}
-	out, err := c.of.Push(context.Background(), p, 1)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	out := must.Get(c.of.Push(context.Background(), p, 1))(c.t)
 	return &out.Answer
 }
 
@@ -74,10 +68,7 @@ func (c *client) push(items []wire.Item, takes ...wire.Take) *wire.Answer {
 func counted(t *testing.T, parent *memory.Store, room wire.Room) uint64 {
 	t.Helper()
 	item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
-	out, err := parent.Push(context.Background(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(parent.Push(context.Background(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1))(t)
 	return out.Answer.Totals[0].Hits[0]
 }
 
@@ -273,9 +264,7 @@ func TestEmptied(t *testing.T) {
 		of := store.LimitCounter{LimitCounter: room.LimitCounter, Windows: []store.Window{{Number: store.NumberAt(room.LimitCounter, uint64(time.Now().UnixNano())), Hits: 500}}}
 		calendar := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
 		p := &wire.Push{Namespace: "shop", Sender: 77, Sequence: 1, Floor: 1, Items: calendar.GiveBack(&of, wire.MaxHits)}
-		if _, err := shared.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(shared.Push(t.Context(), p, 1))(t)
 		c.take(room, 1, 1, false) // makes the key known to the region
 		<-time.After(3 * time.Second)
 		passed := uint64(0)
@@ -417,9 +406,7 @@ func (l *late) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outc
 func TestRoomIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := New(Options{Parent: &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}, Logger: slog.New(slog.DiscardHandler)})
-		if err := one.Start(t.Context(), &late{memory.New(memory.Options{Now: one.Now, Granter: one})}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, one.Start(t.Context(), &late{memory.New(memory.Options{Now: one.Now, Granter: one})}))
 		c := &client{t: t, of: one, id: 1}
 		room := hourly(1, window.FixedWindow, 100) // a region holds nothing of it ahead
 		if c.take(room, 101, 101, false).Units != 0 {
@@ -443,10 +430,7 @@ func TestParentKnowsRules(t *testing.T) {
 		asked := 0
 		for range 12 {
 			report.AtNanos = uint64(time.Now().UnixNano())
-			reply, err := region.Push(t.Context(), wire.AppendReport(nil, &report))
-			if err != nil {
-				t.Fatal(err)
-			}
+			reply := must.Get(region.Push(t.Context(), wire.AppendReport(nil, &report)))(t)
 			if report.Told = nil; string(reply.Body) == wire.TellRules {
 				report.Told = told
 				asked++

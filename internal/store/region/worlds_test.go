@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/file"
@@ -151,9 +152,7 @@ func (p *place) now() *Store {
 func (p *place) kill() {
 	p.store.end()
 	p.store.tasks.Wait()
-	if err := p.own.Close(); err != nil {
-		p.w.t.Error(err)
-	}
+	must.Report(p.w.t, p.own.Close())
 	p.start()
 }
 
@@ -247,9 +246,7 @@ func (w *world) run(seed uint64, policy Policy, dir string) {
 	}
 	<-time.After(time.Minute)
 	for _, p := range w.regions {
-		if err := errors.Join(p.store.Close(), p.own.Close()); err != nil {
-			w.t.Error(err)
-		}
+		must.Report(w.t, errors.Join(p.store.Close(), p.own.Close()))
 	}
 }
 
@@ -317,9 +314,7 @@ func (w *world) check(policy Policy) {
 			}
 			return nil
 		})
-		if err != nil {
-			w.t.Error(err)
-		}
+		must.Report(w.t, err)
 		now := store.NumberAt(room.LimitCounter, uint64(time.Now().UnixNano()))
 		if got, want := counted[now], w.passed[room.LimitCounter][now]; got != want {
 			w.t.Errorf("limit %d: the parent has %d hits, want %d", room.Limit, got, want)
@@ -359,9 +354,7 @@ func (w *world) checkBucket(policy Policy, room wire.Room) (empty int) {
 		}
 		return nil
 	})
-	if err != nil {
-		w.t.Error(err)
-	}
+	must.Report(w.t, err)
 	// While a region is cut off, its tokens return independently of the others'.
 	if lost := want - got; lost > wholeTokens && (policy == Deny || lost > int64(room.Limit)/6+wholeTokens) {
 		w.t.Errorf("burst %d: the parent lacks %d tokens, want %d", room.Burst, got, want)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -36,10 +37,7 @@ func usedOf(rule string, n uint32, day int, hits int64) wire.UsedRow {
 // account sends a message on used hits.
 func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.UsedRow) (done store.Accounted) {
 	b.t.Helper()
-	done, err := b.store.Account(b.t.Context(), &wire.Used{Namespace: namespace, Sender: sender, Sequence: sequence, Rows: rows})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	done = must.Get(b.store.Account(b.t.Context(), &wire.Used{Namespace: namespace, Sender: sender, Sequence: sequence, Rows: rows}))(b.t)
 	return done
 }
 
@@ -47,7 +45,7 @@ func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.
 func (b *bench) usedOn(namespace string, from, to uint32) (all map[key]int64, sum int64) {
 	b.t.Helper()
 	all = map[key]int64{}
-	err := b.store.Used(b.t.Context(), namespace, from, to, func(r wire.UsedRow) error {
+	must.OK(b.t, b.store.Used(b.t.Context(), namespace, from, to, func(r wire.UsedRow) error {
 		l, _ := wire.DecodeUsedLabel(r.Label)
 		k := key{int(r.Day) - today, l.Rule, binary.BigEndian.Uint32(l.ID[:])}
 		if _, twice := all[k]; twice {
@@ -56,10 +54,7 @@ func (b *bench) usedOn(namespace string, from, to uint32) (all map[key]int64, su
 		all[k] = r.Hits
 		sum += r.Hits
 		return nil
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	}))
 	return all, sum
 }
 
@@ -227,17 +222,14 @@ func testBudgets(t *testing.T, b *bench) {
 	}
 	b.account("ns", 1, 1, of(used(1, 0, 1), 10), of(used(2, 0, 1), 32))
 	b.account("ns", 2, 1, of(used(1, 0, 1), 266), used(2, 0, 1))
-	err := b.store.Used(t.Context(), "ns", today, today, func(r wire.UsedRow) error {
+	must.OK(t, b.store.Used(t.Context(), "ns", today, today, func(r wire.UsedRow) error {
 		l, _ := wire.DecodeUsedLabel(r.Label)
 		budget, ok := wire.DecodeBudget(r.Budget)
 		if want := []uint64{1: 266, 2: 32}[l.ID[3]]; !ok || budget.Used != want || r.Hits != 2 {
 			t.Errorf("key %d: %d hits, budget %+v", l.ID[3], r.Hits, budget)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // Messages that many senders send at once, and each twice at once, add up.

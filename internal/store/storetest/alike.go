@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -574,7 +575,7 @@ func (s *sequence) compareCounters() {
 func (s *sequence) listed(of store.Store) (counters map[wire.LimitCounter]store.LimitCounter) {
 	s.t.Helper()
 	counters = make(map[wire.LimitCounter]store.LimitCounter)
-	err := of.Counters(s.t.Context(), s.namespace, nil, func(c store.LimitCounter) error {
+	must.OK(s.t, of.Counters(s.t.Context(), s.namespace, nil, func(c store.LimitCounter) error {
 		if s.keys == keysTogether {
 			c.Windows = slices.DeleteFunc(c.Windows, func(w store.Window) bool { return w.Hits == 0 })
 			if len(c.Windows) == 0 {
@@ -584,9 +585,6 @@ func (s *sequence) listed(of store.Store) (counters map[wire.LimitCounter]store.
 		slices.SortFunc(c.Windows, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
 		counters[c.LimitCounter] = c
 		return nil
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}))
 	return counters
 }

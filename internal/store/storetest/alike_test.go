@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/file"
 	"weir/internal/store/memory"
@@ -29,15 +30,9 @@ func allStores(t testing.TB) *storetest.Alike {
 		// counts microseconds.
 		Widths: []uint64{10_000, 59_999, 600_000, 86_400_000, wire.MaxWidthMillis}, Resolution: time.Microsecond, Life: store.Grace - time.Second,
 	}
-	onPostgres, err := postgres.Open(postgrestest.Database(t), postgres.Options{Now: a.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	onPostgres := must.Get(postgres.Open(postgrestest.Database(t), postgres.Options{Now: a.Now}))(t)
 	closed(t, onPostgres.Close)
-	inFile, err := file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: a.Now, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inFile := must.Get(file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: a.Now, NoSync: true}))(t)
 	closed(t, inFile.Close)
 	a.Others = map[string]store.Store{"PostgreSQL": onPostgres, "file": inFile}
 	for name, url := range map[string]string{"Redis": redistest.Start(t).URL(), "Redis Cluster": redistest.StartCluster(t).URL()} {
@@ -45,10 +40,7 @@ func allStores(t testing.TB) *storetest.Alike {
 		// attempt lacks the hits applied by the first.
 		var both turns
 		for i := range both.stores {
-			onRedis, err := redis.Open(url+"?read_timeout=1m", redis.Options{Now: a.Now})
-			if err != nil {
-				t.Fatal(err)
-			}
+			onRedis := must.Get(redis.Open(url+"?read_timeout=1m", redis.Options{Now: a.Now}))(t)
 			closed(t, onRedis.Close)
 			both.stores[i], both.Store = onRedis, onRedis
 		}
@@ -69,11 +61,7 @@ func (s *turns) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 }
 
 func closed(t testing.TB, end func() error) {
-	t.Cleanup(func() {
-		if err := end(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, end()) })
 }
 
 // TestAlike gives all stores the same pushes at random.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store"
 )
 
@@ -41,13 +42,8 @@ func ReadDocuments(t *testing.T, s store.Store) {
 func WriteDocuments(t *testing.T, s store.Store) (version uint64) {
 	t.Helper()
 	for topic, body := range map[store.Topic]string{store.Nodes: "", store.AppliedLists: Applied, store.Reports: Report} {
-		if _, err := s.Note(t.Context(), topic, "ns", store.Note{Member: Member, Body: []byte(body)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.Note(t.Context(), topic, "ns", store.Note{Member: Member, Body: []byte(body)}))(t)
 	}
-	version, err := s.SetOverrides(t.Context(), "ns", ListVersion, []byte(List))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version = must.Get(s.SetOverrides(t.Context(), "ns", ListVersion, []byte(List)))(t)
 	return version
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/wire"
@@ -327,9 +328,7 @@ func testCancelled(t *testing.T, b *bench) {
 func testPings(t *testing.T, b *bench) {
 	b.push([]wire.Item{b.item(room(fixed, 1, 9, 1), 1)})
 	for range 100 {
-		if err := b.store.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.store.Ping(t.Context()))
 	}
 	b.list()
 	b.clock.set(time.Now().Add(time.Minute))

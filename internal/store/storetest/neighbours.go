@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -42,9 +43,7 @@ func testNeighbours(t *testing.T, b *bench) {
 		b.note(store.AppliedLists, "evil", i, "0 0")
 		b.note(store.Reports, "evil", i, string(report))
 	}
-	if _, err := b.store.SetOverrides(ctx, "evil", 0, report); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.store.SetOverrides(ctx, "evil", 0, report))(t)
 
 	again := b.send(victim, 1)
 	if !again.Duplicate || again.Applied != 0 || again.Answer.Totals[0].Hits[0] != 7 {

@@ -10,24 +10,20 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 )
 
 // note keeps a member's note.
 func (b *bench) note(topic store.Topic, namespace string, member uint64, body string) {
 	b.t.Helper()
-	if _, err := b.store.Note(b.t.Context(), topic, namespace, store.Note{Member: member, Body: []byte(body)}); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Get(b.store.Note(b.t.Context(), topic, namespace, store.Note{Member: member, Body: []byte(body)}))(b.t)
 }
 
 // notes wants a namespace's notes, each as its member, a colon and its body, in the order of members.
 func (b *bench) notes(topic store.Topic, namespace string, want ...string) {
 	b.t.Helper()
-	found, err := b.store.Notes(b.t.Context(), topic, namespace)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	found := must.Get(b.store.Notes(b.t.Context(), topic, namespace))(b.t)
 	slices.SortFunc(found, func(a, b store.Note) int { return cmp.Compare(a.Member, b.Member) })
 	got := make([]string, len(found))
 	for i, n := range found {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -215,16 +216,13 @@ func sumOf(t wire.Total) (sum uint64) {
 func (b *bench) counters(namespace string, widths ...uint64) (counters map[wire.LimitCounter]store.LimitCounter) {
 	b.t.Helper()
 	counters = map[wire.LimitCounter]store.LimitCounter{}
-	err := b.store.Counters(b.t.Context(), namespace, &store.Wanted{Widths: widths}, func(c store.LimitCounter) error {
+	must.OK(b.t, b.store.Counters(b.t.Context(), namespace, &store.Wanted{Widths: widths}, func(c store.LimitCounter) error {
 		if _, twice := counters[c.LimitCounter]; twice {
 			b.t.Errorf("%+v is visited twice", c)
 		}
 		counters[c.LimitCounter] = store.LimitCounter{LimitCounter: c.LimitCounter, Limit: c.Limit, Windows: newestFirst(c.Windows)}
 		return nil
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	}))
 	return counters
 }
 

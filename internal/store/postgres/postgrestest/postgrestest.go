@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"weir/internal/must"
 )
 
 // Server is a PostgreSQL server of a test, on its own port of 127.0.0.1. It is not safe for
@@ -52,15 +54,8 @@ const (
 // PostgreSQL is not installed.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s, err := start(settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.end(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(start(settings...))(t)
+	t.Cleanup(func() { must.Report(t, s.end()) })
 	return s
 }
 
@@ -77,18 +72,14 @@ func (s *Server) url(database string) string {
 // Stop stops the server at once, like a crash. It does nothing if the server is stopped already.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
-	if err := s.stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.stop())
 }
 
 // Restart stops the server if it runs, and starts it at the same address with the same data.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop(t)
-	if err := s.launch(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.launch())
 }
 
 // Standby restarts the server read-only, like a standby without its primary. [Server.Promote] ends
@@ -96,13 +87,9 @@ func (s *Server) Restart(t testing.TB) {
 func (s *Server) Standby(t testing.TB) {
 	t.Helper()
 	s.Stop(t)
-	if err := os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o600))
 	if s.owner != nil {
-		if err := os.Chown(filepath.Join(s.data(), "standby.signal"), int(s.owner.Uid), int(s.owner.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chown(filepath.Join(s.data(), "standby.signal"), int(s.owner.Uid), int(s.owner.Gid)))
 	}
 	s.Restart(t)
 }
@@ -110,9 +97,7 @@ func (s *Server) Standby(t testing.TB) {
 // Promote makes a standby writable.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	if err := s.exec("SELECT pg_promote()"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.exec("SELECT pg_promote()"))
 }
 
 // Database creates an empty database, and returns its URL.
@@ -120,9 +105,7 @@ func (s *Server) Database(t testing.TB) (url string) {
 	t.Helper()
 	s.databases++
 	name := fmt.Sprintf("test%d", s.databases)
-	if err := s.exec("CREATE DATABASE " + name); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.exec("CREATE DATABASE "+name))
 	return s.url(name)
 }
 
@@ -169,10 +152,7 @@ func Database(t testing.TB) (url string) {
 		t.Fatal("postgrestest.Database needs a TestMain that calls postgrestest.Main")
 	}
 	if shared.server == nil {
-		s, err := start()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(start())(t)
 		shared.server = s
 	}
 	return shared.server.Database(t)

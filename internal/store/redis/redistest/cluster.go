@@ -10,6 +10,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/must"
 )
 
 // masters is the number of masters. Each has a replica.
@@ -40,11 +42,7 @@ func StartCluster(t testing.TB) *Cluster {
 			return []string{"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", hasty, "--repl-diskless-sync-delay", "0"}
 		})
 		client := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1})
-		t.Cleanup(func() {
-			if err := client.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { must.Report(t, client.Close()) })
 		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
 		c.ids = append(c.ids, c.do(client, "cluster", "myid"))
 	}
@@ -166,10 +164,7 @@ func (c *Cluster) MoveSlot(slot, from, to int, between func()) {
 	c.do(source, "cluster", "setslot", slot, "migrating", c.ids[to])
 	host, port, _ := net.SplitHostPort(c.Servers[to].Addr)
 	for {
-		keys, err := source.ClusterGetKeysInSlot(context.Background(), slot, 1).Result()
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		keys := must.Get(source.ClusterGetKeysInSlot(context.Background(), slot, 1).Result())(c.t)
 		between()
 		if len(keys) == 0 {
 			break

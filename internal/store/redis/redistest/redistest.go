@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Server is a redis-server process of a test, on its own port of 127.0.0.1. It is not safe for
@@ -110,9 +112,7 @@ func (s *Server) signal(signal os.Signal) {
 // start starts the process. It reports whether the server is ready, and returns its log until then.
 func (s *Server) start() (log string, ready bool) {
 	host, port, err := net.SplitHostPort(s.Addr)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	cmd := exec.Command("redis-server", slices.Concat(s.listen(port), []string{
 		"--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.options)...)
@@ -146,13 +146,8 @@ func (s *Server) start() (log string, ready bool) {
 
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Close())
 	return addr
 }
