@@ -80,7 +80,8 @@ const (
 )
 
 // A hostcall is one function of the module env. The string params has a letter per parameter: i for
-// an i32, I for an i64. All return a Status as an i32.
+// an i32, I for an i64, and b for bytes of the guest's, an address and a size, which are in its memory
+// when the call begins. All return a Status as an i32.
 type hostcall struct {
 	name   string
 	params string
@@ -93,41 +94,41 @@ type hostcall struct {
 // hostcalls is the part of the ABI that a guest can import from env. In the comments, a suffix _ptr
 // marks an address where the host writes a result; name, key, value … are (address, size) pairs.
 var hostcalls = []hostcall{
-	{"proxy_log", "iii", (*VM).proxyLog, true},                                    // level, message
+	{"proxy_log", "ib", (*VM).proxyLog, true},                                     // level, message
 	{"proxy_get_current_time_nanoseconds", "i", (*VM).proxyGetCurrentTime, false}, // time_ptr
 
 	{"proxy_set_tick_period_milliseconds", "i", (*VM).proxySetTickPeriod, false}, // milliseconds
 	{"proxy_set_effective_context", "i", (*VM).proxySetEffectiveContext, false},  // context
 	{"proxy_done", "", (*VM).proxyDone, false},
 
-	{"proxy_get_property", "iiii", (*VM).proxyGetProperty, false}, // path, value_ptr, size_ptr
-	{"proxy_set_property", "iiii", (*VM).proxySetProperty, false}, // path, value
+	{"proxy_get_property", "bii", (*VM).proxyGetProperty, false}, // path, value_ptr, size_ptr
+	{"proxy_set_property", "bb", (*VM).proxySetProperty, false},  // path, value
 
-	{"proxy_get_header_map_value", "iiiii", (*VM).proxyGetHeaderMapValue, false},         // map, key, value_ptr, size_ptr
-	{"proxy_add_header_map_value", "iiiii", (*VM).proxyAddHeaderMapValue, false},         // map, key, value
-	{"proxy_replace_header_map_value", "iiiii", (*VM).proxyReplaceHeaderMapValue, false}, // map, key, value
-	{"proxy_remove_header_map_value", "iii", (*VM).proxyRemoveHeaderMapValue, false},     // map, key
-	{"proxy_get_header_map_pairs", "iii", (*VM).proxyGetHeaderMapPairs, false},           // map, pairs_ptr, size_ptr
-	{"proxy_set_header_map_pairs", "iii", (*VM).proxySetHeaderMapPairs, false},           // map, pairs
+	{"proxy_get_header_map_value", "ibii", (*VM).proxyGetHeaderMapValue, false},        // map, key, value_ptr, size_ptr
+	{"proxy_add_header_map_value", "ibb", (*VM).proxyAddHeaderMapValue, false},         // map, key, value
+	{"proxy_replace_header_map_value", "ibb", (*VM).proxyReplaceHeaderMapValue, false}, // map, key, value
+	{"proxy_remove_header_map_value", "ib", (*VM).proxyRemoveHeaderMapValue, false},    // map, key
+	{"proxy_get_header_map_pairs", "iii", (*VM).proxyGetHeaderMapPairs, false},         // map, pairs_ptr, size_ptr
+	{"proxy_set_header_map_pairs", "ib", (*VM).proxySetHeaderMapPairs, false},          // map, pairs
 
 	{"proxy_get_buffer_bytes", "iiiii", (*VM).proxyGetBufferBytes, false}, // buffer, start, length, data_ptr, size_ptr
-	{"proxy_set_buffer_bytes", "iiiii", (*VM).proxySetBufferBytes, false}, // buffer, start, length, data
+	{"proxy_set_buffer_bytes", "iiib", (*VM).proxySetBufferBytes, false},  // buffer, start, length, data
 	{"proxy_get_configuration", "ii", (*VM).proxyGetConfiguration, false}, // data_ptr, size_ptr (ABI 0.1.0)
 
-	{"proxy_call_foreign_function", "iiiiii", (*VM).proxyCallForeignFunction, false}, // name, argument, result_ptr, size_ptr
+	{"proxy_call_foreign_function", "bbii", (*VM).proxyCallForeignFunction, false}, // name, argument, result_ptr, size_ptr
 
-	{"proxy_send_local_response", "iiiiiiii", (*VM).proxySendLocalResponse, false}, // status, details, body, headers, grpc_status
-	{"proxy_continue_stream", "i", (*VM).proxyContinueStream, false},               // direction
-	{"proxy_close_stream", "i", (*VM).proxyCloseStream, false},                     // direction
-	{"proxy_continue_request", "", (*VM).proxyContinueRequest, false},              // (ABI 0.1.0)
-	{"proxy_continue_response", "", (*VM).proxyContinueResponse, false},            // (ABI 0.1.0)
+	{"proxy_send_local_response", "ibbbi", (*VM).proxySendLocalResponse, false}, // status, details, body, headers, grpc_status
+	{"proxy_continue_stream", "i", (*VM).proxyContinueStream, false},            // direction
+	{"proxy_close_stream", "i", (*VM).proxyCloseStream, false},                  // direction
+	{"proxy_continue_request", "", (*VM).proxyContinueRequest, false},           // (ABI 0.1.0)
+	{"proxy_continue_response", "", (*VM).proxyContinueResponse, false},         // (ABI 0.1.0)
 
-	{"proxy_http_call", "iiiiiiiiii", (*VM).proxyHTTPCall, false}, // cluster, headers, body, trailers, timeout_ms, id_ptr
+	{"proxy_http_call", "bbbbii", (*VM).proxyHTTPCall, false}, // cluster, headers, body, trailers, timeout_ms, id_ptr
 
-	{"proxy_get_shared_data", "iiiii", (*VM).proxyGetSharedData, false}, // key, value_ptr, size_ptr, cas_ptr
-	{"proxy_set_shared_data", "iiiii", (*VM).proxySetSharedData, false}, // key, value, cas
+	{"proxy_get_shared_data", "biii", (*VM).proxyGetSharedData, false}, // key, value_ptr, size_ptr, cas_ptr
+	{"proxy_set_shared_data", "bbi", (*VM).proxySetSharedData, false},  // key, value, cas
 
-	{"proxy_define_metric", "iiii", (*VM).proxyDefineMetric, false},     // kind, name, id_ptr
+	{"proxy_define_metric", "ibi", (*VM).proxyDefineMetric, false},      // kind, name, id_ptr
 	{"proxy_increment_metric", "iI", (*VM).proxyIncrementMetric, false}, // id, offset
 	{"proxy_record_metric", "iI", (*VM).proxyRecordMetric, false},       // id, value
 	{"proxy_get_metric", "ii", (*VM).proxyGetMetric, false},             // id, value_ptr
@@ -142,12 +143,18 @@ func (a args) u32(i int) uint32 { return uint32(a[i]) }
 func instantiateEnv(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder("env")
 	for i, h := range hostcalls {
-		params := make([]api.ValueType, len(h.params))
-		for j, p := range h.params {
-			params[j] = api.ValueTypeI32
-			if p == 'I' {
-				params[j] = api.ValueTypeI64
+		var params []api.ValueType
+		var bytes []int // where the addresses are
+		for _, p := range h.params {
+			switch p {
+			case 'I':
+				params = append(params, api.ValueTypeI64)
+				continue
+			case 'b':
+				bytes = append(bytes, len(params))
+				params = append(params, api.ValueTypeI32)
 			}
+			params = append(params, api.ValueTypeI32)
 		}
 		b.NewFunctionBuilder().WithGoModuleFunction(
 			api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
@@ -155,6 +162,12 @@ func instantiateEnv(ctx context.Context, r wazero.Runtime) error {
 				vm.calls[i]++
 				if vm.restricted && !h.early {
 					panic(fmt.Errorf("host call %s inside initialization or allocation", h.name))
+				}
+				for _, at := range bytes {
+					if _, ok := vm.memory.Read(uint32(stack[at]), uint32(stack[at+1])); !ok {
+						stack[0] = uint64(StatusInvalidMemoryAccess)
+						return
+					}
 				}
 				stack[0] = uint64(h.call(vm, stack))
 			}), params, []api.ValueType{api.ValueTypeI32}).Export(h.name)

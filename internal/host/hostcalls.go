@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// bytes returns a view of the guest's memory, which is valid until the guest runs again.
-func (vm *VM) bytes(ptr, size uint32) ([]byte, bool) { return vm.memory.Read(ptr, size) }
+// bytes returns a view of the bytes whose address is argument i, which is valid until the guest runs
+// again.
+func (vm *VM) bytes(a args, i int) []byte {
+	view, _ := vm.memory.Read(a.u32(i), a.u32(i+1)) // instantiateEnv has seen that they are there
+	return view
+}
 
 func (vm *VM) writeU32(ptr, v uint32) Status {
 	if !vm.memory.WriteUint32Le(ptr, v) {
@@ -32,7 +36,7 @@ func give[V ~string | ~[]byte](vm *VM, value V, ptrPtr, sizePtr uint32) Status {
 	var ptr uint32
 	if len(value) > 0 {
 		ptr = vm.allocate(uint32(len(value)))
-		view, ok := vm.bytes(ptr, uint32(len(value)))
+		view, ok := vm.memory.Read(ptr, uint32(len(value)))
 		if ptr == 0 || !ok {
 			return StatusInvalidMemoryAccess
 		}
@@ -64,12 +68,8 @@ func (vm *VM) proxyLog(a args) Status {
 	if level >= uint32(len(levels)) {
 		return StatusBadArgument
 	}
-	message, ok := vm.bytes(a.u32(1), a.u32(2))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
 	if vm.capture != nil || vm.config.Logger.Enabled(vm.ctx, levels[level]) {
-		vm.log(levels[level], string(message))
+		vm.log(levels[level], string(vm.bytes(a, 1)))
 	}
 	return StatusOK
 }
@@ -115,11 +115,7 @@ func (vm *VM) proxyDone(args) Status {
 // ---- properties
 
 func (vm *VM) proxyGetProperty(a args) Status {
-	path, ok := vm.bytes(a.u32(0), a.u32(1))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	value, ok := vm.property(dotted(path))
+	value, ok := vm.property(dotted(vm.bytes(a, 0)))
 	if !ok {
 		return StatusNotFound
 	}
@@ -129,20 +125,15 @@ func (vm *VM) proxyGetProperty(a args) Status {
 // proxySetProperty writes to the stream's state. The proxy has a single filter, so that only this
 // reads it.
 func (vm *VM) proxySetProperty(a args) Status {
-	path, ok := vm.bytes(a.u32(0), a.u32(1))
-	value, valueOK := vm.bytes(a.u32(2), a.u32(3))
-	switch s := vm.scope.stream; {
-	case !ok || !valueOK:
-		return StatusInvalidMemoryAccess
-	case s == nil:
+	s := vm.scope.stream
+	if s == nil {
 		return StatusNotFound
-	default:
-		if s.state == nil {
-			s.state = map[string]string{}
-		}
-		s.state[dotted(path)] = string(value)
-		return StatusOK
 	}
+	if s.state == nil {
+		s.state = map[string]string{}
+	}
+	s.state[dotted(vm.bytes(a, 0))] = string(vm.bytes(a, 2))
+	return StatusOK
 }
 
 // dotted writes a path of the ABI, whose parts are separated by zero bytes, with dots, as users do.
@@ -290,11 +281,7 @@ func (vm *VM) proxyGetHeaderMapValue(a args) Status {
 	if status != StatusOK {
 		return status
 	}
-	key, ok := vm.bytes(a.u32(1), a.u32(2))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	value, ok := lookup(h, key)
+	value, ok := lookup(h, vm.bytes(a, 1))
 	if !ok {
 		return StatusNotFound
 	}
@@ -310,15 +297,7 @@ func (vm *VM) changeHeader(a args, change func(h *Headers, name, value string)) 
 	if status != StatusOK {
 		return status
 	}
-	name, ok := vm.bytes(a.u32(1), a.u32(2))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	value, ok := vm.bytes(a.u32(3), a.u32(4))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	change(h, string(name), string(value))
+	change(h, string(vm.bytes(a, 1)), string(vm.bytes(a, 3)))
 	return StatusOK
 }
 
@@ -327,22 +306,14 @@ func (vm *VM) proxyRemoveHeaderMapValue(a args) Status {
 	if status != StatusOK {
 		return status
 	}
-	name, ok := vm.bytes(a.u32(1), a.u32(2))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	h.Del(string(name))
+	h.Del(string(vm.bytes(a, 1)))
 	return StatusOK
 }
 
 // proxyCallForeignFunction knows clear_route_cache, the one function that Weir calls. It does
 // nothing, because the proxy has a single route.
 func (vm *VM) proxyCallForeignFunction(a args) Status {
-	name, ok := vm.bytes(a.u32(0), a.u32(1))
-	switch {
-	case !ok:
-		return StatusInvalidMemoryAccess
-	case string(name) != "clear_route_cache":
+	if string(vm.bytes(a, 0)) != "clear_route_cache" {
 		return StatusNotFound
 	}
 	return StatusOK
@@ -362,7 +333,7 @@ func (vm *VM) proxySetHeaderMapPairs(a args) Status {
 	if status != StatusOK {
 		return status
 	}
-	pairs, status := vm.pairs(a.u32(1), a.u32(2))
+	pairs, status := vm.pairs(a, 1)
 	if status != StatusOK {
 		return status
 	}
@@ -371,12 +342,8 @@ func (vm *VM) proxySetHeaderMapPairs(a args) Status {
 }
 
 // pairs reads a header map that the guest has serialized.
-func (vm *VM) pairs(ptr, size uint32) (*Headers, Status) {
-	b, ok := vm.bytes(ptr, size)
-	if !ok {
-		return nil, StatusInvalidMemoryAccess
-	}
-	h, ok := parsePairs(b)
+func (vm *VM) pairs(a args, i int) (*Headers, Status) {
+	h, ok := parsePairs(vm.bytes(a, i))
 	if !ok {
 		return nil, StatusBadArgument
 	}
@@ -428,10 +395,7 @@ func (vm *VM) proxySetBufferBytes(a args) Status {
 	if status != StatusOK {
 		return status
 	}
-	data, ok := vm.bytes(a.u32(3), a.u32(4))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
+	data := vm.bytes(a, 3)
 	start, length := uint64(a.u32(1)), uint64(a.u32(2))
 	body := &vm.scope.stream.half[t].body // the two types are the two directions
 	switch {
@@ -458,15 +422,9 @@ func (vm *VM) proxyGetConfiguration(a args) Status {
 // ---- the stream's way
 
 func (vm *VM) proxySendLocalResponse(a args) Status {
-	details, ok := vm.bytes(a.u32(1), a.u32(2))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	body, ok := vm.bytes(a.u32(3), a.u32(4))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	headers, status := vm.pairs(a.u32(5), a.u32(6))
+	details := vm.bytes(a, 1)
+	body := vm.bytes(a, 3)
+	headers, status := vm.pairs(a, 5)
 	if status != StatusOK {
 		return status
 	}
@@ -506,19 +464,13 @@ func (vm *VM) proxyCloseStream(a args) Status {
 // ---- callouts
 
 func (vm *VM) proxyHTTPCall(a args) Status {
-	cluster, ok := vm.bytes(a.u32(0), a.u32(1))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	headers, status := vm.pairs(a.u32(2), a.u32(3))
+	cluster := vm.bytes(a, 0)
+	headers, status := vm.pairs(a, 2)
 	if status != StatusOK {
 		return status
 	}
-	body, ok := vm.bytes(a.u32(4), a.u32(5))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	trailers, status := vm.pairs(a.u32(6), a.u32(7))
+	body := vm.bytes(a, 4)
+	trailers, status := vm.pairs(a, 6)
 	if status != StatusOK {
 		return status
 	}
@@ -553,10 +505,7 @@ func (vm *VM) proxyHTTPCall(a args) Status {
 // ---- shared data
 
 func (vm *VM) proxyGetSharedData(a args) Status {
-	key, ok := vm.bytes(a.u32(0), a.u32(1))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
+	key := vm.bytes(a, 0)
 	if hook := vm.process.hook.Load(); hook != nil {
 		(*hook)(SharedDataAccess{VM: vm, Key: string(key)})
 	}
@@ -573,14 +522,8 @@ func (vm *VM) proxyGetSharedData(a args) Status {
 }
 
 func (vm *VM) proxySetSharedData(a args) Status {
-	key, ok := vm.bytes(a.u32(0), a.u32(1))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	value, ok := vm.bytes(a.u32(2), a.u32(3))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
+	key := vm.bytes(a, 0)
+	value := vm.bytes(a, 2)
 	if hook := vm.process.hook.Load(); hook != nil {
 		(*hook)(SharedDataAccess{VM: vm, Set: true, Key: string(key)})
 	}
@@ -590,11 +533,7 @@ func (vm *VM) proxySetSharedData(a args) Status {
 // ---- metrics
 
 func (vm *VM) proxyDefineMetric(a args) Status {
-	name, ok := vm.bytes(a.u32(1), a.u32(2))
-	if !ok {
-		return StatusInvalidMemoryAccess
-	}
-	id, status := vm.process.metrics.define(MetricKind(a.u32(0)), string(name))
+	id, status := vm.process.metrics.define(MetricKind(a.u32(0)), string(vm.bytes(a, 1)))
 	if status != StatusOK {
 		return status
 	}
