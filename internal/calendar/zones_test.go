@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -28,17 +29,11 @@ func TestZones(t *testing.T) {
 	if !nightly.On() && !*update {
 		return // by day the newest data are not at hand
 	}
-	iana, err := newest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	iana := must.Get(newest())(t)
 	from, until := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	lines := map[string][]string{}
 	for name, data := range iana.zones {
-		location, err := time.LoadLocationFromTZData(name, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		location := must.Get(time.LoadLocationFromTZData(name, data))(t)
 		text := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
 		rule := string(text[len(text)-1])
 		z := parse(rule)
@@ -95,9 +90,7 @@ func TestZones(t *testing.T) {
 	}
 	b.WriteString("`\n")
 	if *update {
-		if err := os.WriteFile("zones.go", []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile("zones.go", []byte(b.String()), 0o600))
 	} else if written, err := os.ReadFile("zones.go"); err != nil || b.String() != string(written) {
 		t.Errorf("zones.go is not of %s, the newest (%v): go test ./internal/calendar -run TestZones -update", iana.version, err)
 	}
@@ -109,15 +102,9 @@ var corrected = []string{"Europe/Chisinau", "Europe/Tiraspol"}
 // The table has the zones of Go's own, and says of them what that does until Go 1.26 was made.
 func TestZonesOfGo(t *testing.T) {
 	t.Parallel()
-	all, err := ofGo()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(ofGo())(t)
 	for name, data := range all {
-		location, err := time.LoadLocationFromTZData(name, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		location := must.Get(time.LoadLocationFromTZData(name, data))(t)
 		z := zoneOf(name)
 		if z == nil {
 			t.Errorf("%s is unknown", name)
@@ -242,9 +229,7 @@ func location(t *testing.T, name string) *time.Location {
 		iana, err = newest()
 		tables = iana.zones
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	l, err := time.LoadLocationFromTZData(name, tables[name])
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/check"
+	"weir/internal/must"
 )
 
 // findings are a report's, one to a line.
@@ -33,10 +34,7 @@ func findings(report *check.Report) string {
 // TestFiles checks each file of testdata, and wants what FILE.want has.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	wants, err := filepath.Glob("testdata/*.want")
-	if err != nil {
-		t.Fatal(err)
-	}
+	wants := must.Get(filepath.Glob("testdata/*.want"))(t)
 	all, err := filepath.Glob("testdata/*.*")
 	if err != nil || len(all) != 2*len(wants) || len(wants) == 0 {
 		t.Errorf("%d files with %d wanted, %v", len(all)-len(wants), len(wants), err)
@@ -45,14 +43,8 @@ func TestFiles(t *testing.T) {
 		name := strings.TrimSuffix(want, ".want")
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
-			content, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wanted, err := os.ReadFile(want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			content := must.Get(os.ReadFile(name))(t)
+			wanted := must.Get(os.ReadFile(want))(t)
 			report := check.File(name, content)
 			if got := findings(report); got != string(wanted) {
 				t.Errorf("got\n%swant\n%s", got, wanted)
@@ -71,10 +63,7 @@ func TestOwnFiles(t *testing.T) {
 	for name, configurations := range map[string]int{
 		"../../envoy/envoy.yaml": 2, "../../envoy/istio.yaml": 1, "../../cmd/weir/example.json": 1,
 	} {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(name))(t)
 		report := check.File(name, content)
 		if report.Refused() || report.Configurations != configurations {
 			t.Errorf("%s: want %d configurations without a mistake, got\n%s", name, configurations, findings(report))
@@ -185,15 +174,9 @@ func TestNotUTF8(t *testing.T) {
 
 // FuzzFile wants an answer to whatever is in a file, at places of the file.
 func FuzzFile(f *testing.F) {
-	files, err := filepath.Glob("testdata/*")
-	if err != nil {
-		f.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("testdata/*"))(f)
 	for _, file := range append(files, "../../envoy/envoy.yaml", "../../envoy/istio.yaml") {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(file))(f)
 		f.Add(file, content)
 	}
 	for _, seed := range []string{"a: *a", "? ? ?", "<<: &a {<<: *a}", "--- |\n", "- &a [*a, *a]\n- *a", "\ufeffrules: []", "a: \u2028\u0085 b\rc: d", "[[[[", `"\ud800"`} {

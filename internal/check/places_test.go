@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 	"unicode/utf8"
+
+	"weir/internal/must"
 )
 
 // FuzzPlaces wants the JSON that is made of YAML to lead back to where each value and each name is
@@ -70,10 +72,7 @@ func FuzzAlign(f *testing.F) {
 		if !utf8.ValidString(text) {
 			return
 		}
-		quoted, err := json.Marshal(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		quoted := must.Get(json.Marshal(text))(t)
 		file := append([]byte("  "), quoted...)
 		n := readJSON(file)
 		places := align(file, n)

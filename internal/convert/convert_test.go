@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/check"
 	"weir/internal/convert"
+	"weir/internal/must"
 )
 
 var update = flag.Bool("update", false, "write what testdata wants")
@@ -40,18 +41,12 @@ func sourceOf(folder string) string {
 // filesOf are the files of a folder that are converted.
 func filesOf(t testing.TB, folder string) (files []convert.File) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(folder, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob(filepath.Join(folder, "*")))(t)
 	for _, name := range names {
 		if strings.HasPrefix(filepath.Base(name), "want.") {
 			continue
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		files = append(files, convert.File{Name: filepath.Base(name), Text: text})
 	}
 	return files
@@ -76,9 +71,7 @@ func TestFiles(t *testing.T) {
 			for name, got := range map[string]string{"want.json": document.String(), "want.lost": lost.String()} {
 				name = filepath.Join(folder, name)
 				if *update {
-					if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.WriteFile(name, []byte(got), 0o644))
 				}
 				want, err := os.ReadFile(name)
 				if err != nil || string(want) != got {

@@ -16,6 +16,7 @@ import (
 
 	"weir/internal/convert"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/ratelimitservice"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -81,12 +82,9 @@ func TestEnvoyRoutes(t *testing.T) {
 		c := &cases[i]
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			result, err := convert.Convert("ratelimit", []convert.File{
+			result := must.Get(convert.Convert("ratelimit", []convert.File{
 				{Name: "limits.yaml", Text: []byte(strings.Replace(descriptorsOfRoutes, "DOMAIN", domainOf(i), 1))}, {Name: "envoy.json", Text: c.manager(t, domainOf(i))},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			lost := slices.DeleteFunc(result.Lost, func(l convert.Loss) bool { return strings.Contains(l.Problem, "no action in Envoy's routes") })
 			told := func(l convert.Loss) bool { return c.Lost != "" && regexp.MustCompile(c.Lost).MatchString(l.Problem) }
 			if c.Lost != "" && !slices.ContainsFunc(lost, told) || slices.ContainsFunc(lost, func(l convert.Loss) bool { return !told(l) }) {
@@ -142,20 +140,13 @@ func (c *envoyCase) manager(t *testing.T, domain string) []byte {
 	for name, value := range c.Manager {
 		fields[name] = value
 	}
-	text, err := json.MarshalIndent(envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", fields), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return must.Get(json.MarshalIndent(envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", fields), "", " "))(t)
 }
 
 // answersOfEnvoy are the statuses that Envoy answers to the cases' requests.
 func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 	t.Helper()
-	binary, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(envoytest.Newest())(t)
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
 	http2 := envoytest.Object{"typed_extension_protocol_options": envoytest.Object{
@@ -178,41 +169,26 @@ func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 			envoytest.Object{"filters": []any{envoytest.Object{"name": "manager", "typed_config": json.RawMessage(cases[i].manager(t, domainOf(i)))}}},
 		}})
 	}
-	bootstrap, err := json.Marshal(envoytest.Object{
+	bootstrap := must.Get(json.Marshal(envoytest.Object{
 		"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
 		"static_resources": envoytest.Object{
 			"listeners": listeners,
 			"clusters":  []any{cluster("app", upstream.Listener.Addr(), nil), cluster("limits", serviceOf(t, len(cases)), http2)},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: t.TempDir(), Bootstrap: bootstrap})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	e := must.Get(envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: t.TempDir(), Bootstrap: bootstrap}))(t)
 	defer e.Close()
-	addresses, err := e.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := must.Get(e.Listeners())(t)
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for i := range cases {
 		var statuses []int
 		for _, r := range cases[i].requests(t) {
-			request, err := http.NewRequestWithContext(t.Context(), r.method, "http://"+addresses[domainOf(i)], nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := must.Get(http.NewRequestWithContext(t.Context(), r.method, "http://"+addresses[domainOf(i)], nil))(t)
 			request.URL.Opaque, request.Host = r.uri, r.host
 			for name, value := range r.headers {
 				request.Header.Set(name, value)
 			}
-			response, err := client.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := must.Get(client.Do(request))(t)
 			response.Body.Close()
 			statuses = append(statuses, response.StatusCode)
 		}
@@ -229,10 +205,7 @@ func serviceOf(t *testing.T, n int) net.Addr {
 		files = append(files, ratelimitservice.File{Name: fmt.Sprint(i), Text: []byte(strings.Replace(descriptorsOfRoutes, "DOMAIN", domainOf(i), 1))})
 	}
 	service := newService(t, files...)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := grpc.NewServer()
 	pb.RegisterRateLimitServiceServer(server, service)
 	go func() { _ = server.Serve(listener) }()

@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/convert"
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -390,11 +391,8 @@ func TestAPISIXModels(t *testing.T) {
 // (resty/limit/conn.lua). That APISIX has those above conn wait is told as lost.
 func TestAPISIXModelOfConnections(t *testing.T) {
 	t.Parallel()
-	result, err := convert.Convert("apisix", []convert.File{{Name: "file.yaml", Text: []byte(
-		"routes: [{id: 1, uri: /*, plugins: {limit-conn: {conn: 4, burst: 2, default_conn_delay: 0.1, key: remote_addr}}}]\n")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := must.Get(convert.Convert("apisix", []convert.File{{Name: "file.yaml", Text: []byte(
+		"routes: [{id: 1, uri: /*, plugins: {limit-conn: {conn: 4, burst: 2, default_conn_delay: 0.1, key: remote_addr}}}]\n")}}))(t)
 	if len(result.Lost) != 1 || !strings.Contains(result.Lost[0].String(), "file.yaml:1:66: limit-conn: APISIX makes requests above conn wait") {
 		t.Errorf("lost: %v", result.Lost)
 	}
@@ -411,13 +409,8 @@ func TestAPISIXModelOfConnections(t *testing.T) {
 			open[source] = slices.Delete(under, i, i+1)
 			continue
 		}
-		s, err := root.NewStream(host.StreamInfo{Source: net.JoinHostPort(source, "4711")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.RequestHeaders(host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example"), true); err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(root.NewStream(host.StreamInfo{Source: net.JoinHostPort(source, "4711")}))(t)
+		must.Get(s.RequestHeaders(host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example"), true))(t)
 		passes := s.LocalReply() == nil
 		if want := len(open[source]) < 4+2; passes != want {
 			t.Fatalf("event %d: with %d under way another passes: %t, want %t", i, len(open[source]), passes, want)
@@ -491,10 +484,7 @@ services:
   routes: [{name: public, paths: [/public]}]
 plugins: [{name: rate-limiting, config: {year: 2, policy: local}}]
 `
-	result, err := convert.Convert("kong", []convert.File{{Name: "kong.yaml", Text: []byte(text)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := must.Get(convert.Convert("kong", []convert.File{{Name: "kong.yaml", Text: []byte(text)}}))(t)
 	const one, two = "10.0.0.1", "10.0.0.2"
 	var requests []logged
 	for _, ask := range []struct {

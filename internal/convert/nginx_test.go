@@ -20,6 +20,7 @@ import (
 
 	"weir/internal/convert"
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -160,15 +161,11 @@ func startNginx(t *testing.T, dir, text string) (socket string, end func()) {
 		}
 	}
 	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	cmd := exec.Command(path, "-p", dir, "-c", file)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	end = sync.OnceFunc(func() {
@@ -221,26 +218,18 @@ func send(t *testing.T, dir, text string, n int, next func() logged) (requests [
 	defer client.CloseIdleConnections()
 	for range n {
 		of := next()
-		r, err := http.NewRequestWithContext(t.Context(), of.method, "http://"+of.host+of.uri, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), of.method, "http://"+of.host+of.uri, nil))(t)
 		r.Header.Set("X-Real-Ip", of.source)
 		if of.who != "" {
 			r.Header.Set("X-User", of.who)
 		}
 		if response, err := client.Do(r); err == nil { // 444 closes the connection
-			if _, err := io.Copy(io.Discard, response.Body); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.Copy(io.Discard, response.Body))(t)
 			_ = response.Body.Close()
 		}
 	}
 	end()
-	log, err := os.ReadFile(filepath.Join(dir, "access.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.ReadFile(filepath.Join(dir, "access.log")))(t)
 	for line := range strings.Lines(string(log)) {
 		fields := strings.Split(strings.TrimSpace(line), "|")
 		if len(fields) != 7 {
@@ -248,9 +237,7 @@ func send(t *testing.T, dir, text string, n int, next func() logged) (requests [
 		}
 		millis, err := strconv.ParseInt(strings.Replace(fields[0], ".", "", 1), 10, 64)
 		status, e := strconv.Atoi(fields[6])
-		if err := errors.Join(err, e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(err, e))
 		if status == http.StatusMethodNotAllowed {
 			status = http.StatusOK // what answers knows no POST, and is asked once the limits have room
 		}
@@ -271,10 +258,7 @@ func decide(t *testing.T, configuration []byte, requests []logged) (answers []in
 		if r.at.After(now) {
 			now = r.at
 		}
-		s, err := root.NewStream(host.StreamInfo{Source: net.JoinHostPort(r.source, "4711")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(root.NewStream(host.StreamInfo{Source: net.JoinHostPort(r.source, "4711")}))(t)
 		h := host.NewHeaders(":method", r.method, ":path", r.uri, ":authority", r.host)
 		if r.who != "" {
 			h.Add("x-user", r.who)
@@ -282,9 +266,7 @@ func decide(t *testing.T, configuration []byte, requests []logged) (answers []in
 		for name, value := range r.headers {
 			h.Add(name, value)
 		}
-		if _, err := s.RequestHeaders(h, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.RequestHeaders(h, true))(t)
 		answer := http.StatusOK
 		if reply := s.LocalReply(); reply != nil {
 			answer = int(reply.Status)
@@ -301,24 +283,15 @@ func decide(t *testing.T, configuration []byte, requests []logged) (answers []in
 func started(t *testing.T, configuration []byte, c host.VMConfig, clock func() int64) (*host.VM, *host.Root) {
 	t.Helper()
 	c.ID = "weir"
-	vm, err := host.NewProcess(host.ProcessConfig{Clock: clock}).NewVM(t.Context(), plugin(t), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: configuration})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm := must.Get(host.NewProcess(host.ProcessConfig{Clock: clock}).NewVM(t.Context(), plugin(t), c))(t)
+	root := must.Get(vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: configuration}))(t)
 	return vm, root
 }
 
 // converted converts a file. What is lost has to have one of some parts.
 func converted(t *testing.T, source, text string, lost ...string) (document []byte) {
 	t.Helper()
-	result, err := convert.Convert(source, []convert.File{{Name: "file", Text: []byte(text)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := must.Get(convert.Convert(source, []convert.File{{Name: "file", Text: []byte(text)}}))(t)
 	for _, l := range result.Lost {
 		if !slices.ContainsFunc(lost, func(part string) bool { return strings.Contains(l.Problem, part) }) {
 			t.Errorf("lost: %s", l)

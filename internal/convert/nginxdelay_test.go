@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/must"
 )
 
 // delaying has each user's requests wait: ten go on a second, and 20 wait.
@@ -183,10 +184,7 @@ func sendBursts(t *testing.T, socket string) string {
 // that passed in the order in which they went on.
 func readDelays(t *testing.T, path string) (requests []delayedRequest, order [len(bursts)][]int) {
 	t.Helper()
-	log, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.ReadFile(path))(t)
 	delayed := 0
 	for line := range strings.Lines(string(log)) {
 		fields := strings.Split(strings.TrimSpace(line), "|")
@@ -197,9 +195,7 @@ func readDelays(t *testing.T, path string) (requests []delayedRequest, order [le
 		waited, err2 := strconv.ParseInt(strings.Replace(fields[1], ".", "", 1), 10, 64)
 		user, err3 := strconv.Atoi(fields[2])
 		number, err4 := strconv.Atoi(fields[3])
-		if err := errors.Join(err1, err2, err3, err4); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(err1, err2, err3, err4))
 		passed := fields[4] != "REJECTED"
 		if passed != (fields[5] == "200") {
 			t.Fatalf("a line of nginx's log: %q", line)
@@ -252,19 +248,12 @@ func replayDelays(t *testing.T, configuration []byte, requests []delayedRequest)
 		}
 		if period > 0 && now-ticked >= period.Milliseconds() {
 			ticked = now
-			if err := vm.Tick(root); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, vm.Tick(root))
 		}
 		for ; next < len(requests) && requests[next].at <= now; next++ {
-			s, err := root.NewStream(host.StreamInfo{Source: "10.0.0.1:4711"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(root.NewStream(host.StreamInfo{Source: "10.0.0.1:4711"}))(t)
 			h := host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example", "x-user", strconv.Itoa(requests[next].user))
-			if _, err := s.RequestHeaders(h, true); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.RequestHeaders(h, true))(t)
 			waiting = append(waiting, waiter{s, next})
 		}
 		waiting = slices.DeleteFunc(waiting, func(w waiter) bool {
@@ -287,25 +276,12 @@ func serveWeir(t *testing.T, socket string, configuration []byte) {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
-	to, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := host.NewProxy(t.Context(), host.ProxyConfig{
+	to := must.Get(url.Parse(upstream.URL))(t)
+	p := must.Get(host.NewProxy(t.Context(), host.ProxyConfig{
 		Module: plugin(t), VMID: "weir", Plugin: host.Plugin{Name: "weir", RootID: "weir", Configuration: configuration}, Upstream: to,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	l := must.Get(net.Listen("unix", socket))(t)
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(p.Close(context.WithoutCancel(t.Context())), <-served); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, errors.Join(p.Close(context.WithoutCancel(t.Context())), <-served)) })
 }

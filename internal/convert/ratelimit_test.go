@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/convert"
+	"weir/internal/must"
 	"weir/internal/ratelimitservice"
 	"weir/internal/store/memory"
 
@@ -60,19 +61,13 @@ func newService(t *testing.T, files ...ratelimitservice.File) *ratelimitservice.
 	counters := ratelimitservice.NewCounters(ratelimitservice.CounterOptions{
 		Backend: ratelimitservice.Local{Backend: backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second,
 	})
-	t.Cleanup(func() {
-		if err := counters.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, counters.Close(context.WithoutCancel(t.Context()))) })
 	service := ratelimitservice.NewService(ratelimitservice.ServiceOptions{Counters: counters})
 	c, err := ratelimitservice.Read(files, ratelimitservice.Options{})
 	if err == nil {
 		err = service.Use(c)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return service
 }
 
@@ -80,10 +75,7 @@ func newService(t *testing.T, files ...ratelimitservice.File) *ratelimitservice.
 // both files are converted to, and wants the same answers.
 func TestRateLimitService(t *testing.T) {
 	t.Parallel()
-	result, err := convert.Convert("ratelimit", []convert.File{{Name: "limits.yaml", Text: []byte(limitsOfShop)}, {Name: "routes.yaml", Text: []byte(routesOfShop)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := must.Get(convert.Convert("ratelimit", []convert.File{{Name: "limits.yaml", Text: []byte(limitsOfShop)}, {Name: "routes.yaml", Text: []byte(routesOfShop)}}))(t)
 	for _, l := range result.Lost {
 		t.Errorf("lost: %s", l)
 	}
@@ -111,10 +103,7 @@ func TestRateLimitService(t *testing.T) {
 			add("remote_address", r.source)
 		}
 		if len(entries) > 0 {
-			answer, err := service.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{{Entries: entries}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(service.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{{Entries: entries}}}))(t)
 			if answer.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
 				r.status = http.StatusTooManyRequests
 			}

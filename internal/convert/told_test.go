@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weir/internal/convert"
+	"weir/internal/must"
 )
 
 const limitsOfTold = "domain: d\ndescriptors: [{key: generic_key, value: foo, rate_limit: {unit: year, requests_per_unit: 2}}]\n"
@@ -194,10 +195,7 @@ func TestTold(t *testing.T) {
 			if source == "ratelimit" {
 				files = append(files, convert.File{Name: "limits", Text: []byte(limitsOfTold)})
 			}
-			result, err := convert.Convert(source, files)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := must.Get(convert.Convert(source, files))(t)
 			lost := strings.Split(test.lost, "\n")
 			if test.lost == "" {
 				lost = nil

@@ -7,16 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A process reads listeners from its files, refuses bad listeners and keeps its previous listeners,
 // and uses the clock that it was given.
 func TestEnvoy(t *testing.T) {
 	t.Parallel()
-	binaries, err := Binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binaries := must.Get(Binaries())(t)
 	for _, binary := range binaries {
 		t.Run(binary.Version, func(t *testing.T) {
 			t.Parallel()
@@ -26,13 +25,9 @@ func TestEnvoy(t *testing.T) {
 			}
 			t.Cleanup(func() { closes(t, clock) })
 			monday := time.Date(2026, 1, 5, 12, 30, 0, 0, time.UTC)
-			if err := clock.Stop(monday); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, clock.Stop(monday))
 			e, files := RunFiles(t, Options{Binary: binary, Clock: clock})
-			if err := files.SetListeners(t.Context(), e, []Object{hello("first")}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, files.SetListeners(t.Context(), e, []Object{hello("first")}))
 			status, date := get(t, e, "first")
 			if status != http.StatusOK || date != monday.Format(http.TimeFormat) {
 				t.Errorf("status %d at %s, want 200 at %v", status, date, monday)
@@ -72,21 +67,13 @@ func hello(name string) Object {
 
 func get(t *testing.T, e *Envoy, listener string) (status int, date string) {
 	t.Helper()
-	listeners, err := e.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.Get("http://" + listeners[listener])
-	if err != nil {
-		t.Fatal(err)
-	}
+	listeners := must.Get(e.Listeners())(t)
+	response := must.Get(http.Get("http://" + listeners[listener]))(t)
 	closes(t, response.Body)
 	return response.StatusCode, response.Header.Get("date")
 }
 
 func closes(t *testing.T, c io.Closer) {
 	t.Helper()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Close())
 }

@@ -1,29 +1,23 @@
 package envoytest
 
-import "testing"
+import (
+	"testing"
+
+	"weir/internal/must"
+)
 
 // Run is [Start] until the test ends. It fails the test if the process ends before. The folder is
 // one of the test, and the binary the newest, unless the options have others.
 func Run(t testing.TB, o Options) *Envoy {
 	t.Helper()
 	if o.Binary.Path == "" {
-		var err error
-		if o.Binary, err = Newest(); err != nil {
-			t.Fatal(err)
-		}
+		o.Binary = must.Get(Newest())(t)
 	}
 	if o.Dir == "" {
 		o.Dir = t.TempDir()
 	}
-	e, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	e := must.Get(Start(t.Context(), o))(t)
+	t.Cleanup(func() { must.Report(t, e.Close()) })
 	return e
 }
 
@@ -35,8 +29,6 @@ func RunFiles(t testing.TB, o Options) (*Envoy, *Files) {
 	if err == nil {
 		o.Bootstrap, err = files.Bootstrap(nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return Run(t, o), files
 }

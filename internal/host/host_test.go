@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // plugin is built and compiled once for all tests.
@@ -47,11 +49,7 @@ func buildPlugin(file string) (*Module, error) {
 
 func testModule(t testing.TB) *Module {
 	t.Helper()
-	m, err := plugin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return must.Get(plugin())(t)
 }
 
 // journal keeps what is logged.
@@ -88,49 +86,29 @@ line:
 
 func newVM(t testing.TB, p *Process, config VMConfig) *VM {
 	t.Helper()
-	vm, err := p.NewVM(t.Context(), testModule(t), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := vm.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
+	vm := must.Get(p.NewVM(t.Context(), testModule(t), config))(t)
+	t.Cleanup(func() { must.Report(t, vm.Kill()) })
 	return vm
 }
 
 func newRoot(t testing.TB, vm *VM, configuration string) *Root {
 	t.Helper()
-	r, err := vm.NewRoot(Plugin{Name: "plug", RootID: "rid", Configuration: []byte(configuration)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must.Get(vm.NewRoot(Plugin{Name: "plug", RootID: "rid", Configuration: []byte(configuration)}))(t)
 }
 
 func newStream(t testing.TB, r *Root) *Stream {
 	t.Helper()
-	s, err := r.NewStream(StreamInfo{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(r.NewStream(StreamInfo{}))(t)
 }
 
 // ask runs commands in the request phase of a new stream.
 func ask(t testing.TB, r *Root, commands string) (*Stream, string) {
 	t.Helper()
-	s, err := r.NewStream(StreamInfo{Source: "10.0.0.1:1234", Destination: "[2001:db8::1]:80", Protocol: "HTTP/1.1",
-		RouteName: "route", Properties: map[string]string{"metadata.filter_metadata.tenant": "acme"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(r.NewStream(StreamInfo{Source: "10.0.0.1:1234", Destination: "[2001:db8::1]:80", Protocol: "HTTP/1.1",
+		RouteName: "route", Properties: map[string]string{"metadata.filter_metadata.tenant": "acme"}}))(t)
 	h := NewHeaders(":authority", "example.com", ":path", "/a/b?c=d", ":method", "GET", ":scheme", "http",
 		"X-Two", "1", "x-two", "2", "x-request-id", "rq", "x-do", commands)
-	if _, err := s.RequestHeaders(h, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.RequestHeaders(h, true))(t)
 	return s, h.Value("x-result")
 }
 
@@ -192,14 +170,7 @@ var (
 
 func startAssembled(t *testing.T, p *Process, functions ...function) (*VM, error) {
 	t.Helper()
-	m, err := Compile(t.Context(), assemble(functions...), Options{Interpreter: true, CacheDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	m := must.Get(Compile(t.Context(), assemble(functions...), Options{Interpreter: true, CacheDir: t.TempDir()}))(t)
+	t.Cleanup(func() { must.Report(t, m.Close(context.Background())) })
 	return p.NewVM(t.Context(), m, VMConfig{ID: "vm"})
 }

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // upstream echoes the request in its headers, and its body.
@@ -25,9 +27,7 @@ func upstream(t testing.TB) *url.URL {
 		w.Header().Set("X-Request", r.Method+" "+r.Host+r.URL.RequestURI())
 		w.Header().Set("X-Plugin", r.Header.Get("X-Result"))
 		w.Header().Set("X-Do", r.Header.Get("X-Do-Response"))
-		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, http.NewResponseController(w).EnableFullDuplex())
 		w.WriteHeader(http.StatusAccepted)
 		if _, err := io.Copy(flushed{w}, r.Body); err != nil && r.Context().Err() == nil {
 			t.Error(err)
@@ -40,11 +40,7 @@ func upstream(t testing.TB) *url.URL {
 func parsed(t testing.TB, s *httptest.Server) *url.URL {
 	t.Helper()
 	t.Cleanup(s.Close)
-	u, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
+	return must.Get(url.Parse(s.URL))(t)
 }
 
 // protocols are HTTP/2 without TLS, or HTTP/1.1.
@@ -59,19 +55,13 @@ func protocols(http2 bool) *http.Protocols {
 func refusing(t testing.TB) string {
 	t.Helper()
 	l := listen(t)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Close())
 	return l.Addr().String()
 }
 
 func listen(t testing.TB) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 }
 
 type flushed struct{ http.ResponseWriter }
@@ -91,20 +81,13 @@ func serve(t testing.TB, config ProxyConfig) (*Proxy, string) {
 	if config.Upstream == nil {
 		config.Upstream = upstream(t)
 	}
-	p, err := NewProxy(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewProxy(t.Context(), config))(t)
 	l := listen(t)
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(l) }()
 	t.Cleanup(func() {
-		if err := p.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, p.Close(context.Background()))
+		must.Report(t, <-served)
 	})
 	return p, "http://" + l.Addr().String()
 }
@@ -129,22 +112,13 @@ func get(t testing.TB, c *http.Client, url string, header ...string) result {
 
 func send(t testing.TB, c *http.Client, method, url string, body io.Reader, header ...string) result {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), method, url, body))(t)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	answer, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(c.Do(r))(t)
 	defer answer.Body.Close()
-	b, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(answer.Body))(t)
 	return result{answer.StatusCode, answer.Header, string(b)}
 }
 
@@ -192,10 +166,7 @@ func TestProxyForwardsTrailers(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		_, base := serve(t, ProxyConfig{Upstream: parsed(t, s), UpstreamTransport: transport})
 		for body, want := range map[string]string{"mark": "MARKMARK", "": ""} {
-			answer, err := client(t).Get(base + "/?body=" + body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(client(t).Get(base + "/?body=" + body))(t)
 			got, err := io.ReadAll(answer.Body)
 			if err = errors.Join(err, answer.Body.Close()); err != nil || string(got) != want {
 				t.Errorf("HTTP/2 %t, %q: %q, %v", http2, body, got, err)
@@ -279,15 +250,9 @@ func TestProxyUpgrades(t *testing.T) {
 	_, base := serve(t, ProxyConfig{Upstream: parsed(t, echo)})
 	ask := func(do string) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil))(t)
 		r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}, "X-Do-Response": {do}}
-		answer, err := client(t).Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(client(t).Do(r))(t)
 		t.Cleanup(func() { answer.Body.Close() })
 		return answer
 	}
@@ -297,9 +262,7 @@ func TestProxyUpgrades(t *testing.T) {
 	}
 	both := r.Body.(io.ReadWriter)
 	for range 3 {
-		if _, err := io.WriteString(both, "mark"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(both, "mark"))(t)
 		got := make([]byte, 4)
 		if _, err := io.ReadFull(both, got); err != nil || string(got) != "mark" {
 			t.Fatalf("got %q, %v", got, err)
@@ -317,19 +280,13 @@ func TestProxyExpectContinue(t *testing.T) {
 	_, base := serve(t, ProxyConfig{})
 	for _, do := range []string{"", "reply 429 no 8"} {
 		continued := false
-		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		r := must.Get(http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 			Got100Continue: func() { continued = true },
-		}), http.MethodPost, base, strings.NewReader("body"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), http.MethodPost, base, strings.NewReader("body")))(t)
 		r.Header = http.Header{"Expect": {"100-continue"}, "X-Do": {do}}
 		c := client(t)
 		c.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
-		answer, err := c.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(c.Do(r))(t)
 		body, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if want := map[string]string{"": "body", "reply 429 no 8": "no"}[do]; err != nil || !continued || string(body) != want {
@@ -342,26 +299,17 @@ func TestProxyExpectContinue(t *testing.T) {
 func TestProxyStreams(t *testing.T) {
 	_, base := serve(t, ProxyConfig{})
 	in, out := io.Pipe()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, base, in))(t)
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := out.Write([]byte("one\n"))
 		wrote <- err
 	}()
-	answer, err := client(t).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(client(t).Do(r))(t)
 	defer answer.Body.Close()
 	lines := bufio.NewReader(answer.Body)
 	for _, next := range []string{"mark two\n", "three\n", ""} {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := must.Get(lines.ReadString('\n'))(t)
 		if err := <-wrote; err != nil {
 			t.Fatal(err)
 		}
@@ -378,9 +326,7 @@ func TestProxyStreams(t *testing.T) {
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 		t.Errorf("rest %q, %v", rest, err)
 	}
-	if err := <-wrote; err != nil {
-		t.Error(err)
-	}
+	must.Report(t, <-wrote)
 }
 
 // A proxy that stops headers only reads the body meanwhile: the plugin may let it go on, or answer
@@ -396,34 +342,22 @@ func TestProxyReadsBodyWhileHeadersWait(t *testing.T) {
 	} {
 		var conn net.Conn
 		t.Cleanup(func() { // when the proxy is closed
-			if err := conn.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, conn.Close())
 		})
 		p, base := serve(t, ProxyConfig{Plugin: Plugin{Configuration: []byte("tick 1"), AllowOnHeadersStopIteration: true}, ManualTicks: true})
-		var err error
-		if conn, err = net.Dial("tcp", strings.TrimPrefix(base, "http://")); err != nil {
-			t.Fatal(err)
-		}
+		conn = must.Get(net.Dial("tcp", strings.TrimPrefix(base, "http://")))(t)
 		write := func(text string) {
 			t.Helper()
-			if _, err := conn.Write([]byte(strings.ReplaceAll(text, "\n", "\r\n"))); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(conn.Write([]byte(strings.ReplaceAll(text, "\n", "\r\n"))))(t)
 		}
 		write("POST / HTTP/1.1\nHost: a\nX-Do: pause;wait " + test.command + "\n" + test.header + "\n\n" + test.part)
 		until(func() (seen bool) {
 			p.Do(0, func(vm *VM, _ *Root) { seen = vm.Callbacks()["proxy_on_request_body"] > 0 })
 			return seen
 		})
-		if err := p.Tick(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Tick())
 		write(test.rest)
-		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 		body, err := io.ReadAll(answer.Body)
 		if err != nil || answer.StatusCode != test.want.status || string(body) != test.want.body || answer.Close != (test.rest == "") {
 			t.Errorf("%s, %s: got status %d, body %q, close %v, %v", test.command, test.header, answer.StatusCode, body, answer.Close, err)
@@ -454,10 +388,7 @@ func until(condition func() bool) {
 func waits(t *testing.T, p *Proxy, base, do string) (leave func(), gone chan error) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, base, nil))(t)
 	r.Header.Set("x-do", do)
 	gone = make(chan error, 1)
 	go func() {
@@ -491,9 +422,7 @@ func TestProxyTick(t *testing.T) {
 			go func() { answer <- get(t, client(t), base, "x-do", "pause;wait continue 0") }()
 			if manual {
 				until(func() bool { return streams(p, 0) == 1 })
-				if err := p.Tick(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, p.Tick())
 			}
 			if r := <-answer; r.status != http.StatusAccepted {
 				t.Errorf("status %d", r.status)
@@ -512,9 +441,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestProxyCallouts(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		switch r.URL.Path {
 		case "/hang":
 			<-r.Context().Done()
@@ -608,9 +535,7 @@ func TestProxyConfigure(t *testing.T) {
 	if n, current := roots(0); n != 1 || current != 1 {
 		t.Errorf("after a refusal: %d roots, current %d", n, current)
 	}
-	if err := p.Configure([]byte("tick 1")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Configure([]byte("tick 1")))
 	if n, current := roots(1); n != 1 || current == 1 {
 		t.Errorf("idle worker: %d roots, current %d", n, current)
 	}
@@ -693,10 +618,7 @@ func TestProxyTrapLeavesWaitingStreams(t *testing.T) {
 
 func TestProxyReset(t *testing.T) {
 	_, base := serve(t, ProxyConfig{})
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil))(t)
 	r.Header.Set("x-do", "close 0")
 	if answer, err := client(t).Do(r); err == nil {
 		t.Errorf("status %d", answer.StatusCode)
@@ -722,30 +644,20 @@ func TestProxyTrustedHops(t *testing.T) {
 func TestProxyClose(t *testing.T) {
 	module, target := testModule(t), upstream(t)
 	before := runtime.NumGoroutine()
-	p, err := NewProxy(t.Context(), ProxyConfig{Module: module, Upstream: target, Workers: 2, VMID: "vm",
-		Plugin: Plugin{Configuration: []byte("tick 1;sdset a b 0")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewProxy(t.Context(), ProxyConfig{Module: module, Upstream: target, Workers: 2, VMID: "vm",
+		Plugin: Plugin{Configuration: []byte("tick 1;sdset a b 0")}}))(t)
 	l := listen(t)
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(l) }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Do: pause\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", l.Addr().String()))(t)
+	must.Get(io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Do: pause\r\n\r\n"))(t)
 	until(func() bool { return streams(p, 0) == 1 })
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := p.Close(now); !errors.Is(err, context.Canceled) {
 		t.Errorf("close: %v", err)
 	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	must.Report(t, <-served)
 	if n := p.Process().Metrics().Value("deletes"); n != 3 {
 		t.Errorf("%d contexts ended: want a stream and two roots", n)
 	}
@@ -755,8 +667,6 @@ func TestProxyClose(t *testing.T) {
 	if err := p.Configure(nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("configure: %v", err)
 	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, conn.Close())
 	until(func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // Each command runs in the request phase of a fresh stream of a VM whose shared data has been
@@ -98,15 +100,11 @@ func TestSharedDataSizesAndEnd(t *testing.T) {
 	if _, got := ask(t, newRoot(t, other, ""), "sdget key"); got != " cas 0 1" {
 		t.Errorf("vm_ids share data: %s", got)
 	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.Close())
 	if _, got := ask(t, newRoot(t, b, ""), "sdget key"); got != "value cas 2 0" {
 		t.Errorf("data went with the first VM: %s", got)
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Close())
 	if n := data.Len(); n != 0 {
 		t.Errorf("%d keys outlive the last VM", n)
 	}
@@ -198,9 +196,7 @@ func TestABI010(t *testing.T) {
 		// Continues, then answers Pause: Envoy goes on.
 		function{"proxy_on_request_headers", twoToI32, []byte{call, 1, drop, constant, 1}},
 		function{"proxy_on_response_headers", twoToI32, []byte{argument, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r, err := vm.NewRoot(Plugin{Configuration: []byte("conf")})
 	if err != nil {
 		t.Fatal(err)
@@ -215,9 +211,7 @@ func TestABI010(t *testing.T) {
 	if a, err := s.ResponseHeaders(NewHeaders(":status", "200"), true); a != Pause || err != nil {
 		t.Errorf("response: %d, %v", a, err)
 	}
-	if err := vm.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, vm.Close())
 }
 
 func TestCompileRefuses(t *testing.T) {
@@ -353,9 +347,7 @@ func TestLocalReplyOf(t *testing.T) {
 		{"POST", "application/grpc;a=b", "reply 429 x 8", ":status=429 content-length=1 content-type=text/plain", "x"},
 	} {
 		s := newStream(t, r)
-		if _, err := s.RequestHeaders(NewHeaders(":method", test.method, "content-type", test.contentType, "x-do", test.do), true); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.RequestHeaders(NewHeaders(":method", test.method, "content-type", test.contentType, "x-do", test.do), true))(t)
 		var got []string
 		for name, value := range s.LocalReply().Headers.All() {
 			if name != "x-response-phases" {
@@ -392,9 +384,7 @@ func TestTickActsOnPausedStream(t *testing.T) {
 		if !s.Paused(Request) {
 			t.Fatal("not paused")
 		}
-		if err := vm.Tick(r); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, vm.Tick(r))
 		if !test.check(s) {
 			t.Errorf("%s had no effect", test.command)
 		}
@@ -406,9 +396,7 @@ func TestTickActsOnPausedStream(t *testing.T) {
 	// A stream that is gone can't be reached.
 	s, _ := ask(t, r, "pause;wait continue 0")
 	s.Close()
-	if err := vm.Tick(r); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, vm.Tick(r))
 	if p.Metrics().Value("wake_2") != 1 {
 		t.Errorf("metrics %v", p.Metrics().Snapshot())
 	}
@@ -434,9 +422,7 @@ func TestCalloutAnswers(t *testing.T) {
 			c.Timeout != 250*time.Millisecond {
 			t.Errorf("callout %+v", c)
 		}
-		if err := vm.HTTPCallResponse(c.ID, test.answer); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, vm.HTTPCallResponse(c.ID, test.answer))
 		if _, got := ask(t, r, "last"); got != test.want {
 			t.Errorf("answer %q, want %q", got, test.want)
 		}
@@ -450,9 +436,7 @@ func TestCalloutAnswers(t *testing.T) {
 	// The stream is gone when the answer comes.
 	s, _ := ask(t, r, "call known / 1;pause")
 	s.Close()
-	if err := vm.HTTPCallResponse(calls[3].ID, CalloutResponse{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, vm.HTTPCallResponse(calls[3].ID, CalloutResponse{}))
 	// The root context is gone.
 	next := newRoot(t, vm, "")
 	s, _ = ask(t, next, "call known / 1;pause")
@@ -504,9 +488,7 @@ func TestDoneLater(t *testing.T) {
 	if r.Closed() {
 		t.Fatal("gone at once")
 	}
-	if err := vm.Tick(r); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, vm.Tick(r))
 	s, got := ask(t, next, fmt.Sprintf("effective %d;done;effective 0", r.ID()))
 	if got != "0|0|0" || !r.Closed() || r.TickPeriod() != 0 {
 		t.Errorf("statuses %s, closed %v, period %v", got, r.Closed(), r.TickPeriod())
@@ -567,9 +549,7 @@ func TestBodies(t *testing.T) {
 	if a, err := s.RequestTrailers(trailers); a != Continue || err != nil || trailers.Value("x-trailers") != "1" {
 		t.Errorf("trailers %v, %d, %v", trailers, a, err)
 	}
-	if _, err := s.ResponseHeaders(NewHeaders(":status", "200"), false); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.ResponseHeaders(NewHeaders(":status", "200"), false))(t)
 	if out, _, err := s.ResponseBody([]byte("mark it"), true); err != nil || string(out) != "MARK IT" {
 		t.Errorf("response body %q, %v", out, err)
 	}
@@ -582,10 +562,7 @@ func TestBodies(t *testing.T) {
 // continues it.
 func pausedWith(t *testing.T, vm *VM, headersOnly bool) (*Root, *Stream) {
 	t.Helper()
-	r, err := vm.NewRoot(Plugin{AllowOnHeadersStopIteration: headersOnly})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(vm.NewRoot(Plugin{AllowOnHeadersStopIteration: headersOnly}))(t)
 	s, _ := ask(t, r, "pause;wait continue 0")
 	if !s.Paused(Request) || s.Stopped(Request) == headersOnly {
 		t.Fatalf("paused %v, stopped %v", s.Paused(Request), s.Stopped(Request))
@@ -603,9 +580,7 @@ func TestHeadersStopEverything(t *testing.T) {
 	if action, err := s.RequestTrailers(NewHeaders("a", "b")); action != Pause || !errors.Is(err, ErrStopped) {
 		t.Errorf("trailers: got %v, %v", action, err)
 	}
-	if err := vm.Tick(r); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, vm.Tick(r))
 	if out, action, err := s.RequestBody([]byte("mark it"), true); string(out) != "MARK IT" || action != Continue || err != nil {
 		t.Errorf("continued: got %q, %v, %v", out, action, err)
 	}
@@ -630,17 +605,13 @@ func TestHeadersStopAlone(t *testing.T) {
 		var released []byte
 		for _, c := range test.chunks {
 			out, _, err := s.RequestBody([]byte(c), false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			released = append(released, out...)
 		}
 		if s.Paused(Request) != test.paused || test.paused && len(released) > 0 {
 			t.Errorf("%q: paused %v, and %q went on", test.chunks, s.Paused(Request), released)
 		}
-		if err := vm.Tick(r); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, vm.Tick(r))
 		if released = append(released, s.TakeBody(Request)...); s.Paused(Request) || string(released) != test.released {
 			t.Errorf("%q: paused %v, and %q went on, want %q", test.chunks, s.Paused(Request), released, test.released)
 		}
@@ -680,15 +651,9 @@ func TestBodyAboveTheBuffer(t *testing.T) {
 
 // A module without a callback for the body lets a request go on whose headers wait.
 func TestNoBodyCallback(t *testing.T) {
-	vm, err := startAssembled(t, NewProcess(ProcessConfig{}), abi01, malloc,
-		function{"proxy_on_request_headers", twoToI32, []byte{constant, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := vm.NewRoot(Plugin{AllowOnHeadersStopIteration: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm := must.Get(startAssembled(t, NewProcess(ProcessConfig{}), abi01, malloc,
+		function{"proxy_on_request_headers", twoToI32, []byte{constant, 1}}))(t)
+	r := must.Get(vm.NewRoot(Plugin{AllowOnHeadersStopIteration: true}))(t)
 	s := newStream(t, r)
 	if action, err := s.RequestHeaders(NewHeaders(), false); action != Pause || err != nil {
 		t.Fatal(action, err)

@@ -7,16 +7,14 @@ import (
 
 	"weir/internal/jsonpath"
 	"weir/internal/jsonpath/jsontest"
+	"weir/internal/must"
 )
 
 // TestClasses changes JSON at each place, and wants the reader to tell what is no JSON any more, as encoding/json does.
 // Objects and arrays that the path does not lead through are skipped, and in them it tells less.
 func TestClasses(t *testing.T) {
 	t.Parallel()
-	path, err := jsonpath.Compile("missing.x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(jsonpath.Compile("missing.x"))(t)
 	var r jsonpath.Reader
 	texts, malformed := 0, 0
 	check := func(text string) {

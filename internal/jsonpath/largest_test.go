@@ -12,15 +12,13 @@ import (
 	"github.com/tidwall/gjson"
 
 	"weir/internal/jsonpath"
+	"weir/internal/must"
 )
 
 // numbersOf reads all of a text in pieces of some size.
 func numbersOf(t *testing.T, r *jsonpath.Reader, path, text string, size int) jsonpath.Numbers {
 	t.Helper()
-	p, err := jsonpath.Compile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(jsonpath.Compile(path))(t)
 	r.ResetAll(p)
 	for len(text) > 0 {
 		n := min(size, len(text))

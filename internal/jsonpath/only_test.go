@@ -8,15 +8,13 @@ import (
 	"unicode/utf8"
 
 	"weir/internal/jsonpath"
+	"weir/internal/must"
 )
 
 // onlyOf reads all of a text in pieces of some size.
 func onlyOf(t *testing.T, r *jsonpath.Reader, path, text string, size int) (value string, found, sound bool) {
 	t.Helper()
-	p, err := jsonpath.Compile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(jsonpath.Compile(path))(t)
 	r.ResetOnly(p)
 	for len(text) > 0 {
 		n := min(size, len(text))

@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"weir/internal/jsonpath"
+	"weir/internal/must"
 )
 
 var documents = []string{
@@ -133,10 +134,7 @@ func TestCompile(t *testing.T) {
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	var r jsonpath.Reader
-	p, err := jsonpath.Compile("a.b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(jsonpath.Compile("a.b"))(t)
 	for _, c := range []struct {
 		text string
 		kind jsonpath.Kind
@@ -161,10 +159,7 @@ func TestMalformed(t *testing.T) {
 func TestTooLong(t *testing.T) {
 	t.Parallel()
 	var r jsonpath.Reader
-	p, err := jsonpath.Compile("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(jsonpath.Compile("a"))(t)
 	const most = jsonpath.MaxValue
 	for _, c := range []struct {
 		value string
@@ -187,10 +182,7 @@ func TestTooLong(t *testing.T) {
 
 // TestReadingAllocatesNothing reads texts a million deep, and values at the bound.
 func TestReadingAllocatesNothing(t *testing.T) {
-	p, err := jsonpath.Compile("a.b.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(jsonpath.Compile("a.b.1"))(t)
 	var r jsonpath.Reader
 	for _, c := range []struct {
 		text []byte
@@ -292,10 +284,7 @@ func FuzzHostile(f *testing.F) {
 
 func BenchmarkFeed(b *testing.B) {
 	text := []byte(`{"id":"x","choices":[{"message":{"content":"` + strings.Repeat("the quick brown fox ", 200) + `"}}],"usage":{"prompt_tokens":12,"total_tokens":42}}`)
-	p, err := jsonpath.Compile("usage.total_tokens")
-	if err != nil {
-		b.Fatal(err)
-	}
+	p := must.Get(jsonpath.Compile("usage.total_tokens"))(b)
 	b.Run("jsonpath", func(b *testing.B) {
 		var r jsonpath.Reader
 		b.SetBytes(int64(len(text)))

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/trust"
 	"weir/internal/trust/trusttest"
 )
@@ -98,10 +99,7 @@ func TestNetworks(t *testing.T) {
 		"10.1.2.3:4": "10.1.2.3/32", "[::ffff:10.1.2.3]:4": "10.1.2.3/32",
 		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
 	} {
-		tcp, err := net.ResolveTCPAddr("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tcp := must.Get(net.ResolveTCPAddr("tcp", address))(t)
 		if got := network(tcp).String(); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
 		}
@@ -113,16 +111,10 @@ func TestNetworks(t *testing.T) {
 func TestConnectionsMakeRoom(t *testing.T) {
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")
-	config, err := trust.Certificates(trust.CertificateFiles{Certificate: certificate, Key: key}, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(trust.Certificates(trust.CertificateFiles{Certificate: certificate, Key: key}, time.Now, slog.New(slog.DiscardHandler)))(t)
 	for _, name := range []string{"HTTP/1.1", "HTTP/2.0", "TLS"} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 			address := l.Addr().String()
 			bound := &Connections{ofAddress: 2, ofAll: 100, log: slog.New(slog.DiscardHandler)}
 			l = bound.Bound(l)
@@ -159,10 +151,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 			<-entered
 			half := func() net.Conn {
 				t.Helper()
-				c, err := net.Dial("tcp", address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := must.Get(net.Dial("tcp", address))(t)
 				t.Cleanup(func() { c.Close() })
 				if _, err := io.Copy(c, strings.NewReader("P")); err != nil {
 					t.Error(err)

@@ -8,19 +8,17 @@ import (
 	"weir/config"
 	"weir/internal/engine/observe"
 	"weir/internal/host"
+	"weir/internal/must"
 )
 
 // Held hits are reported for rules that lease, even before a worker has leased any, and for no
 // other rules.
 func TestTables(t *testing.T) {
 	t.Parallel()
-	parsed, err := config.Parse([]byte(`{"namespace": "shop", "backend": {"cluster": "weir"}, "rules": [
+	parsed := must.Get(config.Parse([]byte(`{"namespace": "shop", "backend": {"cluster": "weir"}, "rules": [
 		{"name": "leased", "limits": [{"limit": 1000, "window": "1m"}, {"limit": 5000, "window": "1h"}]},
 		{"name": "exact", "sync_rate": 0, "limits": [{"limit": 1000, "window": "1m"}]},
-		{"name": "here", "sync_rate": -1, "limits": [{"limit": 1000, "window": "1m"}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "here", "sync_rate": -1, "limits": [{"limit": 1000, "window": "1m"}]}]}`)))(t)
 	process := host.NewProcess(host.ProcessConfig{})
 	rule := func(namespace, name string) Rule { return Rule{Namespace: namespace, Name: name} }
 	s := Sample{At: time.Unix(1000, 0), Nodes: []Node{

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A panic is counted, logged with its stack, and its function has an error.
@@ -80,9 +82,7 @@ func TestHandler(t *testing.T) {
 		case "/writes":
 			_, _ = io.WriteString(w, "half")
 		case "/flushes":
-			if err := errors.Join(out.SetWriteDeadline(time.Time{}), out.Flush()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, errors.Join(out.SetWriteDeadline(time.Time{}), out.Flush()))
 		case "/ends":
 			panic(http.ErrAbortHandler)
 		default:
@@ -99,10 +99,7 @@ func TestHandler(t *testing.T) {
 		"/begins": {0, 1}, "/writes": {0, 1}, "/flushes": {0, 1}, "/ends": {0, 0},
 	} {
 		counted, status, body := Caught(), 0, []byte(nil)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, nil))(t)
 		answer, err := http.DefaultClient.Do(request)
 		if err == nil {
 			body, err = io.ReadAll(answer.Body)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/pattern"
 )
 
@@ -51,10 +52,7 @@ func BenchmarkHostile(b *testing.B) {
 	for _, c := range hostile() {
 		var patterns []*pattern.Pattern
 		for _, expr := range c.exprs {
-			p, err := pattern.Compile(expr)
-			if err != nil {
-				b.Fatal(err)
-			}
+			p := must.Get(pattern.Compile(expr))(b)
 			patterns = append(patterns, p)
 		}
 		text := []byte(c.text)

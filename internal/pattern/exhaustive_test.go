@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/pattern"
 )
@@ -18,14 +19,8 @@ import (
 // many expressions does with them. By day it takes a part of the expressions. Go has the file for its own tests.
 func TestExhaustive(t *testing.T) {
 	t.Parallel()
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(filepath.Join(strings.TrimSpace(string(root)), "src", "regexp", "testdata", "re2-exhaustive.txt.bz2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(exec.Command("go", "env", "GOROOT").Output())(t)
+	file := must.Get(os.Open(filepath.Join(strings.TrimSpace(string(root)), "src", "regexp", "testdata", "re2-exhaustive.txt.bz2")))(t)
 	defer file.Close()
 	every := nightly.Or(1, 50)
 	var texts []string
@@ -34,9 +29,7 @@ func TestExhaustive(t *testing.T) {
 	expressions, taken, results := 0, 0, 0
 	for lines := bufio.NewScanner(bzip2.NewReader(file)); ; {
 		if !lines.Scan() {
-			if err := lines.Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, lines.Err())
 			break
 		}
 		switch line := lines.Text(); {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/pattern"
 )
 
@@ -75,10 +76,7 @@ func TestGroups(t *testing.T) {
 		{"(a|ab)(?:c|bcd)", "abcd", "a"},
 		{"(.*)", strings.Repeat("x", pattern.MaxGroupText+1), ""},
 	} {
-		g, err := pattern.CompileGroup(c.expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(pattern.CompileGroup(c.expr))(t)
 		if got, _ := g.Of([]byte(c.text)); string(got) != c.want {
 			t.Errorf("%s of %s: got %q, want %q", c.expr, c.text, got, c.want)
 		}

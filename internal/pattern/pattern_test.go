@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"weir/internal/must"
 	"weir/internal/pattern"
 )
 
@@ -167,10 +168,7 @@ func TestErrors(t *testing.T) {
 
 func TestMatchesAllocatesNothing(t *testing.T) {
 	for _, expr := range []string{"/api/users", "/api/.*", "(?i)[a-z/]+", `(?:\b\w+\b/?)*`, "(x+x+)+y", "(?:a?){200}a{200}"} {
-		p, err := pattern.Compile(expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(pattern.Compile(expr))(t)
 		for _, text := range [][]byte{[]byte("/api/users"), []byte(strings.Repeat("xa", 1000))} {
 			if n := testing.AllocsPerRun(100, func() { p.Matches(text) }); n != 0 {
 				t.Errorf("%s allocates %v times", expr, n)
@@ -183,10 +181,7 @@ func TestMatchesAllocatesNothing(t *testing.T) {
 // on.
 func TestStepsWrap(t *testing.T) {
 	t.Parallel()
-	p, err := pattern.Compile("[a-c]*(?:x|y)+")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(pattern.Compile("[a-c]*(?:x|y)+"))(t)
 	for left := range uint32(12) {
 		p.Wear(left)
 		for range 3 {
@@ -205,10 +200,7 @@ func TestFits(t *testing.T) {
 		"/a": true, "/[^?]*(login|signup|reset)[^?]*/?": true, "/([a-z]*,?[a-z]*){100}x": true, `(?i).*\b(bot|crawler|spider)\b.*`: true,
 		`[a-z]{1,63}(\.[a-z]{1,63}){1,10}`: true, "/[xy]*x[xy]{20}z": false, "/[xy]*x[xy]{0,500}z": false, "(?:.?){1000}": false,
 	} {
-		p, err := pattern.Compile(expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(pattern.Compile(expr))(t)
 		if got := p.Fits(); got != want {
 			t.Errorf("%s fits: %v, want %v", expr, got, want)
 		}
@@ -229,10 +221,7 @@ func TestThrash(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, expr := range []string{"/[xy]*x[xy]{20}z?", "/[xy]*x[xy]{500}z?", `/[xy]*x\B[xy]{50}z?`} {
-		p, err := pattern.Compile(expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(pattern.Compile(expr))(t)
 		for _, size := range []int{50, 600, 55_000} {
 			walked, learned, steps := 0, 0, p.Taken()
 			texts := max(2, 60_000/size)
@@ -332,10 +321,7 @@ func BenchmarkMatches(b *testing.B) {
 		{"largest program", "(?:.?){1000}", long},
 		{"64 kB", "[a-z]*", long},
 	} {
-		p, err := pattern.Compile(c.expr)
-		if err != nil {
-			b.Fatal(err)
-		}
+		p := must.Get(pattern.Compile(c.expr))(b)
 		re := regexp.MustCompile(`\A(?:` + c.expr + `)\z`)
 		text := []byte(c.text)
 		b.Run(c.name+"/pattern", func(b *testing.B) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/ratelimit"
@@ -38,30 +39,18 @@ type served struct {
 
 func serveService(t *testing.T, s *Service) served {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	server := NewServer(s, ServerOptions{})
 	go func() { ended <- server.Serve(ctx, l) }()
 	end := sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-ended)
 	})
 	t.Cleanup(end)
-	connection, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := connection.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	connection := must.Get(grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	t.Cleanup(func() { must.Report(t, connection.Close()) })
 	return served{connection, l.Addr().String(), server, end}
 }
 
@@ -119,30 +108,21 @@ func TestForgedRequests(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", "\x16\x03\x01\x02\x00\x01" + strings.Repeat("\x00", 64), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 64)} {
-		c, err := net.Dial("tcp", on.address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", on.address))(t)
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Error(err)
 		}
 		// It has a word for HTTP/2 at most, and hangs up.
-		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 		var timeout net.Error
 		if _, err := io.Copy(io.Discard, c); errors.As(err, &timeout) && timeout.Timeout() {
 			t.Errorf("after %.10q the connection stays open", text)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.Close())
 	}
 	before := len(stats.all())
 	for i := range 10_000 {
-		if _, err := s.ShouldRateLimit(t.Context(), request(fmt.Sprint("domain", i), "k=v")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.ShouldRateLimit(t.Context(), request(fmt.Sprint("domain", i), "k=v")))(t)
 	}
 	if after := len(stats.all()); after != before {
 		t.Errorf("domains that nobody has configured have made %d series", after-before)
@@ -210,24 +190,18 @@ func TestRequestsUnderWay(t *testing.T) {
 	ending.Go(on.end)
 	close(way.lets) // when it may have begun to end
 	for range waiting {
-		if err := <-answers; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-answers)
 	}
 	ending.Wait()
-	if err := counters.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, counters.Close(t.Context()))
 	// The hits of requests that were answered are counted, and nothing else.
 	var counted int64
-	if err := counts.Counters(t.Context(), DefaultNamespace, nil, func(c store.LimitCounter) error {
+	must.OK(t, counts.Counters(t.Context(), DefaultNamespace, nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
 			counted += w.Hits
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if counted != waiting {
 		t.Errorf("%d were answered, and %d hits are counted", waiting, counted)
 	}
@@ -244,10 +218,7 @@ func TestBackendIsAway(t *testing.T) {
 		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 2}}]", Options{})
 		var got []string
 		for range 3 {
-			answer, err := s.ShouldRateLimit(t.Context(), request("d", "k=v"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "k=v")))(t)
 			got = append(got, answer.GetOverallCode().String())
 		}
 		if got := strings.Join(got, " "); got != want {
@@ -323,10 +294,7 @@ func TestSameDescriptorsFarApart(t *testing.T) {
 	for i := range maxDescriptors - 2 {
 		all = append(all, fmt.Sprint("k=", i))
 	}
-	answer, err := s.ShouldRateLimit(t.Context(), request("d", append(all, "k=same")...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", append(all, "k=same")...)))(t)
 	for i, status := range answer.GetStatuses() {
 		want := uint32(9)
 		if i == maxDescriptors-1 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis"
@@ -18,10 +19,7 @@ import (
 // BenchmarkDescriptors decides requests of several descriptors, whose keys are among 100,000. The
 // times are those of a descriptor.
 func BenchmarkDescriptors(b *testing.B) {
-	inRedis, err := redis.Open(redistest.Start(b).URL(), redis.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	inRedis := must.Get(redis.Open(redistest.Start(b).URL(), redis.Options{}))(b)
 	b.Cleanup(func() { inRedis.Close() })
 	for _, on := range []struct {
 		name string
@@ -39,9 +37,7 @@ func BenchmarkDescriptors(b *testing.B) {
 					if err == nil {
 						err = s.Use(c)
 					}
-					if err != nil {
-						b.Fatal(err)
-					}
+					must.OK(b, err)
 					r := &pb.RateLimitRequest{Domain: "d"}
 					for range n {
 						r.Descriptors = append(r.Descriptors, descriptorOf("k=v"))
@@ -52,15 +48,11 @@ func BenchmarkDescriptors(b *testing.B) {
 							for _, d := range r.Descriptors {
 								d.Entries[0].Value = fmt.Sprint("user-", rand.IntN(100_000))
 							}
-							if _, err := s.ShouldRateLimit(b.Context(), r); err != nil {
-								b.Fatal(err)
-							}
+							must.Get(s.ShouldRateLimit(b.Context(), r))(b)
 						}
 					}
 					b.StopTimer()
-					if err := s.options.Counters.Close(b.Context()); err != nil {
-						b.Error(err)
-					}
+					must.Report(b, s.options.Counters.Close(b.Context()))
 				})
 			}
 		}

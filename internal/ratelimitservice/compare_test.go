@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis/redistest"
@@ -90,9 +91,7 @@ func TestComparison(t *testing.T) {
 			}
 		}
 		it.end()
-		if err := own.options.Counters.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, own.options.Counters.Close(t.Context()))
 	}
 }
 
@@ -132,13 +131,8 @@ func startIts(t *testing.T, file string, text []string) *its {
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true")
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	client, err := grpc.NewClient("127.0.0.1:"+ports[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
+	client := must.Get(grpc.NewClient("127.0.0.1:"+ports[0], grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	ended := false
 	end := func() {
 		if ended {
@@ -146,9 +140,7 @@ func startIts(t *testing.T, file string, text []string) *its {
 		}
 		ended = true
 		var exit *exec.ExitError
-		if err := errors.Join(client.Close(), cmd.Process.Kill()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(client.Close(), cmd.Process.Kill()))
 		if err := cmd.Wait(); !errors.As(err, &exit) {
 			t.Error(err)
 		}
@@ -170,15 +162,10 @@ func startIts(t *testing.T, file string, text []string) *its {
 func freePorts(t *testing.T, n int) (ports []string) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer l.Close() // when all are known, so that they differ
 		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		ports = append(ports, port)
 	}
 	return ports

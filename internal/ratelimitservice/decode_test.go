@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"weir/internal/must"
 )
 
 // A request is decoded as package proto does, whatever is in it. Fields that a new version of the
@@ -23,10 +25,7 @@ func TestDecodeRequest(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var bytes []byte
 		for range 1 + random.IntN(2) { // messages that follow each other are merged
-			b, err := proto.Marshal(filled((&pb.RateLimitRequest{}).ProtoReflect(), random).Interface())
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(proto.Marshal(filled((&pb.RateLimitRequest{}).ProtoReflect(), random).Interface()))(t)
 			bytes = append(bytes, b...)
 		}
 		alike(t, bytes)
@@ -141,18 +140,14 @@ descriptors:
 	}
 	// The domain of nobody.
 	var answer pb.RateLimitResponse
-	if err := on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(request("\xff", "user=\xff")), &answer, grpc.ForceCodec(sloppy{})); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(request("\xff", "user=\xff")), &answer, grpc.ForceCodec(sloppy{})))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats)
 	if _, err := registry.Gather(); err != nil {
 		t.Error(err)
 	}
 	var lines bytes.Buffer
-	if err := stats.flush(&lines); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, stats.flush(&lines))
 	if text := lines.String(); text != strings.ToValidUTF8(text, "") {
 		t.Errorf("statsd gets %q", text)
 	}

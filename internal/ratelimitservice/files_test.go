@@ -9,16 +9,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // limits is a domain whose key k has a limit.
@@ -34,13 +32,9 @@ func TestPipeAmongFiles(t *testing.T) {
 	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
 	var log bytes.Buffer
 	source := &Source{Path: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}
-	if err := source.Load(s); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.Load(s))
 	pipe := filepath.Join(dir, "b.yaml")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	for range 3 {
 		source.look(s)
 	}
@@ -51,12 +45,8 @@ func TestPipeAmongFiles(t *testing.T) {
 		t.Error("a pipe is read")
 	}
 	// A link to a file is fine.
-	if err := os.Remove(pipe); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("a.yaml", pipe); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(pipe))
+	must.OK(t, os.Symlink("a.yaml", pipe))
 	if files, err := ReadFiles(pipe); err != nil || len(files) != 1 {
 		t.Errorf("a link is read as %d files, %v", len(files), err)
 	}
@@ -68,12 +58,8 @@ func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	link := func(to, name string) {
 		t.Helper()
-		if err := os.Symlink(to, filepath.Join(dir, "new")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(to, filepath.Join(dir, "new")))
+		must.OK(t, os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, name)))
 	}
 	write(t, filepath.Join(dir, "..1", "a.yaml"), limits("a", "10"))
 	write(t, filepath.Join(dir, "..1", "b.yaml"), limits("b", "10"))
@@ -86,9 +72,7 @@ func TestConfigMap(t *testing.T) {
 	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
 	var log bytes.Buffer
 	source := &Source{Path: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}
-	if err := source.Load(s); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.Load(s))
 	if s.Domains() != 3 {
 		t.Errorf("there are %d domains", s.Domains())
 	}
@@ -124,9 +108,7 @@ func TestConfigMap(t *testing.T) {
 	if said := strings.Count(log.String(), "can't be used"); said != 1 || !strings.Contains(log.String(), "b.yaml:2: descriptors[0]: want a key") {
 		t.Errorf("said %d times:\n%s", said, log.String())
 	}
-	if err := os.Remove(filepath.Join(dir, "..data")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, "..data")))
 	look(false)
 	ask("OK | OK 15/20 MINUTE 45s")
 	if said := strings.Count(log.String(), "can't be used"); said != 2 {
@@ -166,15 +148,10 @@ func TestFilesAtRestAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.yaml")
 	write(t, file, limits("d", "1"))
-	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(file))(t)
 	s := Source{Path: dir, Log: slog.New(slog.DiscardHandler)}
 	of := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
-	if err := s.Load(of); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Load(of))
 	for range 2 {
 		if s.look(of) {
 			t.Error("files that have not changed were used again")
@@ -183,9 +160,7 @@ func TestFilesAtRestAreNotRead(t *testing.T) {
 	// Nothing tells that this file has been written.
 	write(t, file, limits("d", "2"))
 	for _, written := range []time.Time{info.ModTime(), info.ModTime().Add(time.Second)} {
-		if err := os.Chtimes(file, written, written); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(file, written, written))
 		first, second := s.look(of), s.look(of)
 		if want := !written.Equal(info.ModTime()); first || second != want {
 			t.Errorf("written at %v: used %v and %v, want only the second to be %v", written, first, second, want)

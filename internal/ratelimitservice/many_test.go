@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/panics"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -26,10 +27,7 @@ import (
 // whoever decides.
 func TestManyDescriptors(t *testing.T) {
 	t.Parallel()
-	inRedis, err := redis.Open(redistest.Start(t).URL(), redis.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inRedis := must.Get(redis.Open(redistest.Start(t).URL(), redis.Options{}))(t)
 	t.Cleanup(func() { inRedis.Close() })
 	for name, kept := range map[string]store.Store{"memory": memory.New(memory.Options{}), "redis": inRedis} {
 		for _, charge := range charges {
@@ -78,9 +76,7 @@ func TestManyDescriptors(t *testing.T) {
 					ask(mixed)
 				}
 				on.end()
-				if err := counters.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, counters.Close(t.Context()))
 			}
 		}
 	}
@@ -117,10 +113,7 @@ func TestDescriptorsAskTogether(t *testing.T) {
 				r.Descriptors = append(r.Descriptors, d)
 			}
 		}
-		answer, err := s.ShouldRateLimit(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), r))(t)
 		at := 0
 		for i := range 100 {
 			for j := range 1 + i%2*3 {
@@ -140,9 +133,7 @@ func TestDescriptorsAskTogether(t *testing.T) {
 			t.Errorf("sync_rate %s: %d pushes", rate, n)
 		}
 		t.Logf("sync_rate %s: %d pushes", rate, way.n.Load())
-		if err := counters.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, counters.Close(t.Context()))
 	}
 }
 

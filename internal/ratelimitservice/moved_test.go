@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 
@@ -35,10 +36,7 @@ func TestMovedRules(t *testing.T) {
 		want("as configured", "user=a", 1, ok)
 		want("as configured", "user=a", 1, over)
 		for _, mode := range []wire.Mode{wire.Off, wire.Shadow} {
-			version, err := kept.By(nil).SetOverrides(t.Context(), DefaultNamespace, wire.Override{Rule: "year", Mode: mode})
-			if err != nil {
-				t.Fatal(err)
-			}
+			version := must.Get(kept.By(nil).SetOverrides(t.Context(), DefaultNamespace, wire.Override{Rule: "year", Mode: mode}))(t)
 			for deadline := time.Now().Add(time.Minute); ; {
 				if known, err := kept.Overrides(t.Context(), DefaultNamespace); err != nil || time.Now().After(deadline) {
 					t.Fatalf("version %d: %+v, %v", version, known, err)

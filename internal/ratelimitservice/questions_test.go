@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store/memory"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -55,10 +56,7 @@ func TestQuestionsOfSeveralInstances(t *testing.T) {
 						ask := func(s *Service, hits uint64) bool {
 							r := request("d", "k=v")
 							r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
-							answer, err := s.ShouldRateLimit(t.Context(), r)
-							if err != nil {
-								t.Fatal(err)
-							}
+							answer := must.Get(s.ShouldRateLimit(t.Context(), r))(t)
 							return answer.GetOverallCode() == pb.RateLimitResponse_OK
 						}
 						passed, last := 0, false
@@ -103,10 +101,7 @@ func TestRefusalTakesTheRest(t *testing.T) {
 				ask := func(of byte, hits uint64) pb.RateLimitResponse_Code {
 					r := request("d", "k=v")
 					r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
-					answer, err := all[of].ShouldRateLimit(t.Context(), r)
-					if err != nil {
-						t.Fatal(err)
-					}
+					answer := must.Get(all[of].ShouldRateLimit(t.Context(), r))(t)
 					return answer.GetOverallCode()
 				}
 				for _, of := range strings.Fields(test.before) {
@@ -139,10 +134,7 @@ func TestQuestionAfterAllIsGivenBack(t *testing.T) {
 			ask := func(of byte, hits uint64, back bool) uint32 {
 				r := request("d", "k=v")
 				r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(hits), back
-				answer, err := all[of].ShouldRateLimit(t.Context(), r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				answer := must.Get(all[of].ShouldRateLimit(t.Context(), r))(t)
 				<-time.After(3 * time.Second) // of the bubble
 				return answer.GetStatuses()[0].GetLimitRemaining()
 			}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 func TestMistakes(t *testing.T) {
@@ -75,10 +77,7 @@ func TestEnvoyproxysFiles(t *testing.T) {
 	}
 	var basic File
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		short := strings.TrimSuffix(filepath.Base(name), ".yaml")
 		file := File{short, text}
 		want, wrong := refused[short]

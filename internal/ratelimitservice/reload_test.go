@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // TestReloadUnderLoad reads 1,000 files again and again while requests come: each is answered, and each of
@@ -34,9 +36,7 @@ func reloadUnderLoad(t *testing.T, replaced bool) {
 			file := filepath.Join(dir, fmt.Sprint(i, ".yaml"))
 			write(t, file, fmt.Sprintf("domain: d%d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", i, limit))
 			if replaced {
-				if err := os.Chtimes(file, time.Unix(0, 0), time.Unix(0, 0)); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, os.Chtimes(file, time.Unix(0, 0), time.Unix(0, 0)))
 			}
 		}
 	}
@@ -46,16 +46,12 @@ func reloadUnderLoad(t *testing.T, replaced bool) {
 			return
 		}
 		texts(dir+"-next", limit)
-		if err := errors.Join(os.Rename(dir, fmt.Sprint(dir, limit)), os.Rename(dir+"-next", dir)); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(os.Rename(dir, fmt.Sprint(dir, limit)), os.Rename(dir+"-next", dir)))
 	}
 	texts(dir, 1e6)
 	s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{})})
 	source := &Source{Path: dir, Log: slog.New(slog.DiscardHandler)}
-	if err := source.Load(s); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.Load(s))
 	for range 2 {
 		source.look(s) // at rest, the files are not read
 	}
@@ -88,10 +84,7 @@ func reloadUnderLoad(t *testing.T, replaced bool) {
 	asking.Wait()
 	left := int64(0)
 	for i := range files {
-		answer, err := s.ShouldRateLimit(t.Context(), request(fmt.Sprint("d", i), "k=v"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), request(fmt.Sprint("d", i), "k=v")))(t)
 		if got := answer.Statuses[0].CurrentLimit.RequestsPerUnit; got != 2_000_000+reloads-1 {
 			t.Errorf("d%d has a limit of %d", i, got)
 		}

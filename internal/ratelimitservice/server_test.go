@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/must"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/ratelimit"
@@ -42,10 +43,7 @@ func TestServer(t *testing.T) {
 	}
 	health := func() healthpb.HealthCheckResponse_ServingStatus {
 		t.Helper()
-		answer, err := healthpb.NewHealthClient(on.connection).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(healthpb.NewHealthClient(on.connection).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"}))(t)
 		return answer.Status
 	}
 	if got := health(); got != healthpb.HealthCheckResponse_NOT_SERVING {
@@ -60,15 +58,11 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
-	if err := info.Send(list); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, info.Send(list))
 	if listed, err := info.Recv(); err != nil || !strings.Contains(listed.String(), "envoy.service.ratelimit.v3.RateLimitService") {
 		t.Errorf("reflection tells %v, %v", listed, err)
 	}
-	if err := info.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, info.CloseSend())
 	if _, err := info.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("reflection ends with %v", err)
 	}
@@ -222,9 +216,7 @@ func TestInstances(t *testing.T) {
 						})
 					}
 					asking.Wait()
-					if err := counters.Close(context.Background()); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, counters.Close(context.Background()))
 				})
 			}
 			running.Wait()
@@ -240,9 +232,7 @@ func TestInstances(t *testing.T) {
 					t.Errorf("%d passed of %d", got, limit)
 				}
 			}
-			if err := counters.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, counters.Close(context.Background()))
 			used := map[string]int64{}
 			err := counted.Used(t.Context(), DefaultNamespace, 0, math.MaxUint32, func(row wire.UsedRow) error {
 				label, _ := wire.DecodeUsedLabel(row.Label)

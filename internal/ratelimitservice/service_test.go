@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/fields"
+	"weir/internal/must"
 	"weir/internal/trust"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -54,9 +55,7 @@ func use(t *testing.T, s *Service, text string, o Options) {
 	if err == nil {
 		err = s.Use(read)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // descriptor makes one of "key=value,key=value".
@@ -281,13 +280,8 @@ func TestCertificatesMayPush(t *testing.T) {
 		{"ratelimit certificate=envoy verbs=push", "", false},
 		{"ratelimit token verbs=read", "", true}, // the listener's own rules hold
 	} {
-		if err := os.WriteFile(file, []byte(test.lines), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		tokens, err := trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(test.lines), 0o600))
+		tokens := must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
 		s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 10}}]", ServiceOptions{Tokens: tokens, GiveBack: true})
 		ctx := t.Context()
 		if test.name != "" {
@@ -368,10 +362,7 @@ descriptors:
 		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=4;t=720, `,
 		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=3;t=720, retry-after: 45, `,
 	} {
-		answer, err := s.ShouldRateLimit(t.Context(), request("d", "user=1", `plan=1,of "x"=2`, "quiet=1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "user=1", `plan=1,of "x"=2`, "quiet=1")))(t)
 		got := ""
 		for _, h := range answer.ResponseHeadersToAdd {
 			got += h.Key + ": " + h.Value + ", "
@@ -418,10 +409,7 @@ descriptors:
 	codes := func(o ServiceOptions, descriptors ...string) (codes string) {
 		s := start(t, newClock(), text, o)
 		for range 3 {
-			answer, err := s.ShouldRateLimit(t.Context(), request("d", descriptors...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", descriptors...)))(t)
 			codes += fmt.Sprint(answer.OverallCode, " ")
 		}
 		return codes
@@ -455,18 +443,12 @@ descriptors:
 		`headers Limit 1 Remaining 0 Reset 45 {"descriptors":[{"entries":["a=1"]}, {"entries":["b=1"]}], "domain":"d", "metadata":{"a":1, "plan":{"name":"gold", "of":[1, "x"], "since":2020}}}`,
 		`headers Limit 1 Remaining 0 Reset 45 {"descriptors":[{"entries":["a=1"]}, {"entries":["b=1"]}], "domain":"d", "metadata":{"plan":{"name":"free", "since":2020}}}`,
 	} {
-		answer, err := s.ShouldRateLimit(t.Context(), request("d", "a=1", "b=1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "a=1", "b=1")))(t)
 		got := "headers"
 		for _, h := range answer.ResponseHeadersToAdd {
 			got += " " + h.Key + " " + h.Value
 		}
-		metadata, err := protojson.MarshalOptions{}.Marshal(answer.DynamicMetadata)
-		if err != nil {
-			t.Fatal(err)
-		}
+		metadata := must.Get(protojson.MarshalOptions{}.Marshal(answer.DynamicMetadata))(t)
 		got += " " + string(metadata)
 		// protojson has its spaces at random.
 		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"weir/internal/must"
 )
 
 const measured = `
@@ -54,9 +56,7 @@ func TestStats(t *testing.T) {
 		t.Fatal("it is no mistake")
 	}
 	var out strings.Builder
-	if err := stats.flush(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stats.flush(&out))
 	const want = `detailed_x.total_hits:3
 detailed_x.within_limit:3
 detailed_y.total_hits:1
@@ -101,13 +101,11 @@ shadow_10_0_0_1_80.shadow_mode:2
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(stats)
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+	must.Report(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP ratelimit_service_config_load_success Configurations that came into force.
 # TYPE ratelimit_service_config_load_success counter
 ratelimit_service_config_load_success 1
-`), "ratelimit_service_config_load_success"); err != nil {
-		t.Error(err)
-	}
+`), "ratelimit_service_config_load_success"))
 }
 
 // Hits count as near from another share of the limit on, if that is set.
@@ -188,9 +186,7 @@ func TestSeriesOfOneName(t *testing.T) {
 	}
 	for i, want := range []int{1, 0} {
 		var out strings.Builder
-		if err := stats.flush(&out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, stats.flush(&out))
 		if got := strings.Count(out.String(), "k_a_b.total_hits:4|c\n"); got != want || strings.Count(out.String(), "k_a_b.total_hits") != want {
 			t.Errorf("flush %d: got %s", i, out.String())
 		}
@@ -214,9 +210,7 @@ func TestLongSeries(t *testing.T) {
 		t.Errorf("long descriptors have made %d series", after-before)
 	}
 	var out strings.Builder
-	if err := stats.flush(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stats.flush(&out))
 	for _, want := range []string{"rate_limit.d.k.total_hits:5|c", "rate_limit.other.total_hits:5|c"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("want %s in %.500s", want, out.String())

@@ -20,6 +20,8 @@ import (
 	grpcmeta "google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"weir/internal/must"
 )
 
 // xdsServer is one of go-control-plane's.
@@ -44,10 +46,7 @@ func startXDS(t *testing.T) *xdsServer {
 
 func (s *xdsServer) serve() {
 	s.t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(s.t.Context(), "tcp", s.address)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	l := must.Get((&net.ListenConfig{}).Listen(s.t.Context(), "tcp", s.address))(s.t)
 	s.address, s.grpc = l.Addr().String(), grpc.NewServer()
 	callbacks := xds.CallbackFuncs{
 		StreamOpenFunc: func(ctx context.Context, _ int64, _ string) error {
@@ -74,9 +73,7 @@ func (s *xdsServer) set(version string, configurations ...types.Resource) {
 	if err == nil {
 		err = s.cache.SetSnapshot(s.t.Context(), "me", snapshot)
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 }
 
 // perMinute is a domain whose key k has a limit.
@@ -95,9 +92,7 @@ func TestXDS(t *testing.T) {
 		Address: server.address, Node: "me", Metadata: map[string]string{"zone": "a"}, Headers: map[string]string{"x-tenant": "t"},
 		FirstPause: time.Millisecond, LastPause: 10 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	}
-	if err := source.Load(s); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.Load(s))
 	ctx, cancel := context.WithCancel(t.Context())
 	changed, ended := make(chan bool, 10), make(chan bool)
 	go func() {
@@ -215,10 +210,7 @@ func (s *scriptedXDS) StreamAggregatedResources(stream discovery.AggregatedDisco
 // which begin anew when it says something that can be used.
 func TestRefusalsPause(t *testing.T) {
 	t.Parallel()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	script := &scriptedXDS{asked: make(chan *discovery.DiscoveryRequest, 1), answers: make(chan *rlsconf.RateLimitConfig)}
 	server := grpc.NewServer()
 	discovery.RegisterAggregatedDiscoveryServiceServer(server, script)

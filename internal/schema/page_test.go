@@ -15,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
+	"weir/internal/must"
 	"weir/internal/schema"
 )
 
@@ -203,10 +204,7 @@ func (p *page) kind(n *yaml.Node) string {
 // more is a link to the section that $comment names, by its heading.
 func (p *page) more(to string) string {
 	file, anchor, _ := strings.Cut(to, "#")
-	text, err := os.ReadFile(docs + file)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(docs + file))(p.t)
 	for _, found := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
 		slug := strings.ReplaceAll(regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-")
 		if anchor == "" || slug == anchor {
@@ -273,9 +271,7 @@ func (p *page) inside(prefix string, n *yaml.Node) {
 // TestFieldsPage wants docs/fields.md to be what the schema says.
 func TestFieldsPage(t *testing.T) {
 	var document yaml.Node
-	if err := yaml.Unmarshal(schema.JSON, &document); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal(schema.JSON, &document))
 	p := &page{t: t, root: document.Content[0]}
 	p.text.WriteString(introduction)
 	for _, s := range sections {
@@ -295,14 +291,9 @@ func TestFieldsPage(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(fieldPage, []byte(p.text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(fieldPage, []byte(p.text.String()), 0o644))
 	}
-	got, err := os.ReadFile(fieldPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(fieldPage))(t)
 	if string(got) != p.text.String() {
 		t.Error("docs/fields.md is not what the schema says: go test ./internal/schema -run TestFieldsPage -update writes it")
 	}
@@ -310,14 +301,9 @@ func TestFieldsPage(t *testing.T) {
 
 // TestExamples wants every example of the schema to be valid where it stands.
 func TestExamples(t *testing.T) {
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.JSON))
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(schema.JSON)))(t)
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("schema.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.AddResource("schema.json", document))
 	checked := 0
 	var visit func(pointer string, at any)
 	visit = func(pointer string, at any) {

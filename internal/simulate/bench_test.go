@@ -12,6 +12,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 const benchRules = `{"rules": [
@@ -23,10 +25,7 @@ const benchRules = `{"rules": [
 // million writes a million lines of 20,000 clients, of whom a few ask most.
 func million(b *testing.B, line string) (file string) {
 	file = filepath.Join(b.TempDir(), "access.log")
-	f, err := os.Create(file)
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := must.Get(os.Create(file))(b)
 	out := bufio.NewWriter(f)
 	random := rand.New(rand.NewPCG(7, 7))
 	at := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
@@ -43,9 +42,7 @@ func million(b *testing.B, line string) (file string) {
 		}
 		fmt.Fprintf(out, line, stamp, method, path, fmt.Sprintf("10.1.%d.%d", who>>8, who&255))
 	}
-	if err := errors.Join(out.Flush(), f.Close()); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, errors.Join(out.Flush(), f.Close()))
 	return file
 }
 
@@ -64,10 +61,7 @@ func BenchmarkMillionLines(b *testing.B) {
 			runtime.GC()
 			before := inUse()
 			for b.Loop() {
-				log, err := os.Open(name)
-				if err != nil {
-					b.Fatal(err)
-				}
+				log := must.Get(os.Open(name))(b)
 				defer func() { _ = log.Close() }()
 				most := uint64(0)
 				r, err := Run(b.Context(), &Options{

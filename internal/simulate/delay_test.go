@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // request is a line of a log, with times in milliseconds.
@@ -98,12 +100,8 @@ func TestDelaysOfLogs(t *testing.T) {
 			t.Errorf("%v: %d are refused in the timeline, want %d", c, steps, refused)
 		}
 		var text, page strings.Builder
-		if err := r.Text(&text); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.HTML(&page); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.Text(&text))
+		must.OK(t, r.HTML(&page))
 		for _, out := range []string{text.String(), page.String()} {
 			if p99 := time.Duration(got.WaitP99Millis) * time.Millisecond; !strings.Contains(out, p99.String()) || !strings.Contains(out, "waited") {
 				t.Errorf("%v: want a wait of %v in\n%s", c, p99, out)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -97,34 +98,20 @@ type decided struct {
 // decide has the compiled plugin decide a demand, on one worker of a proxy that weir run has too.
 func decide(t *testing.T, configuration string, all []demand) decided {
 	t.Helper()
-	module, err := plugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := must.Get(plugin())(t)
 	now := all[0].at
 	process := host.NewProcess(host.ProcessConfig{Clock: func() int64 { return now.UnixNano() }})
-	vm, err := process.NewVM(t.Context(), module, host.VMConfig{ID: "weir"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: []byte(configuration)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm := must.Get(process.NewVM(t.Context(), module, host.VMConfig{ID: "weir"}))(t)
+	root := must.Get(vm.NewRoot(host.Plugin{Name: "weir", RootID: "weir", Configuration: []byte(configuration)}))(t)
 	out := decided{byRule: map[string]uint64{}, allowed: map[string]uint64{}, rejected: map[string]uint64{}}
 	for _, d := range all {
 		now = d.at
-		s, err := root.NewStream(host.StreamInfo{Source: d.source + ":4711"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(root.NewStream(host.StreamInfo{Source: d.source + ":4711"}))(t)
 		h := host.NewHeaders(":method", d.method, ":path", d.path, ":authority", "shop.example", "x-user", d.user)
 		if d.cost != "" {
 			h.Add("x-cost", d.cost)
 		}
-		if _, err := s.RequestHeaders(h, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.RequestHeaders(h, true))(t)
 		if reply := s.LocalReply(); reply != nil {
 			out.refused++
 			out.byRule[strings.TrimPrefix(reply.Details, "weir_rate_limited:")]++
@@ -133,9 +120,7 @@ func decide(t *testing.T, configuration string, all []demand) decided {
 		}
 		s.Close()
 	}
-	if err := vm.Tick(root); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, vm.Tick(root))
 	for name, metric := range process.Metrics().Snapshot() {
 		_, name, found := strings.Cut(name, ";.;weir_rule=.=")
 		rule, outcome, _ := strings.Cut(name, ";.;weir_outcome=.=")
@@ -154,15 +139,9 @@ func simulated(t *testing.T, configuration string, log io.Reader, mappings ...st
 	t.Helper()
 	o := Options{Configuration: []byte(configuration), Logs: []Log{{"access.log", log}}, Worst: 5}
 	for _, m := range mappings {
-		if err := o.Read.Map(m); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, o.Read.Map(m))
 	}
-	r, err := Run(t.Context(), &o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must.Get(Run(t.Context(), &o))(t)
 }
 
 const tokens = "tokens=response_header:x-tokens"
@@ -216,10 +195,7 @@ func TestOtherLimits(t *testing.T) {
 		}
 		outcomes := slices.Concat(limit.Algorithms, []Outcome{limit.Curve[0], limit.Curve[9]})
 		for _, o := range outcomes {
-			text, err := json.Marshal(o.LimitSpec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(json.Marshal(o.LimitSpec))(t)
 			if want := decide(t, fmt.Sprintf(rule, further, text), all).refused; o.Refused != want || want == 0 {
 				t.Errorf("%s %s: %d refused, want %d", further, text, o.Refused, want)
 			}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/html"
 
 	"weir/config"
+	"weir/internal/must"
 )
 
 // lines are a log in the common format, of clients that come one after the other, a second apart.
@@ -55,10 +56,7 @@ func TestReport(t *testing.T) {
 // told from a log of when they came.
 func TestHitsThatGoBack(t *testing.T) {
 	logins := strings.NewReplacer(`"path"]`, `"path"], "charge_when": {"status": ["401"]}`).Replace(perClient)
-	log, err := io.ReadAll(lines("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(io.ReadAll(lines("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1")))(t)
 	failed := strings.Replace(strings.Replace(strings.Replace(string(log), `" 200`, `" 401`, 1), "04:03 +0000] \"GET /login HTTP/1.1\" 200", "04:03 +0000] \"GET /login HTTP/1.1\" 401", 1),
 		"04:04 +0000] \"GET /login HTTP/1.1\" 200", "04:04 +0000] \"GET /login HTTP/1.1\" 401", 1)
 	r := simulated(t, `{"rules": [`+logins+`, {"name": "f", "limits": [{"limit": 1, "algorithm": "in_flight"}]}]}`, strings.NewReader(failed))
@@ -154,13 +152,10 @@ func hostile(t *testing.T) *Report {
 	t.Helper()
 	var log strings.Builder
 	for i := range 12 {
-		line, err := json.Marshal(map[string]string{
+		line := must.Get(json.Marshal(map[string]string{
 			"time": fmt.Sprintf("2026-01-02T15:04:%02dZ", i), "path": `/"><script>alert(1)</script>`,
 			"x_user": "</code><img src=//evil.example onerror=alert(1)> {{.}} \x1b]0;\x07\r\u202e" + strings.Repeat("long ", 100),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		log.Write(append(line, '\n'))
 	}
 	log.WriteString("<script>\x1b[2J\n")
@@ -171,13 +166,8 @@ func hostile(t *testing.T) *Report {
 // The page has no element that a log has written, and asks for nothing from outside.
 func TestPage(t *testing.T) {
 	var page strings.Builder
-	if err := hostile(t).HTML(&page); err != nil {
-		t.Fatal(err)
-	}
-	root, err := html.Parse(strings.NewReader(page.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, hostile(t).HTML(&page))
+	root := must.Get(html.Parse(strings.NewReader(page.String())))(t)
 	count, text, policy, style := map[string]int{}, "", "", ""
 	for node := range root.Descendants() {
 		switch node.Type {
@@ -228,9 +218,7 @@ func TestPage(t *testing.T) {
 // Nothing that a log has written controls the terminal.
 func TestTextIsPlain(t *testing.T) {
 	var out strings.Builder
-	if err := hostile(t).Text(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, hostile(t).Text(&out))
 	for _, r := range out.String() {
 		if r < ' ' && r != '\n' || r == 0x7f || r == 0x202e {
 			t.Errorf("control character %q in\n%s", r, &out)
@@ -243,14 +231,9 @@ func TestTextIsPlain(t *testing.T) {
 
 // The names of the JSON are an interface.
 func TestJSON(t *testing.T) {
-	encoded, err := json.Marshal(hostile(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(json.Marshal(hostile(t)))(t)
 	var decoded any
-	if err := json.Unmarshal(encoded, &decoded); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(encoded, &decoded))
 	var names []string
 	var walk func(prefix string, v any)
 	walk = func(prefix string, v any) {

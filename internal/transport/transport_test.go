@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/trust/trusttest"
 )
 
@@ -99,10 +100,7 @@ func replaced(t *testing.T, protocol string) {
 	ask := func() (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://localhost/v1/push", strings.NewReader("push"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, "https://localhost/v1/push", strings.NewReader("push")))(t)
 		answer, err := client.RoundTrip(r)
 		if err != nil {
 			return "", err
@@ -125,9 +123,7 @@ func replaced(t *testing.T, protocol string) {
 		t.Errorf("after %d tries and %d connections: %v", tries, p.dialled.Load(), err)
 	}
 	client.CloseIdleConnections()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, s.Close())
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}

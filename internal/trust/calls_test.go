@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 var update = flag.Bool("update", false, "write the table of calls into docs/security.md")
@@ -38,11 +40,8 @@ var allowed = map[Verbs]string{0: "push read change admin none", Push: "push adm
 // Each call is allowed with its verb, in its namespace, and with what includes the verb, and with
 // nothing else. A token without verbs may do what it could before there were verbs.
 func TestMatrix(t *testing.T) {
-	tokens, err := tokensOf("shop s-push verbs=push\nshop s-read verbs=read\nshop s-change verbs=change\nshop s-admin verbs=admin\nshop s-none\n" +
-		"* a-push verbs=push\n* a-read verbs=read\n* a-change verbs=change\n* a-admin verbs=admin\na-none\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(tokensOf("shop s-push verbs=push\nshop s-read verbs=read\nshop s-change verbs=change\nshop s-admin verbs=admin\nshop s-none\n" +
+		"* a-push verbs=push\n* a-read verbs=read\n* a-change verbs=change\n* a-admin verbs=admin\na-none\n"))(t)
 	if len(Calls()) != int(calls) || int(calls) < 20 {
 		t.Errorf("%d calls", len(Calls()))
 	}
@@ -94,10 +93,7 @@ func TestMatrix(t *testing.T) {
 
 // What a token may do in its namespaces adds up, and does not spread to others.
 func TestVerbsOfSeveralLines(t *testing.T) {
-	tokens, err := tokensOf("shop two verbs=read name=two\napi two verbs=push,change name=two\n* two verbs=push name=two\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(tokensOf("shop two verbs=read name=two\napi two verbs=push,change name=two\n* two verbs=push name=two\n"))(t)
 	client, _ := tokens.Client("two", nil)
 	if client.Name != "two" || client.By != Token {
 		t.Errorf("it is %q, %q", client.Name, client.By)
@@ -116,10 +112,7 @@ func TestVerbsOfSeveralLines(t *testing.T) {
 
 // A certificate counts by its names: those of its extension or, if there are none, its common name.
 func TestCertificatesOfAFile(t *testing.T) {
-	tokens, err := tokensOf("shop certificate=gateway verbs=push\n* certificate=spiffe://prod/ns/weir verbs=read\nshop both verbs=change name=ann\ncertificate=old\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(tokensOf("shop certificate=gateway verbs=push\n* certificate=spiffe://prod/ns/weir verbs=read\nshop both verbs=change name=ann\ncertificate=old\n"))(t)
 	if none, err := tokensOf("token\n"); err != nil || none.Certificates() || !tokens.Certificates() || (*Tokens)(nil).Certificates() {
 		t.Error("certificates are not told from tokens")
 	}
@@ -205,19 +198,13 @@ func TestLinesThatAreNone(t *testing.T) {
 func TestWhoMayChangeIsTold(t *testing.T) {
 	var log strings.Builder
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("# old\nt0p\nshop t1p verbs=push,read name=graph\nshop t2p verbs=change name=ann@example\n* certificate=ops verbs=admin\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadTokens(path, time.Now, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("# old\nt0p\nshop t1p verbs=push,read name=graph\nshop t2p verbs=change name=ann@example\n* certificate=ops verbs=admin\n"), 0o600))
+	must.Get(ReadTokens(path, time.Now, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	if want := `who="the token of line 2 in all namespaces, ann@example in shop, certificate=ops in all namespaces"`; !strings.Contains(log.String(), want) || strings.Contains(log.String(), "t0p") {
 		t.Errorf("the log has %s, want %s", log.String(), want)
 	}
 	log.Reset()
-	if err := os.WriteFile(path, []byte(strings.Repeat("t0p\n", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(strings.Repeat("t0p\n", 1000)), 0o600))
 	if _, err := ReadTokens(path, time.Now, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), ", 980 more") || log.Len() > 2000 {
 		t.Errorf("the log has %.3000s, %v", log.String(), err)
 	}
@@ -266,10 +253,7 @@ func TestCallsPage(t *testing.T) {
 		}
 		fmt.Fprintf(&table, " %s |\n", need.Does)
 	}
-	page, err := os.ReadFile(securityPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(securityPage))(t)
 	before, rest, found := strings.Cut(string(page), begins)
 	_, after, ended := strings.Cut(rest, ends)
 	if !found || !ended {
@@ -277,9 +261,7 @@ func TestCallsPage(t *testing.T) {
 	}
 	want := before + begins + table.String() + ends + after
 	if *update {
-		if err := os.WriteFile(securityPage, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(securityPage, []byte(want), 0o644))
 	} else if want != string(page) {
 		t.Error("docs/security.md has another table: go test ./internal/trust -run TestCallsPage -update writes it")
 	}

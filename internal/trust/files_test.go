@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // fifo makes a pipe with a name.
 func fifo(t *testing.T, path string) {
 	t.Helper()
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(path, 0o600))
 }
 
 // Tokens from a pipe are read once, and a file that has become a pipe is not opened: that would wait for a
@@ -29,20 +29,13 @@ func TestPipesAreReadOnce(t *testing.T) {
 	dir := t.TempDir()
 	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "file")
 	fifo(t, pipe)
-	if err := os.WriteFile(file, []byte("s3cret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("s3cret"), 0o600))
 	written := make(chan error, 1)
 	go func() { written <- os.WriteFile(pipe, []byte("s3cret"), 0o600) }()
 	for _, path := range []string{pipe, file} {
-		tokens, err := ReadTokens(path, clock, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tokens := must.Get(ReadTokens(path, clock, slog.New(slog.NewTextHandler(&log, nil))))(t)
 		if path == file {
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Remove(file))
 			fifo(t, file)
 		}
 		for range 3 {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/trust/trusttest"
 )
 
@@ -27,18 +28,13 @@ func newClock() *clock { return &clock{time.Unix(1_767_225_600, 0)} }
 
 func write(t *testing.T, path, content string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
 func TestTokensOfAFile(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "tokens"), "# of all\n\nroot-token\r\nshop s3cret\nshop  next\n\tapi\ts3cret\n # one more\n")
-	tokens, err := ReadTokens(path, newClock().now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(ReadTokens(path, newClock().now, slog.New(slog.DiscardHandler)))(t)
 	for token, want := range map[string][]string{
 		"root-token": {"shop", "api", "any.thing"}, "s3cret": {"shop", "api"}, "next": {"shop"},
 		"": nil, "s3cre": nil, "s3crett": nil, "shop": nil, "#": nil, "S3CRET": nil, "shop s3cret": nil,
@@ -92,10 +88,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	var log bytes.Buffer
 	c := newClock()
 	path := write(t, filepath.Join(t.TempDir(), "tokens"), "shop first")
-	tokens, err := ReadTokens(path, c.now, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(ReadTokens(path, c.now, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	known := func(want ...string) {
 		t.Helper()
 		for _, token := range []string{"first", "second", "third"} {
@@ -117,9 +110,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		write(t, path, "shop second!ü")
 		c.advance(time.Second)
 		known("first", "second")
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(path))
 		c.advance(time.Second)
 		known("first", "second")
 	}
@@ -168,19 +159,13 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 // replace replaces a file's contents with another's.
 func replace(t *testing.T, path, with string) {
 	t.Helper()
-	content, err := os.ReadFile(with)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(with))(t)
 	write(t, path, string(content))
 }
 
 func pair(t *testing.T, certificate, key string) []tls.Certificate {
 	t.Helper()
-	p, err := tls.LoadX509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(tls.LoadX509KeyPair(certificate, key))(t)
 	return []tls.Certificate{p}
 }
 
@@ -190,10 +175,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	certificate, key := old.Issue(t, "old")
 	files := CertificateFiles{Certificate: certificate, Key: key, ClientCA: write(t, filepath.Join(t.TempDir(), "ca"), "")}
 	replace(t, files.ClientCA, old.File)
-	server, err := Certificates(files, c.now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(Certificates(files, c.now, slog.New(slog.DiscardHandler)))(t)
 	ofOld := pair(t, certificate, key)
 	newCertificate, newKey := next.Issue(t, "next")
 	ofNext := pair(t, newCertificate, newKey)

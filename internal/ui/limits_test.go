@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -76,9 +77,7 @@ func TestSetLimits(t *testing.T) {
 
 	// Somebody else's override is none of the page's.
 	other := wire.Override{Rule: "login", Values: []string{"192.0.2.9"}, Limits: []wire.OverrideLimit{{Max: 4, WidthMillis: 60_000}}}
-	if _, err := s.view.backend.By(nil).SetOverrides(t.Context(), "shop", other); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.view.backend.By(nil).SetOverrides(t.Context(), "shop", other))(t)
 	set(`{"rule": "per-user", "limits": null}`)
 	want(3, "map[login:[3] monthly:[9]]")
 	set(`{"rule": "login"}`)

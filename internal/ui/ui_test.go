@@ -14,6 +14,7 @@ import (
 
 	"weir/config"
 	"weir/internal/live"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -86,14 +87,8 @@ func TestCalloutsThatAreRefused(t *testing.T) {
 	backend := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(backend.Close)
 	var lines Lines
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, backend.URL, strings.NewReader("push"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := lines.Transport(3).RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, backend.URL, strings.NewReader("push")))(t)
+	answer := must.Get(lines.Transport(3).RoundTrip(r))(t)
 	answer.Body.Close()
 	if got := lines.Callouts(3); got != (Callouts{Callouts: 1, Failed: 1}) {
 		t.Errorf("got %+v", got)
@@ -104,13 +99,10 @@ func TestCalloutsThatAreRefused(t *testing.T) {
 func TestSetup(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []string{"local", "allow", "deny"} {
-		parsed, err := config.Parse(fmt.Appendf(nil, `{"namespace": "shop", "backend": {"cluster": "weir"}, "on_backend_failure": %q, "rules": [
+		parsed := must.Get(config.Parse(fmt.Appendf(nil, `{"namespace": "shop", "backend": {"cluster": "weir"}, "on_backend_failure": %q, "rules": [
 			{"name": "r", "mode": "shadow", "limits": [{"limit": 5, "window": "10s", "algorithm": "sliding_log"}, {"limit": 7, "window": "1m", "algorithm": "token_bucket", "burst": 9}]},
 			{"name": "here", "sync_rate": -1, "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}],
-			 "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 2, "window": "1s", "algorithm": "fixed_window"}]}]}}]}`, failure))
-		if err != nil {
-			t.Fatal(err)
-		}
+			 "overrides": {"keys": [{"key": ["ann"], "limits": [{"limit": 2, "window": "1s", "algorithm": "fixed_window"}]}]}}]}`, failure)))(t)
 		got := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}}).setup()
 		want := Setup{Namespace: "shop", Nodes: []string{"127.0.0.1:1"}, Each: true, Failure: failure, TimeoutMS: 200, Rules: []Rule{
 			{Name: "r", Shadow: true, Shared: true, Limits: []Limit{
@@ -127,10 +119,7 @@ func TestSetup(t *testing.T) {
 // Pages are told what they have not been told, as far as it is kept.
 func TestMoments(t *testing.T) {
 	t.Parallel()
-	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s"}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s"}]}]}`)))(t)
 	v := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}})
 	for range kept + 10 {
 		_, tick := v.after(0, nil)
@@ -221,22 +210,13 @@ func TestMomentsOfMany(t *testing.T) {
 // The requests that the page sends have the values that it says they have.
 func TestRequest(t *testing.T) {
 	t.Parallel()
-	parsed, err := config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s"}],
+	parsed := must.Get(config.Parse([]byte(`{"rules": [{"name": "r", "limits": [{"limit": 1, "window": "1s"}],
 		"match": {"path": {"prefix": "/api/"}, "host": {"exact": "shop.test"}, "methods": ["PUT"], "headers": {"x-plan": {"exact": "gold"}, "x-any": {"present": true}}},
-		"key": [{"header": "x-user"}, {"cookie": "sid"}, {"query": "q"}, {"path_segment": 3}, "method"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		"key": [{"header": "x-user"}, {"cookie": "sid"}, {"query": "q"}, {"path_segment": 3}, "method"]}]}`)))(t)
 	rule := &parsed.Rules[0]
 	sent := newTraffic([]string{"127.0.0.1:1", "127.0.0.1:2"}, parsed, time.Now)
-	r, err := sent.request(t.Context(), demand{node: 1, user: 6, rule: rule})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cookie, err := r.Cookie("sid")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(sent.request(t.Context(), demand{node: 1, user: 6, rule: rule}))(t)
+	cookie := must.Get(r.Cookie("sid"))(t)
 	got := []string{r.Header.Get("x-user"), cookie.Value, r.URL.Query().Get("q"), strings.Split(r.URL.Path, "/")[3], r.Method}
 	if want := values(rule, 6); !slices.Equal(got, want) || want[0] != "user-7" {
 		t.Errorf("got %q, want %q", got, want)
@@ -253,9 +233,7 @@ func TestRequest(t *testing.T) {
 	if err := sent.set(Load{Users: 1, Rule: "other"}); err == nil {
 		t.Error("traffic is taken for a rule that there is not")
 	}
-	if err := sent.set(Load{Users: 1, Rule: "r"}); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, sent.set(Load{Users: 1, Rule: "r"}))
 	for _, n := range []int{0, -1, maxBurst + 1} {
 		if sent.burst(n) == nil {
 			t.Errorf("a burst of %d is taken", n)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/must"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
@@ -40,10 +41,7 @@ type seen struct {
 
 func see(t *testing.T) *seen {
 	t.Helper()
-	parsed, err := config.Parse([]byte(whyConfiguration))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(config.Parse([]byte(whyConfiguration)))(t)
 	now := func() time.Time { return epoch }
 	v := New(Options{Config: parsed, Nodes: []string{"127.0.0.1:1"}, Lines: &Lines{}, Store: memory.New(memory.Options{Now: now}), Page: http.NotFoundHandler(), Now: now, Logger: slog.New(slog.DiscardHandler)})
 	return &seen{T: t, view: v, handler: v.Handler("127.0.0.1:9181")}
@@ -130,9 +128,7 @@ func TestWhy(t *testing.T) {
 	// An override has a name for the hash.
 	set := wire.Override{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 15, WidthMillis: 3_600_000}, {Max: 0, WidthMillis: 86_400_000}}}
 	network := wire.Override{Rule: "login", Values: []string{"2001:db8::/64"}, Limits: []wire.OverrideLimit{{Max: 2, WidthMillis: 60_000}}}
-	if _, err := s.view.backend.By(nil).SetOverrides(t.Context(), "shop", set, network); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.view.backend.By(nil).SetOverrides(t.Context(), "shop", set, network))(t)
 	for _, query := range []url.Values{ann, byHash} {
 		want(query, "[ann] overridden; 10 of 15, 5 left, next 30m0s, ends 30m0s; 30 of 0, 0 left, ends 11h30m0s")
 	}
@@ -161,9 +157,7 @@ func TestWhyAsNodesDecide(t *testing.T) {
 		{Rule: "per-user", Values: []string{"ann"}, Limits: []wire.OverrideLimit{hour(1)}}, // the rule has two limits
 		network("2001:db8::/64", 2), network("2001:db8::7", 4),
 	}
-	if _, err := s.view.backend.By(nil).SetOverrides(t.Context(), "shop", set...); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.view.backend.By(nil).SetOverrides(t.Context(), "shop", set...))(t)
 	for key, want := range map[string]string{
 		"per-user ann":      "[ann]; 0 of 10, 10 left; 0 of 100, 100 left",
 		"login 2001:db8::9": "[2001:db8::9] overridden; 0 of 2, 2 left",

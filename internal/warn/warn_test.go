@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/open"
@@ -94,9 +95,7 @@ func TestOneBackendTells(t *testing.T) {
 			var counters store.Store = memory.New(memory.Options{})
 			if url != "" {
 				opened, closer, err := open.Store(url, open.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				t.Cleanup(func() { _ = closer.Close() })
 				counters = opened
 			}
@@ -174,9 +173,7 @@ func TestWebhook(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(body, &p.body)
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		mac := hmac.New(sha256.New, []byte("correct horse"))
 		fmt.Fprintf(mac, "%d.%s", now.Unix(), body)
 		if got, want := r.Header.Get("weir-signature"), fmt.Sprintf("t=%d,sha256=%x", now.Unix(), mac.Sum(nil)); got != want {

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 func exampleReport() *Report {
@@ -46,10 +48,7 @@ func TestReport(t *testing.T) {
 	if namespace, ok := PushNamespace(body); namespace != "shop" || !ok || !IsReport(body) || IsUsed(body) {
 		t.Errorf("namespace %q, %v", namespace, ok)
 	}
-	got, err := DecodeReport(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(DecodeReport(body))(t)
 	value, cut, rest, ok := NextValue(got.Rules[0].Used.Keys[0].Name)
 	if string(value) != "ann" || cut || !ok {
 		t.Errorf("value %q, cut %v, %v", value, cut, ok)

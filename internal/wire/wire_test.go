@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -90,16 +91,11 @@ func TestRoundTrip(t *testing.T) {
 // ofRelease returns the messages that v0.1.0 made of the examples here, by name.
 func ofRelease(t testing.TB) map[string][]byte {
 	t.Helper()
-	text, err := os.ReadFile("testdata/v0.1.0.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/v0.1.0.txt"))(t)
 	messages := map[string][]byte{}
 	for line := range strings.Lines(string(text)) {
 		name, digits, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if messages[name], err = hex.DecodeString(digits); err != nil {
-			t.Fatal(err)
-		}
+		messages[name] = must.Get(hex.DecodeString(digits))(t)
 	}
 	return messages
 }
@@ -380,10 +376,7 @@ func TestReadingInTheWrongOrder(t *testing.T) {
 			return r.Next(&total)
 		},
 	} {
-		r, err := NewAnswerReader(AppendAnswer(nil, exampleAnswer()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(NewAnswerReader(AppendAnswer(nil, exampleAnswer())))(t)
 		if read(&r) {
 			t.Errorf("%s: something was read", name)
 		}

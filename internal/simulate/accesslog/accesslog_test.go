@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/text/encoding/unicode"
+
+	"weir/internal/must"
 )
 
 // Lines as the documentation of their writers has them, with what they tell.
@@ -174,12 +176,12 @@ func TestWrapped(t *testing.T) {
 	if !strings.HasPrefix(caddy, `{"level"`) {
 		t.Fatal(caddy)
 	}
-	quoted := func(text string) string { return string(must(json.Marshal(text))) }
+	quoted := func(text string) string { return string(must.Get(json.Marshal(text))(t)) }
 	const stamp = "2026-01-02T15:04:05.123456789Z "
 	for name, line := range map[string]string{
 		"a byte order mark":    "\ufeff" + envoy,
-		"one of UTF-16":        must(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(envoy + "\r\n")),
-		"the other of UTF-16":  must(unicode.UTF16(unicode.BigEndian, unicode.UseBOM).NewEncoder().String(caddy + "\r\n")),
+		"one of UTF-16":        must.Get(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(envoy + "\r\n"))(t),
+		"the other of UTF-16":  must.Get(unicode.UTF16(unicode.BigEndian, unicode.UseBOM).NewEncoder().String(caddy + "\r\n"))(t),
 		"containerd":           stamp + "stdout F " + envoy,
 		"containerd, JSON":     stamp + "stderr F " + caddy,
 		"containerd, in parts": stamp + "stdout P " + envoy[:40] + "\n" + stamp + "stdout P " + envoy[40:70] + "\n" + stamp + "stdout F " + envoy[70:],
@@ -217,13 +219,6 @@ func TestWrapped(t *testing.T) {
 	if _, err := r.Read(); !errors.Is(err, io.EOF) || r.Lines != 2 || r.Unreadable != 1 || !strings.Contains(r.Examples[0].Problem, "end of the line") {
 		t.Errorf("%v, %+v", err, r.Counts)
 	}
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
 
 func TestFormats(t *testing.T) {
@@ -323,9 +318,7 @@ func TestGzip(t *testing.T) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
 	fmt.Fprintln(w, samples[0].line)
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
 	whole := packed.Bytes()
 	r := NewReader(bytes.NewReader(whole), &Options{})
 	if _, err := r.Read(); err != nil || !r.Gzip || r.Format != "envoy" {
@@ -352,9 +345,7 @@ func TestGzip(t *testing.T) {
 func TestMap(t *testing.T) {
 	var o Options
 	for _, m := range []string{"who.id=header:X-User", "t=time", "3=header:x-user", "uid=property:metadata.filter_metadata.uid", "c=client_ip", "p=path"} {
-		if err := o.Map(m); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, o.Map(m))
 	}
 	request, err := NewReader(strings.NewReader(
 		`{"t": 1767366245678, "p": "/x", "path": null, "who": {"id": "ann"}, "x_user": "not", "uid": 7, "c": "10.0.0.9"}`), &o).Read()
@@ -417,19 +408,14 @@ func TestMerge(t *testing.T) {
 		}
 		logs = append(logs, &Log{Name: "log", Reader: NewReader(strings.NewReader(text.String()), &Options{})})
 	}
-	m, err := Merge(t.Context(), logs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(Merge(t.Context(), logs))(t)
 	last, n := int64(0), 0
 	for {
 		r, err := m.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if r.Time < last {
 			t.Fatalf("request %d goes back by %v", n, time.Duration(last-r.Time))
 		}
@@ -454,16 +440,10 @@ func TestLate(t *testing.T) {
 	text := lineAt(begin, "/a") + lineAt(begin.Add(2*time.Minute), "/c") + lineAt(begin.Add(90*time.Second), "/b") +
 		lineAt(begin.Add(4*time.Minute), "/e") + lineAt(begin.Add(time.Second), "/late") + lineAt(begin.Add(4*time.Minute), "/f")
 	log := &Log{Name: "log", Reader: NewReader(strings.NewReader(text), &Options{})}
-	m, err := Merge(t.Context(), []*Log{log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(Merge(t.Context(), []*Log{log}))(t)
 	paths := ""
 	for range 6 {
-		r, err := m.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(m.Next())(t)
 		paths += fmt.Sprintf("%s@%v ", r.Find(Header, ":path").Value, time.Duration(r.Time-begin.UnixNano()))
 	}
 	m.Close()
@@ -514,9 +494,7 @@ func FuzzLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, format := range append([]string{""}, Formats...) {
 			o := Options{Format: format, TrustedHops: 1}
-			if err := o.Map("2=header:x-two"); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, o.Map("2=header:x-two"))
 			r := NewReader(strings.NewReader(line), &o)
 			for {
 				request, err := r.Read()

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // Authority signs certificates.
@@ -52,21 +54,14 @@ func (a *Authority) Issue(t testing.TB, name string) (certificate, key string) {
 	template.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/" + name}}
 	template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
 	a.sign(t, template, a.certificate, private, certificate)
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(x509.MarshalPKCS8PrivateKey(private))(t)
 	write(t, key, "PRIVATE KEY", encoded)
 	return certificate, key
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 }
 
 func (a *Authority) template(name string) *x509.Certificate {
@@ -79,21 +74,12 @@ func (a *Authority) template(name string) *x509.Certificate {
 
 func (a *Authority) sign(t testing.TB, template, parent *x509.Certificate, key *ecdsa.PrivateKey, path string) *x509.Certificate {
 	t.Helper()
-	signed, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := must.Get(x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key))(t)
 	write(t, path, "CERTIFICATE", signed)
-	certificate, err := x509.ParseCertificate(signed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certificate
+	return must.Get(x509.ParseCertificate(signed))(t)
 }
 
 func write(t testing.TB, path, kind string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600))
 }
