@@ -27,6 +27,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
+
+	"weir/internal/must"
 )
 
 // bounded is a process with listeners. Addresses are by the log's message, and log is what was logged
@@ -41,11 +43,7 @@ type bounded struct {
 func startBounded(t *testing.T, command *exec.Cmd, listeners int) *bounded {
 	t.Helper()
 	lines := startProcess(t, command)
-	t.Cleanup(func() {
-		if err := errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait())) })
 	b := &bounded{Cmd: command, addresses: map[string]string{}}
 	for len(b.addresses) < listeners {
 		line, err := lines.ReadString('\n')
@@ -66,14 +64,9 @@ func (b *bounded) peak(t *testing.T) int     { return b.memory(t, "VmHWM:") }
 
 func (b *bounded) memory(t *testing.T, which string) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", b.Process.Pid)))(t)
 	var kilobytes int
-	if _, err := fmt.Sscanf(string(status[strings.Index(string(status), which):]), which+" %d kB", &kilobytes); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Sscanf(string(status[strings.Index(string(status), which):]), which+" %d kB", &kilobytes))(t)
 	return kilobytes << 10
 }
 
@@ -81,12 +74,8 @@ func (b *bounded) memory(t *testing.T, which string) int {
 func descriptorsIn(t *testing.T, text string) (root string) {
 	t.Helper()
 	root = t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "config"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "config", "d.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(root, "config"), 0o700))
+	must.OK(t, os.WriteFile(filepath.Join(root, "config", "d.yaml"), []byte(text), 0o600))
 	return root
 }
 
@@ -141,10 +130,7 @@ func TestIdleConnections(t *testing.T) {
 				network = "unix"
 			}
 			for i := range 600 {
-				c, err := net.Dial(network, address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := must.Get(net.Dial(network, address))(t)
 				defer c.Close()
 				// The first connections may be closed already.
 				_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
@@ -195,10 +181,7 @@ func TestUnfinishedRequests(t *testing.T) {
 						} else {
 							body.left = 900_000
 						}
-						request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, body)
-						if err != nil {
-							t.Fatal(err)
-						}
+						request := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, body))(t)
 						request.Header.Set("Content-Type", "application/grpc")
 						request.Header.Set("Te", "trailers")
 						body.sent = func() { done <- nil }
@@ -260,10 +243,7 @@ func TestAnswersThatNobodyTakes(t *testing.T) {
 	for i := range 1000 {
 		r.Descriptors = append(r.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: fmt.Sprint(i)}}})
 	}
-	encoded, err := proto.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(proto.Marshal(r))(t)
 	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(encoded))), encoded...)
 	b := ratelimiting(t, "4096", oneLimit, "RESPONSE_DYNAMIC_METADATA=true")
 	service := b.addresses["the rate limit service listens"]
@@ -406,9 +386,7 @@ descriptors:
 				for j := range values {
 					values[j] = fmt.Sprint(i*999 + j)
 				}
-				if _, err := ask1(t, b.addresses["the rate limit service listens"], key, values...); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(ask1(t, b.addresses["the rate limit service listens"], key, values...))(t)
 			}
 			grown = max(grown, b.resident(t)-before)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
 )
@@ -15,9 +16,7 @@ import (
 // by weir changes, in a table that controls no terminal, and as JSON.
 func TestChangesOfProcesses(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("shop t0p verbs=change name=ann\nshop t1p verbs=push,change name=bob@example\nshop t2p verbs=read\nshop t3p verbs=push\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(tokens, []byte("shop t0p verbs=change name=ann\nshop t1p verbs=push,change name=bob@example\nshop t2p verbs=read\nshop t3p verbs=push\n"), 0o600))
 	file := "file:" + filepath.Join(t.TempDir(), "weir.db")
 	for name, store := range map[string]string{"redis": redistest.Start(t).URL(), "file": file} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"weir/internal/must"
 )
 
 // A pipe that is named is read, as the shell's <(COMMAND) has it. One in a folder has no writer, and a device no end.
@@ -18,17 +20,11 @@ func TestCheckPipes(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	pipe := filepath.Join(folder, "pipe.json")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer r.Close()
-	if _, err := w.WriteString(`{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.WriteString(`{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`))(t)
 	w.Close()
 	substituted := fmt.Sprint("/dev/fd/", r.Fd())
 	for _, test := range []struct {
@@ -55,9 +51,7 @@ func TestCheckFiles(t *testing.T) {
 	file := func(name, content string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	const (
@@ -73,9 +67,7 @@ func TestCheckFiles(t *testing.T) {
 	others := file("package.json", `{}`)
 	folder := filepath.Join(dir, "folder")
 	for _, path := range []string{"a", "b", "none", ".git", "a/node_modules"} {
-		if err := os.MkdirAll(filepath.Join(folder, path), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(folder, path), 0o700))
 	}
 	file("folder/a/good.json", good)
 	file("folder/a/notes.txt", bad)
@@ -256,9 +248,7 @@ func TestSchema(t *testing.T) {
 	var schema struct {
 		Schema string `json:"$schema"`
 	}
-	if err := json.Unmarshal([]byte(printed(t, "schema")), &schema); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, json.Unmarshal([]byte(printed(t, "schema")), &schema))
 	if schema.Schema != "https://json-schema.org/draft/2020-12/schema" {
 		t.Errorf("a schema of %s", schema.Schema)
 	}
@@ -268,10 +258,7 @@ func TestSchema(t *testing.T) {
 // The hook of pre-commit runs a command that there is, and passes over what is not Weir's.
 func TestPreCommitHook(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile("../../.pre-commit-hooks.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile("../../.pre-commit-hooks.yaml"))(t)
 	var hooks []struct {
 		ID, Name, Description, Entry, Language string
 		TypesOr                                []string `json:"types_or"`

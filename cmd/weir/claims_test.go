@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
@@ -102,18 +103,13 @@ type program struct {
 func startProgram(t *testing.T, of *served, o programOptions) *program {
 	t.Helper()
 	o.Backend = of.url("")
-	options, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := must.Get(json.Marshal(o))(t)
 	p := &program{t: t, command: exec.Command(os.Args[0])}
 	p.command.Env = append(os.Environ(), asProgram+"="+string(options))
 	p.command.Stderr = os.Stderr
 	in, inErr := p.command.StdinPipe()
 	out, outErr := p.command.StdoutPipe()
-	if err := errors.Join(inErr, outErr, p.command.Start()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(inErr, outErr, p.command.Start()))
 	p.in, p.out = in, json.NewDecoder(out)
 	t.Cleanup(func() {
 		if p.command.ProcessState == nil {
@@ -126,21 +122,15 @@ func startProgram(t *testing.T, of *served, o programOptions) *program {
 // ask has the program send requests of a key.
 func (p *program) ask(key string, requests int) (is told) {
 	p.t.Helper()
-	if _, err := fmt.Fprintln(p.in, key, requests); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.out.Decode(&is); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Get(fmt.Fprintln(p.in, key, requests))(p.t)
+	must.OK(p.t, p.out.Decode(&is))
 	return is
 }
 
 // end has the program close its namespace.
 func (p *program) end() {
 	p.t.Helper()
-	if err := errors.Join(p.in.Close(), p.command.Wait()); err != nil {
-		p.t.Error(err)
-	}
+	must.Report(p.t, errors.Join(p.in.Close(), p.command.Wait()))
 }
 
 // until waits until something is so, and returns how long that took.
@@ -169,10 +159,7 @@ func pushesTo(s *served) (answered int) {
 	s.t.Helper()
 	_, metrics := ask(s.t, "GET", s.url("/metrics"), "", nil)
 	for _, found := range regexp.MustCompile(`(?m)^weir_http_requests_total\{.*push.*\} (\d+)$`).FindAllStringSubmatch(metrics, -1) {
-		n, err := strconv.Atoi(found[1])
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		n := must.Get(strconv.Atoi(found[1]))(s.t)
 		answered += n
 	}
 	return answered
@@ -229,9 +216,7 @@ func TestHangingBackend(t *testing.T) {
 				})
 			}
 			decided()
-			if err := s.command.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.command.Process.Signal(syscall.SIGSTOP))
 			sent, passed, longest, waited := 0, 0, time.Duration(0), uint64(0)
 			// fail sends requests, so many at a time, until more callouts have failed.
 			fail := func(requests int, more uint64) time.Duration {
@@ -254,9 +239,7 @@ func TestHangingBackend(t *testing.T) {
 			if want := map[ratelimit.FailureMode]int{ratelimit.FailLocal: min(sent, 100), ratelimit.FailAllow: sent}[test.mode]; passed != want {
 				t.Errorf("%d of %d requests passed, want %d", passed, sent, want)
 			}
-			if err := s.command.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.command.Process.Signal(syscall.SIGCONT))
 			t.Logf("%d requests; the backend decides again %v after it went on", sent, decided())
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // The code of one plugin is kept, and used again. Damaged code is made anew. A folder that can't be
@@ -24,15 +26,12 @@ func TestCompileKept(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", caches)
 	kept := func() (files []string) {
 		t.Helper()
-		err := filepath.WalkDir(caches, func(path string, entry fs.DirEntry, err error) error {
+		must.OK(t, filepath.WalkDir(caches, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() {
 				files = append(files, path)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return files
 	}
 	compiles := func(what string, wasm []byte) {
@@ -48,25 +47,18 @@ func TestCompileKept(t *testing.T) {
 
 	// Another program's cache may have the same name.
 	foreign := filepath.Join(caches, "weir", "of-another-program")
-	if err := os.MkdirAll(foreign, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(foreign, 0o700))
 	compiles("a plugin", wasm)
 	first := kept()
 	if len(first) != 1 {
 		t.Fatalf("%q are kept, want a file", first)
 	}
-	written, err := os.Stat(first[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	written := must.Get(os.Stat(first[0]))(t)
 	compiles("the plugin again", wasm)
 	if again, err := os.Stat(first[0]); err != nil || !os.SameFile(written, again) {
 		t.Errorf("the code was written anew: %v", err)
 	}
-	if err := os.Truncate(first[0], written.Size()/2); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Truncate(first[0], written.Size()/2))
 	compiles("with damaged code", wasm)
 	if files := kept(); len(files) != 0 {
 		t.Errorf("%q are damaged, and kept", files)
@@ -80,9 +72,7 @@ func TestCompileKept(t *testing.T) {
 		t.Errorf("another program's folder: %v", err)
 	}
 
-	if err := os.RemoveAll(filepath.Dir(foreign)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(filepath.Dir(foreign)))
 	t.Setenv("SUDO_UID", "1000")
 	compiles("by sudo", wasm)
 	if files := kept(); len(files) != 0 {

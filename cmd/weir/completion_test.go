@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -20,10 +21,8 @@ func shellOf(t *testing.T, shell, program string, args ...string) []string {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "_weir")
 	self, err := os.Executable()
-	if err := errors.Join(err, os.WriteFile(file, []byte(printed(t, "completion", shell)), 0o600), os.WriteFile(filepath.Join(dir, "my.json"), nil, 0o600),
-		os.Symlink(self, filepath.Join(dir, "weir"))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(err, os.WriteFile(file, []byte(printed(t, "completion", shell)), 0o600), os.WriteFile(filepath.Join(dir, "my.json"), nil, 0o600),
+		os.Symlink(self, filepath.Join(dir, "weir"))))
 	arguments := append([]string{"--norc", "-c", program, shell, file}, args...)
 	switch shell {
 	case "zsh":
@@ -104,9 +103,7 @@ words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`,
 func TestColors(t *testing.T) {
 	t.Parallel()
 	binary, err := filepath.Abs("../../dist/weir") // built by make build
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const plain = "weir: unknown command"
 	for _, test := range []struct {
 		set         string

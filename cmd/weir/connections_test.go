@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A client that opens connections and sends half a header blocks neither probes nor nodes at its
@@ -18,20 +20,14 @@ func TestHalfOpenConnections(t *testing.T) {
 	b := startBounded(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --listen 127.0.0.1:0`, os.Args[0]), 1)
 	address := b.addresses["the counter backend listens"]
 	for range 600 {
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", address))(t)
 		defer c.Close()
 		// The first connections may be closed already.
 		_, _ = c.Write([]byte("POST /v1/push HTTP/1.1\r\nHost: "))
 	}
 	client := http.Client{Transport: &http.Transport{}, Timeout: 9 * time.Second}
 	for range 3 {
-		answer, err := client.Get("http://" + address + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(client.Get("http://" + address + "/readyz"))(t)
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusOK {
 			t.Fatal(answer.Status)

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/calendar"
 	"weir/internal/counter"
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -46,9 +47,7 @@ func countAt(t *testing.T, in store.Store, of wire.LimitCounter, sequence uint64
 		}
 		_, err = in.Push(t.Context(), &wire.Push{Namespace: "shop", Sender: 1, Sequence: sequence, Floor: 1, Items: []wire.Item{item}}, 1)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // reportOf sends a node's report of rules, as if it had requests of them.
@@ -58,17 +57,12 @@ func reportOf(t *testing.T, in store.Store, rules ...string) {
 	for _, name := range rules {
 		r.Rules = append(r.Rules, wire.RuleReport{Name: name, SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1})
 	}
-	if _, err := in.Note(t.Context(), store.Reports, "shop", store.Note{Member: 9, Body: wire.AppendReport(nil, &r)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(in.Note(t.Context(), store.Reports, "shop", store.Note{Member: 9, Body: wire.AppendReport(nil, &r)}))(t)
 }
 
 // Keys are found by their values, with the proxies' secret and their configuration.
 func TestCounter(t *testing.T) {
-	tokens, err := trust.OneToken("hunter2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(trust.OneToken("hunter2"))(t)
 	in := memory.New(memory.Options{})
 	s := httptest.NewServer(server.Handler(in, server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(s.Close)
@@ -93,13 +87,11 @@ func TestCounter(t *testing.T) {
 	countIn(t, in, uint64(month.At(time.Now().UnixNano()).Width/window.MinWidth), secret, 4, 4, "monthly", "ann")
 	reportOf(t, in, "per-user", "monthly", "all")
 	config := filepath.Join(t.TempDir(), "weir.json")
-	if err := os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
+	must.OK(t, os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
 		{"name": "monthly", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "month", "zone": "Europe/Berlin", "algorithm": "fixed_window"}]},
-		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600))
 	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}, []lineTest{
 		{"counter get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
 		{"counter get shop per-user ann", 0, "with --config, the hits left are shown too\n", ""},

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -28,10 +29,7 @@ func TestServeDrains(t *testing.T) {
 	}
 	next := func(message string) (e entry) {
 		t.Helper()
-		line, err := log.ReadBytes('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := must.Get(log.ReadBytes('\n'))(t)
 		if err := json.Unmarshal(line, &e); err != nil || !strings.HasPrefix(e.Msg, message) {
 			t.Fatalf("want %q in JSON, got %s: %v", message, line, err)
 		}
@@ -49,9 +47,7 @@ func TestServeDrains(t *testing.T) {
 		t.Errorf("no build in the metrics:\n%s", metrics)
 	}
 
-	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, command.Process.Signal(syscall.SIGTERM))
 	next("the counter backend is about to end")
 	if status, text := ask(t, "GET", "http://"+address+"/readyz", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(text, "about to end") {
 		t.Errorf("status %d of /readyz: %s", status, text)
@@ -61,15 +57,10 @@ func TestServeDrains(t *testing.T) {
 	}
 	next("push")
 	// A push whose body is not complete is under way when weir serve ends.
-	slow, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	slow := must.Get(net.Dial("tcp", address))(t)
 	t.Cleanup(func() { slow.Close() })
 	head := "POST " + wire.PushPath + " HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer s3cret\r\nContent-Type: " + wire.ContentType + "\r\nExpect: 100-continue\r\nContent-Length: "
-	if _, err := slow.Write(append([]byte(head), []byte(strconv.Itoa(len(body))+"\r\n\r\n")...)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(slow.Write(append([]byte(head), []byte(strconv.Itoa(len(body))+"\r\n\r\n")...)))(t)
 	answer := bufio.NewReader(slow)
 	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
 		t.Fatalf("got %q, %v", line, err)
@@ -77,9 +68,7 @@ func TestServeDrains(t *testing.T) {
 	if e := next("the counter backend ends"); e.UnderWay == nil || *e.UnderWay != 1 {
 		t.Errorf("want one request under way, got %+v", e)
 	}
-	if _, err := io.Copy(slow, bytes.NewReader(body)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.Copy(slow, bytes.NewReader(body)))(t)
 	if line, err := answer.ReadString('\n'); err != nil || line != "\r\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
@@ -94,7 +83,5 @@ func TestServeDrains(t *testing.T) {
 	if err != nil || len(rest) > 0 {
 		t.Errorf("got %s, %v", rest, err)
 	}
-	if err := command.Wait(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, command.Wait())
 }

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -103,13 +104,8 @@ func (s *served) counted() map[wire.ID]int64 {
 	sums := map[wire.ID]int64{}
 	for decoder := json.NewDecoder(strings.NewReader(text)); decoder.More(); {
 		var line store.CounterLine
-		if err := decoder.Decode(&line); err != nil {
-			s.t.Fatal(err)
-		}
-		id, err := hex.DecodeString(line.ID)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, decoder.Decode(&line))
+		id := must.Get(hex.DecodeString(line.ID))(s.t)
 		for _, w := range line.Windows {
 			sums[wire.ID(id)] += w.Hits
 		}
@@ -270,9 +266,7 @@ func smallDisk(t *testing.T) disk {
 	d := disk{path: t.TempDir()}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	if err := unix.Mount("weir", d.path, "tmpfs", 0, "size=1m"); err != nil {
 		t.Logf("mount: %v; a bound on the size of files has to do", err)
@@ -316,11 +310,7 @@ func TestServeFileFullDisk(t *testing.T) {
 	}
 	try := func(push *wire.Push) int {
 		t.Helper()
-		status, err := p.try(envoytest.Client, push)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return status
+		return must.Get(p.try(envoytest.Client, push))(t)
 	}
 	ready := func(want int) {
 		t.Helper()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -58,10 +59,7 @@ func TestServeIsNoWebSites(t *testing.T) {
 		{"a push of a page", "POST", wire.PushPath, push, with(weir, "Origin", "http://evil.example"), 403},
 		{"a name that begins like one of the range", "GET", "/v1/overrides?namespace=shop", "", map[string]string{"Host": "127.0.0.1.evil.example"}, 421},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), test.method, "http://"+address+test.path, bytes.NewReader([]byte(test.body)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), test.method, "http://"+address+test.path, bytes.NewReader([]byte(test.body))))(t)
 		for name, value := range test.headers {
 			r.Header.Set(name, value)
 		}
@@ -69,14 +67,9 @@ func TestServeIsNoWebSites(t *testing.T) {
 			r.Host = address
 		}
 		r.Header.Del("Host")
-		answer, err := envoytest.Client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(envoytest.Client.Do(r))(t)
 		body, err := io.ReadAll(answer.Body)
-		if err := answer.Body.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, answer.Body.Close())
 		if err != nil || answer.StatusCode != test.status {
 			t.Errorf("%s: status %d, want %d: %s%v", test.name, answer.StatusCode, test.status, body, err)
 		}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 var update = flag.Bool("update", false, "write docs/commands.md")
@@ -39,14 +41,9 @@ func TestCommandsPage(t *testing.T) {
 		fmt.Fprintf(&page, "\n## weir %s\n\n```text\n%s```\n", c.name, printed(t, c.name, "--help"))
 	}
 	if *update {
-		if err := os.WriteFile(commandsPage, []byte(page.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(commandsPage, []byte(page.String()), 0o644))
 	}
-	got, err := os.ReadFile(commandsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(commandsPage))(t)
 	if string(got) != page.String() {
 		t.Error("docs/commands.md is not what the commands print: go test ./cmd/weir -run TestCommandsPage -update writes it")
 	}

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/trust/trusttest"
@@ -47,15 +48,10 @@ func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	one, two, three := filepath.Join(dir, "one"), filepath.Join(dir, "two"), filepath.Join(dir, "three")
 	for path, content := range map[string]string{one: "hunter2\n", two: "hunter2\nhunter2\n", three: "hunter2 a token"} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	certificate, key := trusttest.New(t).Issue(t, "weir")
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	const plugin = "../../dist/weir.wasm"
 	for _, test := range []lineTest{
@@ -168,25 +164,18 @@ func TestCommandLine(t *testing.T) {
 
 // The bound is passed to the store.
 func TestMaxCounters(t *testing.T) {
-	counters, err := storeFlags{name: "memory", maxCounters: 2}.open(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	counters := must.Get(storeFlags{name: "memory", maxCounters: 2}.open(nil))(t)
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}}
 	for id := range byte(3) {
 		p.Takes[0].Rooms = append(p.Takes[0].Rooms, wire.Room{Limit: 5, Cost: 1, LimitCounter: wire.LimitCounter{
 			ID: wire.ID{id}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000,
 		}})
 	}
-	if _, err := counters.Push(t.Context(), p, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(counters.Push(t.Context(), p, 1))(t)
 	if got := counters.Store.(*memory.Store).Size().Counters; got != 2 {
 		t.Errorf("%d counters, want 2", got)
 	}
-	if err := counters.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, counters.Close())
 }
 
 // startProcess starts a command that runs this test's binary as weir. log has its lines.
@@ -197,9 +186,7 @@ func startProcess(t *testing.T, command *exec.Cmd) (log *bufio.Reader) {
 	if err == nil {
 		err = command.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return bufio.NewReader(stderr)
 }
 
@@ -261,13 +248,8 @@ func TestServeProcess(t *testing.T) {
 				}
 			}
 
-			if err := command.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
-			rest, err := io.ReadAll(log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, command.Process.Signal(signal))
+			rest := must.Get(io.ReadAll(log))(t)
 			if err := command.Wait(); err != nil {
 				t.Errorf("%v\n%s", err, rest)
 			}
@@ -323,9 +305,7 @@ func TestServeLog(t *testing.T) {
 			}
 		}
 	}
-	if err := command.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, command.Process.Signal(os.Interrupt))
 	rest, err := io.ReadAll(log)
 	lines := strings.Split(strings.TrimSpace(string(rest)), "\n")
 	if err := errors.Join(err, command.Wait()); err != nil || len(lines) != 2 ||
@@ -342,23 +322,14 @@ func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
 
 func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte) (int, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, bytes.NewReader(body)))(t)
 	r.Header.Set("Content-Type", wire.ContentType)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(client.Do(r))(t)
 	defer answer.Body.Close()
-	got, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, string(got)
 }
 
@@ -373,9 +344,7 @@ func TestServeSecrets(t *testing.T) {
 	write := func(name, content string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	push := func(namespace string) []byte {
@@ -397,15 +366,10 @@ func TestServeSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address, log := startServe(t, append([]string{"--listen", "0.0.0.0:0"}, test.args...), test.environment)
 			_, port, err := net.SplitHostPort(address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			url, client := "http://127.0.0.1:"+port, &http.Client{}
 			if test.tls {
-				pair, err := tls.LoadX509KeyPair(certificate, key)
-				if err != nil {
-					t.Fatal(err)
-				}
+				pair := must.Get(tls.LoadX509KeyPair(certificate, key))(t)
 				transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}}
 				t.Cleanup(transport.CloseIdleConnections)
 				url, client = "https://127.0.0.1:"+port, &http.Client{Transport: transport}

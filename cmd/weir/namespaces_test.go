@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/clientip"
 	"weir/internal/counter"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -19,9 +20,7 @@ import (
 // configuration, and finds the counters of addresses. A token hears of its own namespaces.
 func TestToldRules(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("all\nshop of-shop\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(tokens, []byte("all\nshop of-shop\n"), 0o600))
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens}, nil)
 	push := func(body []byte) string {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store/memory"
 	"weir/internal/trust"
@@ -22,10 +23,7 @@ import (
 
 // An override is stored as people type it, and shown in the same form.
 func TestOverride(t *testing.T) {
-	tokens, err := trust.OneToken("hunter2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(trust.OneToken("hunter2"))(t)
 	in := memory.New(memory.Options{})
 	reportOf(t, in, "per-user", "all", "two", "per-net")
 	s := httptest.NewServer(server.Handler(in, server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
@@ -85,15 +83,13 @@ func TestOverride(t *testing.T) {
 func TestOverrideThatCannotApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	config := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(config, []byte(`namespace: shop
+	must.OK(t, os.WriteFile(config, []byte(`namespace: shop
 backend: {cluster: weir}
 rules:
   - {name: per-user, key: [{header: x-user}], limits: [{limit: 10, window: 1m}, {limit: 100, window: 1h, algorithm: token_bucket}]}
   - {name: per-net, key: [client_ip], limits: [{limit: 10, window: month, algorithm: fixed_window}]}
   - {name: alone, sync_rate: -1, limits: [{limit: 10, window: 1m}]}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	sequence := uint64(0)
 	post := func(body []byte) (answer string) {
 		t.Helper()
@@ -110,10 +106,7 @@ rules:
 		answer := post(wire.AppendPush(nil, &wire.Push{
 			Namespace: "shop", Node: node, Sender: node, Sequence: sequence, Floor: sequence, Known: wire.Known{Version: version, Unfit: unfit},
 		}))
-		decoded, err := wire.DecodeAnswer([]byte(answer))
-		if err != nil {
-			t.Fatal(err)
-		}
+		decoded := must.Get(wire.DecodeAnswer([]byte(answer)))(t)
 		return decoded.Overrides.Version
 	}
 	post(wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{
@@ -184,9 +177,7 @@ func overridesAt(t *testing.T, address string) (list string) {
 	t.Helper()
 	_, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil)
 	var all server.Overrides
-	if err := json.Unmarshal([]byte(body), &all); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(body), &all))
 	for i := range all.Overrides {
 		list += describeOverride(&all.Overrides[i]) + ", "
 	}
@@ -223,21 +214,12 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		return code, stdout + stderr
 	}
 	put := func(rule, key string, limit string) (status int, answer string) {
-		request, err := http.NewRequestWithContext(t.Context(), "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop",
-			strings.NewReader(fmt.Sprintf(`{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, rule, key, limit)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop",
+			strings.NewReader(fmt.Sprintf(`{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, rule, key, limit))))(t)
 		request.Header.Set("Content-Type", "application/json")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := must.Get(http.DefaultClient.Do(request))(t)
 		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must.Get(io.ReadAll(response.Body))(t)
 		return response.StatusCode, string(body)
 	}
 	if code, said := weir("per-user ann 20/1m"); code != 0 {

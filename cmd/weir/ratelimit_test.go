@@ -24,6 +24,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/trust/trusttest"
 )
 
@@ -78,15 +79,10 @@ func TestRedisVariables(t *testing.T) {
 func TestRateLimitService(t *testing.T) {
 	t.Parallel()
 	root, folder := filepath.Split(descriptorsIn(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"))
-	statsd, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	statsd := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer statsd.Close()
 	_, statsdPort, err := net.SplitHostPort(statsd.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	set := map[string]string{
 		"RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": folder, "LOG_LEVEL": "info", "HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1",
 		"PORT": "0", "GRPC_PORT": "0", "LIMIT_RESPONSE_HEADERS_ENABLED": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
@@ -127,10 +123,7 @@ func TestRateLimitService(t *testing.T) {
 // statsd is told of requests that are answered after the service was told to end.
 func TestStatsdOfDrained(t *testing.T) {
 	t.Parallel()
-	statsd, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	statsd := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	told := make(chan string, 1)
 	go func() {
 		var all strings.Builder
@@ -147,9 +140,7 @@ func TestStatsdOfDrained(t *testing.T) {
 		}
 	}()
 	_, port, err := net.SplitHostPort(statsd.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	address, end := startRateLimit(ctx, t, descriptorsOf(t, "USE_STATSD", "true", "STATSD_HOST", "127.0.0.1", "STATSD_PORT", port, "STATS_FLUSH_INTERVAL", "1h"))
@@ -166,12 +157,8 @@ func TestStatsdOfDrained(t *testing.T) {
 	cancel()
 	becomes(healthpb.HealthCheckResponse_NOT_SERVING)
 	unwatch()
-	if err := late.SendMsg(ofOne); err != nil {
-		t.Fatal(err)
-	}
-	if err := late.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, late.SendMsg(ofOne))
+	must.OK(t, late.CloseSend())
 	var answer pb.RateLimitResponse
 	if err := late.RecvMsg(&answer); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
 		t.Errorf("answered %v, %v", &answer, err)
@@ -289,10 +276,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	t.Parallel()
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")
-	pair, err := tls.LoadX509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.LoadX509KeyPair(certificate, key))(t)
 	snapshots := cache.NewSnapshotCache(false, cache.IDHash{}, nil)
 	snapshot, err := cache.NewSnapshot("1", map[resource.Type][]types.Resource{resource.RateLimitConfigType: {&rlsconf.RateLimitConfig{
 		Name: "d", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{{
@@ -302,9 +286,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	if err == nil {
 		err = snapshots.SetSnapshot(t.Context(), "gateway", snapshot)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	mutual := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: authority.Pool, ClientCAs: authority.Pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 	control := grpc.NewServer(grpc.Creds(credentials.NewTLS(mutual)))
 	discovery.RegisterAggregatedDiscoveryServiceServer(control, xds.NewServer(context.Background(), snapshots, nil))
@@ -324,10 +306,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	}
 	ask := func(address string, own *tls.Config) error {
 		t.Helper()
-		client, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(own)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(own))))(t)
 		defer client.Close()
 		answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne)
 		if err == nil && answer.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != 3 {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/trust/trusttest"
 )
@@ -42,10 +43,7 @@ var ofOne = &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDe
 
 func dialRateLimit(t *testing.T, target string) *grpc.ClientConn {
 	t.Helper()
-	client, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -61,10 +59,7 @@ func passes(t *testing.T, client *grpc.ClientConn) {
 // watchHealth returns a function that waits for the service's next health.
 func watchHealth(ctx context.Context, t *testing.T, client *grpc.ClientConn) (becomes func(healthpb.HealthCheckResponse_ServingStatus)) {
 	t.Helper()
-	watched, err := healthpb.NewHealthClient(client).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	watched := must.Get(healthpb.NewHealthClient(client).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"}))(t)
 	return func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
 		if answer, err := watched.Recv(); err != nil || answer.GetStatus() != want {
@@ -91,16 +86,12 @@ func TestRateLimitTellsOfItsStore(t *testing.T) {
 		"a replica": func(t *testing.T) (string, string, func()) {
 			master := redistest.Start(t)
 			host, port, err := net.SplitHostPort(master.Addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			redis := redistest.Start(t, "--replicaof", host+" "+port)
 			return redis.URL(), "READONLY", func() {
 				client := goredis.NewClient(&goredis.Options{Addr: redis.Addr})
 				defer client.Close()
-				if err := client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 			}
 		},
 		"full": func(t *testing.T) (string, string, func()) {
@@ -144,9 +135,7 @@ func TestRateLimitTellsOfItsStore(t *testing.T) {
 func set(t *testing.T, client *goredis.Client, name, value string) {
 	t.Helper()
 	defer client.Close()
-	if err := client.ConfigSet(t.Context(), name, value).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.ConfigSet(t.Context(), name, value).Err())
 }
 
 // By default, the service is healthy while its store is away, as envoyproxy/ratelimit is.
@@ -226,10 +215,7 @@ func TestRateLimitSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	path += strings.Repeat("s", longestSocket-len(path))
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	l.SetUnlinkOnClose(false) // as if the process had been killed
 	l.Close()
 	variables := descriptorsOf(t, "WEIR_STORE", "memory", "GRPC_UDS", path)
@@ -246,9 +232,7 @@ func TestRateLimitSocket(t *testing.T) {
 		t.Errorf("the first instance does not answer any more: %v", err)
 	}
 	end()
-	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("mine"), 0o600))
 	refused("GRPC_UDS: want the path of a socket to make, but " + path + " is something else")
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
 		t.Errorf("the file has %q, %v", text, err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/region"
 	"weir/internal/trust"
@@ -74,15 +75,9 @@ func TestRegionRelays(t *testing.T) {
 	defer region.end()
 
 	set := `{"overrides":[{"rule":"per-user","key":["ann"],"limits":[{"limit":5,"width_ms":60000}]}]}`
-	r, err := http.NewRequestWithContext(t.Context(), "PUT", region.url(wire.OverridesPath+"?namespace=shop"), strings.NewReader(set))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), "PUT", region.url(wire.OverridesPath+"?namespace=shop"), strings.NewReader(set)))(t)
 	r.Header.Set("Content-Type", "application/json")
-	response, err := envoytest.Client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(envoytest.Client.Do(r))(t)
 	body, err := io.ReadAll(response.Body)
 	if response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s, %v", response.StatusCode, body, err)
@@ -140,9 +135,7 @@ func TestRegionFlags(t *testing.T) {
 // If the region's token does not include a namespace, the region still uses the parent for others.
 func TestRegionOfSomeNamespaces(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("shop s3cret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(tokens, []byte("shop s3cret\n"), 0o600))
 	parent := serveStore(t, "memory", "--token-file", tokens)
 	defer parent.end()
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
@@ -151,18 +144,12 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 	for i, namespace := range []string{"shop", "private", "shop"} {
 		room.ID[0] = byte(i)
 		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: uint64(i + 1), Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
-		r, err := http.NewRequestWithContext(t.Context(), "POST", region.url(wire.PushPath), bytes.NewReader(wire.AppendPush(nil, p)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), "POST", region.url(wire.PushPath), bytes.NewReader(wire.AppendPush(nil, p))))(t)
 		r.Header.Set("Content-Type", wire.ContentType)
 		if namespace == "private" {
 			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "300")
 		}
-		response, err := envoytest.Client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := must.Get(envoytest.Client.Do(r))(t)
 		body, err := io.ReadAll(response.Body)
 		if response.Body.Close(); err != nil {
 			t.Fatal(err)
@@ -207,14 +194,9 @@ func TestRefusals(t *testing.T) {
 		parent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", test.of)
 			w.WriteHeader(test.status)
-			if err := json.NewEncoder(w).Encode(map[string]string{"detail": test.detail}); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, json.NewEncoder(w).Encode(map[string]string{"detail": test.detail}))
 		}))
-		client, err := ratelimit.Dial(parent.URL, ratelimit.DialOptions{HTTPClient: &http.Client{Transport: toParent{http.DefaultTransport}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(ratelimit.Dial(parent.URL, ratelimit.DialOptions{HTTPClient: &http.Client{Transport: toParent{http.DefaultTransport}}}))(t)
 		if _, err := client.Push(t.Context(), nil); errors.Is(err, region.ErrRefused) != test.refusal {
 			t.Errorf("%d %q: %v, want a refusal: %v", test.status, test.detail, err, test.refusal)
 		}
@@ -258,16 +240,12 @@ func TestRegionOfTLS(t *testing.T) {
 	}
 
 	f := parentFlags{text: url}
-	if err := f.read(environment{getenv: func(name string) string { return map[string]string{"WEIR_PARENT_CA": authority.File}[name] }}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.read(environment{getenv: func(name string) string { return map[string]string{"WEIR_PARENT_CA": authority.File}[name] }}))
 	response, err := (&http.Client{Transport: f.transport}).Get(url + "/livez")
 	if err != nil {
 		t.Fatalf("the authority of the environment: %v", err)
 	}
-	if err := response.Body.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, response.Body.Close())
 	f.transport.(*http.Transport).CloseIdleConnections()
 }
 
@@ -275,12 +253,6 @@ func TestRegionOfTLS(t *testing.T) {
 func trustedBy(t *testing.T, lines string) *trust.Tokens {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tokens
+	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
+	return must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/trust/trusttest"
 	"weir/internal/wire"
 )
@@ -18,9 +19,7 @@ func TestRolesOfCertificates(t *testing.T) {
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("shop certificate=spiffe://test/gateway verbs=push\n* certificate=spiffe://test/ops verbs=change\nshop s3cret verbs=read name=eve\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(tokens, []byte("shop certificate=spiffe://test/gateway verbs=push\n* certificate=spiffe://test/ops verbs=change\nshop s3cret verbs=read name=eve\n"), 0o600))
 	executeAll(t, nil, []lineTest{{"serve --listen 127.0.0.1:0 --token-file " + tokens, 2, "", "--token-file: want --tls-client-ca with lines of certificate="}})
 	address, log := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens, "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File}, nil)
 	if want := "who=\"certificate=spiffe://test/ops in all namespaces\""; !strings.Contains(log, want) || strings.Contains(log, "s3cret") {
@@ -37,10 +36,7 @@ func TestRolesOfCertificates(t *testing.T) {
 			{"other", "s3cret", 403, 200, 403}, {"gateway", "s3cret", 200, 200, 403},
 		} {
 			own, ownKey := authority.Issue(t, test.name)
-			pair, err := tls.LoadX509KeyPair(own, ownKey)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair := must.Get(tls.LoadX509KeyPair(own, ownKey))(t)
 			transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}, ForceAttemptHTTP2: h2}
 			client := &http.Client{Transport: transport}
 			for _, call := range []struct {

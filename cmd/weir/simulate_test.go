@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/simulate"
 )
 
@@ -20,9 +21,7 @@ func files(t *testing.T) (dir string, write func(name, content string) (path str
 	return dir, func(name, content string) string {
 		t.Helper()
 		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte(content), 0o600))
 		return name
 	}
 }
@@ -69,12 +68,8 @@ func TestSimulate(t *testing.T) {
 	}
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
-	if _, err := w.Write([]byte(envoy)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Write([]byte(envoy)))(t)
+	must.OK(t, w.Close())
 	simulateIt := func(args ...string) string {
 		t.Helper()
 		args = append([]string{"simulate", "--config", configuration, "--field", "when=time", "--field", "who=client_ip"}, args...)
@@ -87,9 +82,7 @@ func TestSimulate(t *testing.T) {
 	}
 
 	var report simulate.Report
-	if err := json.Unmarshal([]byte(simulateIt("--json")), &report); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(simulateIt("--json")), &report))
 	// 8 requests of 10.0.0.7 within a minute, of which 3 pass; the others come once each.
 	if report.Requests != 12 || report.Refused != 5 || report.Rules[0].Keys != 5 || report.Rules[0].Worst[0].Values[0] != "10.0.0.7" {
 		t.Errorf("%+v", report)
@@ -187,9 +180,7 @@ func TestSimulateDeployed(t *testing.T) {
 				return
 			}
 			var report simulate.Report
-			if err := json.Unmarshal([]byte(stdout), &report); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal([]byte(stdout), &report))
 			if report.Refused != uint64(test.refused) {
 				t.Errorf("%d refused, want %d", report.Refused, test.refused)
 			}

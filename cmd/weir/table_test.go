@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/envoytest"
 	"weir/internal/live"
+	"weir/internal/must"
 )
 
 func TestTableText(t *testing.T) {
@@ -75,10 +76,7 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	command := exec.Command(os.Args[0], "run", "--listen", "127.0.0.1:0", "--wasm", "../../dist/weir.wasm")
 	command.Env = append(os.Environ(), asCommand+"=1")
-	terminal, err := pty.StartWithSize(command, &pty.Winsize{Rows: 30, Cols: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	terminal := must.Get(pty.StartWithSize(command, &pty.Winsize{Rows: 30, Cols: 100}))(t)
 	defer terminal.Close()
 	lines := bufio.NewScanner(terminal)
 	until := func(pattern string) []string {
@@ -95,15 +93,9 @@ func TestTable(t *testing.T) {
 	address := until(`node 0 +(http://\S+)`)[1]
 	until(`^ *per-user +0 +0 +0 `)
 	for i := range 12 {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil))(t)
 		request.Header.Set("x-user", "ann")
-		answer, err := envoytest.Client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(envoytest.Client.Do(request))(t)
 		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 			t.Error(err)
 		}
@@ -111,9 +103,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("request %d: %s, %v", i, answer.Status, err)
 		}
 	}
-	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 30, Cols: 40}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pty.Setsize(terminal, &pty.Winsize{Rows: 30, Cols: 40}))
 	if row := until(`^ *per-user +0 +10 +2 `); len(row[0]) > 40 {
 		t.Errorf("a line of %d characters on a terminal of 40", len(row[0]))
 	}
@@ -123,7 +113,5 @@ func TestTable(t *testing.T) {
 	for lines.Scan() {
 		continue
 	}
-	if err := command.Wait(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, command.Wait())
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -47,13 +48,9 @@ func TestTop(t *testing.T) {
 				Name: name, Shadow: true, SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 40, Hits: 40}, Every: 1, Limits: []wire.ReportLimit{{Max: 5, WidthMillis: 60_000}}, Sample: sample,
 			}},
 		})
-		if _, err := kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: uint64(len(name)) + uint64(most), Body: report}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: uint64(len(name)) + uint64(most), Body: report}))(t)
 	}
-	if _, err := kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: 1, Body: body}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: 1, Body: body}))(t)
 	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
 		{"top shop", 0, "1 node has reported, with 3 workers; the oldest report is ", ""},
 		{"top shop", 0, "per-user: 100 requests/s, 100 hits/s, 20.00 % of requests refused\n", ""},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
 	"weir/window"
@@ -40,9 +41,7 @@ func TestCounter(t *testing.T) {
 			t.Fatalf("status %d: %s", answer.StatusCode, body)
 		}
 		var found server.Counter
-		if err := json.Unmarshal([]byte(body), &found); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(body), &found))
 		text := ""
 		for _, l := range found.Limits {
 			text += fmt.Sprintf("%s %d", l.Algorithm, l.Used)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	byname "weir/internal/store/open"
 	"weir/internal/store/redis/redistest"
@@ -24,9 +25,7 @@ func TestEvictions(t *testing.T) {
 	}
 	info := func(rule string) func() { return func() { command(t, redis, "ACL", "SETUSER", "default", rule) } }
 	counters, closer, err := byname.Store(redis.URL(), byname.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer closer.Close()
 	log, registry := &logBuffer{}, prometheus.NewRegistry()
 	e := server.NewEvictions(counters, registry, slog.New(slog.NewTextHandler(log, nil)))

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"weir/internal/listen"
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/file"
@@ -78,10 +79,7 @@ func examplePush() *wire.Push {
 // request is one to the server at url, with a push for a body unless changed.
 func request(t *testing.T, method, url string, body []byte) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body)))(t)
 	media := "application/json"
 	if r.URL.Path == wire.PushPath {
 		media = wire.ContentType
@@ -93,15 +91,9 @@ func request(t *testing.T, method, url string, body []byte) *http.Request {
 // do sends a request and returns the answer and its body.
 func do(t *testing.T, client *http.Client, r *http.Request) (*http.Response, string) {
 	t.Helper()
-	answer, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(client.Do(r))(t)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(answer.Body))(t)
 	return answer, string(body)
 }
 
@@ -118,11 +110,7 @@ func post(t *testing.T, s *httptest.Server, message []byte) string {
 // pushed is [post] of a push.
 func pushed(t *testing.T, s *httptest.Server, p *wire.Push) *wire.Answer {
 	t.Helper()
-	answer, err := wire.DecodeAnswer([]byte(post(t, s, wire.AppendPush(nil, p))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer
+	return must.Get(wire.DecodeAnswer([]byte(post(t, s, wire.AppendPush(nil, p)))))(t)
 }
 
 // served returns the answer of a handler to a request, which may have a message of the wire's.
@@ -394,9 +382,7 @@ func wantUnchanged(t *testing.T, counters store.Store) {
 		t.Errorf("counter %+v, want none", c)
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
 }
 
 func TestHealthAndMetricsNeedNoToken(t *testing.T) {
@@ -501,9 +487,7 @@ func TestStoreFails(t *testing.T) {
 	r, err := s.Client().Do(request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
 	if err == nil {
 		_, err = io.ReadAll(r.Body)
-		if closeErr := r.Body.Close(); closeErr != nil {
-			t.Error(closeErr)
-		}
+		must.Report(t, r.Body.Close())
 	}
 	if err == nil {
 		t.Error("a list that is cut off ends as if it were whole")
@@ -530,10 +514,7 @@ func (l *failing) Accept() (net.Conn, error) {
 // context ends and before the server has noticed. Afterwards nobody listens.
 func TestServe(t *testing.T) {
 	for i := range 50 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		ctx, stop := context.WithCancel(t.Context())
 		entered, finish, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -566,9 +547,7 @@ func TestServe(t *testing.T) {
 		case <-time.After(time.Millisecond): // time enough for most to go wrong in
 		}
 		close(finish)
-		if err := errors.Join(<-answered, <-served); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(<-answered, <-served))
 		<-finished
 		if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
 			t.Error("the listener is still open", c.Close())
@@ -662,10 +641,7 @@ func FuzzPush(f *testing.F) {
 
 // A store in a file tells how large that is, and how much it keeps.
 func TestFileMetrics(t *testing.T) {
-	counters, err := file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: func() time.Time { return epoch }, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	counters := must.Get(file.Open(filepath.Join(t.TempDir(), "weir.db"), file.Options{Now: func() time.Time { return epoch }, NoSync: true}))(t)
 	backend := start(t, counters, server.Options{})
 	pushed(t, backend, examplePush())
 	_, text := served(t, backend.Config.Handler, "GET", "/metrics", nil)
@@ -674,9 +650,7 @@ func TestFileMetrics(t *testing.T) {
 			t.Errorf("want %s in\n%s", line, text)
 		}
 	}
-	if err := counters.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, counters.Close())
 }
 
 // A store in memory tells how much it keeps.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	byname "weir/internal/store/open"
@@ -216,9 +217,7 @@ var sicknesses = map[string]func(t *testing.T) sick{
 func command(t *testing.T, redis *redistest.Server, words ...any) {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Addr: redis.Addr})
-	if err := errors.Join(c.Do(t.Context(), words...).Err(), c.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(c.Do(t.Context(), words...).Err(), c.Close()))
 }
 
 // A store that takes no hits is told of once, whether it can be reached or not, and not to be back
@@ -230,16 +229,12 @@ func TestSickStores(t *testing.T) {
 			t.Parallel()
 			sick := start(t)
 			counters, closer, err := byname.Store(sick.url, byname.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			log, clock := &logBuffer{}, &clock{}
 			s := httptest.NewServer(server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))}))
 			t.Cleanup(func() {
 				s.Close()
-				if err := closer.Close(); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, closer.Close())
 			})
 			sequence := uint64(0)
 			round := func(status int) {
@@ -287,9 +282,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	t.Parallel()
 	postgres := postgrestest.Start(t)
 	counters, closer, err := byname.Store(postgres.URL(), byname.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	log := &logBuffer{}
 	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}))
 	body := wire.AppendPush(nil, examplePush())
@@ -298,9 +291,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Exec(t.Context(), "BEGIN; LOCK TABLE weir.senders IN ACCESS EXCLUSIVE MODE"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Exec(t.Context(), "BEGIN; LOCK TABLE weir.senders IN ACCESS EXCLUSIVE MODE"))(t)
 	ctx, giveUp := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
@@ -311,9 +302,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 		gone <- err
 	}()
 	for waiting := 0; waiting == 0; {
-		if err := c.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting))
 	}
 	giveUp()
 	if err := <-gone; !errors.Is(err, context.Canceled) {
@@ -324,7 +313,5 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "give up") {
 		t.Errorf("log, want one line of the client:\n%s", got)
 	}
-	if err := errors.Join(c.Close(t.Context()), closer.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, errors.Join(c.Close(t.Context()), closer.Close()))
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store/memory"
 	"weir/internal/trust"
@@ -132,20 +133,12 @@ func TestForgedPaths(t *testing.T) {
 	t.Cleanup(s.Close)
 	send := func(line, token, more, body string) (status string) {
 		t.Helper()
-		c, err := net.Dial("tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", s.Listener.Addr().String()))(t)
 		defer c.Close()
 		var b bytes.Buffer
 		b.WriteString(line + " HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer " + token + "\r\n" + more + "\r\n" + body)
-		if _, err := c.Write(b.Bytes()); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := io.ReadAll(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Write(b.Bytes()))(t)
+		answer := must.Get(io.ReadAll(c))(t)
 		_, status, _ = strings.Cut(string(answer), " ")
 		return status[:min(3, len(status))]
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -49,10 +50,7 @@ func TestOverrides(t *testing.T) {
 		{"rule": "all", "limits": [{"limit": 0, "width_ms": 1000}]}]}`, 3)
 	last := change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 2, "width_ms": 60000}]}]}`, 1)
 	got := overrides(t, s, "namespace=shop")
-	text, err := json.Marshal(got.Overrides)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(got.Overrides))(t)
 	const want = `[{"rule":"all","key":[],"limits":[{"limit":0,"width_ms":1000}]},` +
 		`{"rule":"per-user","key":["ann"],"limits":[{"limit":2,"width_ms":60000}]},` +
 		`{"rule":"per-user","key":["zoe"],"limits":[{"limit":7,"width_ms":60000,"burst":9}],"until":"2100-01-01T00:00:00Z"}]`

@@ -11,16 +11,14 @@ import (
 	"testing"
 
 	"weir/internal/listen"
+	"weir/internal/must"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 )
 
 // Connections of nodes that poll make room for those of nodes that push.
 func TestPollsMakeRoom(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	log := slog.New(slog.DiscardHandler)
 	bound := listen.NewConnections(2, log)
 	ctx, stop := context.WithCancel(t.Context())
@@ -37,16 +35,11 @@ func TestPollsMakeRoom(t *testing.T) {
 	}()
 	send := func(known wire.Known, header string) (connection net.Conn) {
 		t.Helper()
-		connection, err := net.Dial("tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		connection = must.Get(net.Dial("tcp", listener.Addr().String()))(t)
 		t.Cleanup(func() { _ = connection.Close() })
 		body := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Known: known})
-		if _, err := fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: weir\r\nContent-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s",
-			wire.PushPath, wire.ContentType, header, len(body), body); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: weir\r\nContent-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s",
+			wire.PushPath, wire.ContentType, header, len(body), body))(t)
 		return connection
 	}
 	var polls []net.Conn
@@ -72,7 +65,5 @@ func TestPollsMakeRoom(t *testing.T) {
 		_ = poll.Close()
 	}
 	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	must.Report(t, <-served)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/listen"
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/trust"
@@ -25,14 +26,8 @@ import (
 func tokensOf(t *testing.T, lines string) *trust.Tokens {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tokens
+	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
+	return must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
 }
 
 // A token of one namespace reads and changes that one alone, by every route.
@@ -95,40 +90,27 @@ func TestTokensOfNamespaces(t *testing.T) {
 	if answer, body := do(t, s.Client(), r); answer.StatusCode != 400 {
 		t.Errorf("status %d, want 400: %s", answer.StatusCode, body)
 	}
-	if err := counters.Counters(t.Context(), "shop", nil, func(c store.LimitCounter) error { return errors.New("a counter of shop") }); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, counters.Counters(t.Context(), "shop", nil, func(c store.LimitCounter) error { return errors.New("a counter of shop") }))
 }
 
 // Over TLS clients need a certificate for whatever has to do with counters, and the token besides.
 func TestCertificates(t *testing.T) {
 	a, stranger := trusttest.New(t), trusttest.New(t)
 	certificate, key := a.Issue(t, "weir")
-	config, err := trust.Certificates(trust.CertificateFiles{Certificate: certificate, Key: key, ClientCA: a.File}, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(trust.Certificates(trust.CertificateFiles{Certificate: certificate, Key: key, ClientCA: a.File}, time.Now, slog.New(slog.DiscardHandler)))(t)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	handler := server.Handler(open(), server.Options{Tokens: oneToken("s3cret"), Certificates: true, Logger: slog.New(slog.DiscardHandler)})
 	go func() { served <- listen.Serve(ctx, tls.NewListener(l, config), handler) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-served)
 	})
 	client := func(h2 bool, pair ...string) *http.Client {
 		own := &tls.Config{RootCAs: a.Pool}
 		if len(pair) > 0 {
-			p, err := tls.LoadX509KeyPair(pair[0], pair[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(tls.LoadX509KeyPair(pair[0], pair[1]))(t)
 			own.Certificates = []tls.Certificate{p}
 		}
 		transport := &http.Transport{TLSClientConfig: own, ForceAttemptHTTP2: h2}

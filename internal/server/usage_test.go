@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -132,14 +133,12 @@ func TestUsage(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+	must.Report(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 512 of these both are empty.
 # TYPE weir_used_hits_total counter
 weir_used_hits_total{weir_namespace="shop",weir_rule="dollars"} 2049
 weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
-`), "weir_used_hits_total"); err != nil {
-		t.Error(err)
-	}
+`), "weir_used_hits_total"))
 	for query, want := range map[string]string{
 		"namespace=shop&by=hour":                 "by: want key, model, day, month",
 		"namespace=shop&month=11":                "month: want a month such as 2026-11",
@@ -210,10 +209,7 @@ func TestUsageMetricsAreShared(t *testing.T) {
 		body := wire.AppendUsed(nil, &wire.Used{Namespace: namespace, Sender: 1, Sequence: 1, Rows: rows})
 		served(t, handler, "POST", wire.PushPath, body)
 	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	small := 0
 	for _, family := range families {
 		for _, m := range family.GetMetric() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -43,9 +44,7 @@ func events(t *testing.T, answer *http.Response) (moments []server.WatchedMoment
 			moments = append(moments, server.WatchedMoment{})
 			to = &moments[len(moments)-1]
 		}
-		if err := json.Unmarshal([]byte(read("data: ")), to); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(read("data: ")), to))
 		if read(""); event == "watched" {
 			return moments, w
 		}
@@ -57,10 +56,7 @@ func watching(t *testing.T, s *httptest.Server, namespace, last string) *http.Re
 	t.Helper()
 	r := request(t, "GET", s.URL+server.WatchPath+"?namespace="+namespace, nil)
 	r.Header.Set("Last-Event-ID", last)
-	answer, err := s.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(s.Client().Do(r))(t)
 	t.Cleanup(func() { answer.Body.Close() })
 	return answer
 }
@@ -147,10 +143,7 @@ func TestWatchLater(t *testing.T) {
 		}
 	}
 	moments, _ := events(t, watching(t, s, "shop", "299"))
-	got, err := json.Marshal(moments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(json.Marshal(moments))(t)
 	want := fmt.Sprintf(`[{"n":300,"at":%d,"rules":[{"rule":"quiet","passed":1,"refused":0},{"rule":"r","passed":600,"refused":300,"use":0.499}]}]`, at().UnixMilli())
 	if string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -180,10 +173,7 @@ func TestWatchTellsSince(t *testing.T) {
 		t.Helper()
 		r := request(t, "GET", s.URL+server.WatchPath+"?namespace=shop", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
-		answer, err := s.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(s.Client().Do(r))(t)
 		defer answer.Body.Close()
 		_, w := events(t, answer)
 		return w
