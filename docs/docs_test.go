@@ -7,16 +7,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"weir/internal/must"
 )
 
 var reference = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z0-9_.]+\\.(?:go|lua|sql|json|txtar|yml|mod))(?::([A-Za-z]+))?`")
 
 // TestReferences wants every `file.go` and `file.go:name` of the pages to be there.
 func TestReferences(t *testing.T) {
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := must.Get(filepath.Glob("*.md"))(t)
 	checked := 0
 	for _, page := range append(pages, "../CONTRIBUTING.md") {
 		for _, found := range reference.FindAllStringSubmatch(read(t, page), -1) {

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"weir/internal/must"
 )
 
 // releases is a folder with a folder of files for v0.1.0 and for v0.2.0, which make release has made.
@@ -39,15 +41,9 @@ func archived(t *testing.T, version string) (files map[string]string) {
 			"quickstart.yaml": strings.ReplaceAll(read(t, "../envoy/quickstart.yaml"), "dist/weir.wasm", "weir.wasm"),
 		}
 	}
-	archive, err := os.Open(filepath.Join(*releases, version, "weir_linux_amd64.tar.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must.Get(os.Open(filepath.Join(*releases, version, "weir_linux_amd64.tar.gz")))(t)
 	defer archive.Close()
-	unzipped, err := gzip.NewReader(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unzipped := must.Get(gzip.NewReader(archive))(t)
 	files = map[string]string{}
 	for r := tar.NewReader(unzipped); ; {
 		head, err := r.Next()
@@ -72,9 +68,7 @@ func released(t *testing.T, changed func(string) string) (url string) {
 	var archive []byte
 	for _, version := range []string{"v0.1.0", "v0.2.0", "v0.3.0"} {
 		files := filepath.Join(dir, "weir", version)
-		if err := os.MkdirAll(files, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(files, 0o700))
 		if version != "v0.3.0" {
 			contents := archived(t, version)
 			contents["quickstart.yaml"] = changed(contents["quickstart.yaml"])
@@ -85,9 +79,7 @@ func released(t *testing.T, changed func(string) string) (url string) {
 			archive = append(archive, 0)
 		}
 		for name, content := range map[string][]byte{"weir_linux_amd64.tar.gz": archive, "checksums.txt": []byte(sums)} {
-			if err := os.WriteFile(filepath.Join(files, name), content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(files, name), content, 0o600))
 		}
 	}
 	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
@@ -99,22 +91,13 @@ func released(t *testing.T, changed func(string) string) (url string) {
 func packed(t *testing.T, files map[string]string) []byte {
 	t.Helper()
 	var archive bytes.Buffer
-	zipped, err := gzip.NewWriterLevel(&archive, gzip.NoCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
+	zipped := must.Get(gzip.NewWriterLevel(&archive, gzip.NoCompression))(t)
 	w := tar.NewWriter(zipped)
 	for name, content := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(content)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755}))
+		must.Get(w.Write([]byte(content)))(t)
 	}
-	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(w.Close(), zipped.Close()))
 	return archive.Bytes()
 }
 
@@ -207,9 +190,7 @@ func TestInstall(t *testing.T) {
 	}
 	_ = envoy.Process.Signal(syscall.SIGTERM)
 	_ = backend.Process.Signal(syscall.SIGTERM)
-	if err := errors.Join(<-envoy.ended, backend.Wait()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, errors.Join(<-envoy.ended, backend.Wait()))
 	plugin := read(t, filepath.Join(s.dir, "weir.wasm"))
 	for _, line := range strings.Split(strings.ReplaceAll(fetched, "v0.2.0", "v0.3.0"), "\n") {
 		if line, found := strings.CutPrefix(strings.TrimSpace(line), "$ sha256sum"); found {
@@ -249,16 +230,11 @@ type envoyProcess struct {
 // envoy starts a sample's Envoy, and waits until it listens.
 func (s *shell) envoy(t *testing.T, sample string) *envoyProcess {
 	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "envoy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.Create(filepath.Join(t.TempDir(), "envoy")))(t)
 	command := strings.TrimPrefix(strings.Join(strings.Fields(sample), " "), "$ ")
 	p := &envoyProcess{s.typed(context.Background(), "exec "+command), make(chan error, 1), log.Name()}
 	p.Stdout, p.Stderr = log, log
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Start())
 	go func() { p.ended <- errors.Join(p.Wait(), log.Close()) }()
 	t.Cleanup(func() { _ = p.Process.Kill() })
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -276,9 +252,7 @@ func (s *shell) backend(t *testing.T) *exec.Cmd {
 	t.Helper()
 	address := s.ready["weir serve"]
 	cmd := s.typed(t.Context(), "exec ./weir serve --store file:weir.db --listen "+address)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	for deadline := time.Now().Add(time.Minute); ; {
 		if response, err := http.Get("http://" + address + "/readyz"); err == nil {
 			_ = response.Body.Close()
@@ -297,14 +271,10 @@ func TestUnit(t *testing.T) {
 	root := filepath.Join(s.dir, "root")
 	in := strings.NewReplacer("/usr/local/", root+"/usr/local/", "/etc/", root+"/etc/", "/var/lib/weir", root+"/var/lib/weir")
 	for _, dir := range []string{"usr/local/bin", "etc/systemd/system", "var/lib/weir"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(root, dir), 0o700))
 	}
 	for name, content := range map[string]string{"weir": read(t, "../dist/weir"), "weir.service": in.Replace(read(t, "../deploy/weir.service"))} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600))
 	}
 	typed := 0
 	for _, sample := range shellSamples(read(t, "backend.md")) {
@@ -341,10 +311,7 @@ func TestUnit(t *testing.T) {
 	s.env = append(s.env, strings.Fields(read(t, settings))...)
 	said := s.serve(t, start[1], s.ready["weir serve"])
 	// It listens before it opens its store.
-	response, err := http.Get("http://" + s.ready["weir serve"] + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.Get("http://" + s.ready["weir serve"] + "/readyz"))(t)
 	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("ready: got %s, %v", response.Status, err)
 	}
@@ -365,9 +332,7 @@ func TestCompose(t *testing.T) {
 			DependsOn   []string `yaml:"depends_on"`
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, "../deploy/compose.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal([]byte(read(t, "../deploy/compose.yaml")), &file))
 	for name, service := range file.Services {
 		for _, needed := range service.DependsOn {
 			if file.Services[needed].Image == "" {
@@ -378,10 +343,7 @@ func TestCompose(t *testing.T) {
 	weir := file.Services["weir"]
 	s.env = append(s.env, "WEIR_TOKEN=0123456789abcdef", "WEIR_STORE="+s.replace.Replace(weir.Environment["WEIR_STORE"]))
 	said := s.serve(t, s.replace.Replace("weir "+strings.Join(weir.Command, " ")), s.ready["weir serve"])
-	response, err := http.Get("http://" + s.ready["weir serve"] + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.Get("http://" + s.ready["weir serve"] + "/readyz"))(t)
 	if _ = response.Body.Close(); response.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s", response.Status, said())
 	}

@@ -12,16 +12,14 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/must"
 )
 
 // pages returns the pages that a newcomer reads.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	for _, pattern := range []string{"../*.md", "*.md", "../envoy/*.md", "../bench/*.md", "../bench/*/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Get(filepath.Glob(pattern))(t)
 		files = append(files, found...)
 	}
 	return files
@@ -29,10 +27,7 @@ func pages(t *testing.T) (files []string) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	return string(text)
 }
 
@@ -163,10 +158,7 @@ func inPrelude(sample string) string {
 // TestPrograms runs the samples of Go that are parts of a program. TestLibrary runs the whole ones.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs(".."))(t)
 	ran := 0
 	for _, page := range pages(t) {
 		for _, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
@@ -175,14 +167,9 @@ func TestPrograms(t *testing.T) {
 			}
 			dir := t.TempDir()
 			overlay := filepath.Join(dir, "overlay.json")
-			text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "sample", "sample.go"): filepath.Join(dir, "sample.go")}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "sample", "sample.go"): filepath.Join(dir, "sample.go")}}))(t)
 			for name, content := range map[string]string{overlay: string(text), filepath.Join(dir, "sample.go"): inPrelude(sample[2])} {
-				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(name, []byte(content), 0o600))
 			}
 			if out, err := exec.CommandContext(t.Context(), "go", "run", "-overlay", overlay, "weir/docs/sample").CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s\n%s", page, err, out, sample[2])

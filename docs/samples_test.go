@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -184,23 +185,14 @@ func TestLibrary(t *testing.T) {
 		return // make test-fast
 	}
 	s := newShell(t)
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(root, filepath.Join(s.dir, "weir")); err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs(".."))(t)
+	must.OK(t, os.Symlink(root, filepath.Join(s.dir, "weir")))
 	s.dir = filepath.Join(s.dir, "shop")
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(s.dir, 0o700))
 	s.env = append(s.env, "GOWORK=off")
 	s.ready["./server"] = s.ready["weir run"]
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(s.replace.Replace(text)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte(s.replace.Replace(text)), 0o600))
 	}
 	const typed = "go run -mod=mod ."
 	ran, serves := 0, false
@@ -252,14 +244,8 @@ var running = map[string]string{
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	s := &shell{dir: t.TempDir(), ready: map[string]string{}}
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	envoy, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs(".."))(t)
+	envoy := must.Get(envoytest.Newest())(t)
 	ports := map[string]string{}
 	for of, these := range map[int][]string{freePorts(t): {"8080", "8081", "9180", "9181", "3000"}, freePorts(t): {"10000", "10001"}} {
 		for i, port := range these {
@@ -285,12 +271,8 @@ func newShell(t *testing.T) *shell {
 		if to = filepath.Join(root, to); strings.HasSuffix(link, "envoy") {
 			to = envoy.Path
 		}
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(s.dir, link)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(to, filepath.Join(s.dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(s.dir, link)), 0o700))
+		must.OK(t, os.Symlink(to, filepath.Join(s.dir, link)))
 	}
 	for name, text := range map[string]string{
 		"envoy/quickstart.yaml": s.replace.Replace(read(t, "../envoy/quickstart.yaml")), "weir.json": shopConfiguration,
@@ -302,12 +284,8 @@ func newShell(t *testing.T) *shell {
 		"limits/shop.yaml": "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 100}}]\n",
 	} {
 		name = filepath.Join(s.dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must.OK(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	s.env = append(os.Environ(), "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"), "WEIR_BACKEND=http://127.0.0.1:"+ports["9180"])
 	local := "127.0.0.1:"
@@ -444,14 +422,9 @@ func (s *shell) serve(t *testing.T, command, address string) (said func() string
 	if words := regexp.MustCompile(`^((?:[A-Z_]+=\S+ )+)(.*)`).FindStringSubmatch(command); words != nil {
 		cmd = s.typed(context.Background(), words[1]+"exec "+words[2])
 	}
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // reply is an answer to a client.
@@ -22,11 +23,7 @@ type reply struct {
 // the method, path and body.
 func ask(t *testing.T, client *http.Client, address string, headers ...string) reply {
 	t.Helper()
-	r, err := send(t, client, address, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must.Get(send(t, client, address, headers...))(t)
 }
 
 // send is [ask] where the request may fail.
@@ -67,10 +64,7 @@ func request(t *testing.T, address string, body io.Reader, headers ...string) *h
 			header.Add(name, value)
 		}
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, address+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), method, address+path, body))(t)
 	request.Header, request.Host = header, host
 	return request
 }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // asked reserves the number in a request's body, and charges it.
@@ -23,9 +25,7 @@ const asked = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "limits": 
 func tokens(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		w.Header().Set("content-type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]int{"tokens": 10, "got": len(body)})
 	})
@@ -144,10 +144,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 					if status != http.StatusOK {
 						left = limit
 					}
-					r, err := do(clientOf(t, http2), request)
-					if err != nil {
-						t.Fatal(err)
-					}
+					r := must.Get(do(clientOf(t, http2), request))(t)
 					if got := r.header.Get("x-ratelimit-remaining"); r.status != status || got != fmt.Sprint(left) {
 						t.Errorf("%d, %s, HTTP/2 %t: status %d, %s are left, want %d and %d", i, path, http2, r.status, got, status, left)
 					}
@@ -200,9 +197,7 @@ func TestKeptBodies(t *testing.T) {
 func TestRunBringsBodies(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "asked.json")
-	if err := os.WriteFile(file, []byte(asked), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(asked), 0o600))
 	upstream := httptest.NewServer(tokens(t))
 	t.Cleanup(upstream.Close)
 	p := start(t, "run", "--config", file, "--upstream", upstream.URL, "--listen", "127.0.0.1:0", "--ui", "none", "--nodes", "1", "--workers", "1")

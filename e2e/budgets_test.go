@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -424,9 +425,7 @@ func TestBudgetsOutliveConfigurations(t *testing.T) {
 			})
 		}
 		begun.Wait()
-		if err := all[0].configure(fmt.Sprintf(budget, 200_000)); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, all[0].configure(fmt.Sprintf(budget, 200_000)))
 		close(release)
 		group.Wait()
 		settle(t, backend, "budget", streams*tokens)
@@ -460,10 +459,7 @@ func TestStreamsPassAsTheyCome(t *testing.T) {
 			}
 			configuration := `{"rules": [{"name": "tokens", "limits": [{"limit": 1000, "window": "1h"}], "reserve": 100, ` + c.rule + `}]}`
 			_, addresses := nodes(t, d, 1, nodeConfig{configuration: configuration, workers: 1, upstream: http.HandlerFunc(upstream)})
-			response, err := client(t).Do(request(t, addresses[0], nil, ":method", "POST"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := must.Get(client(t).Do(request(t, addresses[0], nil, ":method", "POST")))(t)
 			defer response.Body.Close()
 			for i, want := range pieces {
 				got := make([]byte, len(want))

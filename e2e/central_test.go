@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // asksAlways asks the backend on every request, with a very long timeout.
@@ -78,9 +80,7 @@ func TestCentralHeaders(t *testing.T) {
 		f, client := newTraffic(1, addresses...), client(t)
 		for i := range 7 {
 			status, header, err := f.ask(t, client, i%3, "ann")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			checkHeaders(t, status, header)
 			if want := fmt.Sprint(max(0, 3-i)); header.Get("x-ratelimit-remaining") != want || (status == http.StatusOK) != (i < 4) {
 				t.Errorf("request %d: got status %d with %s remaining, want %s", i, status, header.Get("x-ratelimit-remaining"), want)
@@ -105,9 +105,7 @@ func TestBackendAway(t *testing.T) {
 					f, clients := newTraffic(1, proxy.url()), []*http.Client{client(t), client(t)}
 					for i := range 15 {
 						status, header, err := f.ask(t, clients[i%2], 0, "ann")
-						if err != nil {
-							t.Fatal(err)
-						}
+						must.OK(t, err)
 						if refused := status == http.StatusTooManyRequests; refused != (header.Get("retry-after") != "") ||
 							refused != (header.Get("x-envoy-ratelimited") == "true") || header.Get("x-ratelimit-limit") != "10" {
 							t.Errorf("request %d: status %d with headers %v", i, status, header)

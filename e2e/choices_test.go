@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/schema"
 )
 
@@ -57,9 +58,7 @@ func TestEveryFieldHasAScenario(t *testing.T) {
 		}
 	}
 	var root any
-	if err := json.Unmarshal(schema.JSON, &root); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(schema.JSON, &root))
 	fields := 0
 	var walk func(value any)
 	walk = func(value any) {

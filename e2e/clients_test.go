@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -26,10 +27,7 @@ func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tel
 	if *clients == "" {
 		return
 	}
-	configuration, err := os.ReadFile("clients/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	configuration := must.Get(os.ReadFile("clients/" + name + ".json"))(t)
 	onEvery(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: upstream})
 		out, err := exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", proxy.url()).CombinedOutput()

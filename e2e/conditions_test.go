@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // compared is a part of requests that conditions compare.
@@ -128,10 +130,7 @@ func TestConditions(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {
 		parts := compareds()
 		n := d.node(t, nodeConfig{workers: 1, trustedHops: 2, stopsHeadersOnly: true, configuration: perUser(`{"limit": 1, "window": "1s"}`)})
-		address, err := url.Parse(n.url())
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := must.Get(url.Parse(n.url()))(t)
 		_, port, _ := net.SplitHostPort(address.Host)
 		for _, form := range []struct {
 			name, rule string
@@ -169,9 +168,7 @@ func TestConditions(t *testing.T) {
 			add(0, `{"property": {"destination.port": {"above": 1, "below": 65536}}}`, always)
 			add(0, `{"property": {"destination.port": {"below": 1}}}`, never)
 			add(0, `{"property": {"no.such": {"present": true}}}`, never)
-			if err := n.configure(`{"rules": [` + strings.Join(rules, ", ") + `], "headers": ["ratelimit"]}`); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, n.configure(`{"rules": [`+strings.Join(rules, ", ")+`], "headers": ["ratelimit"]}`))
 			r := rand.New(rand.NewPCG(1, uint64(len(cells))))
 			client := client(t)
 			seen := make([][2]bool, len(cells))

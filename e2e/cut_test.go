@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // cutting has a budget of 1000 tokens for each key. A request reserves 100.
@@ -79,11 +81,8 @@ func TestCut(t *testing.T) {
 // chat requests a stream. Each client has its own budget.
 func chat(t *testing.T, proxy node, http2 bool, tokens int) *http.Response {
 	t.Helper()
-	response, err := clientOf(t, http2).Do(request(t, proxy.url(), nil, ":method", "POST", ":path", "/v1/chat/completions",
-		"x-key", fmt.Sprint("http2 ", http2), "x-tokens", strconv.Itoa(tokens)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(clientOf(t, http2).Do(request(t, proxy.url(), nil, ":method", "POST", ":path", "/v1/chat/completions",
+		"x-key", fmt.Sprint("http2 ", http2), "x-tokens", strconv.Itoa(tokens))))(t)
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("status %d", response.StatusCode)
 	}

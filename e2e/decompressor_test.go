@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // TestDecompressor puts Envoy's decompressor on either side of the plugin. Requests pass filters in
@@ -45,10 +46,7 @@ func TestDecompressor(t *testing.T) {
 	}
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
 		n := d.prepare(t, nodeConfig{configuration: asked, workers: 1, upstream: upstream, stopsHeadersOnly: true})
-		plugin, err := n.plugin()
-		if err != nil {
-			t.Fatal(err)
-		}
+		plugin := must.Get(n.plugin())(t)
 		before, after := decompressor("before"), decompressor("after")
 		for key, order := range map[string]struct {
 			filters []envoytest.Object
@@ -64,10 +62,7 @@ func TestDecompressor(t *testing.T) {
 			n.listen(t)
 			for used := range 2 {
 				body := bytes.NewReader(compressed(`{"max_tokens": 1000}`))
-				r, err := do(client(t), request(t, n.url(), body, "content-encoding", "gzip", "x-key", key))
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must.Get(do(client(t), request(t, n.url(), body, "content-encoding", "gzip", "x-key", key)))(t)
 				want := strconv.Itoa(10_000 - used*order.charged - order.reserved)
 				if left := r.header.Get("x-ratelimit-remaining"); r.status != http.StatusOK || left != want {
 					t.Errorf("decompressor %s, request %d: status %d, %s are left, want %s", key, used, r.status, left, want)

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // TestDelays lets requests wait in a proxy with two workers. They go on in the order of their
@@ -100,9 +102,7 @@ func TestDelaysAreDrained(t *testing.T) {
 			}
 		}
 		answers := wait()
-		if err := n.configure(`{"rules": [{"name": "other", "limits": [{"limit": 1000, "window": "1s"}]}]}`); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.configure(`{"rules": [{"name": "other", "limits": [{"limit": 1000, "window": "1s"}]}]}`))
 		ask(t, client(t), n.url()).want(t, "x-ratelimit-limit: 1000")
 		pass(answers)
 		n.idle(t)
@@ -111,14 +111,10 @@ func TestDelaysAreDrained(t *testing.T) {
 		if !envoy {
 			return // the wazero host has no listeners
 		}
-		if err := n.configure(delayed); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.configure(delayed))
 		clock.advance(t, time.Second)
 		answers = wait()
-		if err := e.files.SetListeners(t.Context(), e.Envoy, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.files.SetListeners(t.Context(), e.Envoy, nil))
 		pass(answers)
 	})
 }

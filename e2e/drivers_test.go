@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -249,11 +250,7 @@ type versions func(t *testing.T) []envoytest.Binary
 
 func all(t *testing.T) []envoytest.Binary {
 	t.Helper()
-	binaries, err := envoytest.Binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binaries
+	return must.Get(envoytest.Binaries())(t)
 }
 
 func newest(t *testing.T) []envoytest.Binary {
@@ -303,9 +300,7 @@ func (c *fakeClock) set(t testing.TB, at time.Time) {
 	defer c.mu.Unlock()
 	c.nanos = at.UnixNano()
 	for _, clock := range c.of {
-		if err := clock.Stop(at); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, clock.Stop(at))
 	}
 }
 

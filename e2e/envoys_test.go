@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -88,9 +89,7 @@ func (d envoys) kind() string {
 func newEnvoys(t *testing.T, binary envoytest.Binary, nodes int) envoys {
 	t.Helper()
 	nodes = envoys{}.few(nodes)
-	if err := pool.room.Acquire(t.Context(), int64(nodes)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pool.room.Acquire(t.Context(), int64(nodes)))
 	t.Cleanup(func() { pool.room.Release(int64(nodes)) })
 	return envoys{binary: binary, left: &nodes}
 }
@@ -123,10 +122,7 @@ func (d envoys) take(t *testing.T) *envoyProcess {
 		return p
 	}
 	pool.mu.Unlock()
-	p, err := d.start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(d.start(t.Context()))(t)
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	pool.all = append(pool.all, p)
@@ -211,9 +207,7 @@ const envoyWorkers = 4
 func (n *envoyNode) kill(t *testing.T) {
 	t.Helper()
 	n.killed = true
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, n.Close())
 }
 
 // put gives back a process without anything of the scenario, except metrics.
@@ -285,17 +279,12 @@ func (n *envoyNode) furnish(t *testing.T) {
 	config := n.config
 	upstream := config.serveUpstream(t)
 	n.started = len(n.Log())
-	var err error
-	if n.before, err = n.Stats("^(wasmcustom|dynamicmodulescustom)"); err != nil {
-		t.Fatal(err)
-	}
+	n.before = must.Get(n.Stats("^(wasmcustom|dynamicmodulescustom)"))(t)
 	clock := n.clock.Run(config.ahead)
 	if config.clock != nil {
 		clock = config.clock.drive(n.clock)
 	}
-	if clock != nil {
-		t.Fatal(clock)
-	}
+	must.OK(t, clock)
 	app := cluster
 	if config.http2Upstream {
 		app = http2Cluster
@@ -304,28 +293,21 @@ func (n *envoyNode) furnish(t *testing.T) {
 	if config.backend != "" {
 		clusters = append(clusters, cluster("weir", config.backend))
 	}
-	if err := n.files.SetClusters(t.Context(), n.Envoy, clusters); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, n.files.SetClusters(t.Context(), n.Envoy, clusters))
 	n.routes = []envoytest.Object{{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "app", "timeout": "0s"}}}
 }
 
 // listen creates the node's listener, or replaces it according to the node's fields.
 func (n *envoyNode) listen(t *testing.T) {
 	t.Helper()
-	if err := n.update(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, n.update())
 	n.locate(t)
 }
 
 // locate reads the address at which the node listens.
 func (n *envoyNode) locate(t *testing.T) {
 	t.Helper()
-	listeners, err := n.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listeners := must.Get(n.Listeners())(t)
 	n.address = "http://" + listeners[n.name]
 }
 
@@ -364,10 +346,7 @@ func (n *envoyNode) said() string { return n.Log()[n.started:] }
 func (n *envoyNode) metric(t *testing.T, name string) int64 {
 	t.Helper()
 	name = n.stat(name)
-	value, err := n.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(n.Stat(name))(t)
 	return value - n.before[name]
 }
 

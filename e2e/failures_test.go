@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // A reservation stays taken if Envoy ends a request that the upstream may have begun, and goes back if
@@ -26,11 +27,9 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 		})
 		n := d.prepare(t, nodeConfig{workers: 1, configuration: `{"rules": [` + fmt.Sprintf(rule, "silent", "") + `, ` + fmt.Sprintf(rule, "gives", `, "on_failure": "give_back"`) + `, ` +
 			fmt.Sprintf(rule, "keeps", `, "on_failure": "keep"`) + `]}`})
-		if err := n.files.SetClusters(t.Context(), n.Envoy, []envoytest.Object{
+		must.OK(t, n.files.SetClusters(t.Context(), n.Envoy, []envoytest.Object{
 			cluster("app", upstream.address), cluster("gone", "127.0.0.1:1"),
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		gone := toApp("/gone", envoytest.Object{"cluster": "gone"})
 		tries := toApp("/tries", envoytest.Object{"retry_policy": envoytest.Object{"retry_on": "5xx", "num_retries": 1, "per_try_timeout": "0.1s"}})
 		own := envoytest.Object{"match": envoytest.Object{"prefix": "/own"}, "direct_response": envoytest.Object{"status": 503}}
@@ -67,10 +66,7 @@ func TestMarksOfTwoFilters(t *testing.T) {
 		name := n.name
 		for _, configuration := range []string{fmt.Sprintf(rules, "small", 1), fmt.Sprintf(rules, "large", 3)} {
 			n.config.configuration, n.name = configuration, fmt.Sprint(name, len(filters))
-			plugin, err := n.plugin()
-			if err != nil {
-				t.Fatal(err)
-			}
+			plugin := must.Get(n.plugin())(t)
 			plugin["name"] = n.name
 			filters = append(filters, plugin)
 		}

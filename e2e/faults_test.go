@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/envoytest"
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -348,9 +349,7 @@ func TestDeadBackend(t *testing.T) {
 				// After each pause a single callout tries again, and no request waits for it.
 				for n := int64(1); n <= 3; n++ {
 					clock.advance(t, 10*time.Second)
-					if err := proxy.Tick(); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, proxy.Tick())
 					ask(20)
 					// The next pause begins when the proxy's timeout ends. Each round is a request that
 					// doesn't wait.
@@ -365,9 +364,7 @@ func TestDeadBackend(t *testing.T) {
 				way.dead.Store(false)
 				agreed := func() bool {
 					clock.advance(t, time.Second)
-					if err := proxy.Tick(); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, proxy.Tick())
 					proxy.Idle()
 					return counted(t, backend, "default") == f.total()
 				}

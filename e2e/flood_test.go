@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -51,9 +52,7 @@ func TestFlood(t *testing.T) {
 			var group sync.WaitGroup
 			for c := range connections {
 				group.Go(func() {
-					if err := sprayFrom(t.Context(), n.url(), from+c, to, connections); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, sprayFrom(t.Context(), n.url(), from+c, to, connections))
 				})
 			}
 			group.Wait()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 )
@@ -68,9 +69,7 @@ func forms(t *testing.T, native envoys, backend string, exact bool) {
 						return
 					}
 					if node == 0 && i == 20 && killed.dying.CompareAndSwap(false, true) {
-						if err := syscall.Kill(killed.PID(), syscall.SIGKILL); err != nil {
-							t.Error(err)
-						}
+						must.Report(t, syscall.Kill(killed.PID(), syscall.SIGKILL))
 					}
 				}
 			})
@@ -94,10 +93,7 @@ type mortal struct {
 func (d envoys) alone(t *testing.T, config nodeConfig) *mortal {
 	t.Helper()
 	n := d.named(config)
-	var err error
-	if n.envoyProcess, err = d.start(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	n.envoyProcess = must.Get(d.start(context.WithoutCancel(t.Context())))(t)
 	m := &mortal{envoyNode: n}
 	t.Cleanup(func() {
 		if err := n.end(); err != nil && !m.dying.Load() {
@@ -123,17 +119,9 @@ func TestLastConfiguration(t *testing.T) {
 		other := *n
 		other.name += "-other"
 		other.config.configuration = perUser(`{"limit": 1000, "window": "1h"}`)
-		first, err := n.listener()
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := other.listener()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.files.SetListeners(t.Context(), n.Envoy, []envoytest.Object{first, second}); err != nil {
-			t.Fatal(err)
-		}
+		first := must.Get(n.listener())(t)
+		second := must.Get(other.listener())(t)
+		must.OK(t, n.files.SetListeners(t.Context(), n.Envoy, []envoytest.Object{first, second}))
 		n.locate(t)
 		client := client(t)
 		pass := func(url string) {
@@ -149,9 +137,7 @@ func TestLastConfiguration(t *testing.T) {
 			t.Fatal("the backend knows all before the end") // besides hits it has leases
 		}
 		client.CloseIdleConnections()
-		if err := n.files.SetListeners(t.Context(), n.Envoy, []envoytest.Object{second}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.files.SetListeners(t.Context(), n.Envoy, []envoytest.Object{second}))
 		settle(t, backend, "first", requests)
 		// The process has nothing left of the first node.
 		other.locate(t)

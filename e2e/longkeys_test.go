@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/host"
+	"weir/internal/must"
 )
 
 // Requests with very long keys that wait for the backend, or for their response's cost, do not grow
@@ -27,10 +28,7 @@ func TestLongKeysAreNotKept(t *testing.T) {
 					w := newWorker(t, host.NewProcess(host.ProcessConfig{Clock: newClock().now, Clusters: map[string]string{"weir": "127.0.0.1:1"}}),
 						`{`+test.options+` "rules": [{"name": "r", "key": [{"header": "x-user"}], `+test.rule+` "limits": [{"limit": 5, "window": "1h"}]}]}`)
 					for i := range requests {
-						stream, err := w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1", Protocol: "HTTP/1.1"})
-						if err != nil {
-							t.Fatal(err)
-						}
+						stream := must.Get(w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1", Protocol: "HTTP/1.1"}))(t)
 						defer stream.Close()
 						headers := host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example", "x-user", fmt.Sprint(i, padding))
 						if action, err := stream.RequestHeaders(headers, true); err != nil || action != test.action {
@@ -63,13 +61,8 @@ func BenchmarkLongKey(b *testing.B) {
 			w := newWorker(b, host.NewProcess(host.ProcessConfig{Clock: newClock().now, Clusters: map[string]string{"weir": "127.0.0.1:1"}}),
 				`{"backend": {"cluster": "weir"}, "on_backend_failure": "local", "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 999999999, "window": "1h"}]}]}`)
 			for i := 0; b.Loop(); i++ {
-				stream, err := w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1", Protocol: "HTTP/1.1"})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := stream.RequestHeaders(host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example", "x-user", test.keys(i)), true); err != nil {
-					b.Fatal(err)
-				}
+				stream := must.Get(w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1", Protocol: "HTTP/1.1"}))(b)
+				must.Get(stream.RequestHeaders(host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example", "x-user", test.keys(i)), true))(b)
 				stream.Close()
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/ratelimit"
 )
@@ -24,21 +25,12 @@ func program(t *testing.T, backend, secret string, exact bool, limit ratelimit.L
 // programIn is program in a namespace.
 func programIn(t *testing.T, namespace, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
 	t.Helper()
-	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := ratelimit.NewNamespace(ratelimit.Options{
+	server := must.Get(ratelimit.Dial("http://"+backend, ratelimit.DialOptions{}))(t)
+	n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 		Name: namespace, Backend: server, Exact: exact, Timeout: time.Minute, KeySecret: secret,
 		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []ratelimit.Limit{limit}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter, err := n.Limiter("per-user")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	limiter := must.Get(n.Limiter("per-user"))(t)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch allowed, err := limiter.Allow(r.Context(), r.Header.Get("x-user")); {
 		case err != nil:
@@ -49,9 +41,7 @@ func programIn(t *testing.T, namespace, backend, secret string, exact bool, limi
 	}))
 	t.Cleanup(func() {
 		front.Close()
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, n.Close(context.Background()))
 	})
 	return front.URL
 }

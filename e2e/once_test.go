@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/envoytest"
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -91,10 +92,7 @@ func (h *heldCallout) deliver(t *testing.T) {
 	t.Helper()
 	request := h.request.Clone(context.Background())
 	request.Body = io.NopCloser(bytes.NewReader(h.body))
-	response, err := envoytest.Client.Transport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(envoytest.Client.Transport.RoundTrip(request))(t)
 	answer, err := io.ReadAll(response.Body)
 	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("a callout that was held up: got %s, %v", response.Status, err)
@@ -208,9 +206,7 @@ func (s *stage) push() *heldCallout {
 func (s *stage) trap() {
 	s.t.Helper()
 	s.proxy.Do(0, func(vm *host.VM, _ *host.Root) {
-		if err := vm.Kill(); err != nil {
-			s.t.Error(err)
-		}
+		must.Report(s.t, vm.Kill())
 	})
 }
 
@@ -320,9 +316,7 @@ func TestPausedRequestsEnd(t *testing.T) {
 			},
 			"reconfigured": func(t *testing.T, s *stage, calls []*heldCallout, _ func()) [2]string {
 				for _, changed := range []string{strings.Replace(thousand, `"60s"`, `"50s"`, 1), thousand} {
-					if err := s.proxy.Configure([]byte(changed)); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, s.proxy.Configure([]byte(changed)))
 				}
 				s.admit(0, "dan", 1)
 				for _, call := range calls {
@@ -331,9 +325,7 @@ func TestPausedRequestsEnd(t *testing.T) {
 				return [2]string{}
 			},
 			"reconfigured and never answered": func(t *testing.T, s *stage, _ []*heldCallout, _ func()) [2]string {
-				if err := s.proxy.Configure([]byte(strings.Replace(thousand, `"60s"`, `"50s"`, 1))); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, s.proxy.Configure([]byte(strings.Replace(thousand, `"60s"`, `"50s"`, 1))))
 				s.tick(61 * time.Second)
 				return [2]string{}
 			},
@@ -373,9 +365,7 @@ func TestReconfiguredUnderFaults(t *testing.T) {
 					costly,
 				}[round%3]
 				for _, p := range proxies {
-					if err := p.configure(changed); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, p.configure(changed))
 				}
 			})
 		}

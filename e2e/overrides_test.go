@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/ratelimit"
 )
@@ -230,15 +231,11 @@ func TestRulesMove(t *testing.T) {
 		want("off", "bob", ok)
 		wantTwo(started[1], "weir_rule=.=per-user;.;weir_outcome=.=off;.;requests_total")
 		for _, n := range started {
-			if err := n.configure(configuration(limit - 1)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, n.configure(configuration(limit-1)))
 		}
 		want("off in a new configuration", "ann", ok)
 		file := filepath.Join(t.TempDir(), "weir.json")
-		if err := os.WriteFile(file, []byte(configuration(limit-1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(configuration(limit-1)), 0o600))
 		for _, by := range []string{"--config=" + file, "--wait=1s"} {
 			if out, err := tryWeir(backend, "rule", "set", "default", "per-user", "--limit", "5/1h", by); err == nil || strings.Contains(out, "taken back") {
 				t.Errorf("another window: %v, %s", err, out)

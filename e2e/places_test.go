@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/ratelimit"
 )
@@ -174,10 +175,7 @@ func placesConfig(rate string) string {
 // asks the upstream, and returns its address.
 func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (address string) {
 	t.Helper()
-	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(ratelimit.Dial("http://"+backend, ratelimit.DialOptions{}))(t)
 	o := ratelimit.Options{
 		Name: "default", Backend: server, Exact: rate == "0", Timeout: time.Minute, OnBackendFailure: ratelimit.FailDeny,
 		Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{ratelimit.InFlight(20)}}},
@@ -185,14 +183,8 @@ func holdingProgram(t *testing.T, backend, rate string, upstream http.Handler) (
 	if !o.Exact {
 		o.SyncRate = 100 * time.Millisecond
 	}
-	n, err := ratelimit.NewNamespace(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter, err := n.Limiter("r")
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(ratelimit.NewNamespace(o))(t)
+	limiter := must.Get(n.Limiter("r"))(t)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		release, acquired, err := limiter.Acquire(r.Context())
 		defer release()

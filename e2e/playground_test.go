@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/commandtest"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // TestRunServesThePlayground wants weir run to print the address of the page, and to serve the page
@@ -39,10 +40,7 @@ func TestPagesEndWithTheCommand(t *testing.T) {
 		if !strings.HasPrefix(page, "http") {
 			page = "http://" + page + "/"
 		}
-		response, err := envoytest.Client.Get(page + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := must.Get(envoytest.Client.Get(page + path))(t)
 		t.Cleanup(func() { response.Body.Close() })
 		begins := make([]byte, 6)
 		if _, err := io.ReadFull(response.Body, begins); err != nil || string(begins) != "event:" {
@@ -62,9 +60,7 @@ func TestTheLiveViewIsLocal(t *testing.T) {
 	t.Parallel()
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--ui", "0.0.0.0:0", "--nodes", "1", "--workers", "1")
 	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(p.Wait(t, `^playground +(http://\S+) \(without the live view`), "http://"), "/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for path, want := range map[string]int{"/": http.StatusOK, "/live/events": http.StatusNotFound} {
 		if r := ask(t, envoytest.Client, "http://127.0.0.1:"+port, ":path", path); r.status != want {
 			t.Errorf("%s: status %d, want %d", path, r.status, want)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"weir/internal/host"
+	"weir/internal/must"
 )
 
 const (
@@ -68,19 +69,13 @@ type worker struct {
 func newWorker(t testing.TB, process *host.Process, configuration string) *worker {
 	t.Helper()
 	w := &worker{t: t}
-	var err error
-	w.vm, err = process.NewVM(t.Context(), module, host.VMConfig{ID: vmID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.vm = must.Get(process.NewVM(t.Context(), module, host.VMConfig{ID: vmID}))(t)
 	t.Cleanup(func() {
 		if err := w.vm.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	if w.root, err = w.vm.NewRoot(host.Plugin{Configuration: []byte(configuration)}); err != nil {
-		t.Fatal(err)
-	}
+	w.root = must.Get(w.vm.NewRoot(host.Plugin{Configuration: []byte(configuration)}))(t)
 	return w
 }
 
@@ -88,16 +83,10 @@ func newWorker(t testing.TB, process *host.Process, configuration string) *worke
 // value, name, value …
 func (w *worker) send(headers ...string) (passed bool) {
 	w.t.Helper()
-	stream, err := w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1234", Protocol: "HTTP/1.1"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	stream := must.Get(w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1234", Protocol: "HTTP/1.1"}))(w.t)
 	defer stream.Close()
 	request := host.NewHeaders(append([]string{":method", "GET", ":path", "/", ":authority", "shop.example", ":scheme", "http"}, headers...)...)
-	action, err := stream.RequestHeaders(request, true)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	action := must.Get(stream.RequestHeaders(request, true))(w.t)
 	if stream.LocalReply() != nil {
 		return false
 	}
@@ -105,9 +94,7 @@ func (w *worker) send(headers ...string) (passed bool) {
 		w.t.Fatalf("got action %v without a reply", action)
 	}
 	response := host.NewHeaders(":status", "200", "x-ratelimit-limit", "the upstream's", "x-ratelimit-limit", "twice")
-	if _, err := stream.ResponseHeaders(response, true); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(stream.ResponseHeaders(response, true))(w.t)
 	return true
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/commandtest"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store/memory"
 )
@@ -59,9 +60,7 @@ func steadyAddress(t *testing.T) string {
 	for range 1000 {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 30_000+rand.IntN(2700)))
 		if err == nil {
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, l.Close())
 			return l.Addr().String()
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"weir/internal/commandtest"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/wire"
@@ -44,9 +45,7 @@ func (i *instance) start(t *testing.T) {
 func instances(t *testing.T, n int, store, descriptors string) (all []*instance) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte(descriptors), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(descriptors), 0o600))
 	for range n {
 		i := &instance{store: store, descriptors: file, address: steadyAddress(t), failure: "deny"}
 		i.start(t)
@@ -72,9 +71,7 @@ func (a *asking) start(t *testing.T, d envoys, all []*instance) (*envoytest.Envo
 		addresses = append(addresses, i.address)
 	}
 	e, files := envoytest.RunFiles(t, envoytest.Options{Binary: d.binary, Workers: 2})
-	if err := files.SetClusters(t.Context(), e, append([]envoytest.Object{http2Cluster("limits", addresses...)}, a.clusters...)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, files.SetClusters(t.Context(), e, append([]envoytest.Object{http2Cluster("limits", addresses...)}, a.clusters...)))
 	filter := envoytest.Object{
 		"domain": a.domain, "failure_mode_deny": true, "timeout": "5s", "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
 		"rate_limit_service": envoytest.Object{
@@ -84,13 +81,8 @@ func (a *asking) start(t *testing.T, d envoys, all []*instance) (*envoytest.Envo
 	maps.Copy(filter, a.filter)
 	filters := []envoytest.Object{{"name": "envoy.filters.http.ratelimit", "typed_config": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", filter)}}
 	manager := envoytest.Manager("in", a.routes, append(filters, a.behind...)...)
-	if err := files.SetListeners(t.Context(), e, []envoytest.Object{envoytest.Listener("in", manager)}); err != nil {
-		t.Fatal(err)
-	}
-	listeners, err := e.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, files.SetListeners(t.Context(), e, []envoytest.Object{envoytest.Listener("in", manager)}))
+	listeners := must.Get(e.Listeners())(t)
 	return e, "http://" + listeners["in"]
 }
 
@@ -195,9 +187,7 @@ descriptors:
 				t.Errorf("%d passed, and %d are counted:\n%d\n%d", sum(passed), sum(counted), passed, counted)
 			}
 			t.Logf("%d passed, and %d are counted", sum(passed), sum(counted))
-			if err := watcher.End(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, watcher.End())
 		}
 
 		send("ann", enough, false)
@@ -218,10 +208,7 @@ descriptors:
 		}
 		kept("with all well")
 		for _, e := range envoys {
-			asked, err := e.Admin("GET", "/clusters")
-			if err != nil {
-				t.Fatal(err)
-			}
+			asked := must.Get(e.Admin("GET", "/clusters"))(t)
 			for _, share := range regexp.MustCompile(`limits::\S+::rq_total::(\d+)`).FindAllSubmatch(asked, -1) {
 				if string(share[1]) == "0" {
 					t.Errorf("an instance was not asked:\n%s", asked)
@@ -457,9 +444,7 @@ func rateLimits(t *testing.T, configuration string, environment ...string) *inst
 	t.Helper()
 	root := t.TempDir()
 	folder := filepath.Join(root, "config")
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "limits.yaml"), []byte(configuration), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "limits.yaml"), []byte(configuration), 0o600)))
 	cmd := exec.Command(commandFile, "ratelimit")
 	cmd.Env = append(os.Environ(), "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=", "WEIR_STORE=memory", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0",
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RESPONSE_DYNAMIC_METADATA=true", "LOG_LEVEL=info")

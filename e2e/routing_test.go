@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // app is an upstream with HTTP/1.1 and HTTP/2. Each scenario sets its handler.
@@ -137,9 +138,7 @@ func TestProtocols(t *testing.T) {
 					}
 					return c
 				}, scenario.name)
-				if err := n.configure(inTurn(namespace, scenario.limit)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, n.configure(inTurn(namespace, scenario.limit)))
 				scenario.run(t, n)
 			})
 		}
@@ -202,10 +201,7 @@ func upgradeRequests(t *testing.T, n node) {
 	}
 	// A rejected upgrade gets a normal answer.
 	_, r = upgrade(t, n)
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(r.Body))(t)
 	rejected := reply{status: r.StatusCode, header: r.Header, body: string(body)}
 	rejected.want429(t, 1)
 	if len(body) != 44 {
@@ -218,20 +214,12 @@ func upgradeRequests(t *testing.T, n node) {
 func upgrade(t *testing.T, n node) (io.ReadWriter, *http.Response) {
 	t.Helper()
 	address := strings.TrimPrefix(n.url(), "http://")
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", address))(t)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(hang)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, conn.SetDeadline(time.Now().Add(hang)))
 	fmt.Fprintf(conn, "GET /chat HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", address)
 	buffered := bufio.NewReader(conn)
-	r, err := http.ReadResponse(buffered, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.ReadResponse(buffered, nil))(t)
 	return struct {
 		io.Reader
 		io.Writer
@@ -301,10 +289,7 @@ func postExpecting(t *testing.T, n node) (continued bool, status int, body strin
 	c := client(t)
 	c.Transport.(*http.Transport).ExpectContinueTimeout = hang
 	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued = true }})
-	r, err := do(c, request(t, n.url(), strings.NewReader(strings.Repeat("x", 100_000)), "expect", "100-continue").WithContext(traced))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(do(c, request(t, n.url(), strings.NewReader(strings.Repeat("x", 100_000)), "expect", "100-continue").WithContext(traced)))(t)
 	return continued, r.status, r.body
 }
 
@@ -353,11 +338,9 @@ func TestRouting(t *testing.T) {
 		r := &routing{app: newApp(t), mirror: newApp(t)}
 		backend := serve(t, "memory")
 		r.envoyNode = d.prepare(t, nodeConfig{clock: newClock(), upstream: r.app})
-		if err := r.files.SetClusters(t.Context(), r.Envoy, []envoytest.Object{
+		must.OK(t, r.files.SetClusters(t.Context(), r.Envoy, []envoytest.Object{
 			cluster("app", r.app.address), http2Cluster("app2", r.app.address), cluster("mirror", r.mirror.address), cluster("weir", backend),
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, scenario := range []struct {
 			name string
 			run  func(t *testing.T, r *routing)
@@ -549,10 +532,7 @@ var wholeWithTrailer = fmt.Sprint(large, " map[X-Checksum:[abc]]")
 func trailers(t *testing.T, r *routing) {
 	r.set(t, 1, toApp("/", envoytest.Object{"cluster": "app2"}))
 	r.app.does(countBody)
-	got, err := postWithTrailer(t, r.url())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(postWithTrailer(t, r.url()))(t)
 	got.wantLeft(t, 200, 0)
 	if got.body != wholeWithTrailer {
 		t.Errorf("%s arrived, want %s", got.body, wholeWithTrailer)
@@ -567,10 +547,7 @@ func waitingBodies(t *testing.T, r *routing) {
 		r.config.configuration = `{"sync_rate": 0, "backend": {"cluster": "weir", "timeout": "60s"}, ` + r.config.configuration[1:]
 		r.listen(t)
 		r.app.does(countBody)
-		got, err := postWithTrailer(t, r.url())
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(postWithTrailer(t, r.url()))(t)
 		got.wantLeft(t, 200, 0)
 		if got.body != wholeWithTrailer {
 			t.Errorf("%s arrived, want %s", got.body, wholeWithTrailer)
@@ -603,9 +580,7 @@ func accessLogged(t *testing.T, r *routing) {
 	c := client(t)
 	ask(t, c, r.url(), ":path", "/logged?1")
 	ask(t, c, r.url(), ":path", "/logged?2")
-	if err := waitOn(t, r.Envoy, func() (bool, error) { return strings.Contains(r.said(), "/logged?2 "), nil }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, waitOn(t, r.Envoy, func() (bool, error) { return strings.Contains(r.said(), "/logged?2 "), nil }))
 	for _, want := range []string{"access GET /logged?1 200 via_upstream -\n", "access GET /logged?2 429 weir_rate_limited:r"} {
 		if !strings.Contains(r.said(), want) {
 			t.Errorf("no %q in\n%s", want, r.said())

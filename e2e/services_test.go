@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -26,10 +27,7 @@ func callers(t *testing.T, n int, descriptors, store string) (all []caller) {
 	t.Helper()
 	for range n {
 		i := rateLimits(t, descriptors, "WEIR_STORE="+store)
-		client, err := grpc.NewClient(i.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(grpc.NewClient(i.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 		t.Cleanup(func() { _ = client.Close() })
 		all = append(all, caller{i, pb.NewRateLimitServiceClient(client)})
 	}
@@ -39,12 +37,9 @@ func callers(t *testing.T, n int, descriptors, store string) (all []caller) {
 // ask takes hits of a descriptor. remaining is what its limit has left.
 func (c caller) ask(t *testing.T, domain, key, value string, hits uint64) (passes bool, remaining uint32) {
 	t.Helper()
-	answer, err := c.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain, Descriptors: []*common.RateLimitDescriptor{{
+	answer := must.Get(c.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain, Descriptors: []*common.RateLimitDescriptor{{
 		Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}, HitsAddend: wrapperspb.UInt64(hits),
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 	return answer.GetOverallCode() == pb.RateLimitResponse_OK, answer.GetStatuses()[0].GetLimitRemaining()
 }
 
@@ -57,10 +52,7 @@ func TestFarKeysOfServices(t *testing.T) {
 	sum := func(name string) (n float64) {
 		for _, c := range all {
 			for _, line := range regexp.MustCompile(`(?m)^`+name+`\{.*\} (\S+)$`).FindAllStringSubmatch(fetch(t, "http://"+c.metrics), -1) {
-				value, err := strconv.ParseFloat(line[1], 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				value := must.Get(strconv.ParseFloat(line[1], 64))(t)
 				n += value
 			}
 		}

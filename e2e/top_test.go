@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/server"
 )
@@ -68,9 +69,7 @@ func whoIsLimited(t *testing.T, d driver) {
 	deadline := time.Now().Add(time.Minute)
 	for {
 		top = server.Top{}
-		if err := json.Unmarshal([]byte(weir(t, backend, "top", "watched", "--json")), &top); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(weir(t, backend, "top", "watched", "--json")), &top))
 		if len(top.Rules) == 2 && int(top.Rules[0].Requests) == total && int(top.Rules[1].Requests) == total || time.Now().After(deadline) {
 			break
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 )
@@ -117,9 +118,7 @@ func TestRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "year.json")
 	year := `{"namespace": "example", "backend": {"cluster": "c"}, "sync_rate": 0.1, "headers": ["retry-after"], ` +
 		perUser(`{"limit": 10, "window": "366d", "algorithm": "fixed_window"}`)[1:]
-	if err := os.WriteFile(file, []byte(year), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(year), 0o600))
 	for _, test := range []struct {
 		name string
 		args []string

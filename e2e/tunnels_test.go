@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // readsBodies counts tunnels of a model, which a body may name.
@@ -44,14 +45,9 @@ func TestTunnelsDoNotWait(t *testing.T) {
 		n.listen(t)
 		address := strings.TrimPrefix(n.url(), "http://")
 		dial := func() net.Conn {
-			conn, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must.Get(net.Dial("tcp", address))(t)
 			t.Cleanup(func() { conn.Close() })
-			if err := conn.SetDeadline(time.Now().Add(hang)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, conn.SetDeadline(time.Now().Add(hang)))
 			return conn
 		}
 		left := 10
@@ -90,19 +86,13 @@ func openStream(t *testing.T, conn net.Conn, headers []string) (status, remainin
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	for i := 0; i < len(headers); i += 2 {
-		if err := encoder.WriteField(hpack.HeaderField{Name: headers[i], Value: headers[i+1]}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, encoder.WriteField(hpack.HeaderField{Name: headers[i], Value: headers[i+1]}))
 	}
 	fmt.Fprint(conn, http2.ClientPreface)
 	framer := http2.NewFramer(conn, conn)
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	if err := framer.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, framer.WriteSettings())
+	must.OK(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}))
 	for {
 		frame, err := framer.ReadFrame()
 		if err != nil {
@@ -123,8 +113,6 @@ func openStream(t *testing.T, conn net.Conn, headers []string) (status, remainin
 		case *http2.RSTStreamFrame:
 			t.Fatalf("%v: reset, %v", headers, frame.ErrCode)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // breakable is a connection to a backend that a test can cut.
@@ -37,9 +38,7 @@ func TestTurnsAreLogged(t *testing.T) {
 		wantSaid(t, n, "namespace turns-away: pushes to cluster weir fail with 503"+until+"this proxy's own counters decide (on_backend_failure: local)")
 		way.cut.Store(false)
 		wantSaid(t, n, "namespace turns-away: pushes to cluster weir are answered again")
-		if err := n.configure(configuration("turns-none", "none", "allow")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.configure(configuration("turns-none", "none", "allow")))
 		wantSaid(t, n, "namespace turns-none: pushes to cluster none can't be sent: want a cluster with this name"+until+
 			"requests pass uncounted (on_backend_failure: allow)")
 		wrong := d.node(t, nodeConfig{

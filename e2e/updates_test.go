@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -63,13 +64,9 @@ func updates(t *testing.T, d envoys, discovered bool) {
 		round.Store(int64(i))
 		// Some requests pass between any two updates.
 		for before := admitted.Load(); admitted.Load() < before+50 && !t.Failed(); {
-			if _, err := n.Admin("GET", "/ready"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(n.Admin("GET", "/ready"))(t)
 		}
-		if err := n.configure(configuration(i + 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.configure(configuration(i+1)))
 		if i == grown {
 			n.drained(t)
 			settled = residentBytes(t, n.PID())
@@ -134,16 +131,10 @@ func (n *envoyNode) drained(t *testing.T) {
 // residentBytes returns a process's resident memory.
 func residentBytes(t *testing.T, pid int) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	for line := range bytes.Lines(status) {
 		if text, ok := strings.CutPrefix(string(line), "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kib := must.Get(strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64))(t)
 			return kib << 10
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/server"
 )
 
@@ -95,9 +96,7 @@ func usage(t *testing.T, d driver, s store) {
 	round()
 	_, backend = serveAt(t, backend, s.url)
 	round()
-	if err := started[0].configure(strings.Replace(spent, `"limit": 900000000`, `"limit": 800000000`, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, started[0].configure(strings.Replace(spent, `"limit": 900000000`, `"limit": 800000000`, 1)))
 	round()
 	if s.down != nil {
 		s.down()
@@ -111,9 +110,7 @@ func usage(t *testing.T, d driver, s store) {
 		// The test may begin in one month and end in the next.
 		months := time.Now().UTC().AddDate(0, 0, -1).Format("2006-01") + ".." + time.Now().UTC().Format("2006-01")
 		var told server.Usage
-		if err := json.Unmarshal([]byte(weir(t, backend, "usage", "spent", "dollars", "--by", "key,model", "--month", months, "--json")), &told); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(weir(t, backend, "usage", "spent", "dollars", "--by", "key,model", "--month", months, "--json")), &told))
 		got = map[string]int64{}
 		for _, r := range told.Rows {
 			key := "others"

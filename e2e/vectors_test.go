@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window/windowtest"
 )
 
@@ -20,10 +21,8 @@ func TestVectors(t *testing.T) {
 			}
 			t.Run(vector.Name, func(t *testing.T) {
 				// Each vector has its own counters.
-				if err := proxy.configure(fmt.Sprintf(`{"namespace": "v%d", "rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost", "least": 0}, "limits": %s}]}`,
-					i, vector.Limits)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, proxy.configure(fmt.Sprintf(`{"namespace": "v%d", "rules": [{"name": "r", "key": [{"header": "x-key"}], "cost": {"header": "x-cost", "least": 0}, "limits": %s}]}`,
+					i, vector.Limits)))
 				clients := []*http.Client{client(t), client(t)}
 				for i, step := range vector.Steps {
 					clock.set(t, step.Time(t, monday))

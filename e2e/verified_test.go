@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // issuer signs tokens, which jwt_authn verifies.
@@ -21,27 +22,18 @@ type issuer struct{ key *ecdsa.PrivateKey }
 
 func newIssuer(t *testing.T) issuer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return issuer{key}
 }
 
 // keys returns the JSON Web Key Set that verifies its tokens.
 func (i issuer) keys(t *testing.T) string {
 	t.Helper()
-	point, err := i.key.PublicKey.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	point := must.Get(i.key.PublicKey.Bytes())(t)
 	encode := base64.RawURLEncoding.EncodeToString
-	keys, err := json.Marshal(map[string]any{"keys": []map[string]string{{
+	keys := must.Get(json.Marshal(map[string]any{"keys": []map[string]string{{
 		"kty": "EC", "crv": "P-256", "alg": "ES256", "kid": "k", "x": encode(point[1:33]), "y": encode(point[33:]),
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 	return string(keys)
 }
 
@@ -51,9 +43,7 @@ func (i issuer) token(t *testing.T, payload string) string {
 	signed := encode([]byte(`{"alg":"ES256","kid":"k"}`)) + "." + encode([]byte(payload))
 	digest := sha256.Sum256([]byte(signed))
 	r, s, err := ecdsa.Sign(rand.Reader, i.key, digest[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	signature := make([]byte, 64)
 	for at, n := range []*big.Int{r, s} {
 		n.FillBytes(signature[32*at:][:32])
@@ -106,10 +96,7 @@ func TestVerifiedTokens(t *testing.T) {
 	onEnvoyAlone(t, 1, all, func(t *testing.T, d envoys) {
 		issuer := newIssuer(t)
 		n := d.prepare(t, nodeConfig{configuration: verified, workers: 1})
-		plugin, err := n.plugin()
-		if err != nil {
-			t.Fatal(err)
-		}
+		plugin := must.Get(n.plugin())(t)
 		n.hcm = envoytest.Object{"http_filters": []envoytest.Object{issuer.verifying(t), plugin, envoytest.Router()}}
 		n.listen(t)
 		valid := issuer.token(t, `{"iss": "i", "sub": "ann", "n": 12.5, "admin": true, "realm": {"roles": ["a", "b"]}, "https://x.example/plan": "gold"}`)

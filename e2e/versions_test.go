@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/envoytest"
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -33,19 +34,9 @@ func TestLastVersion(t *testing.T) {
 	}
 	onWazeroAlone(t, func(t *testing.T) {
 		release := buildVersion(t, lastVersion(t))
-		wasm, err := os.ReadFile(filepath.Join(release, "dist/weir.wasm"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		lastPlugin, err := host.Compile(t.Context(), wasm, host.Options{CacheDir: cacheDir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := lastPlugin.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
+		wasm := must.Get(os.ReadFile(filepath.Join(release, "dist/weir.wasm")))(t)
+		lastPlugin := must.Get(host.Compile(t.Context(), wasm, host.Options{CacheDir: cacheDir}))(t)
+		t.Cleanup(func() { must.Report(t, lastPlugin.Close(context.Background())) })
 		const limit, each = 100, 20
 		store, left := "file:"+filepath.Join(t.TempDir(), "weir.db"), limit
 		for _, command := range []string{filepath.Join(release, "dist/weir"), commandFile, filepath.Join(release, "dist/weir")} {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -65,9 +66,7 @@ func TestBackendWarnsOnce(t *testing.T) {
 		posts := make(chan warning, 100)
 		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			var w warning
-			if err := json.NewDecoder(r.Body).Decode(&w); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, json.NewDecoder(r.Body).Decode(&w))
 			posts <- w
 		}))
 		t.Cleanup(hook.Close)
@@ -114,10 +113,7 @@ func TestBackendWarnsOnce(t *testing.T) {
 		}
 		told := 0
 		for _, backend := range backends {
-			n, err := strconv.Atoi(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindStringSubmatch(fetch(t, "http://"+backend+"/metrics"))[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(strconv.Atoi(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindStringSubmatch(fetch(t, "http://"+backend+"/metrics"))[1]))(t)
 			told += n
 		}
 		if told != len(want) {

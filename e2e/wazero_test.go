@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -74,10 +75,7 @@ func (p *proxyNode) said() string {
 // startProxy starts a node on the wazero host. more has the options that only that host has.
 func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNode {
 	t.Helper()
-	upstream, err := url.Parse(config.serveUpstream(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	upstream := must.Get(url.Parse(config.serveUpstream(t).URL))(t)
 	process := host.ProcessConfig{Clusters: map[string]string{"weir": config.backend}}
 	switch {
 	case config.clock != nil:
@@ -97,21 +95,11 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	more.TrustedHops = config.trustedHops
 	log := new(journal)
 	more.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	proxy, err := host.NewProxy(t.Context(), more)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := must.Get(host.NewProxy(t.Context(), more))(t)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	served := make(chan error, 1)
 	go func() { served <- proxy.Serve(l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(proxy.Close(context.Background()), <-served); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, errors.Join(proxy.Close(context.Background()), <-served)) })
 	return &proxyNode{Proxy: proxy, address: "http://" + l.Addr().String(), log: log}
 }
 
@@ -138,9 +126,7 @@ func (p *proxyNode) configure(configuration string) error { return p.Configure([
 
 func (p *proxyNode) metric(t *testing.T, name string) int64 {
 	t.Helper()
-	if err := p.Tick(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Tick())
 	return p.Process().Metrics().Value(name)
 }
 

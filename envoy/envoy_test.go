@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/config"
+	"weir/internal/must"
 )
 
 var checks = map[string]func(text string) error{
@@ -41,9 +42,7 @@ var checks = map[string]func(text string) error{
 func TestConfigurations(t *testing.T) {
 	for name, check := range checks {
 		t.Run(name, func(t *testing.T) {
-			if err := check(read(t, name)); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, check(read(t, name)))
 		})
 	}
 }
@@ -91,10 +90,7 @@ func TestBootstrapMistakes(t *testing.T) {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(name))(t)
 	return string(text)
 }
 

@@ -22,6 +22,7 @@ import (
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // Istio's sources of 1.27 to 1.31 show its translation of a WasmPlugin:
@@ -33,10 +34,7 @@ func TestIstioYAMLRuns(t *testing.T) {
 	t.Parallel()
 	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
-		m, err := readMesh(substitute(t, read(t, "istio.yaml"), map[string]string{"timeout: 200ms": "timeout: " + patience}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(readMesh(substitute(t, read(t, "istio.yaml"), map[string]string{"timeout: 200ms": "timeout: " + patience})))(t)
 		name, filter := m.extension(t)
 		p := around.run(t, on, gateway(t, around, &m, name, deliver(t, name, filter)))
 
@@ -96,14 +94,9 @@ func TestIstioYAMLRuns(t *testing.T) {
 func (m *mesh) extension(t *testing.T) (resource string, filter *wasmfilterv3.Wasm) {
 	t.Helper()
 	spec := new(extensionsv1alpha1.WasmPlugin)
-	if err := protojson.Unmarshal(m.plugin.Spec, spec); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, protojson.Unmarshal(m.plugin.Spec, spec))
 	// The fields are in the order of their names, and numbers as Go writes them.
-	document, err := json.Marshal(spec.GetPluginConfig().AsMap())
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Get(json.Marshal(spec.GetPluginConfig().AsMap()))(t)
 	policies := map[extensionsv1alpha1.FailStrategy]wasmv3.FailurePolicy{
 		extensionsv1alpha1.FailStrategy_FAIL_CLOSE:  wasmv3.FailurePolicy_FAIL_CLOSED,
 		extensionsv1alpha1.FailStrategy_FAIL_OPEN:   wasmv3.FailurePolicy_FAIL_OPEN,
@@ -127,11 +120,7 @@ func (m *mesh) extension(t *testing.T) (resource string, filter *wasmfilterv3.Wa
 
 func packed(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must.Get(anypb.New(m))(t)
 }
 
 // backendHost returns the host of callouts.
@@ -142,18 +131,10 @@ func (m *mesh) backendHost() string {
 // deliver writes a filter's resource into a file, which an Envoy reads in place of a control plane.
 func deliver(t *testing.T, name string, filter *wasmfilterv3.Wasm) (file string) {
 	t.Helper()
-	resource, err := protojson.Marshal(packed(t, &corev3.TypedExtensionConfig{Name: name, TypedConfig: packed(t, filter)}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := json.Marshal(envoytest.Object{"version_info": "1", "resources": []json.RawMessage{resource}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	resource := must.Get(protojson.Marshal(packed(t, &corev3.TypedExtensionConfig{Name: name, TypedConfig: packed(t, filter)})))(t)
+	response := must.Get(json.Marshal(envoytest.Object{"version_info": "1", "resources": []json.RawMessage{resource}}))(t)
 	file = filepath.Join(t.TempDir(), "ecds.json")
-	if err := os.WriteFile(file, response, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, response, 0o600))
 	return file
 }
 
@@ -182,7 +163,7 @@ func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) 
 		maps.Copy(manager, more)
 		return httpListener(name, manager)
 	}
-	bootstrap, err := json.Marshal(envoytest.Object{
+	bootstrap := must.Get(json.Marshal(envoytest.Object{
 		"node":         envoytest.Object{"id": "gateway", "cluster": "gateway"},
 		"admin":        envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
 		"stats_config": statistics(t),
@@ -196,10 +177,7 @@ func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) 
 				envoytest.Cluster("shop", around.upstream),
 			},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return bootstrap
 }
 

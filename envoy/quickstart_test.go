@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -20,9 +21,7 @@ import (
 func endpoint(t *testing.T, address string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return host + ", port_value: " + port
 }
 
@@ -45,14 +44,8 @@ func TestNativeRuns(t *testing.T) {
 	if !nightly.On() {
 		return
 	}
-	file, err := filepath.Abs("../dist/libweir.so")
-	if err != nil {
-		t.Fatal(err)
-	}
-	newest, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(filepath.Abs("../dist/libweir.so"))(t)
+	newest := must.Get(envoytest.Newest())(t)
 	runQuickstart(t, newest, read(t, "native.yaml"), "dist/libweir.so", file)
 }
 
@@ -97,14 +90,8 @@ func onFreePorts(t *testing.T, text, module, file string, around surroundings) [
 		"127.0.0.1, port_value: 9180": endpoint(t, around.backend.own),
 	})
 	bootstrap := envoytest.Object{}
-	if err := yaml.UnmarshalStrict([]byte(text), &bootstrap); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.UnmarshalStrict([]byte(text), &bootstrap))
 	// The test asks the admin interface for the listener's port.
 	bootstrap["admin"] = envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)}
-	encoded, err := json.Marshal(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return encoded
+	return must.Get(json.Marshal(bootstrap))(t)
 }

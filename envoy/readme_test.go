@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // pathSettings are the settings of the excerpt in docs/envoy.md that normalize paths for rules.
@@ -67,9 +68,7 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	text := pageExcerpt(t)
 	listener := func(name string, without ...string) envoytest.Object {
 		manager := envoytest.Object{}
-		if err := yaml.UnmarshalStrict([]byte(text), &manager); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.UnmarshalStrict([]byte(text), &manager))
 		for _, field := range without {
 			if manager[field] == nil {
 				t.Errorf("docs/envoy.md: the excerpt lacks %s", field)
@@ -78,7 +77,7 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 		}
 		return httpListener(name, manager)
 	}
-	bootstrap, err := json.Marshal(envoytest.Object{
+	bootstrap := must.Get(json.Marshal(envoytest.Object{
 		"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
 		"static_resources": envoytest.Object{
 			"listeners": []envoytest.Object{listener("as it is"), listener("without", pathSettings...)},
@@ -86,10 +85,7 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 				envoytest.Cluster("weir_backend", around.backend.address), envoytest.Cluster("shop", around.upstream),
 			},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return bootstrap
 }
 

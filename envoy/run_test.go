@@ -27,6 +27,7 @@ import (
 
 	"weir/internal/commandtest"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -51,10 +52,7 @@ func onNewest(t *testing.T, most int, test func(t *testing.T, on envoytest.Binar
 	if testing.Short() {
 		return // make test-fast
 	}
-	binaries, err := envoytest.Binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binaries := must.Get(envoytest.Binaries())(t)
 	for _, binary := range binaries[:min(most, len(binaries))] {
 		t.Run(binary.Version, func(t *testing.T) {
 			t.Parallel()
@@ -66,11 +64,7 @@ func onNewest(t *testing.T, most int, test func(t *testing.T, on envoytest.Binar
 // pluginFile returns the file that make build creates.
 func pluginFile(t *testing.T) string {
 	t.Helper()
-	file, err := filepath.Abs("../dist/weir.wasm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return must.Get(filepath.Abs("../dist/weir.wasm"))(t)
 }
 
 // patience is how long the plugins wait for the backend. A machine that runs other tests is slow,
@@ -124,10 +118,7 @@ func surround(t *testing.T) surroundings {
 func (s surroundings) run(t *testing.T, on envoytest.Binary, bootstrap []byte) *proxy {
 	t.Helper()
 	e := envoytest.Run(t, envoytest.Options{Binary: on, Bootstrap: bootstrap, Args: []string{"--file-flush-interval-msec", "10", "--log-level", "warning"}})
-	listeners, err := e.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listeners := must.Get(e.Listeners())(t)
 	return &proxy{Envoy: e, surroundings: s, listeners: listeners, decided: make(map[decisions]int)}
 }
 
@@ -251,18 +242,11 @@ type answer struct {
 func (c client) send(t *testing.T, method, target string, headers ...string) answer {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(c.from)}, Timeout: 10 * time.Second}
-	conn, err := dialer.Dial("tcp", c.to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(dialer.Dial("tcp", c.to))(t)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	head := append([]string{method + " " + target + " HTTP/1.1", "host: shop.example", "content-length: 0"}, headers...)
-	if _, err := io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"))(t)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, target, err)

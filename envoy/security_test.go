@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/trust/trusttest"
 )
 
@@ -33,9 +34,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 				"/etc/envoy/weir-token.yaml": file(t, "weir-token.yaml", secret), "exact: weir": "exact: localhost",
 				"address: weir, port_value: 9180": socket(address),
 			})
-			if err := yaml.UnmarshalStrict([]byte(text), &parsed); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, yaml.UnmarshalStrict([]byte(text), &parsed))
 			for _, field := range without {
 				if parsed[field] == nil {
 					t.Errorf("docs/security.md: the cluster lacks %s", field)
@@ -52,12 +51,10 @@ func TestSecurityClusterRuns(t *testing.T) {
 				`"backend": {"cluster": "weir_backend", "token": "change-me",`: fmt.Sprintf(
 					`"namespace": %q, "sync_rate": 0, "on_backend_failure": "deny", "backend": {"cluster": %q,`, namespace, name),
 			})
-			if err := yaml.UnmarshalStrict([]byte(text), &manager); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, yaml.UnmarshalStrict([]byte(text), &manager))
 			return httpListener(name+" "+namespace, manager)
 		}
-		bootstrap, err := json.Marshal(envoytest.Object{
+		bootstrap := must.Get(json.Marshal(envoytest.Object{
 			"node":  envoytest.Object{"id": "node", "cluster": "gateways"},
 			"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
 			"static_resources": envoytest.Object{
@@ -69,10 +66,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 					envoytest.Cluster("shop", around.upstream),
 				},
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		p := around.run(t, on, bootstrap)
 		for i := range 5 {
 			a := p.at("127.0.0.2", "as_it_is shop").send(t, "POST", "/login", fmt.Sprint("x-user: ann", i))
@@ -93,8 +87,6 @@ func TestSecurityClusterRuns(t *testing.T) {
 func file(t *testing.T, name, content string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }

@@ -20,6 +20,7 @@ import (
 
 	"weir/internal/check"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // The example's own description of itself.
@@ -38,9 +39,7 @@ func TestTokensAreOneExample(t *testing.T) {
 			t.Fatalf("%s: got %d configurations, findings %v", name, len(report.Accepted), report.Findings)
 		}
 		var document any
-		if err := json.Unmarshal(report.Accepted[0].Document, &document); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(report.Accepted[0].Document, &document))
 		documents = append(documents, document)
 	}
 	if !reflect.DeepEqual(documents[0], documents[1]) {
@@ -80,17 +79,12 @@ func startRun(t *testing.T) (r running) {
 	t.Helper()
 	cmd := exec.Command("../dist/weir", "run", "--config", tokensFile, "--listen", "127.0.0.1:0", "--ui", "none")
 	cmd.Stderr = os.Stderr
-	said, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	said := must.Get(cmd.StdoutPipe())(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v; make build makes the command", err)
 	}
 	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, cmd.Process.Signal(syscall.SIGTERM))
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("weir run: %v", err)
 		}

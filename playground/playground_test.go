@@ -11,25 +11,17 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/playground"
 )
 
 func get(t *testing.T, url, encoding string) (*http.Response, []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	request.Header.Set("accept-encoding", encoding)
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.DefaultTransport.RoundTrip(request))(t)
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(response.Body))(t)
 	return response, body
 }
 
@@ -42,7 +34,7 @@ func TestHandler(t *testing.T) {
 		"svg": "image/svg+xml", "json": "application/json", "wasm": "application/wasm",
 	}
 	compressed, proxies := 0, 0
-	err := fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
+	must.OK(t, fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -78,10 +70,7 @@ func TestHandler(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	// The proxies' module is loaded by readers who come as far.
 	if compressed-proxies > 1<<20 || proxies > 5<<18 {
 		t.Errorf("the page is %d bytes, and its proxies %d", compressed-proxies, proxies)
@@ -102,10 +91,7 @@ func TestHandler(t *testing.T) {
 // TestStaticPolicy wants the page to have the same policy where a server sends none. Only who may
 // frame it a page can't say of itself.
 func TestStaticPolicy(t *testing.T) {
-	page, err := fs.ReadFile(playground.Files(), "index.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(fs.ReadFile(playground.Files(), "index.html"))(t)
 	want := fmt.Sprintf(`<meta http-equiv="Content-Security-Policy" content="%s">`, strings.TrimSuffix(playground.Policy, "; frame-ancestors 'none'"))
 	if !strings.Contains(string(page), want) {
 		t.Errorf("the page has no %s", want)
@@ -115,7 +101,7 @@ func TestStaticPolicy(t *testing.T) {
 // TestNothingFromElsewhere wants no file to name another host, but for namespaces and links for people.
 func TestNothingFromElsewhere(t *testing.T) {
 	address := regexp.MustCompile(`(https?:)?//[a-z0-9.-]+\.[a-z]+`)
-	err := fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
+	must.OK(t, fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(path, ".wasm") {
 			return err
 		}
@@ -129,8 +115,5 @@ func TestNothingFromElsewhere(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

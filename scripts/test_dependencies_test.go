@@ -10,15 +10,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A user who can't install packages is told which are missing, and how root gets them.
 func TestDependenciesWithoutRoot(t *testing.T) {
 	dir := t.TempDir()
 	// Another user gets there too.
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(filepath.Dir(dir), 0o755))
 	script, err := os.ReadFile("test-dependencies")
 	if err != nil {
 		t.Fatal(err)
@@ -28,21 +28,12 @@ func TestDependenciesWithoutRoot(t *testing.T) {
 		filepath.Join(dir, "scripts", "test-dependencies"): string(script),
 		filepath.Join(tools, "apt-get"):                    "#!/bin/sh\necho apt-get runs\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.OK(t, os.WriteFile(name, []byte(content), 0o755))
 	}
 	for _, name := range []string{"dirname", "id"} {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(tools, name)); err != nil {
-			t.Fatal(err)
-		}
+		path := must.Get(exec.LookPath(name))(t)
+		must.OK(t, os.Symlink(path, filepath.Join(tools, name)))
 	}
 	command := exec.CommandContext(t.Context(), "/bin/sh", filepath.Join(dir, "scripts", "test-dependencies"))
 	command.Dir, command.Env = dir, []string{"PATH=" + tools}

@@ -10,34 +10,22 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"weir/internal/must"
 )
 
 // Two calls of a user pass, and the third is refused. Another user has two more.
 func TestServer(t *testing.T) {
-	namespace, err := newNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := limited(namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	namespace := must.Get(newNamespace())(t)
+	server := must.Get(limited(namespace))(t)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-ended)
 	})
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	client := grpc_health_v1.NewHealthClient(conn)
 	for i, call := range []struct {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // TestVersions loads the library into Envoys: since 1.39 they accept it. Older Envoys lack
@@ -24,10 +25,7 @@ import (
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	file := build(t)
-	binaries, err := envoytest.Binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binaries := must.Get(envoytest.Binaries())(t)
 	for _, binary := range binaries {
 		t.Run(binary.Version, func(t *testing.T) {
 			t.Parallel()
@@ -38,9 +36,7 @@ func TestVersions(t *testing.T) {
 			})}
 			err := files.SetListeners(t.Context(), e, []object{listener("app", named)})
 			if minor(t, binary.Version) >= 39 {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				wantStatus(t, address(t, e, "app"), "answer", 418)
 				return
 			}
@@ -67,24 +63,15 @@ var envoysHeader = flag.String("abi", "", "Envoy's `abi.h`, which native/abi.h i
 func TestABI(t *testing.T) {
 	t.Parallel()
 	functions := functionsOf(t)
-	binary, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	symbols, err := exec.CommandContext(t.Context(), "nm", "-D", "--defined-only", binary.Path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(envoytest.Newest())(t)
+	symbols := must.Get(exec.CommandContext(t.Context(), "nm", "-D", "--defined-only", binary.Path).Output())(t)
 	exported := strings.Fields(string(symbols))
 	for _, name := range functions {
 		if strings.Contains(name, "_callback_") && !slices.Contains(exported, name) {
 			t.Errorf("Envoy %s exports no %s", binary.Version, name)
 		}
 	}
-	headers, err := filepath.Glob(cmp.Or(*envoysHeader, "../../dist/envoy/*/abi.h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	headers := must.Get(filepath.Glob(cmp.Or(*envoysHeader, "../../dist/envoy/*/abi.h")))(t)
 	for _, header := range headers {
 		if *envoysHeader == "" && minor(t, filepath.Base(filepath.Dir(header))) < 39 {
 			continue
@@ -99,10 +86,7 @@ func TestABI(t *testing.T) {
 func TestABIDifferences(t *testing.T) {
 	t.Parallel()
 	functions := functionsOf(t)
-	text, err := os.ReadFile("../abi.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../abi.h"))(t)
 	for _, c := range []struct{ from, to, said string }{
 		{"", "", ""},
 		{"uint64_t by);", "uint32_t by);", "http_filter_config_increment_counter"},
@@ -110,9 +94,7 @@ func TestABIDifferences(t *testing.T) {
 		{"  bytes key, value;", "  bytes key; uint32_t value;", "http_get_headers:"},
 	} {
 		header := filepath.Join(t.TempDir(), "abi.h")
-		if err := os.WriteFile(header, []byte(strings.Replace(string(text), c.from, c.to, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(header, []byte(strings.Replace(string(text), c.from, c.to, 1)), 0o600))
 		got := strings.Join(signatureDifferences(t, header, functions), "\n")
 		if !strings.Contains(got, c.said) || (got == "") != (c.said == "") {
 			t.Errorf("%s -> %s: got %q", c.from, c.to, got)
@@ -123,10 +105,7 @@ func TestABIDifferences(t *testing.T) {
 // functionsOf returns the names of all functions in native/abi.h.
 func functionsOf(t *testing.T) (names []string) {
 	t.Helper()
-	text, err := os.ReadFile("../abi.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../abi.h"))(t)
 	for _, f := range regexp.MustCompile(`\b(CB|ON)\((\w+)\)\(`).FindAllStringSubmatch(string(text), -1) {
 		names = append(names, map[string]string{"CB": "envoy_dynamic_module_callback_", "ON": "envoy_dynamic_module_on_"}[f[1]]+f[2])
 	}
@@ -163,10 +142,7 @@ func alike(a, b string) bool {
 // signatures returns the types of functions as a compiler reads them: "result parameter…".
 func signatures(t *testing.T, header string, functions []string) map[string]string {
 	t.Helper()
-	header, err := filepath.Abs(header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	header = must.Get(filepath.Abs(header))(t)
 	var source strings.Builder
 	fmt.Fprintf(&source, "#include %q\n", header)
 	for _, name := range functions {
@@ -174,31 +150,19 @@ func signatures(t *testing.T, header string, functions []string) map[string]stri
 	}
 	dir := t.TempDir()
 	run(t, dir, source.String(), "gcc", "-g", "-w", "-c", "abi.c", "-o", "abi.o")
-	file, err := elf.Open(filepath.Join(dir, "abi.o"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(elf.Open(filepath.Join(dir, "abi.o")))(t)
 	defer file.Close()
-	data, err := file.DWARF()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(file.DWARF())(t)
 	all := map[string]string{}
 	for r := data.Reader(); ; {
-		entry, err := r.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		entry := must.Get(r.Next())(t)
 		if entry == nil {
 			return all
 		}
 		name, _ := entry.Val(dwarf.AttrName).(string)
 		at, typed := entry.Val(dwarf.AttrType).(dwarf.Offset)
 		if name, found := strings.CutPrefix(name, "p_"); found && typed && entry.Tag == dwarf.TagVariable {
-			of, err := data.Type(at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			of := must.Get(data.Type(at))(t)
 			f, is := of.(*dwarf.PtrType).Type.(*dwarf.FuncType)
 			if !is {
 				t.Fatalf("%s is a %s", name, of)
@@ -262,10 +226,7 @@ func numbers(t *testing.T) [][2]string {
 	list("http_callout_result_", "0", "Success")
 	list("metrics_result_", "0", "Success")
 	list("metadata_source_", "METADATA_DYNAMIC", "Dynamic")
-	text, err := os.ReadFile("../attributes.c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../attributes.c"))(t)
 	attributes := regexp.MustCompile(`\{"([a-z0-9_.]+)", (\w+), (true|false)\}`).FindAllStringSubmatch(string(text), -1)
 	if len(attributes) < 20 {
 		t.Fatalf("only %d attributes", len(attributes))
@@ -300,10 +261,7 @@ func numberDifferences(t *testing.T, header string) (all []string) {
 // values returns the values of constants.
 func values(t *testing.T, header string, names []string) []string {
 	t.Helper()
-	header, err := filepath.Abs(header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	header = must.Get(filepath.Abs(header))(t)
 	var source strings.Builder
 	fmt.Fprintf(&source, "#include <stdio.h>\n#include %q\nint main(void) {\n", header)
 	for _, name := range names {
@@ -312,10 +270,7 @@ func values(t *testing.T, header string, names []string) []string {
 	source.WriteString("}\n")
 	dir := t.TempDir()
 	run(t, dir, source.String(), "gcc", "-w", "abi.c", "-o", "values")
-	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "values")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.CommandContext(t.Context(), filepath.Join(dir, "values")).Output())(t)
 	return strings.Fields(string(out))
 }
 
@@ -340,10 +295,7 @@ func TestOneDirection(t *testing.T) {
 	}
 	needs := map[string][]string{}
 	for _, file := range sources {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		unit := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 		for _, include := range regexp.MustCompile(`(?m)^#include "(\w+)\.h"`).FindAllStringSubmatch(string(text), -1) {
 			if include[1] != unit {

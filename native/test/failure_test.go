@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -41,11 +42,9 @@ func TestFailedStays(t *testing.T) {
 			e, files := startUpdated(t, 1)
 			set := func(first, second string) {
 				t.Helper()
-				if err := files.SetListeners(t.Context(), e, []object{
+				must.OK(t, files.SetListeners(t.Context(), e, []object{
 					listener("closed", filter(file, "both", first)), listener("open", filter(file, "both?failure_policy=FAIL_OPEN", second)),
-				}); err != nil {
-					t.Fatal(err)
-				}
+				}))
 			}
 			set("1", "1")
 			closed, open := address(t, e, "closed"), address(t, e, "open")
@@ -94,15 +93,10 @@ func TestMetricsOfAll(t *testing.T) {
 	var listeners []object
 	for _, name := range []string{"metric_a", "metric_b", "metric_c"} {
 		listeners = append(listeners, listener(name, filter(file, "m", name)))
-		if err := files.SetListeners(t.Context(), e, listeners); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, files.SetListeners(t.Context(), e, listeners))
 		for _, l := range listeners {
 			counter := "dynamicmodulescustom." + l["name"].(string)
-			before, err := e.Stat(counter)
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := must.Get(e.Stat(counter))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			if err := e.Wait(ctx, func() (bool, error) {
 				now, err := e.Stat(counter)
@@ -124,9 +118,7 @@ func TestNoMemory(t *testing.T) {
 	if err == nil || !strings.Contains(e.Log(), "there is no memory for a VM") {
 		t.Errorf("got %v, want it to be refused for memory, and\n%s", err, e.Log())
 	}
-	if err := files.SetListeners(t.Context(), e, []object{listener("app")}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, files.SetListeners(t.Context(), e, []object{listener("app")}))
 	wantStatus(t, address(t, e, "app"), "", 200)
 }
 
@@ -138,11 +130,9 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	e, files := startUpdated(t, 2, "--drain-strategy", "immediate")
 	set := func(i int) {
 		t.Helper()
-		if err := files.SetListeners(t.Context(), e, []object{
+		must.OK(t, files.SetListeners(t.Context(), e, []object{
 			listener("app", filter(file, "a", fmt.Sprint(i))), listener("traps", filter(file, "traps?failure_policy=FAIL_RELOAD", fmt.Sprint(i))),
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	set(0)
 	traps := address(t, e, "traps")
@@ -225,27 +215,18 @@ func TestCallouts(t *testing.T) {
 	t.Parallel()
 	file := build(t)
 	hole, err := net.Listen("tcp", "127.0.0.1:0") // nothing accepts
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer hole.Close()
 	e, files := startUpdated(t, 1, "--drain-strategy", "immediate")
-	if err := files.SetClusters(t.Context(), e, []object{envoytest.Cluster("hole", hole.Addr().String())}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, files.SetClusters(t.Context(), e, []object{envoytest.Cluster("hole", hole.Addr().String())}))
 	other := listener("other", filter(file, "other", ""))
 	set := func(listeners ...object) {
 		t.Helper()
-		if err := files.SetListeners(t.Context(), e, listeners); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, files.SetListeners(t.Context(), e, listeners))
 	}
 	call := func(listener string) net.Conn {
 		t.Helper()
-		c, err := net.Dial("tcp", address(t, e, listener))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", address(t, e, listener)))(t)
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nhost: a\r\nx-do: call\r\n\r\n")
 		active(t, e, listener, 1)
 		return c
@@ -271,10 +252,8 @@ func drained(t *testing.T, e *envoytest.Envoy) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := e.Wait(ctx, func() (bool, error) {
+	must.Report(t, e.Wait(ctx, func() (bool, error) {
 		n, err := e.Stat("listener_manager.total_listeners_draining")
 		return n == 0, err
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 }

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -65,10 +66,7 @@ func build(t *testing.T) (file string) {
 // further sources from native/, into a folder.
 func compile(t *testing.T, dir, name string, flags ...string) (file string) {
 	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs("../.."))(t)
 	sources, err := filepath.Glob(root + "/native/*.c")
 	if err != nil || len(sources) == 0 {
 		t.Fatal("no sources", err)
@@ -144,13 +142,10 @@ func listenerOf(name string, routes []object, filters ...object) object {
 // start starts an Envoy with a single worker, until the test ends.
 func start(t *testing.T, listeners ...object) *envoytest.Envoy {
 	t.Helper()
-	bootstrap, err := json.Marshal(object{
+	bootstrap := must.Get(json.Marshal(object{
 		"admin":            object{"address": envoytest.Address("127.0.0.1", 0)},
 		"static_resources": object{"listeners": listeners},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return envoytest.Run(t, envoytest.Options{Bootstrap: bootstrap})
 }
 
@@ -162,10 +157,7 @@ func startUpdated(t *testing.T, workers int, args ...string) (*envoytest.Envoy, 
 
 func address(t *testing.T, e *envoytest.Envoy, listener string) string {
 	t.Helper()
-	addresses, err := e.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := must.Get(e.Listeners())(t)
 	return addresses[listener]
 }
 
@@ -178,10 +170,7 @@ func send(t *testing.T, address, do string) (status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil))(t)
 	if do != "" {
 		r.Header.Set("x-do", do)
 	}
@@ -190,9 +179,7 @@ func send(t *testing.T, address, do string) (status int) {
 		t.Fatalf("x-do %q: %v", do, err)
 	}
 	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.Copy(io.Discard, response.Body))(t)
 	return response.StatusCode
 }
 
@@ -271,24 +258,16 @@ func TestPaused(t *testing.T) {
 		wantStatus(t, a, "wait", 200)
 	}
 	// A client that leaves must leave nothing behind.
-	gone, err := net.Dial("tcp", a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := must.Get(net.Dial("tcp", a))(t)
 	fmt.Fprint(gone, "GET / HTTP/1.1\r\nhost: a\r\nx-do: forever\r\n\r\n")
 	active(t, e, "a", 1)
 	wantStatus(t, a, "wait", 200)
-	if err := gone.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, gone.Close())
 	active(t, e, "a", 0)
 	wantStatus(t, a, "wait", 200)
 
 	for address, want := range map[string]string{a: "HTTP/1.1 503", b: "HTTP/1.1 200"} {
-		waiting, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		waiting := must.Get(net.Dial("tcp", address))(t)
 		defer waiting.Close()
 		fmt.Fprint(waiting, "GET / HTTP/1.1\r\nhost: a\r\nx-do: forever\r\n\r\n")
 		active(t, e, map[string]string{a: "a", b: "b"}[address], 1)
@@ -323,9 +302,7 @@ func TestConfigurations(t *testing.T) {
 	set := func(name, configuration string) error {
 		return files.SetListeners(t.Context(), e, []object{listener("app", filter(file, name, configuration))})
 	}
-	if err := set("a", "accepted"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, set("a", "accepted"))
 	for _, c := range []struct{ name, configuration, said string }{
 		{"a", "refused", ""},
 		{"a", "traps", "the VM of worker -1 has failed: unreachable code"},
@@ -345,9 +322,7 @@ func TestConfigurations(t *testing.T) {
 		wantStatus(t, address(t, e, "app"), "wait", 200)
 	}
 	for i := range 30 {
-		if err := set("a", fmt.Sprint("accepted ", i)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, set("a", fmt.Sprint("accepted ", i)))
 		wantStatus(t, address(t, e, "app"), "wait", 200)
 	}
 }
@@ -356,10 +331,7 @@ func TestConfigurations(t *testing.T) {
 // 11 and Ubuntu 20.04.
 func TestGlibc(t *testing.T) {
 	t.Parallel()
-	library, err := elf.Open(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Get(elf.Open(build(t)))(t)
 	defer library.Close()
 	symbols, err := library.ImportedSymbols()
 	if err != nil || len(symbols) == 0 {

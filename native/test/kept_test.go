@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // TestKept has requests that are over with their headers: the plugin hands the response's header out
@@ -35,18 +36,10 @@ func TestKept(t *testing.T) {
 	e := start(t, listenerOf("kept", routes, filter(build(t), "kept", "")))
 	for path, headers := range upstreams {
 		for _, do := range []string{"keep", "pass"} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address(t, e, "kept")+path, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address(t, e, "kept")+path, http.NoBody))(t)
 			r.Header.Set("x-do", do)
-			response, err := anew.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := response.Body.Close(); err != nil {
-				t.Fatal(err)
-			}
+			response := must.Get(anew.Do(r))(t)
+			must.OK(t, response.Body.Close())
 			want := map[string][]string{}
 			for _, h := range headers {
 				name, value := h["header"].(object)["key"].(string), h["header"].(object)["value"].(string)
@@ -83,13 +76,9 @@ func TestRedirect(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			e, files := startUpdated(t, 1)
-			if err := files.SetClusters(t.Context(), e, clusterOf(upstream)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, files.SetClusters(t.Context(), e, clusterOf(upstream)))
 			routes := []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "upstream", "internal_redirect_policy": object{}}}}
-			if err := files.SetListeners(t.Context(), e, []object{listenerOf("app", routes, filter(file, "app", ""))}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, files.SetListeners(t.Context(), e, []object{listenerOf("app", routes, filter(file, "app", ""))}))
 			wantStatus(t, address(t, e, "app"), "in flight", 200)
 		})
 	}
@@ -111,13 +100,9 @@ func TestResumedByBody(t *testing.T) {
 	}))
 	t.Cleanup(upstream.Close)
 	e, files := startUpdated(t, 1)
-	if err := files.SetClusters(t.Context(), e, clusterOf(upstream)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, files.SetClusters(t.Context(), e, clusterOf(upstream)))
 	routes := []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "upstream"}}}
-	if err := files.SetListeners(t.Context(), e, []object{listenerOf("app", routes, filter(build(t), "app", ""))}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, files.SetListeners(t.Context(), e, []object{listenerOf("app", routes, filter(build(t), "app", ""))}))
 	app := address(t, e, "app")
 	done := make(chan bool)
 	go func() {

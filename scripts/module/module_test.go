@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -37,20 +38,12 @@ func main() {
 func TestMove(t *testing.T) {
 	t.Parallel()
 	copied, elsewhere := t.TempDir(), t.TempDir()
-	names, err := files("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(files("../.."))(t)
 	for _, name := range names {
-		content, err := os.ReadFile(filepath.Join("../..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(filepath.Join("../..", name)))(t)
 		write(t, filepath.Join(copied, name), string(content))
 	}
-	if err := move(copied, "example.com/acme/weir"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, move(copied, "example.com/acme/weir"))
 	if printed := run(t, copied, "gofmt", "-l", "."); printed != "" {
 		t.Errorf("not as gofmt has it:\n%s", printed)
 	}
@@ -90,20 +83,13 @@ func TestMoveRefuses(t *testing.T) {
 
 func write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	must.OK(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(name))(t)
 	return string(content)
 }
 

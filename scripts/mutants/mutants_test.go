@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 const code = `package p
@@ -29,10 +31,7 @@ func g() bool { return true || true }
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	mutants, err := list("p/p.go", []byte(code))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mutants := must.Get(list("p/p.go", []byte(code)))(t)
 	var got []string
 	for _, m := range mutants {
 		got = append(got, m.name)
@@ -80,9 +79,7 @@ func TestEqual(t *testing.T) {
 			continue
 		}
 		mutants, err := list(file, content)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		if !slices.ContainsFunc(mutants, func(m mutant) bool { return m.name == name }) {
 			t.Errorf("%s: there is no such change any more", name)
 		}
@@ -100,12 +97,8 @@ func TestRun(t *testing.T) {
 		"c/c_test.go": "package c\n\nimport \"testing\"\n\nfunc TestNothing(t *testing.T) {}\n",
 	} {
 		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	t.Chdir(folder)
 	t.Setenv("GOWORK", "off")
@@ -132,9 +125,7 @@ func TestRun(t *testing.T) {
 	} {
 		out := &strings.Builder{}
 		r := &run{out: out, equal: test.equal}
-		if err := r.choose([]string{"./a"}, 1, 0, test.match); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.choose([]string{"./a"}, 1, 0, test.match))
 		if err := r.all([]string{"./b", "./c"}); (err != nil) != test.fails {
 			t.Errorf("%s: %v", test.name, err)
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
+
+	"weir/internal/must"
 )
 
 // build builds the program in testdata, with its names.
@@ -25,11 +27,7 @@ func build(t testing.TB, flags ...string) []byte {
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	module, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return module
+	return must.Get(os.ReadFile(file))(t)
 }
 
 // run runs a program, and returns what it prints. It ends with 7.
@@ -56,10 +54,7 @@ func TestProgram(t *testing.T) {
 		t.Fatalf("the program: got %s", want)
 	}
 	for _, names := range []bool{false, true} {
-		after, err := straighten(before, names)
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := must.Get(straighten(before, names))(t)
 		if got := run(t, after); got != want {
 			t.Errorf("names %v: got\n%swant\n%s", names, got, want)
 		}
@@ -69,10 +64,7 @@ func TestProgram(t *testing.T) {
 // No jump forward goes through a function's table any more, and the table has the places only that
 // calls return to.
 func TestJumps(t *testing.T) {
-	module, err := straighten(build(t, "-ldflags=-w"), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := must.Get(straighten(build(t, "-ldflags=-w"), true))(t)
 	tables, back := 0, 0
 	eachFunction(t, module, func(f *function) {
 		for i := range f.code {
@@ -94,10 +86,7 @@ func TestJumps(t *testing.T) {
 // Memory begins with the same bytes, of far fewer segments.
 func TestData(t *testing.T) {
 	before := build(t, "-ldflags=-w")
-	after, err := straighten(before, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(straighten(before, false))(t)
 	if len(after) > len(before)*9/10 {
 		t.Errorf("got %d bytes of %d", len(after), len(before))
 	}
@@ -116,24 +105,19 @@ func memory(t *testing.T, module []byte) []byte {
 	runtime := wazero.NewRuntime(ctx)
 	defer runtime.Close(ctx)
 	wasi_snapshot_preview1.MustInstantiate(ctx, runtime)
-	instance, err := runtime.InstantiateWithConfig(ctx, module, wazero.NewModuleConfig().WithStartFunctions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	instance := must.Get(runtime.InstantiateWithConfig(ctx, module, wazero.NewModuleConfig().WithStartFunctions()))(t)
 	all, _ := instance.Memory().Read(0, instance.Memory().Size())
 	return bytes.Clone(all)
 }
 
 func segments(t *testing.T, module []byte) (found []dataSegment) {
 	t.Helper()
-	if err := eachSection(module, func(id byte, body []byte) (err error) {
+	must.OK(t, eachSection(module, func(id byte, body []byte) (err error) {
 		if id == dataSection {
 			found, err = dataSegments(body)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }
 
@@ -162,7 +146,7 @@ func TestPack(t *testing.T) {
 
 func eachFunction(t *testing.T, module []byte, visit func(*function)) {
 	t.Helper()
-	err := eachSection(module, func(id byte, body []byte) error {
+	must.OK(t, eachSection(module, func(id byte, body []byte) error {
 		if id != codeSection {
 			return nil
 		}
@@ -175,10 +159,7 @@ func eachFunction(t *testing.T, module []byte, visit func(*function)) {
 			visit(f)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func TestRefused(t *testing.T) {
@@ -203,7 +184,7 @@ func TestRefused(t *testing.T) {
 // Whatever a function is made of, it is refused, or can still be read.
 func FuzzFunction(f *testing.F) {
 	module := build(f, "-ldflags=-w")
-	if err := eachSection(module, func(id byte, body []byte) error {
+	must.OK(f, eachSection(module, func(id byte, body []byte) error {
 		if id != codeSection {
 			return nil
 		}
@@ -214,9 +195,7 @@ func FuzzFunction(f *testing.F) {
 			}
 		}
 		return nil
-	}); err != nil {
-		f.Fatal(err)
-	}
+	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		function, err := decode(b)
 		if err != nil {
