@@ -25,6 +25,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"weir/internal/must"
 )
 
 // made and tag are of a release that make release has made. The tests take small files in its place.
@@ -41,9 +43,7 @@ func released(t *testing.T) (files, authorities string) {
 	}
 	files = t.TempDir()
 	write := func(name string, content []byte) {
-		if err := os.WriteFile(filepath.Join(files, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(files, name), content, 0o600))
 	}
 	for _, platform := range platforms {
 		var text bytes.Buffer
@@ -51,19 +51,13 @@ func released(t *testing.T) (files, authorities string) {
 		w := tar.NewWriter(zipped)
 		for _, name := range []string{"LICENSE", "weir"} {
 			content := name + " for " + platform.Architecture
-			if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755}), ignore(io.WriteString(w, content))); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755}), ignore(io.WriteString(w, content))))
 		}
-		if err := errors.Join(w.Close(), zipped.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(w.Close(), zipped.Close()))
 		write("weir_linux_"+platform.Architecture+".tar.gz", text.Bytes())
 	}
 	write("weir.wasm", []byte("\x00asm, and so on"))
-	if err := writeChart("../charts/weir", *tag, filepath.Join(files, chartName(*tag))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, writeChart("../charts/weir", *tag, filepath.Join(files, chartName(*tag))))
 	write("authorities", []byte("authorities"))
 	return files, filepath.Join(files, "authorities")
 }
@@ -75,9 +69,7 @@ func pushed(t *testing.T, image string) (names []string) {
 	t.Helper()
 	files, authorities := released(t)
 	var out bytes.Buffer
-	if err := push(&out, files, image, *tag, authorities); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, push(&out, files, image, *tag, authorities))
 	return strings.Fields(out.String())
 }
 
@@ -90,15 +82,8 @@ func startRegistry(t *testing.T) (address string) {
 
 func pull(t *testing.T, image string, options ...remote.Option) v1.Image {
 	t.Helper()
-	ref, err := name.ParseReference(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pulled, err := remote.Image(ref, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pulled
+	ref := must.Get(name.ParseReference(image))(t)
+	return must.Get(remote.Image(ref, options...))(t)
 }
 
 // TestCommand pulls the command's image for each platform as a kubelet does. It runs the command of a real release, for this
@@ -110,10 +95,7 @@ func TestCommand(t *testing.T) {
 	files, authorities := released(t)
 	for _, platform := range platforms {
 		image := pull(t, at+"/weir:"+*tag, remote.WithPlatform(platform))
-		config, err := image.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(image.ConfigFile())(t)
 		if c := config.Config; c.User != nobody || !slices.Equal(c.Entrypoint, []string{"/usr/local/bin/weir"}) || config.Architecture != platform.Architecture {
 			t.Errorf("%v: %+v", platform, config)
 		}
@@ -138,10 +120,7 @@ func TestCommand(t *testing.T) {
 		if err := unpacked.Close(); err != nil {
 			t.Error(err)
 		}
-		weir, err := fromArchive(filepath.Join(files, "weir_linux_"+platform.Architecture+".tar.gz"), "weir")
-		if err != nil {
-			t.Fatal(err)
-		}
+		weir := must.Get(fromArchive(filepath.Join(files, "weir_linux_"+platform.Architecture+".tar.gz"), "weir"))(t)
 		link := fmt.Sprintf("777 %x/usr/local/bin/weir", sha256.Sum256(nil))
 		want := map[string]string{
 			"usr/local/bin/weir": fmt.Sprintf("555 %x", sha256.Sum256(weir)), "bin/weir": link, "bin/ratelimit": link,
@@ -169,11 +148,7 @@ func run(t *testing.T, weir []byte) {
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
+	return must.Get(os.ReadFile(file))(t)
 }
 
 // TestPlugin pulls both forms of the plugin by the rules that Istio's and Envoy Gateway's fetchers share.
@@ -186,10 +161,7 @@ func TestPlugin(t *testing.T) {
 	forms := map[string]func(v1.Image) ([]byte, error){*tag: asCompat, *tag + "-wasm": asArtifact}
 	for tag, form := range forms {
 		image := pull(t, at+"/weir-plugin:"+tag)
-		manifest, err := image.Manifest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		manifest := must.Get(image.Manifest())(t)
 		if manifest.MediaType != types.OCIManifestSchema1 {
 			t.Errorf("%s: a manifest of type %s", tag, manifest.MediaType)
 		}

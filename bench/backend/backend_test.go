@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/bench/page"
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -47,10 +48,7 @@ var stores = []struct {
 }
 
 func onRedis(b *testing.B, url string, servers ...*redistest.Server) (store.Store, []int) {
-	s, err := redis.Open(url, redis.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must.Get(redis.Open(url, redis.Options{}))(b)
 	closed(b, s.Close)
 	var pids []int
 	for _, server := range servers {
@@ -62,15 +60,9 @@ func onRedis(b *testing.B, url string, servers ...*redistest.Server) (store.Stor
 // onPostgres opens a store in a server that waits for its disk, as servers do by default.
 func onPostgres(b *testing.B, parameters string) (store.Store, []int) {
 	server := postgrestest.Start(b, "fsync=on")
-	s, err := postgres.Open(server.URL()+parameters+"&pool_max_conns="+strconv.Itoa(senders), postgres.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must.Get(postgres.Open(server.URL()+parameters+"&pool_max_conns="+strconv.Itoa(senders), postgres.Options{}))(b)
 	closed(b, s.Close)
-	conn, err := pgx.Connect(b.Context(), server.URL())
-	if err != nil {
-		b.Fatal(err)
-	}
+	conn := must.Get(pgx.Connect(b.Context(), server.URL()))(b)
 	closed(b, func() error { return conn.Close(context.Background()) })
 	// The server is the parent of the process that serves the connection.
 	return s, []int{page.Processes()[int(conn.PgConn().PID())].PPID}
@@ -146,9 +138,7 @@ func serve(t testing.TB, store store.Store) *service {
 		for i := first; i < min(first+wire.MaxItems, counters); i++ {
 			p.Items = append(p.Items, itemOf(i))
 		}
-		if _, err := store.Push(t.Context(), p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(store.Push(t.Context(), p, 1))(t)
 	}
 	return s
 }
@@ -195,10 +185,7 @@ func (s *service) push(t testing.TB, w *workload, n int) (waits []float64) {
 // applied returns how many hits the backend has applied, and how many pushes were duplicates.
 func (s *service) applied(t testing.TB) (hits, duplicates float64) {
 	t.Helper()
-	families, err := s.metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(s.metrics.Gather())(t)
 	for _, f := range families {
 		switch f.GetName() {
 		case "weir_hits_applied_total":

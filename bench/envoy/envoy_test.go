@@ -8,6 +8,7 @@ import (
 
 	"weir/bench/page"
 	"weir/bench/site"
+	"weir/internal/must"
 )
 
 // Envoys without a filter, with Envoy's own filter and with the plugin are started, asked and
@@ -20,14 +21,8 @@ func TestQuick(t *testing.T) {
 		Options:     site.Options{Dir: "..", Plugin: filepath.Join("..", "..", "dist", "weir.wasm")},
 		connections: 4, workers: 1, requests: 40, rounds: 2, processes: 1, rate: 400,
 	}
-	chosen, err := choose("^(local|weir|native-nothing|local-refuses)$")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := measure(t.Context(), t, o, chosen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	chosen := must.Get(choose("^(local|weir|native-nothing|local-refuses)$"))(t)
+	f := must.Get(measure(t.Context(), t, o, chosen))(t)
 	var names []string
 	for _, m := range f.variants {
 		names = append(names, m.name)
@@ -68,14 +63,8 @@ func TestReport(t *testing.T) {
 		machine: "some machine", options: &options{requests: 4000, rounds: 2, processes: 1, connections: 16, rate: 5000},
 		variants: []*measured{no, weir, global, refuse, variant("refuses", "refuses", refuse, "", 40.25, 45.5)},
 	}
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	written, err := page.WithTables(string(readme), f.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Get(os.ReadFile("../README.md"))(t)
+	written := must.Get(page.WithTables(string(readme), f.String()))(t)
 	for _, line := range []string{
 		"some machine; 1 processes of each, 2 rounds of 4,000 requests, 16 connections.",
 		"| CPU time of a request in Envoy | in all | 10–90 % | more than direct | 10–90 % | adds | in services | Envoy busy |\n| --- | --: | --: | --: | --: | --: | --: | --: |",

@@ -5,15 +5,13 @@ import (
 
 	"weir/bench/page"
 	"weir/internal/sim"
+	"weir/internal/must"
 )
 
 // The tables of small fleets equal the kept tables: a change must come with new figures in
 // README.md.
 func TestFiguresAreKept(t *testing.T) {
-	got, err := tables(smallFleets(), smallIdle())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(tables(smallFleets(), smallIdle()))(t)
 	page.Kept(t, quickTables, "fleet", got)
 }
 
@@ -22,10 +20,7 @@ func TestNothingAbove(t *testing.T) {
 	f := usual()
 	f.nodes, f.keys, f.limit, f.width, f.warm, f.span = 20, 200, 200, 8*sim.Second, 2*sim.Second, 5*sim.Second
 	f.network = sim.Network{Trip: sim.Millisecond}
-	out, err := f.measure()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(f.measure())(t)
 	if out.above != 0 || out.requests == 0 {
 		t.Errorf("%d of %d requests above", out.above, out.requests)
 	}
@@ -37,10 +32,7 @@ func TestFarKeysWaitForNothing(t *testing.T) {
 	for _, nodes := range []int{30, 50} {
 		f := usual()
 		f.nodes, f.keys, f.limit, f.width, f.span = nodes, 2000, 2000, 25*sim.Second, 30*sim.Second
-		out, err := f.measure()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(f.measure())(t)
 		if out.far < out.requests/2 || out.farWaited > out.far/500 || out.waited == 0 {
 			t.Errorf("%d nodes: %d requests, %d of them far; %d waited, and %d of those far", nodes, out.requests, out.far, out.waited, out.farWaited)
 		}

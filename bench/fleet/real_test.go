@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/bench/page"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
@@ -46,26 +47,17 @@ func measureReal(t *testing.T, backend string) {
 	var namespaces []*ratelimit.Namespace
 	for range realNodes {
 		// Each program has its own client.
-		client, err := ratelimit.Dial(backend, ratelimit.DialOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		namespace, err := ratelimit.NewNamespace(ratelimit.Options{
+		client := must.Get(ratelimit.Dial(backend, ratelimit.DialOptions{}))(t)
+		namespace := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 			Name: "fleet", Backend: client, Timeout: 2 * time.Second, Capacity: 1 << 14,
 			Rules: []ratelimit.Rule{{Name: "user", Limits: []ratelimit.Limit{ratelimit.FixedWindow(100_000, time.Hour)}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		t.Cleanup(func() {
 			if err := errors.Join(namespace.Close(context.Background()), client.Close()); err != nil {
 				t.Error(err)
 			}
 		})
-		limiter, err := namespace.Limiter("user")
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := must.Get(namespace.Limiter("user"))(t)
 		limiters, namespaces = append(limiters, limiter), append(namespaces, namespace)
 	}
 	waits := make([][]float64, len(limiters)) // milliseconds

@@ -5,15 +5,13 @@ import (
 
 	"weir/bench/page"
 	"weir/internal/sim"
+	"weir/internal/must"
 )
 
 // The tables of the quick grid equal the kept tables, so they are the same every time: a change must come with new figures
 // in README.md.
 func TestFiguresAreKept(t *testing.T) {
-	got, err := tables(quick().trials(everything))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(tables(quick().trials(everything)))(t)
 	page.Kept(t, quickTables, "overshoot", got)
 }
 
@@ -32,10 +30,7 @@ func quickTrial(name string, traffic traffic, load float64) *trial {
 // are judged by the same requests.
 func TestWays(t *testing.T) {
 	for _, a := range append(full().algorithms, others().algorithms...) {
-		rs, err := measure([]trial{*quickTrial(a.name, kinds[0], 5)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rs := must.Get(measure([]trial{*quickTrial(a.name, kinds[0], 5)}))(t)
 		r := &rs[0]
 		if r.central.worst > mostInUse || r.central.worst < 0.99 || r.ofLimit(&r.central) < 0.97 || r.ofLimit(&r.central) > 1+1e-3 {
 			t.Errorf("%s: the one limiter admits %g, and uses %g", a.name, r.ofLimit(&r.central), r.central.worst)
@@ -56,10 +51,7 @@ func TestNothingIsLost(t *testing.T) {
 	trial := quickTrial("fixed_window", kinds[0], 5)
 	trial.width = minute
 	trial.condition = hard[1]
-	w, err := trial.world()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(trial.world())(t)
 	passed := int64(0)
 	w.Passed = func(*sim.Request) { passed++ }
 	f := trial.flow()

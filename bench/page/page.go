@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Main runs a program until it ends or is interrupted. Its flags must be defined before.
@@ -96,10 +98,7 @@ func KeepNamed(file string, tables map[string]string) error {
 // Kept fails a test unless a file has the tables that a study prints now, so that a change comes with new figures.
 func Kept(t testing.TB, file, study, tables string) {
 	t.Helper()
-	kept, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := must.Get(os.ReadFile(file))(t)
 	if tables != string(kept) {
 		t.Errorf("figures have changed: run go run ./bench/%s\ngot:\n%s\nwant:\n%s", study, tables, kept)
 	}

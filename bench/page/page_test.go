@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weir/bench/page"
+	"weir/internal/must"
 )
 
 const readme = "# Title\n\n<!-- figures -->\nold 1\n\n<!-- end of figures -->\nbetween\n```sh\nmake\n```\n<!-- figures -->\n\n<!-- end of figures -->\nafter\n"
@@ -32,18 +33,14 @@ func TestWithTables(t *testing.T) {
 // A check finds files that differ or are missing, and writes nothing.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte(readme), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "README.md"), []byte(readme), 0o600))
 	keep := func(check bool, table string) error {
 		return page.Keep(dir, check, map[string]string{"quick.txt": "1\n"}, table, "2\n")
 	}
 	if keep(true, "old 1\n") == nil {
 		t.Error("a check found what nobody had written")
 	}
-	if err := keep(false, "old 1\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, keep(false, "old 1\n"))
 	if err := keep(true, "old 1\n"); err != nil {
 		t.Error(err)
 	}
@@ -63,12 +60,8 @@ func TestKeepNamed(t *testing.T) {
 	with := func(a, b string) string {
 		return readme + "\n<!-- figures of a -->\n" + a + "\n<!-- end of figures -->\nbetween\n\n<!-- figures of b -->\n" + b + "\n<!-- end of figures -->\nlast\n"
 	}
-	if err := os.WriteFile(file, []byte(with("", "old")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := page.KeepNamed(file, map[string]string{"a": "\n| new |\n"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(with("", "old")), 0o600))
+	must.OK(t, page.KeepNamed(file, map[string]string{"a": "\n| new |\n"}))
 	if got, err := os.ReadFile(file); err != nil || string(got) != with("\n| new |\n", "old") {
 		t.Errorf("got\n%s, %v", got, err)
 	}

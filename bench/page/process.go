@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // startTimeout is longer than a server takes to be ready.
@@ -49,10 +51,7 @@ func Start(t testing.TB, ready string, environment []string, command ...string) 
 func FreeAddresses(t testing.TB, n int) (addresses []string) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer func() { _ = l.Close() }() // only after all are found
 		addresses = append(addresses, l.Addr().String())
 	}

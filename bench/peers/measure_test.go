@@ -11,6 +11,7 @@ import (
 
 	"weir/bench/page"
 	"weir/bench/site"
+	"weir/internal/must"
 )
 
 // Limiters that need no program of benchmarks alone refuse, are measured, and have a row with figures. The limiters of
@@ -28,10 +29,7 @@ func TestQuick(t *testing.T) {
 	}
 	for _, g := range slices.Backward(groups) {
 		g.contenders = slices.DeleteFunc(slices.Clone(g.contenders), func(c contender) bool { return !slices.Contains(there[g.name], c.name) })
-		r, err := measure(t.Context(), o, g)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(measure(t.Context(), o, g))(t)
 		for _, c := range g.contenders {
 			if len(r.values[c.name]) != 1 || len(r.values[c.name][0]) != len(g.metrics) || r.values[c.name][0][0] <= 0 || !strings.Contains(r.String(), "\n| "+c.title+" | **") {
 				t.Errorf("%s/%s: %v", g.name, c.name, r.values[c.name])
@@ -95,10 +93,7 @@ func TestTable(t *testing.T) {
 
 // A chosen limiter includes what it is compared with. Pages have a block for each group, by its name.
 func TestChoose(t *testing.T) {
-	chosen, err := choose("^proxies/(local|native)$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	chosen := must.Get(choose("^proxies/(local|native)$"))(t)
 	var names []string
 	for _, g := range chosen {
 		for _, c := range g.contenders {
@@ -114,14 +109,9 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	for _, of := range []string{"../README.md", "../../docs/comparison.md"} {
-		text, err := os.ReadFile(of)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(of))(t)
 		file, tables := filepath.Join(t.TempDir(), "page.md"), map[string]string{}
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, text, 0o600))
 		for _, g := range groups {
 			tables[g.name] = ""
 		}

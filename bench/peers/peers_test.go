@@ -16,6 +16,7 @@ import (
 	"github.com/throttled/throttled/v2"
 	"golang.org/x/time/rate"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
@@ -57,21 +58,13 @@ func asks(random *rand.Rand, steps int, limit uint64, window time.Duration, most
 func weir(t *testing.T, limit ratelimit.Limit, all []ask) []bool {
 	t.Helper()
 	now := begin
-	n, err := ratelimit.NewNamespace(ratelimit.Options{Name: "peers", Now: func() time.Time { return now }, Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{limit}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(ratelimit.NewNamespace(ratelimit.Options{Name: "peers", Now: func() time.Time { return now }, Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{limit}}}}))(t)
 	defer n.Close(context.Background())
-	l, err := n.Limiter("r")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(n.Limiter("r"))(t)
 	answers := make([]bool, len(all))
 	for i, a := range all {
 		now = a.at()
-		if answers[i], err = l.AllowN(t.Context(), nil, a.Cost); err != nil {
-			t.Fatal(err)
-		}
+		answers[i] = must.Get(l.AllowN(t.Context(), nil, a.Cost))(t)
 	}
 	return answers
 }
@@ -157,10 +150,7 @@ func TestThrottled(t *testing.T) {
 	t.Parallel()
 	runs(t, nightly.Or(500, 50), 5, bucket, func(s shape, all []ask) (answers, _ []bool) {
 		store := &cell{value: -1}
-		l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(s.limit), s.window), MaxBurst: int(s.burst) - 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(s.limit), s.window), MaxBurst: int(s.burst) - 1}))(t)
 		for _, a := range all {
 			store.now = a.at()
 			limited, _, err := l.RateLimitCtx(t.Context(), "k", int(a.Cost))
@@ -221,25 +211,16 @@ func TestRedisScripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lua := redis.NewScript("local now, cost, limit, window, burst = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])\n" + script.lua)
 			runs(t, nightly.Or(40, 2), script.most, script.limit, func(s shape, all []ask) (answers, _ []bool) {
-				if err := client.FlushAll(t.Context()).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, client.FlushAll(t.Context()).Err())
 				pipe := client.Pipeline()
 				var results []*redis.Cmd
-				if err := lua.Load(t.Context(), client).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, lua.Load(t.Context(), client).Err())
 				for _, a := range all {
 					results = append(results, lua.EvalSha(t.Context(), pipe, []string{"k"}, a.at().UnixMicro(), a.Cost, s.limit, s.window.Microseconds(), s.burst))
 				}
-				if _, err := pipe.Exec(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(pipe.Exec(t.Context()))(t)
 				for _, r := range results {
-					passed, err := r.Bool()
-					if err != nil {
-						t.Fatal(err)
-					}
+					passed := must.Get(r.Bool())(t)
 					answers = append(answers, passed)
 				}
 				return answers, nil
@@ -291,12 +272,9 @@ func TestLimits(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			runs(t, 20, test.most, test.limit, func(s shape, all []ask) (answers, unsure []bool) {
-				given, err := json.Marshal(map[string]any{
+				given := must.Get(json.Marshal(map[string]any{
 					"strategy": strategy, "limit": s.limit, "seconds": s.seconds() / time.Second, "begin": float64(begin.UnixMicro()) / 1e6, "asks": all,
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				c := exec.Command(filepath.Join(venv, "bin", "python"), "-c", python)
 				c.Stdin = bytes.NewReader(append(given, '\n'))
 				var problems bytes.Buffer

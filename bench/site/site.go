@@ -19,6 +19,7 @@ import (
 
 	"weir/bench/page"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -138,13 +139,9 @@ func RateLimit(t testing.TB, redis, descriptor string, command ...string) *Servi
 	root, addresses := t.TempDir(), page.FreeAddresses(t, 3)
 	own, health, debug := addresses[0], addresses[1], addresses[2]
 	folder := filepath.Join(root, "config")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(folder, 0o700))
 	limits := fmt.Sprintf("domain: %s\ndescriptors: [%s]\n", Namespace, descriptor)
-	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(limits), 0o600))
 	// A rate limit service is configured by its environment.
 	return &Service{PortOf(own), page.Start(t, "http://"+health+"/healthcheck", []string{
 		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=", "RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",

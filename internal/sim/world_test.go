@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -15,13 +16,10 @@ var fixedTrip = Network{Trip: 2 * Millisecond}
 // each key.
 func asking(t *testing.T) *World {
 	t.Helper()
-	w, err := New(Options{
+	w := must.Get(New(Options{
 		Places: 2, Workers: 2, Network: fixedTrip, Capacity: 100,
 		Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: Minute}, Max: 2},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	w.Advance(Monday + Second) // all workers have ticked
 	return w
 }
@@ -74,13 +72,10 @@ func TestForgottenRequests(t *testing.T) {
 
 // A draining node gets no more requests, and ends when all of its hits are pushed.
 func TestDrain(t *testing.T) {
-	w, err := New(Options{
+	w := must.Get(New(Options{
 		Places: 1, Workers: 1, Network: fixedTrip, Capacity: 100, SyncRate: 100 * Second,
 		Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: Minute}, Max: 1000},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	w.Advance(Monday + Second)
 	v := w.nodes[0].workers[0]
 	w.Request(0, 0, []byte("ann"), 0)
