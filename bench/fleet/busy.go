@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"weir/bench/page"
-	"weir/internal/sim"
 	"weir/internal/counter"
+	"weir/internal/sim"
 	"weir/window"
 )
 

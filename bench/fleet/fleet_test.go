@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"weir/bench/page"
-	"weir/internal/sim"
 	"weir/internal/must"
+	"weir/internal/sim"
 )
 
 // The tables of small fleets equal the kept tables: a change must come with new figures in

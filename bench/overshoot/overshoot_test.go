@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"weir/bench/page"
-	"weir/internal/sim"
 	"weir/internal/must"
+	"weir/internal/sim"
 )
 
 // The tables of the quick grid equal the kept tables, so they are the same every time: a change must come with new figures

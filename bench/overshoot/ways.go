@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"weir/internal/sim"
 	"weir/internal/counter"
+	"weir/internal/sim"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
