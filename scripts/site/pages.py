@@ -17,10 +17,10 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 DOORS = {
     "Start": ("getting-started envoy kubernetes faq", "A limit before your own service, in ten minutes."),
     "Recipes": (
-        "cookbook tokens rate-limit-service library simulate convert playground",
+        "cookbook tokens rate-limit-service library convert playground",
         "Logins, plans, tenants, tokens: the rule, and what it answers.",
     ),
-    "Reference": ("configuration fields response-headers commands native", "Every field, header and command."),
+    "Reference": ("configuration fields response-headers commands", "Every field, header and command."),
     "Run it": (
         "backend stores monitoring security counters",
         "How much of what, what to watch, and what a failure does.",
