@@ -24,6 +24,7 @@ const usedUsage = `NAMESPACE [RULE]
   weir usage default dollars --month 2026-11
   weir usage default dollars --by key,model,day --csv
   weir usage default --by month --month 2026-01..2026-11 --json
+  weir usage default dollars --push https://openmeter.example/api/v1/events --state pushed --every 1m
 
 It tells what each key has used of rules that reveal names, for the last 400 days.
 The last columns tell how the key stands in the rule's longest window: how much is used, and when the
@@ -35,12 +36,14 @@ func used(ctx context.Context, args []string, env environment) error {
 	var backend backendFlags
 	var month, by string
 	var asCSV, asJSON bool
+	push := usagePush{backend: &backend, out: env.stdout, stderr: env.stderr, now: time.Now}
 	flags := flag.NewFlagSet("usage", flag.ContinueOnError)
 	backend.define(flags)
 	flags.StringVar(&month, "month", "", "the `month`, such as 2026-11, or several, as in 2026-01..2026-11; this month if empty")
 	flags.StringVar(&by, "by", "key", "`columns` that get rows of their own, besides the rule: key, model, day and month, with commas")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV, whose columns are the same whatever --by says")
 	flags.BoolVar(&asJSON, "json", false, "print what GET /v1/usage answers")
+	push.define(flags)
 	operands, err := parseMixed(flags, args, env, usedUsage)
 	switch {
 	case err != nil:
@@ -49,9 +52,22 @@ func used(ctx context.Context, args []string, env environment) error {
 		return fmt.Errorf("%w: want a namespace, and a rule or none", errUsage)
 	case asCSV && asJSON:
 		return fmt.Errorf("%w: want --csv or --json", errUsage)
+	case push.target != "" && (asCSV || asJSON || month != "" || by != "key"):
+		return fmt.Errorf("%w: --push sends each day's usage by key and model: want no --by, --month, --csv or --json", errUsage)
+	case push.target == "" && (push.state != "" || push.every != 0 || push.since != ""):
+		return fmt.Errorf("%w: --state, --every and --since go with --push", errUsage)
 	}
 	if err := backend.resolve(env); err != nil {
 		return err
+	}
+	if push.target != "" {
+		if push.namespace = operands[0]; len(operands) > 1 {
+			push.rule = operands[1]
+		}
+		if err := push.check(env); err != nil {
+			return err
+		}
+		return push.run(ctx)
 	}
 	query := url.Values{"namespace": {operands[0]}, "by": {by}}
 	if month != "" {

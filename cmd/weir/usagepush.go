@@ -1,0 +1,369 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"weir/internal/server"
+)
+
+// usagePush tells a service that bills what keys have used since it was told last. What is to be told is
+// in a file before it is sent, so an event that may have arrived is sent again as it was, with its id.
+type usagePush struct {
+	backend         *backendFlags
+	namespace, rule string
+	target, form    string
+	token           secret
+	given           string // the token
+	state           string // the file's path
+	every           time.Duration
+	since           string // the first day of a new file
+	db              *bolt.DB
+	out, stderr     io.Writer
+	now             func() time.Time
+}
+
+// The buckets of a file: how much of each row is told or queued, the events that are queued, and what the
+// file is for.
+var sentBucket, queueBucket, aboutBucket = []byte("sent"), []byte("queue"), []byte("about")
+
+// pushed is an event: what a row of usage has more than before.
+type pushed struct {
+	ID   string          `json:"id"`
+	At   time.Time       `json:"at"`
+	Hits int64           `json:"hits"`
+	Row  server.UsageRow `json:"row"`
+}
+
+const (
+	// pushBatch is the most events of a request. Lago takes no more.
+	pushBatch = 100
+	// pushDays is how many days before the last that was told may still change: proxies send what had
+	// no answer again for a day, and the correction of a request goes to its day.
+	pushDays = 2
+)
+
+func (p *usagePush) define(flags *flag.FlagSet) {
+	flags.StringVar(&p.target, "push", "", "send what was used since the last time to this `URL` as events, each with an id that is counted once")
+	flags.StringVar(&p.form, "push-form", "cloudevents", "`form` of the events: cloudevents, as OpenMeter takes them, or lago")
+	p.token.define(flags, "push-token", "bearer `token` of the URL; better given as WEIR_PUSH_TOKEN or in a file", "`file` with the token of the URL")
+	flags.StringVar(&p.state, "state", "", "`file` that remembers what was sent; keep it, or all is sent again")
+	flags.DurationVar(&p.every, "every", 0, "push again and again, at this `interval`; 0 pushes once")
+	flags.StringVar(&p.since, "since", "", "the first `day` of a new file, such as 2026-11-01; today if empty")
+}
+
+// check returns what is wrong with the flags.
+func (p *usagePush) check(env environment) error {
+	u, err := url.Parse(p.target)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil:
+		return fmt.Errorf("%w: --push: want a URL such as https://openmeter.example/api/v1/events, without a user", errUsage)
+	case p.form != "cloudevents" && p.form != "lago":
+		return fmt.Errorf("%w: --push-form: want cloudevents or lago, got %q", errUsage, p.form)
+	case p.state == "":
+		return fmt.Errorf("%w: --push: want --state, a file that remembers what was sent", errUsage)
+	case p.every < 0 || p.every > 0 && p.every < time.Second:
+		return fmt.Errorf("%w: --every: want at least 1s, or 0, got %v", errUsage, p.every)
+	}
+	if p.since != "" {
+		if _, err := time.Parse(time.DateOnly, p.since); err != nil {
+			return fmt.Errorf("%w: --since: want a day such as 2026-11-01, got %q", errUsage, p.since)
+		}
+	}
+	p.given, err = p.token.read(env)
+	return err
+}
+
+// run pushes once, or until ctx ends.
+func (p *usagePush) run(ctx context.Context) (err error) {
+	p.db, err = bolt.Open(p.state, 0o600, &bolt.Options{Timeout: time.Second})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return fmt.Errorf("%s: another process pushes by this file", p.state)
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", p.state, err)
+	}
+	defer func() { err = errors.Join(err, p.db.Close()) }()
+	if err := p.begin(); err != nil {
+		return err
+	}
+	if p.every == 0 {
+		return p.round(ctx)
+	}
+	ticker := time.NewTicker(p.every)
+	defer ticker.Stop()
+	for {
+		if err := p.round(ctx); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(p.stderr, "%s %v; it is tried again\n", p.now().Format(time.RFC3339), err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// begin makes the buckets of a new file. A file is for one namespace, rule and URL.
+func (p *usagePush) begin() error {
+	about := strings.Join([]string{p.namespace, p.rule, p.target, p.form}, "\n")
+	return p.db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{sentBucket, queueBucket, aboutBucket} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		b := tx.Bucket(aboutBucket)
+		switch known := b.Get([]byte("about")); {
+		case known == nil:
+			return errors.Join(b.Put([]byte("about"), []byte(about)), b.Put([]byte("day"), []byte(p.first())))
+		case string(known) != about:
+			return fmt.Errorf("%s: it remembers what was sent of another namespace or rule, or to another URL: %q", p.state, known)
+		}
+		return nil
+	})
+}
+
+// first is the day from which a new file tells usage, such that days before it are not looked at.
+func (p *usagePush) first() string {
+	day, err := time.Parse(time.DateOnly, p.since)
+	if err != nil {
+		day = p.now().UTC()
+	}
+	return day.AddDate(0, 0, pushDays).Format(time.DateOnly)
+}
+
+// round sends what is left of the last round, and what was used since.
+func (p *usagePush) round(ctx context.Context) error {
+	left, err := p.flush(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.look(ctx); err != nil {
+		return err
+	}
+	told, err := p.flush(ctx)
+	fmt.Fprintf(p.out, "%d events sent\n", left+told)
+	return err
+}
+
+// look queues an event for each row of usage that has changed.
+func (p *usagePush) look(ctx context.Context) error {
+	var told string
+	if err := p.db.View(func(tx *bolt.Tx) error {
+		told = string(tx.Bucket(aboutBucket).Get([]byte("day")))
+		return nil
+	}); err != nil {
+		return err
+	}
+	last, err := time.Parse(time.DateOnly, told)
+	if err != nil {
+		return fmt.Errorf("%s: the last day is %q", p.state, told)
+	}
+	from := last.AddDate(0, 0, -pushDays)
+	// The day of a rule's zone may be tomorrow's of UTC.
+	until := p.now().UTC().AddDate(0, 0, 1)
+	query := url.Values{
+		"namespace": {p.namespace}, "by": {"key,model,day"}, "month": {from.Format("2006-01") + ".." + until.Format("2006-01")},
+	}
+	if p.rule != "" {
+		query.Set("rule", p.rule)
+	}
+	var found server.Usage
+	if err := p.backend.call(ctx, http.MethodGet, server.UsagePath, query, nil, &found); err != nil {
+		return err
+	}
+	return p.db.Update(func(tx *bolt.Tx) error {
+		first := from.Format(time.DateOnly)
+		for i := range found.Rows {
+			if r := &found.Rows[i]; r.Day >= first {
+				if err := p.changed(tx, r); err != nil {
+					return err
+				}
+			}
+		}
+		// Days before are not looked at any more.
+		sent := tx.Bucket(sentBucket)
+		for c := sent.Cursor(); ; {
+			key, _ := c.First()
+			if key == nil || string(key[:min(len(key), len(first))]) >= first {
+				break
+			}
+			if err := sent.Delete(key); err != nil {
+				return err
+			}
+		}
+		if day := p.now().UTC().Format(time.DateOnly); day > told {
+			return tx.Bucket(aboutBucket).Put([]byte("day"), []byte(day))
+		}
+		return nil
+	})
+}
+
+// changed queues an event if a row has more or less hits than were told.
+func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
+	sent, queue := tx.Bucket(sentBucket), tx.Bucket(queueBucket)
+	key := []byte(strings.Join([]string{r.Day, r.Rule, r.Hash, r.Model}, "\x00"))
+	var before int64
+	if b := sent.Get(key); len(b) == 8 {
+		before = int64(binary.BigEndian.Uint64(b))
+	}
+	if r.Hits == before {
+		return nil
+	}
+	after := binary.BigEndian.AppendUint64(nil, uint64(r.Hits))
+	identity := sha256.Sum256(append(binary.BigEndian.AppendUint64(append(append([]byte(p.namespace), 0), key...), uint64(before)), after...))
+	// What is corrected later belongs to its day.
+	at := p.now().UTC().Truncate(time.Second)
+	if day, err := time.Parse(time.DateOnly, r.Day); err == nil && at.After(day.AddDate(0, 0, 1)) {
+		at = day.AddDate(0, 0, 1).Add(-time.Second)
+	}
+	r.Budget = nil
+	event, err := json.Marshal(pushed{ID: hex.EncodeToString(identity[:16]), At: at, Hits: r.Hits - before, Row: *r})
+	if err != nil {
+		return err
+	}
+	number, err := queue.NextSequence()
+	return errors.Join(err, queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after))
+}
+
+// flush sends what is queued, in batches, and returns how many events.
+func (p *usagePush) flush(ctx context.Context) (told int, err error) {
+	for {
+		var keys [][]byte
+		var events []pushed
+		err := p.db.View(func(tx *bolt.Tx) error {
+			c := tx.Bucket(queueBucket).Cursor()
+			for key, value := c.First(); key != nil && len(keys) < pushBatch; key, value = c.Next() {
+				var e pushed
+				if err := json.Unmarshal(value, &e); err != nil {
+					return fmt.Errorf("%s: %w", p.state, err)
+				}
+				keys, events = append(keys, slices.Clone(key)), append(events, e)
+			}
+			return nil
+		})
+		if err != nil || len(events) == 0 {
+			return told, err
+		}
+		if err := p.post(ctx, events); err != nil {
+			return told, err
+		}
+		told += len(events)
+		if err := p.db.Update(func(tx *bolt.Tx) error {
+			for _, key := range keys {
+				if err := tx.Bucket(queueBucket).Delete(key); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return told, err
+		}
+	}
+}
+
+// post sends events.
+func (p *usagePush) post(ctx context.Context, events []pushed) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	kind, body := "application/cloudevents-batch+json", p.cloudEvents(events)
+	if p.form == "lago" {
+		kind, body = "application/json", p.lago(events)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.target, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", kind)
+	if p.given != "" {
+		request.Header.Set("Authorization", "Bearer "+p.given)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode/100 != 2 {
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, 300)) // the status is told anyway
+		return fmt.Errorf("--push: the service answered %s: %q", response.Status, reason)
+	}
+	return nil
+}
+
+// cloudEvents returns events as CloudEvents 1.0 has them, in its JSON batch format.
+func (p *usagePush) cloudEvents(events []pushed) any {
+	type event struct {
+		SpecVersion     string         `json:"specversion"`
+		ID              string         `json:"id"`
+		Source          string         `json:"source"`
+		Type            string         `json:"type"`
+		Subject         string         `json:"subject"`
+		Time            time.Time      `json:"time"`
+		DataContentType string         `json:"datacontenttype"`
+		Data            map[string]any `json:"data"`
+	}
+	all := make([]event, len(events))
+	for i := range events {
+		e := &events[i]
+		all[i] = event{"1.0", e.ID, "weir/" + p.namespace, "weir.usage", e.subject(), e.At, "application/json", e.data()}
+	}
+	return all
+}
+
+// lago returns events as Lago's POST /api/v1/events/batch has them. The rule is the code of the metric.
+func (p *usagePush) lago(events []pushed) any {
+	all := make([]map[string]any, len(events))
+	for i := range events {
+		e := &events[i]
+		all[i] = map[string]any{
+			"transaction_id": e.ID, "external_subscription_id": e.subject(), "code": e.Row.Rule, "timestamp": e.At.Unix(), "properties": e.data(),
+		}
+	}
+	return map[string]any{"events": all}
+}
+
+// subject is the key: its values, joined by /, or its hash if the rule does not reveal them.
+func (e *pushed) subject() string {
+	if e.Row.Others {
+		return "others"
+	}
+	values := make([]string, len(e.Row.Values))
+	for i := range values {
+		values[i] = e.Row.Values[i].Text
+	}
+	if text := strings.Join(values, "/"); text != "" {
+		return text
+	}
+	return e.Row.Hash
+}
+
+func (e *pushed) data() map[string]any {
+	data := map[string]any{"hits": e.Hits, "rule": e.Row.Rule, "day": e.Row.Day}
+	if e.Row.Hash != "" {
+		data["hash"] = e.Row.Hash
+	}
+	if e.Row.Model != "" {
+		data["model"] = e.Row.Model
+	}
+	return data
+}
