@@ -25,8 +25,9 @@ import (
 
 const (
 	xdsType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
-	// pingEvery finds a server that has vanished.
-	pingEvery = 30 * time.Second
+	// pingEvery finds a server that has vanished. Servers of package grpc close connections with more than a ping in five minutes,
+	// unless they are told otherwise, as Envoy Gateway's is not.
+	pingEvery = 6 * time.Minute
 )
 
 // XDS gets a service's configuration from a server by Envoy's discovery protocol, in its
