@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,6 +30,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"weir/internal/must"
+	"weir/internal/wire"
+	"weir/window"
 )
 
 // bounded is a process with listeners. Addresses are by the log's message, and log is what was logged
@@ -396,5 +399,50 @@ descriptors:
 	t.Logf("%d MB more without a bound, %d MB with 16", free>>20, bounded>>20)
 	if bounded > 16<<20+besidesMemory || bounded > free*3/4 {
 		t.Errorf("it takes %d MB more, and %d MB without a bound", bounded>>20, free>>20)
+	}
+}
+
+// The chart's backend, full to its bound, fits the memory that the chart gives its container.
+func TestChartsMemoryFits(t *testing.T) {
+	t.Parallel()
+	values := must.Get(os.ReadFile("../../charts/weir/values.yaml"))(t)
+	var limit int
+	must.Get(fmt.Sscanf(regexp.MustCompile(`limits: \{memory: .*`).FindString(string(values)), "limits: {memory: %dMi}", &limit))(t)
+	const hour = 3_600_000
+	now := uint64(time.Now().UnixMilli())
+	for name, shape := range map[string]struct {
+		wire.Item
+		items int // in a push
+	}{
+		"windows": {wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(window.SlidingWindow), WidthMillis: hour}, Newest: now / hour, Hits: []int64{1, 1}}, wire.MaxItems},
+		"logs of 30": {wire.Item{LimitCounter: wire.LimitCounter{Kind: uint8(window.SlidingBuckets), WidthMillis: hour, Precision: 1}, Newest: now * 1e6, Limit: 30,
+			Hits: slices.Repeat([]int64{1}, 30), Ages: make([]uint64, 30)}, 64},
+	} {
+		for i := range shape.Ages {
+			shape.Ages[i] = uint64(i) * 1e9
+		}
+		b := startBounded(t, exec.Command(built(t), "serve", "--listen", "127.0.0.1:0", "--store", "memory", fmt.Sprint("--max-memory=", limit<<20*6/10)), 1)
+		url := "http://" + b.addresses["the counter backend listens"]
+		metric := func(name string) (value float64) {
+			_, metrics := ask(t, "GET", url+"/metrics", "", nil)
+			if _, err := fmt.Sscan(regexp.MustCompile(`\n` + name + ` (.*)`).FindStringSubmatch(metrics)[1], &value); err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+		p := wire.Push{Namespace: "ns", Sender: 1, Items: slices.Repeat([]wire.Item{shape.Item}, shape.items)}
+		for p.Sequence%100 != 99 || metric(`weir_memory_evicted_total\{record="counter"\}`) < 10_000 {
+			p.Sequence, p.Floor = p.Sequence+1, p.Sequence+1
+			for i := range p.Items {
+				binary.BigEndian.PutUint64(p.Items[i].ID[:], (p.Sequence<<16|uint64(i))*0x9e3779b97f4a7c15)
+			}
+			if status, body := ask(t, "POST", url+wire.PushPath, "", wire.AppendPush(nil, &p)); status != http.StatusOK {
+				t.Fatalf("status %d: %s", status, body)
+			}
+		}
+		t.Logf("%.0f %s: %d MiB of %d", metric("weir_memory_counters"), name, b.peak(t)>>20, limit)
+		if b.peak(t) > limit<<20 {
+			t.Errorf("%s take %d bytes of %d MiB", name, b.peak(t), limit)
+		}
 	}
 }
