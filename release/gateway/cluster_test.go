@@ -112,7 +112,7 @@ func (c *cluster) crds(t *testing.T, module, files string) {
 	if err != nil || len(all) == 0 {
 		t.Fatalf("%s of %s: %v", files, module, err)
 	}
-	c.command(t, "kubectl", "apply", "--server-side", "-f", strings.Join(all, ","))
+	c.command(t, "kubectl", "apply", "--server-side", "-R", "-f", strings.Join(all, ","))
 	c.command(t, "kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
 }
 
@@ -431,8 +431,7 @@ spec:
 
 // chartsAreApplied has the API server check what the chart makes of all values.
 func chartsAreApplied(t *testing.T, c *cluster, _ *proxy) {
-	c.crds(t, "GATEWAY_API", "config/crd/experimental/gateway.networking.k8s.io_[a-u]*.yaml")
-	c.crds(t, "GATEWAY", "charts/gateway-helm/charts/crds/crds/generated/*.yaml")
+	c.crds(t, "GATEWAY", "charts/gateway-helm/charts/crds/crds")
 	c.crds(t, "PROMETHEUS", "example/prometheus-operator-crd/*_servicemonitors.yaml")
 	c.crds(t, "PROMETHEUS", "example/prometheus-operator-crd/*_prometheusrules.yaml")
 	c.istiod(t) // It looks for the Gateway API's kinds when it starts.
@@ -453,10 +452,10 @@ func chartsAreApplied(t *testing.T, c *cluster, _ *proxy) {
 	}
 }
 
-// install has Helm install, or upgrade, as docs/kubernetes.md says, with more settings.
-func (c *cluster) install(t *testing.T, verb, version string, more ...string) {
+// install has Helm install, or upgrade, as a section of docs/kubernetes.md says, with more settings.
+func (c *cluster) install(t *testing.T, section, verb, version string, more ...string) {
 	t.Helper()
-	install, values := shown(t, "Istio")
+	install, values := shown(t, section)
 	c.write(t, "values.yaml", strings.ReplaceAll(values, "registry.example", c.registry))
 	arguments := strings.Fields(verb + " " + strings.ReplaceAll(install[1], "registry.example", c.registry) + " --version " + version + " " + install[2] + " -f values.yaml --plain-http --set " + install[3] + "=" + token)
 	c.command(t, "helm", append(arguments, more...)...)
@@ -473,7 +472,7 @@ func helmInstalls(t *testing.T, c *cluster, ingress *proxy) {
 	// it, so that this one has a sync_rate of 0, and another user comes once the backend answers.
 	c.write(t, "hour.yaml", "configuration: {sync_rate: 0, backend: {timeout: 5s}, rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 100, window: 1h, algorithm: sliding_log}]}]}")
 	began := time.Now()
-	c.install(t, "install", "0.1.0", "-f", "hour.yaml")
+	c.install(t, "Istio", "install", "0.1.0", "-f", "hour.yaml")
 	waitFor(t, "limits", func() bool { return ingress.get("/", "ann").header.Get("RateLimit") != "" })
 	waitFor(t, "the limit", func() bool { return ingress.get("/", "ann").status == http.StatusTooManyRequests })
 	t.Logf("from helm install to the first 429: %v", time.Since(began).Round(time.Millisecond))
@@ -499,7 +498,7 @@ func helmInstalls(t *testing.T, c *cluster, ingress *proxy) {
 	for _, next := range []struct{ what, version string }{{"upgrade", "0.2.0"}, {"rollback", "0.1.0"}} {
 		began := time.Now()
 		if next.what == "upgrade" {
-			c.install(t, "upgrade", next.version, "-f", "hour.yaml")
+			c.install(t, "Istio", "upgrade", next.version, "-f", "hour.yaml")
 		} else {
 			c.command(t, "helm", "rollback", "weir", "-n", "weir-system")
 		}
@@ -534,13 +533,13 @@ func gatewayOfTheAPI(t *testing.T, c *cluster, ingress *proxy) {
 	t.Cleanup(public.stop)
 	waitFor(t, "answer of the Gateway", func() bool { return public.get("/", "ann").status == http.StatusOK })
 	// As it was: Helm merged this label with the default's.
-	c.install(t, "upgrade", "0.1.0", "--set", `istio.namespace=shop,istio.selector.istio=ingressgateway,istio.selector.gateway\.networking\.k8s\.io/gateway-name=public`)
+	c.install(t, "Istio", "upgrade", "0.1.0", "--set", `istio.namespace=shop,istio.selector.istio=ingressgateway,istio.selector.gateway\.networking\.k8s\.io/gateway-name=public`)
 	c.command(t, "kubectl", "get", "wasmplugin", "-n", "shop", "weir")
 	if got := public.as(t, "GET", "/", "ann", 120); !maps.Equal(got, map[int]int{200: 120}) {
 		t.Errorf("%v by a selector of two labels; the document can say so", got)
 	}
 	for i, of := range []string{`istio.selector.gateway\.networking\.k8s\.io/gateway-name=public`, "istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public"} {
-		c.install(t, "upgrade", "0.1.0", "--set", "istio.namespace=shop,configuration.namespace=gateway-"+fmt.Sprint(i)+","+of)
+		c.install(t, "Istio", "upgrade", "0.1.0", "--set", "istio.namespace=shop,configuration.namespace=gateway-"+fmt.Sprint(i)+","+of)
 		waitFor(t, "limits by "+of, func() bool { return public.get("/", "ann").header.Get("RateLimit") != "" })
 		waitFor(t, "new limits by "+of, func() bool {
 			return strings.Contains(public.admin("/config_dump?resource=ecds_filters"), "gateway-"+fmt.Sprint(i))
@@ -558,7 +557,7 @@ configuration:
   namespace: bodies
   rules: [{name: tokens, key: [{header: x-user}], cost_on_response: openai, reserve: {request_json: max_tokens, default: 100}, limits: [{limit: 1000, window: 1h}]}]
 `)
-	c.install(t, "upgrade", "0.1.0", "-f", "bodies.yaml")
+	c.install(t, "Istio", "upgrade", "0.1.0", "-f", "bodies.yaml")
 	post := func() answer {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, ingress.url()+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 600}`))
 		if err != nil {
@@ -582,7 +581,7 @@ configuration:
 // sidecarLimits limits requests at an application's sidecar, which a selector chooses.
 func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
 	c.apply(t, read(t, "testdata/sidecar.yaml"), "defaultEndpoint: 127.0.0.1:3000", fmt.Sprint("defaultEndpoint: 127.0.0.1:", c.app))
-	c.install(t, "install", "0.1.0", "--set", "istio.namespace=shop,istio.selector.app=app,configuration.namespace=sidecars")
+	c.install(t, "Istio", "install", "0.1.0", "--set", "istio.namespace=shop,istio.selector.app=app,configuration.namespace=sidecars")
 	sidecar := c.agent(t, proxy{kind: "sidecar", namespace: "shop", account: "app", labels: `{"app":"app"}`, address: "127.0.0.3", port: 8086, offset: 200})
 	defer sidecar.stop()
 	waitFor(t, "limits at the sidecar", func() bool { return sidecar.get("/", "ann").header.Get("RateLimit") != "" })

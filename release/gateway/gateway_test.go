@@ -72,7 +72,7 @@ func TestEnvoyGateway(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *world)
-	}{{"istio", istioReadsIt}, {"exact", limitsAreExact}, {"bodies", bodiesAreRead}, {"upgrade", upgradesUnderLoad}, {"tls", backendSpeaksTLS}, {"ratelimit", weirIsTheService}} {
+	}{{"exact", limitsAreExact}, {"bodies", bodiesAreRead}, {"upgrade", upgradesUnderLoad}, {"tls", backendSpeaksTLS}, {"ratelimit", weirIsTheService}} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, w) }) {
 			return
 		}
@@ -193,12 +193,10 @@ func weirIsTheService(t *testing.T, w *world) {
 	certificates := filepath.Join(w.dir, "eg/config/certs/envoy-rate-limit")
 	policy := read(t, "../../envoy/gateway/rate-limits.yaml")
 	for i, gateway := range []string{"eg", "other"} {
-		port, web := freePort(t), freePort(t)
+		port := freePort(t)
 		environment := strings.NewReplacer("/certs/", certificates+"/", "envoy-gateway:18001", "127.0.0.1:18001", "redis:6379", w.redis).Replace(
 			read(t, "testdata/ratelimit.env"))
-		// Envoy Gateway itself listens on 8081 here.
-		environment += fmt.Sprintf("GRPC_HOST=127.0.0.1\nHOST=127.0.0.1\nGRPC_PORT=%d\nPORT=%d\nCONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway\n", port, web)
-		w.run(t, append(w.environment, strings.Fields(environment)...), "weir", "ratelimit")
+		w.run(t, slices.Concat(w.environment, strings.Fields(environment), ownPorts(t, port), []string{"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway"}), "weir", "ratelimit")
 		policy += strings.NewReplacer("GATEWAY", gateway, "8081", strconv.Itoa(port)).Replace(read(t, "testdata/ratelimit-cluster.yaml"))
 		if i == 0 {
 			w.remove(t, "weir.yaml")
@@ -224,6 +222,12 @@ func weirIsTheService(t *testing.T, w *world) {
 	}
 }
 
+// ownPorts are settings of a rate limit service: Envoy Gateway and its Envoys listen here where it would in a pod of its own.
+func ownPorts(t *testing.T, grpc int) []string {
+	t.Helper()
+	return []string{"GRPC_HOST=127.0.0.1", fmt.Sprint("GRPC_PORT=", grpc), "HOST=127.0.0.1", fmt.Sprint("PORT=", freePort(t)), fmt.Sprint("PROMETHEUS_ADDR=127.0.0.1:", freePort(t))}
+}
+
 // newPlace makes a folder with programs, a registry with two versions of Weir, the counter backend, and the service that is
 // limited.
 func newPlace(t *testing.T) *world {
@@ -242,7 +246,6 @@ func newPlace(t *testing.T) *world {
 	w.environment = append(os.Environ(), "HOME="+w.dir, "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_TOKEN="+token)
 	w.backend = fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	w.run(t, w.environment, "weir", "serve", "--store", "memory", "--listen", w.backend)
-
 	for _, version := range []string{"v0.1.0", "v0.2.0"} {
 		w.release(t, version)
 	}
@@ -307,7 +310,11 @@ func (w *world) release(t *testing.T, version string) {
 // Envoy Gateway: there is no cluster for the others. The backend is elsewhere.
 func (w *world) chart(t *testing.T, version string, more ...string) string {
 	t.Helper()
-	rendered := w.rendered(t, "Envoy Gateway", version, more...)
+	install, values := shown(t, "Envoy Gateway")
+	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values))
+	arguments := strings.Fields("template " + strings.ReplaceAll(install[1], "registry.example", w.registry) + " --version " + version + " " + install[2] +
+		" -f values.yaml --plain-http --kube-version 1.31.0 --set " + install[3] + "=" + token)
+	rendered := w.command(t, "helm", append(arguments, more...)...)
 	w.write(t, "rendered.yaml", rendered)
 	if said := w.command(t, "weir", "check", "rendered.yaml"); strings.Contains(said, "default is taken") {
 		t.Errorf("weir check misses the patches that give the plugin bodies:\n%s", said)
@@ -330,39 +337,23 @@ var (
 	valuesOf = regexp.MustCompile("(?s)```yaml\n# values.yaml\n(.*?)```")
 )
 
-// shown returns the command and the values with which a section of docs/kubernetes.md has somebody install the chart.
-func shown(t *testing.T, section string) (install []string, values string) {
+// section is the text of a section of docs/kubernetes.md.
+func section(t *testing.T, name string) string {
 	t.Helper()
-	_, text, _ := strings.Cut(read(t, "../../docs/kubernetes.md"), "\n## "+section+"\n")
+	_, text, _ := strings.Cut(read(t, "../../docs/kubernetes.md"), "\n## "+name+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+// shown returns the command and the values with which a section of docs/kubernetes.md has somebody install the chart.
+func shown(t *testing.T, name string) (install []string, values string) {
+	t.Helper()
+	text := section(t, name)
 	install, found := installs.FindStringSubmatch(text), valuesOf.FindStringSubmatch(text)
 	if install == nil || found == nil {
-		t.Fatalf("docs/kubernetes.md, %s: no command to install by, or no values", section)
+		t.Fatalf("docs/kubernetes.md, %s: no command to install by, or no values", name)
 	}
 	return install, found[1]
-}
-
-// rendered has Helm render the chart of a version as a section has somebody install it.
-func (w *world) rendered(t *testing.T, section, version string, more ...string) string {
-	t.Helper()
-	install, values := shown(t, section)
-	w.write(t, "values.yaml", strings.NewReplacer("registry.example", w.registry, "gateways:\n", "gateways:\n    - {name: other, listeners: [http]}\n").Replace(values))
-	arguments := strings.Fields("template " + strings.ReplaceAll(install[1], "registry.example", w.registry) + " --version " + version + " " + install[2] +
-		" -f values.yaml --plain-http --kube-version 1.31.0 --set " + install[3] + "=" + token)
-	return w.command(t, "helm", append(arguments, more...)...)
-}
-
-// istioReadsIt has weir check read what docs/kubernetes.md has somebody install for Istio, and finds the image that Istio would
-// pull. TestCluster has Istio pull it.
-func istioReadsIt(t *testing.T, w *world) {
-	rendered := w.rendered(t, "Istio", "0.1.0")
-	url := regexp.MustCompile(`url: "oci://([^/]+)/(weir-plugin):(v0\.1\.0)"`).FindStringSubmatch(rendered)
-	if url == nil || url[1] != w.registry {
-		t.Fatalf("no plugin of %s in\n%s", w.registry, rendered)
-	}
-	t.Log("Istio would pull", url[0], w.digest(t, url[2], url[3]))
-	w.write(t, "rendered.yaml", rendered)
-	w.command(t, "weir", "check", "rendered.yaml")
 }
 
 // digest is that of an image.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -26,7 +27,7 @@ var binaries = map[string]string{"HELM": tools.Helm, "ENVOY_GATEWAY": tools.Envo
 
 // modules are those whose files the test reads, by their names.
 var modules = map[string]string{
-	"ISTIO": "istio.io/istio", "GATEWAY_API": "sigs.k8s.io/gateway-api", "GATEWAY": "github.com/envoyproxy/gateway@v1.9.1",
+	"ISTIO": "istio.io/istio", "GATEWAY": "github.com/envoyproxy/gateway@v1.9.1",
 	"PROMETHEUS": "github.com/prometheus-operator/prometheus-operator@v0.85.0",
 }
 
@@ -38,7 +39,7 @@ const kubernetes = "v1.36.3"
 func TestMain(m *testing.M) {
 	if !nightly.On() || os.Getenv(inside) != "" {
 		if os.Getenv(inside) != "" {
-			if err := errors.Join(loopback(), folders()); err != nil {
+			if err := errors.Join(loopback(), folders(), root()); err != nil {
 				fmt.Fprintln(os.Stderr, "a network and folders of its own:", err)
 				os.Exit(1)
 			}
@@ -103,7 +104,7 @@ func folders() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"istiod.istio-system.svc", "app.example", "weir.weir-system.svc.cluster.local", "envoy-gateway.envoy-gateway-system.svc.cluster.local", "envoy-gateway"} {
+	for _, name := range []string{"istiod.istio-system.svc", "app.example", "weir.weir-system.svc.cluster.local", "envoy-gateway.envoy-gateway-system.svc.cluster.local", "envoy-gateway.envoy-gateway-system.svc.cluster.local.", "envoy-gateway"} {
 		names = append(names, "127.0.0.1 "+name+"\n"...)
 	}
 	const own = "/var/lib"
@@ -112,7 +113,32 @@ func folders() error {
 		os.WriteFile(own+"/hosts", names, 0o600), unix.Mount(own+"/hosts", "/etc/hosts", "", unix.MS_BIND, ""))
 }
 
-// loopback brings up the interface lo.
+// root has a process find files of its own folder at /certs and /sds, where Envoy Gateway and its Envoys have volumes.
+func root() error {
+	const own = "/var/lib/root"
+	here, err := os.Getwd()
+	entries, unread := os.ReadDir("/")
+	if err := errors.Join(err, unread, os.Mkdir(own, 0o700)); err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		at := own + "/" + entry.Name()
+		if entry.IsDir() {
+			err = errors.Join(err, os.MkdirAll(at, 0o700), unix.Mount("/"+entry.Name(), at, "", unix.MS_BIND|unix.MS_REC, ""))
+		} else if to, no := os.Readlink("/" + entry.Name()); no == nil {
+			err = errors.Join(err, os.Symlink(to, at))
+		}
+	}
+	for _, volume := range []string{"certs", "sds"} {
+		err = errors.Join(err, os.Symlink("/proc/self/cwd/"+volume, own+"/"+volume))
+	}
+	return errors.Join(err, unix.Chroot(own), os.Chdir(here))
+}
+
+// address is this machine's, too, in that network: an EndpointSlice may have none of 127.0.0.0/8.
+const address = "10.0.0.1"
+
+// loopback brings up the interface lo, and gives it another address.
 func loopback() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -124,5 +150,9 @@ func loopback() error {
 		return err
 	}
 	lo.SetUint16(unix.IFF_UP)
-	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, lo)
+	also, err := unix.NewIfreq("lo:0")
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, lo), also.SetInet4Addr(net.ParseIP(address).To4()), unix.IoctlIfreq(socket, unix.SIOCSIFADDR, also))
 }

@@ -1,0 +1,195 @@
+//go:build linux
+
+package gateway
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/envoytest"
+	"weir/internal/store/redis/redistest"
+)
+
+const system = "envoy-gateway-system" // the namespace of Envoy Gateway
+
+// What docs/kubernetes.md has somebody do for Envoy Gateway.
+var (
+	acceptsPatches = regexp.MustCompile(`helm upgrade eg \S+ --version (\S+) -n ` + system + ` \\\n +--reuse-values --set (\S+)`)
+	creates        = regexp.MustCompile(`(?m)^ +kubectl create (.*\\\n)?.*$`)
+	serviceInImage = regexp.MustCompile("(?s)```yaml\n(rateLimit:\n.*?)```")
+)
+
+var answered = regexp.MustCompile(`(?m)^weir.*::rq_success::([1-9][0-9]*)$`)
+
+// TestEnvoyGatewayInCluster goes the way of docs/kubernetes.md from an empty API server: Envoy Gateway reads there what Helm has
+// installed. The test runs the Envoy, and then the rate limit service, of the Deployments that it makes.
+func TestEnvoyGatewayInCluster(t *testing.T) {
+	if os.Getenv(inside) == "" {
+		return // by night alone: see TestMain
+	}
+	c := newCluster(t)
+	c.redis = strings.Replace(redistest.Start(t).URL(), "redis://127.0.0.1", "localhost", 1)
+	c.run(t, c.environment, "weir", "serve", "--store", "memory", "--listen", "127.0.0.1:9180") // at its Service's address
+	began := time.Now()
+	c.controller(t)
+	c.apply(t, read(t, "testdata/envoy-gateway.yaml"), "port: 3000", fmt.Sprint("port: ", c.app))
+	for _, command := range creates.FindAllString(section(t, "Envoy Gateway"), -1) {
+		c.command(t, "kubectl", strings.Fields(strings.NewReplacer("kubectl ", "", "\\\n", "", `"$TOKEN"`, token).Replace(command))...)
+	}
+	c.install(t, "Envoy Gateway", "install", "0.1.0")
+	envoy := c.envoyOf(t, "eg")
+	at := &proxy{address: "127.0.0.1", port: 8090}
+	waitFor(t, "limits", func() bool { return at.get("/", "ann").header.Get("RateLimit") != "" })
+	waitFor(t, "the limit", func() bool { return at.get("/", "ann").status == http.StatusTooManyRequests })
+	t.Logf("from the chart of Envoy Gateway to the first 429: %v, on Envoy %s", time.Since(began).Round(time.Millisecond), envoy)
+	waitFor(t, "answers of the backend", func() bool { return answered.MatchString(get("http://127.0.0.1:19000/clusters", "").body) })
+	if got := at.as(t, "GET", "/", "bob", 310); !maps.Equal(got, map[int]int{200: 300, 429: 10}) {
+		t.Errorf("%v, want 300 an hour", got)
+	}
+	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
+	waitFor(t, "end of the limits", func() bool { return at.get("/", "nobody").header.Get("RateLimit") == "" })
+	c.serviceOf(t)
+	waitFor(t, "limits of a BackendTrafficPolicy", func() bool { return strings.HasPrefix(at.get("/", "nobody").header.Get("X-RateLimit-Limit"), "100,") })
+	if got := at.as(t, "GET", "/", "ann", 110); !maps.Equal(got, map[int]int{200: 100, 429: 10}) {
+		t.Errorf("%v, want 100 an hour", got)
+	}
+}
+
+// serviceOf runs the service of Envoy Gateway's global limits, as its Deployment has it, and applies the shipped policy.
+func (c *cluster) serviceOf(t *testing.T) {
+	t.Helper()
+	var made deployment
+	if err := json.Unmarshal([]byte(c.command(t, "kubectl", "get", "deployment", "-n", system, "envoy-ratelimit", "-o", "json")), &made); err != nil {
+		t.Fatal(err)
+	}
+	container := made.Spec.Template.Spec.Containers[0]
+	if want := c.registry + "/weir:v0.1.0"; container.Image != want || !slices.Equal(container.Command, []string{"/bin/ratelimit"}) {
+		t.Errorf("%s %v, want /bin/ratelimit of %s", container.Image, container.Command, want)
+	}
+	environment := c.environment
+	for _, v := range container.Env {
+		line := v.Name + "=" + v.Value
+		environment = append(environment, line)
+		if !strings.HasPrefix(line, "REDIS_URL=") && !slices.Contains(strings.Fields(read(t, "testdata/ratelimit.env")), line) {
+			t.Errorf("testdata/ratelimit.env lacks %s", line)
+		}
+	}
+	port := freePort(t)
+	environment = append(append(environment, ownPorts(t, port)...), "GRPC_HOST="+address)
+	c.pod(t, "weir", "secret/envoy-rate-limit", "certs").run(c.parent, environment, "weir", "ratelimit")
+	c.apply(t, read(t, "../../envoy/gateway/rate-limits.yaml")+read(t, "testdata/ratelimit-endpoints.yaml"), "8081", strconv.Itoa(port))
+}
+
+// controller starts Envoy Gateway with the configuration that its chart makes.
+func (c *cluster) controller(t *testing.T) {
+	t.Helper()
+	c.crds(t, "GATEWAY", "charts/gateway-helm/charts/crds/crds")
+	if err := os.CopyFS(filepath.Join(c.dir, "gateway-helm"), os.DirFS(filepath.Join(os.Getenv("GATEWAY"), "charts/gateway-helm"))); err != nil {
+		t.Fatal(err)
+	}
+	c.write(t, "gateway-helm/values.yaml", strings.NewReplacer("${GatewayImage}", "envoyproxy/gateway:v1.9.1", "${GatewayImagePullPolicy}", "IfNotPresent").Replace(read(t, filepath.Join(c.dir, "gateway-helm/values.tmpl.yaml"))))
+	page := section(t, "Envoy Gateway")
+	shown := acceptsPatches.FindStringSubmatch(page)
+	if shown == nil || !strings.HasSuffix(modules["GATEWAY"], "@"+shown[1]) {
+		t.Fatalf("docs/kubernetes.md: no command for the Envoy Gateway of the test: %q", shown)
+	}
+	c.command(t, "kubectl", "create", "namespace", system)
+	c.write(t, "service.yaml", "config:\n  envoyGateway:\n    "+strings.NewReplacer("\n", "\n    ", "registry.example", c.registry, "redis.default.svc.cluster.local:6379", c.redis).Replace(serviceInImage.FindStringSubmatch(page)[1]))
+	// Without the Job of the chart, whose command is next. The other settings are for what has a pod of its own in a cluster, and
+	// for a service on this machine.
+	c.apply(t, c.command(t, "helm", "template", "eg", "gateway-helm", "-n", system, "-f", "service.yaml", "--no-hooks", "--kube-version", kubernetes, "--set", "topologyInjector.enabled=false,"+shown[2]+
+		",config.envoyGateway.extensionApis.enableBackend=true,config.envoyGateway.admin.address.port=19099,config.envoyGateway.telemetry.metrics.prometheus.disable=true"))
+	c.environment = append(c.environment, "ENVOY_GATEWAY_NAMESPACE="+system)
+	c.command(t, "envoy-gateway", "certgen", "--disable-topology-injector")
+	pod := c.pod(t, "envoy-gateway", "secret/envoy-gateway", "certs", "configmap/envoy-gateway-config", "config")
+	pod.run(c.parent, c.environment, "envoy-gateway", "server", "--config-path", "config/envoy-gateway.yaml")
+}
+
+// pod makes a folder for a process, with volumes: the files of each resource are in the folder that is named after it.
+func (c *cluster) pod(t *testing.T, program string, volumes ...string) *world {
+	t.Helper()
+	w := &world{dir: filepath.Join(c.dir, "pod-"+program), environment: c.environment}
+	link(t, filepath.Join(c.dir, "bin", program), filepath.Join(w.dir, "bin", program))
+	for i := 0; i < len(volumes); i += 2 {
+		var volume struct{ Data map[string]string }
+		if err := json.Unmarshal([]byte(c.command(t, "kubectl", "get", "-n", system, volumes[i], "-o", "json")), &volume); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(w.dir, volumes[i+1]), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range volume.Data {
+			if strings.HasPrefix(volumes[i], "secret/") {
+				decoded, err := base64.StdEncoding.DecodeString(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = string(decoded)
+			}
+			w.write(t, filepath.Join(volumes[i+1], name), text)
+		}
+	}
+	return w
+}
+
+// deployment is what a test reads of one.
+type deployment struct {
+	Metadata struct{ Name string }
+	Spec     struct {
+		Template struct {
+			Spec struct {
+				Containers []struct {
+					Name, Image   string
+					Args, Command []string
+					Env           []struct{ Name, Value string }
+				}
+			}
+		}
+	}
+}
+
+// envoyOf runs the Envoy of a Gateway by the arguments of its Deployment, and returns the version.
+func (c *cluster) envoyOf(t *testing.T, gateway string) (version string) {
+	t.Helper()
+	var made struct{ Items []deployment }
+	waitFor(t, "Deployment of the Gateway", func() bool {
+		text := c.command(t, "kubectl", "get", "deployment", "-n", system, "-l", "gateway.envoyproxy.io/owning-gateway-name="+gateway, "-o", "json")
+		return json.Unmarshal([]byte(text), &made) == nil && len(made.Items) == 1
+	})
+	for _, container := range made.Items[0].Spec.Template.Spec.Containers {
+		if container.Name != "envoy" {
+			continue
+		}
+		binaries, err := envoytest.Binaries()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, binary := range binaries {
+			if strings.Contains(container.Image, "v"+binary.Version) {
+				link(t, binary.Path, filepath.Join(c.dir, "bin/envoy"))
+				version = binary.Version
+			}
+		}
+		if version == "" {
+			t.Fatalf("scripts/test-dependencies has not installed the Envoy of %s", container.Image)
+		}
+		pod := c.pod(t, "envoy", "secret/envoy", "certs", "configmap/"+made.Items[0].Metadata.Name, "sds")
+		names := strings.NewReplacer("$(ENVOY_POD_NAME)", "envoy-1", "$(ENVOY_SERVICE_ZONE)", "")
+		for i := range container.Args {
+			container.Args[i] = names.Replace(container.Args[i])
+		}
+		pod.run(c.parent, append(c.environment, "ENVOY_POD_NAMESPACE="+system, "ENVOY_POD_NAME=envoy-1"), "envoy", append(container.Args, "--use-dynamic-base-id")...)
+	}
+	return version
+}
