@@ -3,9 +3,12 @@
 package gateway
 
 import (
+	"bufio"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -53,7 +56,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"shipped", shippedLimits}, {"restricted", podsAreRestricted}, {"unfetched", pluginIsNotFetched}, {"left out", clusterIsLeftOut},
 		{"charts", chartsAreApplied}, {"helm", helmInstalls}, {"gateway", gatewayOfTheAPI}, {"bodies", bodiesByEnvoyFilter},
-		{"sidecar", sidecarLimits},
+		{"sidecar", sidecarLimits}, {"waypoint", waypointLimits},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c, ingress) }) {
 			return
@@ -195,13 +198,16 @@ func (c *cluster) agent(t *testing.T, p proxy) *proxy {
 	if said := c.try("kubectl", "create", "serviceaccount", "-n", p.namespace, p.account); said != "" && !strings.Contains(said, "AlreadyExists") {
 		t.Fatal(said)
 	}
-	here.write(t, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json", read(t, filepath.Join(os.Getenv("ISTIO"), "tools/packaging/common/envoy_bootstrap.json")))
+	here.write(t, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json", strings.ReplaceAll(read(t, filepath.Join(os.Getenv("ISTIO"), "tools/packaging/common/envoy_bootstrap.json")), "if .metadata_discovery", "if false"))
 	here.write(t, "var/run/secrets/tokens/istio-token", c.command(t, "kubectl", "create", "token", "-n", p.namespace, p.account, "--audience=istio-ca"))
 	here.write(t, "var/run/secrets/istio/root-cert.pem", read(t, filepath.Join(c.dir, "root-cert.pem")))
 	environment := append(c.environment, "POD_NAMESPACE="+p.namespace, fmt.Sprint("POD_NAME=pod-", p.port), "INSTANCE_IP="+p.address, "SERVICE_ACCOUNT="+p.account,
 		"ISTIO_META_CLUSTER_ID=Kubernetes", "ISTIO_META_MESH_ID=cluster.local", "ISTIO_METAJSON_LABELS="+p.labels, "WASM_INSECURE_REGISTRIES="+c.registry,
 		"ISTIO_META_INTERCEPTION_MODE=NONE", fmt.Sprint("ENVOY_STATUS_PORT=", 15021+p.offset), fmt.Sprint("ENVOY_PROMETHEUS_PORT=", 15090+p.offset),
 		fmt.Sprintf("PROXY_CONFIG={binaryPath: %s, discoveryAddress: 'istiod.istio-system.svc:15012', concurrency: 1, proxyAdminPort: %d, statusPort: %d}", c.envoy, 15000+p.offset, 15020+p.offset))
+	if p.kind == "waypoint" {
+		environment = append(environment, "ISTIO_META_ENABLE_HBONE=true", "OUTPUT_CERTS="+here.dir)
+	}
 	link(t, filepath.Join(c.dir, "bin/pilot-agent"), filepath.Join(here.dir, "bin/pilot-agent"))
 	p.stop = here.run(c.parent, environment, "pilot-agent", "proxy", p.kind, "--domain", p.namespace+".svc.cluster.local", "--proxyLogLevel=warning,wasm:info", "--log_output_level=default:warn,wasm:debug")
 	waitFor(t, "the proxy at "+fmt.Sprint(p.port), func() bool { return p.ready() })
@@ -592,5 +598,64 @@ func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
 	// A Sidecar resource without the backend's namespace takes its cluster away.
 	c.command(t, "kubectl", "patch", "sidecar", "-n", "shop", "app", "--type=merge", "-p", `{"spec": {"egress": [{"hosts": ["shop/*"]}]}}`)
 	waitFor(t, "weir check tells that the cluster is gone", func() bool { return strings.Contains(c.dumped(t, sidecar), "want a cluster of this Envoy") })
+	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
+}
+
+// block is one of a page.
+var block = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// waypointLimits limits requests at a waypoint of ambient mode, which the test reaches as a ztunnel would: each connection is in a
+// CONNECT to the Service's address.
+func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
+	c.istiod(t, "PILOT_ENABLE_AMBIENT=true")
+	c.apply(t, read(t, "testdata/waypoint.yaml"))
+	c.command(t, "kubectl", "label", "service", "-n", "shop", "app", "istio.io/use-waypoint=waypoint")
+	_, text, _ := strings.Cut(section(t, "Istio"), "\n### A waypoint\n")
+	c.write(t, "waypoint.yaml", "configuration: {namespace: waypoints}\n"+block.FindStringSubmatch(text)[1])
+	c.install(t, "Istio", "install", "0.1.0", "-f", "waypoint.yaml")
+	waypoint := c.agent(t, proxy{kind: "waypoint", namespace: "shop", account: "waypoint", labels: `{"gateway.networking.k8s.io/gateway-name":"waypoint"}`, address: "127.0.0.4", port: 15008, offset: 300})
+	defer waypoint.stop()
+	own := filepath.Join(c.dir, "proxy-15008")
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(own, "cert-chain.pem"), filepath.Join(own, "key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunnel := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}} //nolint:gosec // the name is a SPIFFE identity
+	vip := c.command(t, "kubectl", "get", "service", "-n", "shop", "app", "-o", "jsonpath={.spec.clusterIP}") + ":80"
+	ask := func() answer {
+		inner, write := io.Pipe()
+		defer write.Close()
+		outer, err := http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://127.0.0.4:15008", inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outer.Host = vip
+		connected, err := tunnel.RoundTrip(outer)
+		if err != nil {
+			return answer{body: err.Error()}
+		}
+		defer connected.Body.Close()
+		if connected.StatusCode != http.StatusOK {
+			return answer{body: "CONNECT: " + connected.Status}
+		}
+		if _, err := io.WriteString(write, "GET / HTTP/1.1\r\nHost: app.shop\r\n\r\n"); err != nil {
+			return answer{body: err.Error()}
+		}
+		response, err := http.ReadResponse(bufio.NewReader(connected.Body), nil)
+		if err != nil {
+			return answer{body: err.Error()}
+		}
+		defer response.Body.Close()
+		return answer{status: response.StatusCode, header: response.Header}
+	}
+	waitFor(t, "limits at the waypoint", func() bool { return ask().header.Get("RateLimit") != "" })
+	statuses := map[int]int{}
+	for range 120 {
+		statuses[ask().status]++
+	}
+	if statuses[429] < 20 || len(statuses) != 2 {
+		t.Errorf("%v: want 100 a minute", statuses)
+	}
+	waitFor(t, "answers of the backend", func() bool { return successes.MatchString(waypoint.admin("/clusters")) })
 	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
 }
