@@ -117,9 +117,7 @@ func TestCommand(t *testing.T) {
 				run(t, content)
 			}
 		}
-		if err := unpacked.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, unpacked.Close())
 		weir := must.Get(fromArchive(filepath.Join(files, "weir_linux_"+platform.Architecture+".tar.gz"), "weir"))(t)
 		link := fmt.Sprintf("777 %x/usr/local/bin/weir", sha256.Sum256(nil))
 		want := map[string]string{

@@ -71,9 +71,7 @@ func onPostgres(b *testing.B, parameters string) (store.Store, []int) {
 // closed closes a store before its servers end.
 func closed(t testing.TB, end func() error) {
 	t.Cleanup(func() {
-		if err := end(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, end())
 	})
 }
 
@@ -167,9 +165,7 @@ func (s *service) push(t testing.TB, w *workload, n int) (waits []float64) {
 		})
 	}
 	group.Wait()
-	if failures != nil {
-		t.Fatal(failures)
-	}
+	must.OK(t, failures)
 	hits := float64(n * w.hits())
 	most := hits
 	if w.lease {

@@ -53,9 +53,7 @@ func measureReal(t *testing.T, backend string) {
 			Rules: []ratelimit.Rule{{Name: "user", Limits: []ratelimit.Limit{ratelimit.FixedWindow(100_000, time.Hour)}}},
 		}))(t)
 		t.Cleanup(func() {
-			if err := errors.Join(namespace.Close(context.Background()), client.Close()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, errors.Join(namespace.Close(context.Background()), client.Close()))
 		})
 		limiter := must.Get(namespace.Limiter("user"))(t)
 		limiters, namespaces = append(limiters, limiter), append(namespaces, namespace)

@@ -154,9 +154,7 @@ func TestThrottled(t *testing.T) {
 		for _, a := range all {
 			store.now = a.at()
 			limited, _, err := l.RateLimitCtx(t.Context(), "k", int(a.Cost))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			answers = append(answers, !limited)
 		}
 		return answers, nil

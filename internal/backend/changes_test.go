@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -56,10 +57,7 @@ func overrideTo(limit uint64, values ...string) wire.Override {
 // told are a namespace's records, each in a line.
 func told(t *testing.T, b *Backend) (lines []string) {
 	t.Helper()
-	found, err := b.Changes(t.Context(), "shop", time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(b.Changes(t.Context(), "shop", time.Time{}))(t)
 	for i := range found {
 		r := &found[i]
 		line := fmt.Sprintf("%s %s/%s", r.What, r.Name, r.Reason)
@@ -108,9 +106,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	ctx := t.Context()
 	do := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	set := func(reason string, all ...wire.Override) {
 		t.Helper()
@@ -162,9 +158,7 @@ func TestChangesOfCounters(t *testing.T) {
 		p := wire.Push{Namespace: "shop", Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{{
 			LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Newest: uint64(now.UnixMilli()) / 60_000, Hits: []int64{100},
 		}}}
-		if _, err := s.Push(t.Context(), &p, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.Push(t.Context(), &p, 1))(t)
 	}
 	push(1)
 	grant := func(b *Backend, name, once string, hits, want uint64) {
@@ -248,9 +242,7 @@ func TestChangesAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := one.By(by("second")).SetOverrides(t.Context(), "shop", overrideTo(3, "ann")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(one.By(by("second")).SetOverrides(t.Context(), "shop", overrideTo(3, "ann")))(t)
 	got := told(t, one)
 	slices.Sort(got)
 	if want := []string{"set override ann/second per-user[]: 2/1m -> 3/1m;", "set override bob/first per-user[]:  -> 2/1m;"}; !slices.Equal(got, want) {
@@ -289,15 +281,11 @@ func TestChangesRevealAsNodesDo(t *testing.T) {
 		for i, name := range names {
 			r.Rules[0].Used.Keys = append(r.Rules[0].Used.Keys, wire.ReportKey{ID: wire.ID{byte(i)}, Hits: 1, Name: name})
 		}
-		if _, err := b.Push(t.Context(), wire.AppendReport(nil, &r)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Push(t.Context(), wire.AppendReport(nil, &r)))(t)
 	}
 	set := func(limit uint64) {
 		t.Helper()
-		if _, err := b.By(by("")).ForceOverrides(t.Context(), "shop", overrideTo(limit, "Änne-Marie")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.By(by("")).ForceOverrides(t.Context(), "shop", overrideTo(limit, "Änne-Marie")))(t)
 	}
 	shown := func() (text string) {
 		for _, line := range told(t, b) {
@@ -343,15 +331,9 @@ func TestRecordsAreBounded(t *testing.T) {
 	for range wire.MaxLimits {
 		long.Limits = append(long.Limits, wire.OverrideLimit{Max: window.MaxLimit, Burst: window.MaxLimit, WidthMillis: wire.MaxWidthMillis - 1})
 	}
-	if _, err := b.By(hostile).ForceOverrides(t.Context(), "shop", long); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.By(hostile).ForceOverrides(t.Context(), "shop", many...); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.By(hostile).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: strings.Repeat("\x03", 256), Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.By(hostile).ForceOverrides(t.Context(), "shop", long))(t)
+	must.Get(b.By(hostile).ForceOverrides(t.Context(), "shop", many...))(t)
+	must.Get(b.By(hostile).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: strings.Repeat("\x03", 256), Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, false))(t)
 	notes, err := b.store.Notes(t.Context(), store.Changes, "shop")
 	if err != nil || len(notes) != 3 {
 		t.Fatalf("%d records, %v", len(notes), err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -58,10 +59,7 @@ func TestRulesAreKnown(t *testing.T) {
 	one, other := newTeller(t, 1, 7, rules...), newTeller(t, 2, 7, rules...)
 	configurations := func(b *Backend) []Configuration {
 		t.Helper()
-		all, err := b.Configurations(t.Context(), "shop")
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(b.Configurations(t.Context(), "shop"))(t)
 		return all
 	}
 	if !one.say(a, nil) {
@@ -163,9 +161,7 @@ func TestForgedRules(t *testing.T) {
 	b := New(memory.New(memory.Options{Now: clock}))
 	b.known.now = clock
 	honest, forged := newTeller(t, 1, 0, exampleRule("per-user", 100)), newTeller(t, 2, 0, exampleRule("per-user", 9))
-	if _, err := b.store.Note(t.Context(), store.Rules, "shop", store.RulesNote(wire.DigestOf(honest.told), now, forged.told)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.store.Note(t.Context(), store.Rules, "shop", store.RulesNote(wire.DigestOf(honest.told), now, forged.told)))(t)
 	asked := honest.say(b, nil)
 	if c, err := b.Configurations(t.Context(), "shop"); err != nil || !asked || RuleOf(c, "per-user") != nil {
 		t.Errorf("asked %v; %+v, %v", asked, c, err)

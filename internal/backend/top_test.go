@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -64,17 +65,13 @@ func TestTop(t *testing.T) {
 		}}},
 		{Namespace: "other", Node: 3, Sender: 3, AtNanos: now, Rules: []wire.RuleReport{{Name: "r", SpanMillis: 1}}},
 	} {
-		if _, err := b.Push(ctx, wire.AppendReport(nil, &r)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Push(ctx, wire.AppendReport(nil, &r)))(t)
 	}
 	if _, err := b.Push(ctx, []byte{0x71, 1, 'x'}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a report that ends too early: %v", err)
 	}
 	// Another writer to the store does no harm.
-	if _, err := b.store.Note(ctx, store.Reports, "ns", store.Note{Member: 9, Body: []byte("no report")}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.store.Note(ctx, store.Reports, "ns", store.Note{Member: 9, Body: []byte("no report")}))(t)
 	top, err := b.Top(ctx, "ns", "r")
 	if err != nil || top.Nodes != 2 || top.Senders != 2 || len(top.Rules) != 1 {
 		t.Fatalf("got %+v, %v", top, err)
@@ -196,16 +193,11 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 			Used:    wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 600, Recent: keyRecent}}},
 			Refused: wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Hits: 60, Recent: keyRecent / 2}}},
 		}}}
-		if _, err := b.Push(t.Context(), wire.AppendReport(nil, &r)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Push(t.Context(), wire.AppendReport(nil, &r)))(t)
 	}
 	top := func() Top {
 		t.Helper()
-		found, err := b.Top(t.Context(), "ns", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Get(b.Top(t.Context(), "ns", ""))(t)
 		return found
 	}
 	report(1, 10_000, wire.Amounts{Requests: 300, Hits: 400, RefusedRequests: 100, RefusedHits: 150}, 200)

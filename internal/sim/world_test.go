@@ -46,9 +46,7 @@ func TestRequestsWait(t *testing.T) {
 	if w.Requests != 4 || w.Waits.Requests != 4 || w.Waits.Longest != 4*Millisecond || w.Sent-sent < 4 {
 		t.Errorf("got %d requests, %+v, %d callouts", w.Requests, w.Waits, w.Sent-sent)
 	}
-	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, errors.Join(w.NobodyWaits(), w.Failure()))
 }
 
 // The world notices requests that wait for ever, and an engine that leaves while requests wait.
@@ -89,9 +87,7 @@ func TestDrain(t *testing.T) {
 	if hits, err := w.Backend.Sum("default"); !v.dead || hits != 1 || err != nil {
 		t.Errorf("it has ended: %v; the backend has %d hits (%v)", v.dead, hits, err)
 	}
-	if err := w.Failure(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, w.Failure())
 }
 
 // The oracle finds the worst use of streams of hits whose worst use is known.

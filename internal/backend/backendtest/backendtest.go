@@ -5,6 +5,7 @@ package backendtest
 import (
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -12,18 +13,9 @@ import (
 // Push brings a push to a store.
 func Push(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome) {
 	t.Helper()
-	push, err := wire.DecodePush(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nodes, err := store.Join(t.Context(), s, push.Namespace, push.Node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	outcome, err := s.Push(t.Context(), push, nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	push := must.Get(wire.DecodePush(body))(t)
+	nodes := must.Get(store.Join(t.Context(), s, push.Namespace, push.Node))(t)
+	outcome := must.Get(s.Push(t.Context(), push, nodes))(t)
 	return push, outcome
 }
 
@@ -35,9 +27,7 @@ func Tell(t testing.TB, s store.Store, push *wire.Push) wire.Overrides {
 		applied := store.AppliedList{Node: push.Node, Version: push.Known.Version, Unfit: push.Known.Unfit}
 		_, err = s.Note(t.Context(), store.AppliedLists, push.Namespace, applied.Note())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return wire.OverridesFor(push, list, version)
 }
 
@@ -52,9 +42,7 @@ func Answer(t testing.TB, s store.Store, body []byte) []byte {
 		if err == nil {
 			_, err = s.Account(t.Context(), used)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return wire.AppendUsedAnswer(nil, used.Sequence)
 	}
 	push, outcome := Push(t, s, body)
@@ -69,23 +57,18 @@ func Set(t testing.TB, s store.Store, namespace string, list []byte) {
 	if err == nil {
 		_, err = s.SetOverrides(t.Context(), namespace, version, list)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // Sum is all hits that a store has of a namespace.
 func Sum(t testing.TB, s store.Store, namespace string) (sum int64) {
 	t.Helper()
-	err := s.Counters(t.Context(), namespace, nil, func(c store.LimitCounter) error {
+	must.OK(t, s.Counters(t.Context(), namespace, nil, func(c store.LimitCounter) error {
 		for _, window := range c.Windows {
 			sum += window.Hits
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return sum
 }
 
@@ -103,17 +86,14 @@ func Used(t testing.TB, s store.Store, namespace string, visit func(l wire.UsedL
 	t.Helper()
 	names := map[wire.ID]string{{}: "others"}
 	rows := func(visit func(r wire.UsedRow, l wire.UsedLabel)) {
-		err := s.Used(t.Context(), namespace, 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
+		must.OK(t, s.Used(t.Context(), namespace, 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
 			l, ok := wire.DecodeUsedLabel(r.Label)
 			if !ok {
 				t.Errorf("a label that can't be read: %q", r.Label)
 			}
 			visit(r, l)
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	// A row may have outlived its sender's memory of the key's name.
 	rows(func(_ wire.UsedRow, l wire.UsedLabel) {
