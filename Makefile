@@ -61,7 +61,7 @@ dist/weir: $(page_modules)
 playground/site/engine.wasm: go.mod $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/engine playground/lane window internal/fields)))
 	$(plugin_build) -o $@ ./playground/engine
 
-playground/site/pair.wasm: $(plugin_sources) $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/pair playground/pair/engine internal/sim internal/store internal/store/far internal/store/memory)))
+playground/site/pair.wasm: $(plugin_sources) $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/pair playground/pair/engine internal/heap internal/sim internal/store internal/store/far internal/store/memory)))
 	$(plugin_build) -o $@ ./playground/pair/engine
 
 playground: $(page_modules) ## the playground as static files, for any web server, in dist/playground

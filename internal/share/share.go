@@ -3,16 +3,17 @@
 package share
 
 import (
-	"container/heap"
 	"iter"
 	"maps"
+
+	"weir/internal/heap"
 )
 
 // Shares are the shares of all owners that have any. The zero value is empty.
 type Shares[K comparable, T any] struct {
 	byOwner map[K]*Share[K, T]
-	sizes   sizes[K, T]
-	grown   uint64 // how often any share grew
+	sizes   heap.Of[*Share[K, T]] // the largest first, and among equals the share that grew longest ago
+	grown   uint64                // how often any share grew
 }
 
 // Share is the share of one owner.
@@ -69,30 +70,10 @@ func (s *Shares[K, T]) MakesRoom(owner K) *Share[K, T] {
 	return largest
 }
 
-// sizes is a heap of shares, the largest first, and among equals the share that grew longest ago.
-type sizes[K comparable, T any] []*Share[K, T]
-
-func (h sizes[K, T]) Len() int { return len(h) }
-func (h sizes[K, T]) Less(i, j int) bool {
-	return h[i].size > h[j].size || h[i].size == h[j].size && h[i].grown < h[j].grown
-}
-func (h sizes[K, T]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+// Before implements [heap.Item].
+func (s *Share[K, T]) Before(other *Share[K, T]) bool {
+	return s.size > other.size || s.size == other.size && s.grown < other.grown
 }
 
-// Push is heap.Interface's.
-func (h *sizes[K, T]) Push(x any) {
-	added := x.(*Share[K, T])
-	added.index = len(*h)
-	*h = append(*h, added)
-}
-
-// Pop is heap.Interface's.
-func (h *sizes[K, T]) Pop() any {
-	last := len(*h) - 1
-	removed := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return removed
-}
+// Placed implements [heap.Item].
+func (s *Share[K, T]) Placed(index int) { s.index = index }

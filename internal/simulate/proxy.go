@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"container/heap"
 	"fmt"
 	"math"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"weir/filter"
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/heap"
 	"weir/internal/proxywasm"
 	"weir/internal/simulate/accesslog"
 	"weir/sharedata"
@@ -43,7 +43,7 @@ type proxy struct {
 	// these requests, and tickedAt is when the plugin last renewed their places. asks and answered
 	// keep their keys.
 	holds    bool
-	open     openStreams
+	open     heap.Of[*openStream]
 	tickedAt int64
 	asks     func() []int32
 	answered func(keys []int32)
@@ -74,23 +74,11 @@ type openStream struct {
 	keys    []int32
 }
 
-// openStreams is a heap, with the request that ends first at its top.
-type openStreams []*openStream
+// Before has the request first that ends first.
+func (o *openStream) Before(other *openStream) bool { return o.ends < other.ends }
 
-// Len implements heap.Interface, as do the next three methods.
-func (o openStreams) Len() int           { return len(o) }
-func (o openStreams) Less(i, j int) bool { return o[i].ends < o[j].ends }
-func (o openStreams) Swap(i, j int)      { o[i], o[j] = o[j], o[i] }
-func (o *openStreams) Push(x any)        { *o = append(*o, x.(*openStream)) }
-
-// Pop implements heap.Interface.
-func (o *openStreams) Pop() any {
-	last := len(*o) - 1
-	x := (*o)[last]
-	(*o)[last] = nil
-	*o = (*o)[:last]
-	return x
-}
+// Placed does nothing.
+func (*openStream) Placed(int) {}
 
 // finish lets all requests end.
 func (p *proxy) finish() {
@@ -149,7 +137,7 @@ func (p *proxy) until(now int64) {
 			p.tick()
 			continue
 		}
-		o := heap.Pop(&p.open).(*openStream)
+		o := heap.Pop(&p.open)
 		p.request, p.asking = &o.request, true
 		p.answered(o.keys)
 		o.stream.OnHttpResponseHeaders(1, true)

@@ -2,12 +2,12 @@ package simulate
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"runtime"
 	"slices"
 	"sync"
 
+	"weir/internal/heap"
 	"weir/window"
 )
 
@@ -47,10 +47,10 @@ func (r *run) begin(v *variant, index int) {
 	r.lets, r.waiting = r.lets[:0], r.waiting[:0]
 }
 
-// held is a heap of requests that hold places, with the request that ends first at its top.
+// held are the requests that hold places.
 type held struct {
 	places uint64
-	ends   []hold
+	ends   heap.Of[hold]
 }
 
 // hold has the places that a request holds until it ends.
@@ -59,19 +59,11 @@ type hold struct {
 	cost uint64
 }
 
-// Len implements heap.Interface, as do the next three methods.
-func (h *held) Len() int           { return len(h.ends) }
-func (h *held) Less(i, j int) bool { return h.ends[i].at < h.ends[j].at }
-func (h *held) Swap(i, j int)      { h.ends[i], h.ends[j] = h.ends[j], h.ends[i] }
-func (h *held) Push(x any)         { h.ends = append(h.ends, x.(hold)) }
+// Before has the hold first that ends first.
+func (h hold) Before(other hold) bool { return h.at < other.at }
 
-// Pop implements heap.Interface.
-func (h *held) Pop() any {
-	last := len(h.ends) - 1
-	x := h.ends[last]
-	h.ends = h.ends[:last]
-	return x
-}
+// Placed does nothing.
+func (hold) Placed(int) {}
 
 // replayHeld is replay for a limit on requests in flight.
 func (r *run) replayHeld(events []event) {
@@ -92,7 +84,7 @@ func (r *run) replayHeld(events []event) {
 func (r *run) passTime(now int64) {
 	for len(r.held.ends) > 0 && r.held.ends[0].at <= now {
 		at := r.held.ends[0].at
-		r.held.places -= heap.Pop(&r.held).(hold).cost
+		r.held.places -= heap.Pop(&r.held.ends).cost
 		for r.giveUp(at); len(r.waiting) > 0 && r.hold(&r.waiting[0], at); {
 			r.waiting = slices.Delete(r.waiting, 0, 1)
 		}
@@ -114,7 +106,7 @@ func (r *run) hold(e *event, now int64) (held bool) {
 		return false
 	}
 	r.held.places += e.cost
-	heap.Push(&r.held, hold{now + e.lasts, e.cost})
+	heap.Push(&r.held.ends, hold{now + e.lasts, e.cost})
 	return true
 }
 

@@ -2,9 +2,9 @@ package store
 
 import (
 	"bytes"
-	"container/heap"
 	"math/rand/v2"
 
+	"weir/internal/heap"
 	"weir/internal/wire"
 )
 
@@ -17,7 +17,7 @@ type UsedDay struct {
 	Labels, Others int
 	// Changed has the labels whose rows have changed, or are gone, since it was last cleared.
 	Changed map[string]struct{}
-	ranks   ranks
+	ranks   heap.Of[*UsedLabel] // of the rows that may make room
 }
 
 // UsedLabel is the row of a label.
@@ -30,18 +30,11 @@ type UsedLabel struct {
 	at   int // index among the ranks; negative if it makes no room
 }
 
-// ranks is a heap of the rows that may make room, with the lowest rank first.
-type ranks []*UsedLabel
+// Before implements [heap.Item]: the lowest rank makes room first.
+func (l *UsedLabel) Before(other *UsedLabel) bool { return l.rank() < other.rank() }
 
-func (r ranks) Len() int           { return len(r) }
-func (r ranks) Less(i, j int) bool { return r[i].rank() < r[j].rank() }
-func (r ranks) Swap(i, j int)      { r[i], r[j] = r[j], r[i]; r[i].at, r[j].at = i, j }
-func (r *ranks) Push(row any)      { of := row.(*UsedLabel); of.at = len(*r); *r = append(*r, of) }
-func (r *ranks) Pop() any {
-	last := (*r)[len(*r)-1]
-	*r = (*r)[:len(*r)-1]
-	return last
-}
+// Placed implements [heap.Item].
+func (l *UsedLabel) Placed(index int) { l.at = index }
 
 func (l *UsedLabel) rank() int64 { return wire.Sum(l.Base, l.Hits) }
 

@@ -1,11 +1,11 @@
 package memory
 
-import "container/heap"
+import "weir/internal/heap"
 
 // table is a map whose rows expire. Expired rows stay until they are swept or make room.
 type table[K comparable, V any] struct {
 	rows    map[K]*row[K, V]
-	queue   queue[K, V]
+	queue   heap.Of[*row[K, V]]
 	evicted uint64
 	// added and removed, unless nil, are called for each row that comes or goes.
 	added, removed func(*row[K, V])
@@ -67,28 +67,8 @@ func (t *table[K, V]) remove(e *row[K, V]) {
 	}
 }
 
-// queue is a heap by expiry.
-type queue[K comparable, V any] []*row[K, V]
+// Before has the row first that expires first.
+func (r *row[K, V]) Before(other *row[K, V]) bool { return r.expires < other.expires }
 
-func (q queue[K, V]) Len() int           { return len(q) }
-func (q queue[K, V]) Less(i, j int) bool { return q[i].expires < q[j].expires }
-func (q queue[K, V]) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (q *queue[K, V]) Push(x any) {
-	e := x.(*row[K, V])
-	e.index = len(*q)
-	*q = append(*q, e)
-}
-
-// Pop implements heap.Interface.
-func (q *queue[K, V]) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return e
-}
+// Placed implements [heap.Item].
+func (r *row[K, V]) Placed(index int) { r.index = index }

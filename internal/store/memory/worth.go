@@ -1,11 +1,11 @@
 package memory
 
 import (
-	"container/heap"
 	"math"
 	"math/bits"
 	"slices"
 
+	"weir/internal/heap"
 	"weir/internal/wire"
 )
 
@@ -16,8 +16,8 @@ const maxGroups = 1024
 // makes room: a flood of one rule's keys resets no counter of a rule with fewer keys.
 type groups struct {
 	byKey map[groupKey]*group
-	heap  groupHeap // all groups, the largest first
-	rest  *group    // counters beyond maxGroups; nil if there are none
+	heap  heap.Of[*group] // all groups, the largest first
+	rest  *group          // counters beyond maxGroups; nil if there are none
 }
 
 // groupKey is the properties that all counters of a limit share.
@@ -94,30 +94,11 @@ func (g *groups) remove(e *counterRow) {
 // victim returns the counter that makes room for another. There must be a counter.
 func (g *groups) victim() *counterRow { return g.heap[0].ranks.lowest() }
 
-type groupHeap []*group
+// Before has the largest group first.
+func (g *group) Before(other *group) bool { return g.count > other.count }
 
-func (h groupHeap) Len() int           { return len(h) }
-func (h groupHeap) Less(i, j int) bool { return h[i].count > h[j].count }
-func (h groupHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *groupHeap) Push(x any) {
-	added := x.(*group)
-	added.index = len(*h)
-	*h = append(*h, added)
-}
-
-// Pop implements heap.Interface.
-func (h *groupHeap) Pop() any {
-	last := len(*h) - 1
-	removed := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return removed
-}
+// Placed implements [heap.Item].
+func (g *group) Placed(index int) { g.index = index }
 
 // A counter's worth is the share of its limit that was used at its last hit. A counter near its
 // limit refuses soon; a reset of a counter far from its limit lets little more pass. Counters of
