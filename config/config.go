@@ -46,6 +46,9 @@ type Config struct {
 	// UsagePath is the path at which the plugin itself tells clients how their limits stand: / and up to
 	// 255 visible ASCII characters without ? and #; or empty.
 	UsagePath string
+	// Replicas is how many proxies divide the limits of rules with Share: 1 to 10,000. It is 0 if there
+	// are no such rules, or if a property tells and no proxy is there to ask.
+	Replicas uint64
 	// Digest differs between configurations that are not the same, but for the order of fields and what
 	// is in Backend, which each proxy may have of its own.
 	Digest uint64
@@ -104,6 +107,9 @@ type Rule struct {
 	// day. If it is 0, the backend decides every request. If it is negative, this proxy counts
 	// alone.
 	SyncRate Duration
+	// Share means that each proxy has its part of the limits, which are divided already, and counts
+	// alone.
+	Share bool
 	// Shadow means that the rule only measures: it rejects nothing and sets no header.
 	Shadow bool
 	// Response answers a request if this rule is the first that rejects it.

@@ -56,7 +56,7 @@ func readReserve(v, cost *value, rule *Rule) {
 		v.fail("want either cost or reserve, got both")
 	case rule.CostOnResponse == nil && rule.Usage == nil:
 		v.fail("want cost_on_response too, which says what the request really costs")
-	case v.has("request_json"):
+	case v.get("request_json") != nil:
 		rule.Reserve = true
 		readBodyCost(v, rule)
 	default:
@@ -232,7 +232,7 @@ func readResponseCost(v *value, rule *Rule) {
 			}
 		}
 	}
-	if v.has("response_json") || v.has("sum") {
+	if v.get("response_json") != nil || v.get("sum") != nil {
 		rule.Usage = readUsage(v)
 		return
 	}

@@ -49,6 +49,7 @@ type report struct {
 	document string
 	found    []*Error
 	more     bool
+	shares   shares
 }
 
 func (r *report) add(at int, path, problem string) {

@@ -27,9 +27,9 @@ var (
 // place; 0 unless the algorithm is in_flight.
 func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom, hold Duration) {
 	var given struct {
-		algorithm                                         int
-		firstHit                                          bool
-		hits, window, start, precision, burst, most, hold *value
+		algorithm                                               int
+		firstHit                                                bool
+		hits, window, start, precision, burst, from, most, hold *value
 	}
 	hold = usualHold
 	var dated dated
@@ -60,7 +60,7 @@ func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom, h
 			given.burst = v
 			limit.Burst = uint64(v.integer(1, maxHits))
 		case "limit_from":
-			from = &LimitFrom{}
+			from, given.from = &LimitFrom{}, v
 			given.most = readLimitFrom(v, from)
 		}
 	})
@@ -109,6 +109,7 @@ func readLimit(v *value, fields []field) (limit window.Limit, from *LimitFrom, h
 	if from != nil && given.most.given() && limit.IsLog() && from.Max > limit.LargestLog() {
 		given.most.wrong("at most " + strconv.FormatUint(limit.LargestLog(), 10) + ", as for limit")
 	}
+	v.report.shares.divide(&limit, given.hits, given.burst, given.from)
 	return limit, from, hold
 }
 

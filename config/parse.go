@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,8 +30,15 @@ const like = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m
 // serialized google.protobuf.Struct, of at most 1 MiB, also after conversion to JSON. Any error is
 // of type [Errors] and has every mistake. If the document is of neither form, that is the only
 // mistake. Parse does not keep the document's bytes.
-func Parse(document []byte) (*Config, error) {
-	r := report{document: string(document)}
+//
+// Where the document has the number of replicas in a property, Parse divides no limits: only a proxy
+// has it. See [ParseIn].
+func Parse(document []byte) (*Config, error) { return ParseIn(document, nil) }
+
+// ParseIn is Parse in a proxy, whose properties it reads as text: "" is one that is not there. Zero
+// bytes separate the parts of a path.
+func ParseIn(document []byte, property func(path string) string) (*Config, error) {
+	r := report{document: string(document), shares: shares{property: property}}
 	var c *Config
 	if problem, at := r.checkDocument(); problem != "" {
 		r.add(at, "", problem)
@@ -79,6 +87,7 @@ var (
 		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
 		{"header_names", optional}, {"retry_after_jitter", optional}, {"prices", optional}, {"trust_marks", optional},
 		{"usage_path", optional},
+		{"replicas", optional},
 	}
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
@@ -93,14 +102,18 @@ var (
 func readConfig(v *value) *Config {
 	c := &Config{Namespace: "default", Capacity: defaultCapacity}
 	general, answer := Rule{Headers: fields.All | fields.Tokens}, defaultResponse()
-	var rate, backend, cluster, rules *value
+	var rate, backend, cluster, rules, replicas *value
 	v.object(like, configFields, func(name string, v *value) {
 		switch name {
 		case "namespace":
 			c.Namespace = v.bytes("a string of 1 to 64 of A-Za-z0-9._-", wire.MaxNamespace, wire.IsNamespaceByte)
 		case "sync_rate":
 			rate = v
-			general.SyncRate = readSyncRate(v)
+			general.SyncRate, general.Share = readSyncRate(v)
+		case "replicas":
+			replicas = v
+			c.Replicas = v.report.shares.readReplicas(v)
+			v.report.shares.replicas = c.Replicas
 		case "backend":
 			backend = v
 			cluster = readBackend(v, &c.Backend)
@@ -141,6 +154,12 @@ func readConfig(v *value) *Config {
 	general.Response = answer.complete()
 	if rules != nil {
 		c.Rules = readRules(rules, &general, answer, c.Prices)
+	}
+	switch shared := slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Share }); {
+	case shared && !replicas.given():
+		v.missing("replicas").fail(`missing, want how many proxies there are since sync_rate is "share"`)
+	case !shared && replicas.given():
+		replicas.fail(`want none without a rule of sync_rate "share", because no other limits are divided`)
 	}
 	switch synced := c.synchronises(); {
 	case v.kind != kindObject || backend.given() && backend.kind != kindObject:
@@ -192,23 +211,27 @@ func checkTake(v *value, rules []Rule) {
 	}
 }
 
-// readSyncRate returns a negative rate after an error, because that requires no other field.
-func readSyncRate(v *value) Duration {
+// readSyncRate returns a negative rate, and whether limits are divided. After an error the rate is
+// negative, too, because that requires no other field.
+func readSyncRate(v *value) (rate Duration, share bool) {
+	if v.kind == kindString && v.text == "share" {
+		return -Second, true
+	}
 	if v.kind == kindNumber {
 		d := parseDecimal(v.raw)
 		millis, whole := d.scaled(3)
 		switch {
 		case d.negative && d.digits != "":
-			return -Second
+			return -Second, false
 		case whole && millis == 0:
-			return 0
+			return 0, false
 		case whole && millis <= maxSyncRate.Milliseconds():
-			return Duration(millis) * Millisecond
+			return Duration(millis) * Millisecond, false
 		}
 	}
-	v.wrong("a number of seconds: below 0, 0, or from 0.001 to " +
+	v.wrong(`"share" or a number of seconds: below 0, 0, or from 0.001 to ` +
 		strconv.FormatInt(int64(maxSyncRate/Second), 10) + " in whole milliseconds")
-	return -Second
+	return -Second, false
 }
 
 // readBackend reads the backend, and returns the value of cluster, which only some configurations

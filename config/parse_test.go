@@ -27,7 +27,7 @@ import (
 var fieldPaths = []string{
 	"namespace", "sync_rate", "backend", "backend.cluster", "backend.authority", "backend.token", "backend.key_secret", "backend.timeout",
 	"on_backend_failure", "capacity", "rules", "response", "response.status", "response.body", "response.content_type",
-	"response.headers", "response.headers.NAME", "response.grpc_status", "headers", "x_ratelimit_reset",
+	"response.headers", "response.headers.NAME", "response.grpc_status", "headers", "x_ratelimit_reset", "replicas", "replicas.property",
 
 	"rules.name", "rules.match", "rules.match.path", "rules.match.path.exact", "rules.match.path.prefix",
 	"rules.match.path.suffix", "rules.match.path.regex", "rules.match.path.present", "rules.match.host",

@@ -17,7 +17,7 @@ const (
 // response from answer.
 func readRules(v *value, general *Rule, answer response, prices []*Prices) (rules []Rule) {
 	v.array("rules", 1, maxRules, func(v *value) {
-		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Headers: general.Headers, Response: general.Response})
+		rules = append(rules, Rule{Cost: 1, SyncRate: general.SyncRate, Share: general.Share, Headers: general.Headers, Response: general.Response})
 		readRule(v, rules, answer, prices)
 	})
 	return rules
@@ -41,6 +41,10 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	rule := &rules[last]
 	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, full, limits, block, delay, price *value
 	sound := true
+	if rate := v.get("sync_rate"); rate.given() { // first, because the limits are read by it
+		rule.SyncRate, rule.Share = readSyncRate(rate)
+	}
+	v.report.shares.of = rule.Share
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
 		switch name {
 		case "name":
@@ -108,8 +112,6 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 			rule.Reveal = readReveal(v)
 		case "count_rejected":
 			rule.CountRejected = v.boolean()
-		case "sync_rate":
-			rule.SyncRate = readSyncRate(v)
 		case "headers":
 			headers = v
 			rule.Headers = readHeaderSet(v)

@@ -150,17 +150,19 @@ func (v *value) object(like string, fields []field, read func(name string, v *va
 	}
 }
 
-// has reports whether the value is an object with a field of a name.
-func (v *value) has(name string) bool {
+// get returns the first field of a name, or nil.
+func (v *value) get(name string) *value {
 	if v.kind != kindObject {
-		return false
+		return nil
 	}
 	for e := v.elements(); e.next(); {
 		if e.named(name) {
-			return true
+			child := &value{}
+			e.read(child)
+			return child
 		}
 	}
-	return false
+	return nil
 }
 
 func (v *value) isObject(like string) bool {

@@ -687,6 +687,19 @@ var references = []reference{
 		},
 	},
 	{
+		name:          "replicas: each proxy has its part of a limit, and says so",
+		configuration: `{"sync_rate": "share", "replicas": 3, ` + hourly("r", 10)[1:],
+		steps: []step{
+			{send: "GET /", times: 3, status: 200, want: "ratelimit-policy: \"r\";q=3;w=3600\nratelimit: \"r\";r=0;t=3600"},
+			{send: "GET /", status: 429},
+			{configure: `{"sync_rate": "share", "replicas": {"property": ["no", "such"]}, ` + hourly("r", 10)[1:],
+				refused: []string{`replicas: want an integer from 1 to 10000 in the proxy's no.such, got ""`}, send: "GET /", status: 429},
+			{configure: `{"sync_rate": "share", "replicas": 11, ` + hourly("r", 10)[1:],
+				refused: []string{"rules[0].limits[0].limit: want 0, or at least one for each of the 11 replicas, got 10"}, send: "GET /", status: 429},
+			{configure: `{"sync_rate": "share", "replicas": 2, ` + hourly("r", 10)[1:], send: "GET /", times: 2, status: 200, want: `ratelimit: "r";r=0;t=3600`},
+		},
+	},
+	{
 		name:          "a changed limit applies at once, and counters stay",
 		configuration: hourly("r", 5),
 		steps: []step{

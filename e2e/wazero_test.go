@@ -76,7 +76,7 @@ func (p *proxyNode) said() string {
 func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNode {
 	t.Helper()
 	upstream := must.Get(url.Parse(config.serveUpstream(t).URL))(t)
-	process := host.ProcessConfig{Clusters: map[string]string{"weir": config.backend}}
+	process := host.ProcessConfig{NodeMetadata: map[string]string{"TEXT": "3"}, Clusters: map[string]string{"weir": config.backend}}
 	switch {
 	case config.clock != nil:
 		process.Clock = config.clock.now

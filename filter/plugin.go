@@ -30,7 +30,7 @@ const idleTickMillis = 1000
 // all of them.
 func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	document, _ := proxywasm.PluginConfiguration()
-	parsed, err := config.Parse(document)
+	parsed, err := config.ParseIn(document, p.streams.rules.request.ofProxy)
 	if err != nil {
 		proxywasm.Log(proxywasm.LogError, "weir: configuration refused: "+err.Error())
 		return types.OnPluginStartStatusFailed

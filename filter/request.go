@@ -73,6 +73,17 @@ var (
 	sourceProperty = property{path: "source\x00address"}
 )
 
+// ofProxy returns a property of the proxy as text, or "". While Envoy configures a plugin, it has node
+// under xds alone, whatever its reference says.
+func (r *request) ofProxy(path string) string {
+	value, ok := proxywasm.Property(path)
+	if !ok {
+		value, _ = proxywasm.Property("xds\x00" + path)
+	}
+	text, _ := r.scratch.verified(value, true)
+	return string(text)
+}
+
 // useProperty returns the index of a property. Rules that ask for the same property share it.
 func (r *request) useProperty(wanted property) int {
 	for i := range r.properties {

@@ -59,6 +59,10 @@ func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, pla
 		if gap = int64(random.ExpFloat64() * mean / 10); since > width/10 {
 			gap += width - since
 		}
+	case "half at one":
+		if random.IntN(2) == 0 {
+			place = 0
+		}
 	case "one falls silent":
 		if since > width/10 && place == 0 {
 			place = t.nodes - 1
@@ -72,7 +76,11 @@ func (t *refusalTrial) next(random *rand.Rand, at int64, i int) (next int64, pla
 }
 
 func (t *refusalTrial) measure() (out refusals, err error) {
-	w, err := sim.New(sim.Options{Seed: seed, Places: t.nodes, Workers: workers, Programs: t.programs, Network: even, Limit: t.limit, Capacity: 1024, SyncRate: t.rate})
+	own := t.limit
+	if t.rate < 0 { // sync_rate "share"
+		own.Max /= uint64(t.nodes)
+	}
+	w, err := sim.New(sim.Options{Seed: seed, Places: t.nodes, Workers: workers, Programs: t.programs, Network: even, Limit: own, Capacity: 1024, SyncRate: t.rate})
 	if err != nil {
 		return out, err
 	}
@@ -151,8 +159,10 @@ type refusalGrid struct {
 func refusalGrids() []refusalGrid {
 	every, two := append(append([]algorithm{}, algorithms...), extra...), algorithms[:2]
 	usual := refusalTrial{rate: second, load: 2}
-	often, seldom, programs, five := usual, usual, usual, usual
-	often.rate, seldom.rate, programs.programs, five.load = second/20, 5*second, 2, 5
+	often, seldom, programs, five, share := usual, usual, usual, usual, usual
+	often.rate, seldom.rate, programs.programs, five.load, share.rate = second/20, 5*second, 2, 5, -second
+	spared := share
+	spared.load = 0.8
 	return []refusalGrid{
 		{every, []uint64{1, 5, 10, 20, 100, 1000, 10_000}, []int{2, 10}, "", usual, refusalTraffic},
 		{algorithms, []uint64{100_000}, []int{2, 10}, "", usual, refusalTraffic[1:2]},
@@ -162,6 +172,10 @@ func refusalGrids() []refusalGrid {
 		{two, []uint64{10, 100, 1000}, []int{3}, ", sync 0.05", often, refusalTraffic},
 		{two, []uint64{10, 100, 1000}, []int{3}, ", sync 5", seldom, refusalTraffic},
 		{algorithms, []uint64{100, 1000}, []int{10}, ", 5x", five, refusalTraffic},
+		{two[:1], []uint64{10, 100, 1000}, []int{3, 10}, ", share", share, refusalTraffic[1:2]},
+		{two[:1], []uint64{10, 100, 1000}, []int{3, 10}, ", share, half at one", share, []string{"half at one"}},
+		{two[:1], []uint64{10, 100, 1000}, []int{3, 10}, ", share, 0.8x", spared, refusalTraffic[1:2]},
+		{two[:1], []uint64{10, 100, 1000}, []int{3, 10}, ", share, 0.8x, half at one", spared, []string{"half at one"}},
 		{every, []uint64{100, 1000}, []int{2, 10}, ", dies", usual, []string{"one dies"}},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"unicode"
 
+	"weir/config"
 	"weir/internal/check"
 	"weir/internal/ratelimitservice"
 )
@@ -236,6 +237,11 @@ func (t textFindings) file(name string, content []byte, report *check.Report) {
 		if countsAlone(&c) {
 			fmt.Fprintf(w, "%s:%d:%d: note: counts in each proxy alone: a backend makes one limit of all proxies\n", name, c.Line, c.Column)
 		}
+		for i := range c.Config.Rules {
+			if rule := &c.Config.Rules[i]; rule.Share {
+				fmt.Fprintf(w, "%s:%d:%d: note: rule %s: %s\n", name, c.Line, c.Column, rule.Name, parts(rule, c.Config.Replicas))
+			}
+		}
 	}
 	switch n := report.Configurations; {
 	case report.Refused():
@@ -246,6 +252,18 @@ func (t textFindings) file(name string, content []byte, report *check.Report) {
 	default:
 		fmt.Fprintf(w, "%s: ok, %d configurations\n", name, n)
 	}
+}
+
+// parts tells what a proxy has of a rule's limits, which are divided.
+func parts(rule *config.Rule, replicas uint64) string {
+	if replicas == 0 {
+		return "each proxy has its part of the limits, once a property tells how many there are"
+	}
+	var each []string
+	for i := range rule.Limits {
+		each = append(each, fmt.Sprintf("%d of limits[%d]", rule.Limits[i].Max, i))
+	}
+	return fmt.Sprintf("each of %d proxies has %s, whatever the others leave unused", replicas, strings.Join(each, ", "))
 }
 
 // excerpt returns what a line has around a column, and a caret under the column.

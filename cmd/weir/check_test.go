@@ -87,6 +87,8 @@ func TestCheckFiles(t *testing.T) {
 		"alone":            {[]string{"--strict", "-"}, alone, 0, "-:1:1: note: counts in each proxy alone: a backend makes one limit of all proxies\n-: ok\n", ""},
 		"shared":           {[]string{"-"}, strings.Replace(alone, "{", `{"backend": {"cluster": "weir"}, `, 1), 0, "-: ok\n", ""},
 		"a rule alone":     {[]string{"-"}, strings.Replace(alone, `"total"`, `"total", "sync_rate": -1`, 1), 0, "-: ok\n", ""},
+		"parts of limits":  {[]string{"-"}, strings.Replace(alone, "{", `{"sync_rate": "share", "replicas": 2, `, 1), 0, "-:1:1: note: rule total: each of 2 proxies has 30 of limits[0], whatever the others leave unused\n-: ok\n", ""},
+		"unknown parts":    {[]string{"-"}, strings.Replace(alone, "{", `{"sync_rate": "share", "replicas": {"property": ["node", "id"]}, `, 1), 0, "-:1:1: note: rule total: each proxy has its part of the limits, once a property tells how many there are\n-: ok\n", ""},
 		"alone, JSON":      {[]string{"--format", "json", "-"}, alone, 0, "[]\n", ""},
 		"warned":           {[]string{"-"}, warn, 0, "-:1:72: warning: " + hidden + "\n-: ok\n", ""},
 		"strict":           {[]string{"--strict", "-", goodFile}, warn, 1, "-:1:72: warning: " + hidden + "\n-: ok\n" + goodFile + ": ok\n", "weir check: configuration refused: 1 of 2\n"},

@@ -45,7 +45,7 @@ func NewFiles(dir string) (*Files, error) {
 // of more are added to it, and replace its own.
 func (f *Files) Bootstrap(more Object) ([]byte, error) {
 	bootstrap := Object{
-		"node":              Object{"id": "envoytest", "cluster": "envoytest"},
+		"node":              Object{"id": "envoytest", "cluster": "envoytest", "metadata": Object{"REPLICAS": 3, "TEXT": "3"}},
 		"admin":             Object{"address": Address("127.0.0.1", 0)},
 		"dynamic_resources": Object{"cds_config": f.source("cds"), "lds_config": f.source("lds")},
 	}

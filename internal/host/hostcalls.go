@@ -144,6 +144,10 @@ func dotted(path []byte) string {
 // property returns an attribute of the context. Numbers are 8 bytes, little-endian.
 func (vm *VM) property(path string) (string, bool) {
 	root, s := vm.scope.root, vm.scope.stream
+	if name, ok := strings.CutPrefix(path, "xds.node.metadata."); ok {
+		text, ok := vm.process.metadata[name]
+		return text, ok
+	}
 	switch path {
 	case "node.id":
 		return vm.process.nodeID, true

@@ -17,6 +17,8 @@ type Clock func() int64
 type ProcessConfig struct {
 	// NodeID is the property node.id.
 	NodeID string
+	// NodeMetadata are the texts in the property xds.node.metadata, as Envoy has it while it configures plugins.
+	NodeMetadata map[string]string
 	// Clock is the real clock if it is nil.
 	Clock Clock
 	// Clusters are the upstream clusters that plugins may call: a name, and a base URL or
@@ -27,6 +29,7 @@ type ProcessConfig struct {
 // Process holds everything that the VMs of one Envoy process share. It is safe for concurrent use.
 type Process struct {
 	nodeID   string
+	metadata map[string]string
 	clock    Clock
 	clusters map[string]string
 	metrics  Metrics
@@ -48,6 +51,7 @@ type space struct {
 func NewProcess(config ProcessConfig) *Process {
 	p := &Process{
 		nodeID:   config.NodeID,
+		metadata: maps.Clone(config.NodeMetadata),
 		clock:    config.Clock,
 		clusters: maps.Clone(config.Clusters),
 		spaces:   map[string]*space{},

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -133,7 +134,7 @@ func (w *World) Start(place int) {
 		}
 		n.workers = append(n.workers, v)
 		// Workers start at different times.
-		v.timer.period = int64(v.node.TickMillis()) * Millisecond
+		v.timer.period = int64(cmp.Or(v.node.TickMillis(), 1000)) * Millisecond // 0 without a backend
 		v.timer.start(w.random.Int64N(v.timer.period + 1))
 	}
 }
