@@ -46,6 +46,8 @@ type Config struct {
 	// UsagePath is the path at which the plugin itself tells clients how their limits stand: / and up to
 	// 255 visible ASCII characters without ? and #; or empty.
 	UsagePath string
+	// AccessLog says that what was decided is put where Envoy's access logs find it.
+	AccessLog bool
 	// Replicas is how many proxies divide the limits of rules with Share: 1 to 10,000. It is 0 if there
 	// are no such rules, or if a property tells and no proxy is there to ask.
 	Replicas uint64

@@ -87,7 +87,7 @@ var (
 		{"rules", required}, {"response", optional}, {"headers", optional}, {"x_ratelimit_reset", optional},
 		{"header_names", optional}, {"retry_after_jitter", optional}, {"prices", optional}, {"trust_marks", optional},
 		{"usage_path", optional},
-		{"replicas", optional},
+		{"replicas", optional}, {"access_log", optional},
 	}
 	backendFields = []field{{"cluster", optional}, {"authority", optional}, {"token", optional}, {"key_secret", optional}, {"timeout", optional}}
 )
@@ -110,6 +110,8 @@ func readConfig(v *value) *Config {
 		case "sync_rate":
 			rate = v
 			general.SyncRate, general.Share = readSyncRate(v)
+		case "access_log":
+			c.AccessLog = v.boolean()
 		case "replicas":
 			replicas = v
 			c.Replicas = v.report.shares.readReplicas(v)

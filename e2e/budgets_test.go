@@ -117,6 +117,11 @@ var costs = []reference{
 		},
 	},
 	{
+		name:          "access_log: requests are decided as without it",
+		configuration: `{"access_log": true, ` + hourly("r", 1)[1:],
+		steps:         []step{{send: "GET /", status: 200, want: `ratelimit: "r";r=0;t=3600`}, {send: "GET /", status: 429}},
+	},
+	{
 		name:          "trust_marks: those of a gateway stay",
 		configuration: `{"trust_marks": true, "rules": [{"name": "fast", "on_full": "mark", "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`,
 		steps: []step{

@@ -90,6 +90,7 @@ const (
 	byXDS     = "listeners and filters are delivered as a control plane does"
 	byKeeping = "the wazero host reads nothing of a body that it does not bring"
 	byFilters = "it has filters of Envoy beside the plugin"
+	byLogging = "access logs are Envoy's"
 	byMemory  = "it measures the memory of the process; TestSpray does the same on the wazero host, to the byte"
 )
 
@@ -111,6 +112,7 @@ var alone = map[string]string{
 	"TestMarksOfTwoFilters":            byFilters,
 	"TestVerifiedTokens":               byFilters,
 	"TestDecompressor":                 byFilters,
+	"TestAccessLog":                    byLogging,
 	"TestRateLimitService":             byFilters,
 	"TestRateLimitServiceScripts":      byFilters,
 }

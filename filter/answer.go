@@ -23,6 +23,7 @@ type answer struct {
 	over      []byte      // the value of overHeader
 	trusts    bool        // a proxy before may have set overHeader
 	written   refusalBody // the body of a provider's refusal
+	log       accessLog
 }
 
 func (a *answer) compile(c *config.Config, r *rules) {
@@ -32,6 +33,7 @@ func (a *answer) compile(c *config.Config, r *rules) {
 		a.describes = a.describes || rule.Headers.Describes()
 		a.warns = a.warns || len(rule.WarnAt) > 0
 	}
+	a.log.on = c.AccessLog
 	a.reply = proxywasm.LocalResponse{Headers: &a.pairs}
 }
 

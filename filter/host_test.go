@@ -393,7 +393,9 @@ func (v *fakeVM) SetProperty(name string, value []byte) {
 	if v.state == nil {
 		v.state = map[string]string{}
 	}
-	v.state[name] = string(value)
+	if v.state[name] != string(value) { // it allocates nothing for the same again
+		v.state[name] = string(value)
+	}
 }
 
 func (v *fakeVM) GetSharedData(key []byte) ([]byte, uint32, bool) {

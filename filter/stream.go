@@ -230,6 +230,9 @@ func (s *stream) refuseInvalid(checks []engine.Check, refusing int, cause fields
 		all.decider.node.Look(d, now)
 		d.Cost, d.Verdict, d.Warned = 0, counter.Allowed, 0
 	}
+	if all.answer.log.on {
+		all.answer.log.set(all.rules.of(&checks[refusing]).config.Name, "invalid")
+	}
 	sent := all.answer.refuseInvalid(checks, refusing, cause, now, &s.headers)
 	checks[refusing].Verdict = counter.Rejected
 	return s.refused(checks, sent)
@@ -291,6 +294,7 @@ func (s *stream) Decided(checks []engine.Check, now int64, verdict counter.Verdi
 func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verdict) types.Action {
 	all := s.all
 	tellDecided(all.decider.observed, checks, verdict)
+	all.answer.log.note(&all.answer, checks, verdict, now)
 	if verdict != counter.Allowed {
 		s.deferred.forget()
 		return s.refused(checks, all.answer.reject(checks, now, &s.headers))

@@ -54,6 +54,7 @@ WEAK bool CB(http_drain_body)(void* filter, body_kind body, size_t n);
 WEAK bool CB(http_filter_get_attribute_string)(void* filter, int attribute, bytes* value);
 WEAK bool CB(http_filter_get_attribute_int)(void* filter, int attribute, uint64_t* value);
 WEAK void CB(http_set_dynamic_metadata_string)(void* filter, bytes space, bytes key, bytes value);
+WEAK bool CB(http_set_filter_state_bytes)(void* filter, bytes key, bytes value);
 WEAK bool CB(http_get_metadata_string)(void* filter, int source, bytes space, bytes key, bytes* value);
 WEAK uint32_t CB(http_filter_get_worker_index)(void* filter);
 WEAK void CB(http_filter_continue_decoding)(void* filter);

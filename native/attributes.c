@@ -87,12 +87,22 @@ static bool cut_prefix(bytes* path, const char* prefix, size_t size) {
   return true;
 }
 
-// own_space has the properties that the plugin itself sets, in the stream's dynamic metadata.
+// own_space has the property that the plugin itself reads again, in the stream's dynamic metadata.
 static const bytes own_space = {"weir", 4};
+static const char over[] = "weir_over";
 
 u32 Z_envZ_proxy_set_property(vm* v, u32 name_at, u32 name_size, u32 value_at, u32 value_size) {
   if (!v->stream || !v->stream->filter) return NOT_FOUND;
-  CB(http_set_dynamic_metadata_string)(v->stream->filter, own_space, vm_bytes(v, name_at, name_size), vm_bytes(v, value_at, value_size));
+  const bytes name = vm_bytes(v, name_at, name_size), value = vm_bytes(v, value_at, value_size);
+  if (is(name, over)) {
+    CB(http_set_dynamic_metadata_string)(v->stream->filter, own_space, name, value);
+    return OK;
+  }
+  // Access logs read the others where a wasm plugin's are.
+  char key[64] = "wasm.";
+  if (name.size > sizeof key - 5) return NOT_FOUND;
+  memcpy(key + 5, name.data, name.size);
+  CB(http_set_filter_state_bytes)(v->stream->filter, (bytes){key, name.size + 5}, value);
   return OK;
 }
 
@@ -102,7 +112,7 @@ u32 Z_envZ_proxy_get_property(vm* v, u32 path_at, u32 path_size, u32 at, u32 siz
   if (cut_prefix(&path, "request\0headers\0", 16)) return give_header(v, REQUEST_HEADERS, path, at, size_at);
   if (cut_prefix(&path, "response\0headers\0", 17)) return give_header(v, RESPONSE_HEADERS, path, at, size_at);
   bytes value = {0};
-  if (is(path, "weir_over")) {
+  if (is(path, over)) {
     if (!CB(http_get_metadata_string)(v->stream->filter, METADATA_DYNAMIC, own_space, path, &value)) return NOT_FOUND;
     give(v, value, at, size_at);
     return OK;

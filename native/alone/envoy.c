@@ -114,6 +114,7 @@ bool CB(http_filter_get_attribute_string)(void* of, int attribute, bytes* value)
 }
 bool CB(http_filter_get_attribute_int)(void* of, int attribute, uint64_t* value) { return false; }
 void CB(http_set_dynamic_metadata_string)(void* of, bytes space, bytes key, bytes value) {}
+bool CB(http_set_filter_state_bytes)(void* of, bytes key, bytes value) { return true; }
 bool CB(http_get_metadata_string)(void* of, int source, bytes space, bytes key, bytes* value) { return false; }
 uint32_t CB(http_filter_get_worker_index)(void* of) { return worker; }
 void CB(http_filter_continue_decoding)(void* of) { ((filter*)of)->resumed = true; }

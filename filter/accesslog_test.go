@@ -1,0 +1,46 @@
+package filter_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// Access logs learn which rule has decided a request, how, and what it leaves; nothing unless the
+// configuration asks for it, and of requests that no rule matches.
+func TestAccessLog(t *testing.T) {
+	const document = `{"access_log": true, "rules": [
+		{"name": "slow", "on_full": "mark", "match": {"path": {"exact": "/"}}, "limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]},
+		{"name": "all", "match": {"headers": {"x-key": {"present": true}}}, "block": "10m", "limits": [{"limit": 9, "window": "1m", "algorithm": "fixed_window"}, {"limit": 2, "window": "1h", "algorithm": "fixed_window"}]},
+		{"name": "large", "match": {"headers": {"x-cost": {"present": true}}}, "cost_on_response": {"response_header": "x"}, "reserve": {"header": "x-cost"}, "most_per_request": 5,
+			"limits": [{"limit": 9, "window": "1m", "algorithm": "fixed_window"}]}]}`
+	v := newProxy(t).start(document)
+	logged := func() string {
+		return strings.TrimSpace(v.state["weir.rule"] + " " + v.state["weir.outcome"] + " " + v.state["weir.remaining"])
+	}
+	for i, step := range []struct{ key, want string }{
+		{"x-key", "slow allowed 0"}, {"x-key", "slow marked 0"}, {"x-key", "all rejected 0"}, {"x-cost", "large invalid"}, {"x-other", "slow marked 0"},
+	} {
+		v.state = nil
+		v.send(step.key, "6")
+		if got := logged(); got != step.want {
+			t.Errorf("request %d: got %q, want %q", i, got, step.want)
+		}
+	}
+	v.state = nil
+	if v.receive("GET", "/none", nil); !v.stream() || len(v.state) != 0 {
+		t.Errorf("a request without rules: %q", v.state)
+	}
+	v = newProxy(t).start(strings.Replace(document, `"access_log": true, `, "", 1))
+	if v.send("x-key", "6"); len(v.state) != 0 {
+		t.Errorf("nobody has asked for it: %q", v.state)
+	}
+	var allocated [2]float64 // the fake's own without the log, and with it
+	for i, on := range []string{"false", "true"} {
+		v = newProxy(t).start(`{"access_log": ` + on + `, "rules": [{"name": "asks", "cost": 0, "limits": [{"limit": 2, "window": "1h"}]}]}`)
+		v.send()
+		allocated[i] = testing.AllocsPerRun(100, func() { v.stream() })
+	}
+	if allocated[1] > allocated[0] || logged() != "asks allowed 2" {
+		t.Errorf("%v allocations a request, logged %q", allocated, logged())
+	}
+}
