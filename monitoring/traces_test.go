@@ -129,20 +129,9 @@ func TestTrace(t *testing.T) {
 	t.Parallel()
 	c := &collected{all: map[string]span{}}
 	c.more = sync.NewCond(&c.mu)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, c)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	address := collect(t, server)
 
 	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(app.Close)
@@ -152,11 +141,11 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory", "--rate-limit-service", "127.0.0.1:0", "--descriptors", limits)
-	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+l.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=10")
+	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+address, "OTEL_METRICS_EXPORTER=none", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=10")
 	serve := commandtest.Start(t, cmd)
 	backend := serve.Wait(t, `the counter backend listens" address=(\S+)`)
 	service := serve.Wait(t, `the rate limit service listens" address=(\S+)`)
-	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(bootstrap + cluster("app", app.Listener.Addr().String(), 1) + cluster("collector", l.Addr().String(), 2) + cluster("ratelimit", service, 2))})
+	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(bootstrap + cluster("app", app.Listener.Addr().String(), 1) + cluster("collector", address, 2) + cluster("ratelimit", service, 2))})
 	listeners, err := envoy.Listeners()
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +171,24 @@ func TestTrace(t *testing.T) {
 			t.Errorf("a span of %s", way)
 		}
 	}
+}
+
+// collect serves a collector until the test ends, and returns its address.
+func collect(t *testing.T, server *grpc.Server) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
 }
 
 // until waits for a span with a way to the beginning of its trace.

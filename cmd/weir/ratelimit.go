@@ -119,8 +119,8 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 		return errors.Join(err, opened.Close())
 	}
 	var tracer *traces.Tracer
+	spans.Version, spans.Logger = version(), log
 	if traced {
-		spans.Version, spans.Logger = version(), log
 		if tracer, err = traces.Start(ctx, spans, env.getenv); err != nil {
 			return errors.Join(err, r.close(), opened.Close())
 		}
@@ -128,6 +128,10 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	r.server.More = tracer.GRPC()
 	r.registry = prometheus.NewRegistry()
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics(), r.answers.Stats)
+	meter, err := measuring(ctx, spans, r.registry, env.getenv)
+	if err != nil {
+		return errors.Join(err, r.close(), opened.Close(), tracer.Close())
+	}
 	leaving := ctx.Done()
 	ctx, cancel := later(ctx, delay, "the rate limit service", log)
 	defer cancel()
@@ -139,6 +143,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	err = r.serve(ctx, leaving, backend.New(opened.Store), monitor)
 	cancel()
 	watching.Wait()
+	meter.Close()
 	err = errors.Join(err, tracer.Close())
 	if closeErr := opened.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))

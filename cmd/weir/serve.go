@@ -117,11 +117,17 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return errors.Join(err, all.Close())
 	}
-	tracer, err := tracing(ctx, traces.Options{Service: "weir serve", Logger: log}, env.getenv)
+	tells := traces.Options{Service: "weir serve", Logger: log}
+	tracer, err := tracing(ctx, tells, env.getenv)
 	if err != nil {
 		return errors.Join(err, all.Close(), opened.Close())
 	}
-	s := &service{tracer: tracer, listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
+	registry := prometheus.NewRegistry()
+	meter, err := measuring(ctx, tells, registry, env.getenv)
+	if err != nil {
+		return errors.Join(err, all.Close(), opened.Close(), tracer.Close())
+	}
+	s := &service{tracer: tracer, registry: registry, meter: meter, listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
 		if s.limits, err = descriptors.open(&trusted, bound, env.getenv, log); err != nil {
 			return errors.Join(err, all.Close(), opened.Close())
@@ -258,7 +264,10 @@ type service struct {
 	// delay is how long the service goes on after it was told to end.
 	delay  time.Duration
 	tracer *traces.Tracer // nil for none
-	log    *slog.Logger
+	meter  *traces.Meter  // nil for none
+	// registry has all metrics, which meter sends.
+	registry *prometheus.Registry
+	log      *slog.Logger
 }
 
 // serve serves until ctx ends and the delay is over, and closes everything.
@@ -267,7 +276,7 @@ func (s *service) serve(ctx context.Context) error {
 	leaving := ctx.Done()
 	ctx, cancel := later(ctx, s.delay, "the counter backend", log)
 	defer cancel()
-	registry := prometheus.NewRegistry()
+	registry := s.registry
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics())
 	// Pass the store itself, because a store in memory has metrics of its own.
 	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook, Secret: s.webhookSecret})
@@ -323,6 +332,7 @@ func (s *service) serve(ctx context.Context) error {
 	err = errors.Join(err, <-served, <-limited)
 	log.Info("the counter backend has ended", "requests_drained", handler.ended.Load()-<-before, "requests_cut_off", handler.underWay())
 	warning.Wait()
+	s.meter.Close()
 	err = errors.Join(err, s.tracer.Close())
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))

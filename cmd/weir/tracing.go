@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 
 	"weir/internal/traces"
@@ -11,11 +12,21 @@ import (
 
 // tracing returns what sends spans to the collector that OpenTelemetry's variables name; nil if they name none.
 func tracing(ctx context.Context, o traces.Options, getenv func(string) string) (*traces.Tracer, error) {
-	if !traces.Wanted(getenv) {
+	if !traces.Wanted("TRACES", getenv) {
 		return nil, nil
 	}
 	o.Version = version()
 	return traces.Start(ctx, o, getenv)
+}
+
+// measuring returns what sends the metrics of a registry to the collector that OpenTelemetry's variables name; nil if they
+// name none.
+func measuring(ctx context.Context, o traces.Options, registry prometheus.Gatherer, getenv func(string) string) (*traces.Meter, error) {
+	if !traces.Wanted("METRICS", getenv) {
+		return nil, nil
+	}
+	o.Version = version()
+	return traces.Measure(ctx, o, registry, getenv)
 }
 
 // tracing is what the variables of envoyproxy/ratelimit say of traces, and whether it sends any.

@@ -1,8 +1,9 @@
-// Package traces sends spans to a collector by OTLP, as the variables of OpenTelemetry say. It knows nothing of what the spans
-// are about.
+// Package traces sends spans and metrics to a collector by OTLP, as the variables of OpenTelemetry say. It knows nothing of
+// what they are about.
 package traces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,47 +32,40 @@ type Options struct {
 	Service, Version string
 	// More has further attributes of the process.
 	More []attribute.KeyValue
-	// Protocol is grpc or http/protobuf; OTEL_EXPORTER_OTLP_PROTOCOL if empty.
+	// Protocol of spans is grpc or http/protobuf; OTEL_EXPORTER_OTLP_PROTOCOL if empty.
 	Protocol string
 	// Share of the traces that begin here is sent. Those that a caller has begun are sent if the caller says so.
 	// OTEL_TRACES_SAMPLER takes the place of both.
 	Share float64
-	// Logger hears of spans that could not be sent.
+	// Logger hears of spans and metrics that could not be sent.
 	Logger *slog.Logger
 }
 
 // Tracer sends spans. A nil Tracer sends none. It is safe for concurrent use.
 type Tracer struct{ provider *trace.TracerProvider }
 
-// Wanted reports whether the environment names a collector.
-func Wanted(getenv func(string) string) bool {
-	return !strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") && getenv("OTEL_TRACES_EXPORTER") != "none" &&
-		(getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
+// Wanted reports whether the environment names a collector of TRACES or METRICS.
+func Wanted(signal string, getenv func(string) string) bool {
+	return !strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") && getenv("OTEL_"+signal+"_EXPORTER") != "none" &&
+		(getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != "")
 }
 
 // Start returns a Tracer, which the caller must close. It does not wait for the collector, and goes on while that is away.
 func Start(ctx context.Context, o Options, getenv func(string) string) (*Tracer, error) {
-	protocol := o.Protocol
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
-		if protocol == "" {
-			protocol = getenv(name)
-		}
+	isGRPC, err := protocol(o.Protocol, "TRACES", getenv)
+	if err != nil {
+		return nil, err
 	}
 	var exporter *otlptrace.Exporter
-	var err error
-	switch protocol {
-	case "grpc":
+	if isGRPC {
 		exporter, err = otlptracegrpc.New(ctx)
-	case "http/protobuf", "":
+	} else {
 		exporter, err = otlptracehttp.New(ctx)
-	default:
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: want grpc or http/protobuf, got %.20q", protocol)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	attributes := append([]attribute.KeyValue{attribute.String("service.name", o.Service), attribute.String("service.version", o.Version)}, o.More...)
-	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attributes...), resource.WithFromEnv())
+	of, err := o.resource(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("traces: %w", err), exporter.Shutdown(ctx))
 	}
@@ -79,8 +73,28 @@ func Start(ctx context.Context, o Options, getenv func(string) string) (*Tracer,
 	if getenv("OTEL_TRACES_SAMPLER") == "" {
 		options = append(options, trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(o.Share))))
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { o.Logger.Warn("spans were not sent", "error", err) }))
+	o.hear()
 	return &Tracer{trace.NewTracerProvider(options...)}, nil
+}
+
+// protocol reports whether a signal is sent by gRPC, and not by HTTP. chosen takes the place of the variables.
+func protocol(chosen, signal string, getenv func(string) string) (isGRPC bool, err error) {
+	switch text := cmp.Or(chosen, getenv("OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL"), getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); text {
+	case "grpc", "http/protobuf", "":
+		return text == "grpc", nil
+	default:
+		return false, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: want grpc or http/protobuf, got %.20q", text)
+	}
+}
+
+// resource is the process.
+func (o *Options) resource(ctx context.Context) (*resource.Resource, error) {
+	attributes := append([]attribute.KeyValue{attribute.String("service.name", o.Service), attribute.String("service.version", o.Version)}, o.More...)
+	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attributes...), resource.WithFromEnv())
+}
+
+func (o *Options) hear() {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { o.Logger.Warn("spans or metrics were not sent", "error", err) }))
 }
 
 // closing bounds [Tracer.Close].
