@@ -80,6 +80,7 @@ test: build ## all tests, on real Envoys and stores; installs what they need and
 	./scripts/test-dependencies
 	$(MAKE) --no-print-directory test-raced test-rest
 	$(if $(WEIR_NIGHTLY),WEIR_PROXIES=native go test -timeout 1h ./e2e)
+	$(if $(WEIR_NIGHTLY),scripts/valkey && PATH="$(CURDIR)/dist/valkey:$$PATH" go test -timeout 1h ./internal/store/redis)
 
 # The collector would take a twentieth of the tests' time at its default of 100.
 test test-fast test-nightly: export GOGC = 400

@@ -141,9 +141,10 @@ func Open(url string, o Options) (*Store, error) {
 	hook := waitHook{replicas: at.replicas, timeout: at.patience}
 	// Commands are tried again, and more often than senders wait for; each of these tries needs not
 	// dial more than once. Pipelines and single commands need no pools of their own. No server has
-	// anything to tell that it was not asked for, as it could by RESP3.
+	// anything to tell that it was not asked for, as it could by RESP3, nor needs to know the client's
+	// name, which takes a right and is logged where a user has it not.
 	if options := at.server; options != nil {
-		options.ContextTimeoutEnabled, options.DialerRetries = true, 1
+		options.ContextTimeoutEnabled, options.DialerRetries, options.DisableIdentity = true, 1, true
 		options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		if options.TLSConfig != nil {
@@ -161,7 +162,7 @@ func Open(url string, o Options) (*Store, error) {
 		return s, nil
 	}
 	options := at.cluster
-	options.ContextTimeoutEnabled, options.DialerRetries = true, 1
+	options.ContextTimeoutEnabled, options.DialerRetries, options.DisableIdentity = true, 1, true
 	options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if options.TLSConfig != nil {
