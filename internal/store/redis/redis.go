@@ -129,7 +129,7 @@ var _ store.Store = (*Store)(nil)
 // Redis Cluster of which redis+cluster://user:password@host:6379,host:6379 names some nodes
 // (rediss+cluster:// with TLS), or in the master that the Sentinels at redis+sentinel://user:password@host:26379,host/master/0
 // name. It does not connect yet. Parameters of the URL's query are those of
-// go-redis, read_timeout among them, and wait_replicas, which is 0 by default. Errors do not repeat
+// go-redis, read_timeout among them, wait_replicas, which is 0 by default, and auth, which gets passwords that expire. Errors do not repeat
 // the URL, which may hold a password. Nothing is logged, and go-redis's logger, which all clients of
 // a process share, stays as it is.
 func Open(url string, o Options) (*Store, error) {
@@ -155,6 +155,10 @@ func Open(url string, o Options) (*Store, error) {
 		if at.sentinels != nil {
 			at.sentinels.open(options)
 		}
+		if at.credentials != nil {
+			options.CredentialsProviderContext = at.credentials
+			options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, renewedAfter)
+		}
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
 		s.client, s.keys, s.sentinels = client, keys{partitions: 1}, at.sentinels
@@ -170,6 +174,10 @@ func Open(url string, o Options) (*Store, error) {
 	}
 	options.Protocol = cmp.Or(options.Protocol, 2)
 	options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
+	if at.credentials != nil {
+		options.CredentialsProviderContext = at.credentials
+		options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, renewedAfter)
+	}
 	client := goredis.NewClusterClient(options)
 	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
 	s.client, s.keys = client, keys{partitions: clusterPartitions}

@@ -18,6 +18,8 @@ type address struct {
 	sentinels *sentinels
 	replicas  int
 	patience  time.Duration
+	// credentials are those that expire; nil if the URL has them.
+	credentials credentials
 }
 
 // Schemes are those of the URLs that [Open] takes.
@@ -61,6 +63,9 @@ func parseURL(url string) (address, error) {
 			return address{}, fmt.Errorf("wait_timeout: want a duration such as 100ms, of 1ms to %v, got %.20q", longestWait, text)
 		}
 		query.Del("wait_timeout")
+	}
+	if a.credentials, err = cutCredentials(u, query); err != nil {
+		return address{}, err
 	}
 	if isWatched {
 		if a.sentinels, err = cutSentinels(u, query, more); err != nil {

@@ -1,0 +1,144 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	neturl "net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+)
+
+// credentials returns the user and the password of a new connection. It is called for each.
+type credentials func(ctx context.Context) (user, password string, err error)
+
+// renewedAfter is how long a connection lives whose password expires. Azure's client and Google's on their machines give out no
+// token that expires sooner, so a server does not end a connection that is in use.
+const renewedAfter = 3 * time.Minute
+
+const (
+	entraScope  = "https://redis.azure.com/.default"
+	googleScope = "https://www.googleapis.com/auth/cloud-platform"
+	// googleEarly is how long before its end a token is not given out again. The metadata server has no newer one before that.
+	googleEarly = 225 * time.Second
+	// awsSeconds is how long AWS takes a token; it is no secret longer than that.
+	awsSeconds = "900"
+	// emptyHash is the SHA-256 of a request without a body.
+	emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+)
+
+var auths = []string{"aws-iam", "entra", "gcp"}
+
+// cutCredentials takes from a URL's query how to get credentials that expire; nil if the URL has them all.
+func cutCredentials(u *neturl.URL, query neturl.Values) (credentials, error) {
+	auth := query.Get("auth")
+	service, name, region, serverless := query.Get("aws_service"), query.Get("aws_name"), query.Get("aws_region"), query.Get("aws_serverless")
+	for _, field := range []string{"auth", "aws_service", "aws_name", "aws_region", "aws_serverless"} {
+		if auth != "aws-iam" && field != "auth" && query.Has(field) {
+			return nil, fmt.Errorf("%s: want auth=aws-iam with it", field)
+		}
+		query.Del(field)
+	}
+	_, has := u.User.Password()
+	user := u.User.Username()
+	switch {
+	case auth == "":
+		return nil, nil
+	case !slices.Contains(auths, auth):
+		return nil, fmt.Errorf("auth: want %s, got %.20q", strings.Join(auths, ", "), auth)
+	case has:
+		return nil, errors.New("auth: want no password in the URL, as it comes from the cloud")
+	case user == "" && auth != "gcp":
+		return nil, fmt.Errorf("auth: want a user in the URL with %s, as in rediss://user@host:6379", auth)
+	case auth == "entra":
+		return entra(user)
+	case auth == "gcp":
+		return gcp(user), nil
+	case name == "":
+		return nil, errors.New("aws_name: want the name of the cache or cluster, which the token is for")
+	case service != "" && service != "elasticache" && service != "memorydb":
+		return nil, fmt.Errorf("aws_service: want elasticache or memorydb, got %.20q", service)
+	case serverless != "" && serverless != "true":
+		return nil, fmt.Errorf("aws_serverless: want true, got %.20q", serverless)
+	}
+	if service == "" {
+		service = "elasticache"
+	}
+	return awsIAM(user, service, strings.ToLower(name), region, serverless == "true")
+}
+
+// awsIAM signs a token of its own for each connection, with the credentials that AWS's own programs would find.
+func awsIAM(user, service, name, region string, serverless bool) (credentials, error) {
+	c, err := config.LoadDefaultConfig(context.Background(), config.WithRegion(region))
+	if err != nil {
+		return nil, fmt.Errorf("auth: %w", err)
+	}
+	if c.Region == "" {
+		return nil, errors.New("aws_region: want the cache's region, here or as AWS_REGION")
+	}
+	query := neturl.Values{"Action": {"connect"}, "User": {user}, "X-Amz-Expires": {awsSeconds}}
+	if serverless {
+		query.Set("ResourceType", "ServerlessCache")
+	}
+	url := "http://" + name + "/?" + query.Encode()
+	return func(ctx context.Context) (string, string, error) {
+		of, err := c.Credentials.Retrieve(ctx)
+		if err != nil {
+			return "", "", fmt.Errorf("credentials of AWS: %w", err)
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return "", "", err
+		}
+		signed, _, err := signer.NewSigner().PresignHTTP(ctx, of, r, emptyHash, service, c.Region, time.Now())
+		return user, strings.TrimPrefix(signed, "http://"), err
+	}, nil
+}
+
+// entra asks for tokens as Azure's own programs do, with their variables. The client keeps them.
+func entra(user string) (credentials, error) {
+	of, err := azidentity.NewDefaultAzureCredential(nil)
+	if err != nil {
+		return nil, fmt.Errorf("auth: %w", err)
+	}
+	return func(ctx context.Context) (string, string, error) {
+		token, err := of.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{entraScope}})
+		if err != nil {
+			return "", "", fmt.Errorf("a token of Entra: %w", err)
+		}
+		return user, token.Token, nil
+	}, nil
+}
+
+// gcp asks for tokens as Google's own programs do. It looks for their source with the first connection, because that asks the
+// network.
+func gcp(user string) credentials {
+	var mu sync.Mutex
+	var tokens oauth2.TokenSource
+	return func(context.Context) (string, string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if tokens == nil {
+			found, err := google.FindDefaultCredentialsWithParams(context.Background(), google.CredentialsParams{Scopes: []string{googleScope}, EarlyTokenRefresh: googleEarly})
+			if err != nil {
+				return "", "", fmt.Errorf("credentials of Google: %w", err)
+			}
+			tokens = found.TokenSource
+		}
+		token, err := tokens.Token()
+		if err != nil {
+			return "", "", fmt.Errorf("a token of Google: %w", err)
+		}
+		return user, token.AccessToken, nil
+	}
+}
