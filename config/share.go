@@ -40,7 +40,7 @@ func (s *shares) readReplicas(v *value) uint64 {
 	n, ok := natural(text, 10)
 	if !ok || n < 1 || n > maxReplicas {
 		v.fail("want an integer from 1 to " + strconv.Itoa(maxReplicas) + " in the proxy's " + strings.ReplaceAll(from.Name, "\x00", ".") +
-			", got " + cut(strconv.Quote(text)))
+			`, got "` + cut(text) + `"`)
 		return 0
 	}
 	return uint64(n)
