@@ -22,7 +22,7 @@ const (
 var matchFields = []field{
 	{"path", optional}, {"host", optional}, {"headers", optional}, {"method", optional}, {"methods", optional}, {"request_json", optional},
 	{"query", optional}, {"cookie", optional}, {"path_segment", optional}, {"jwt_claim", optional}, {"property", optional}, {"client_ip", optional},
-	{"any", optional}, {"not", optional},
+	{"any", optional}, {"not", optional}, {"if", optional},
 }
 
 func (m *Match) read(name string, v *value) {
@@ -48,6 +48,8 @@ func (m *Match) read(name string, v *value) {
 	case "not":
 		not := readMatch(v)
 		m.Not = &not
+	case "if":
+		v.fail("the plugin knows no CEL, want the conditions that weir compile makes of it")
 	default:
 		for i := range matchParts {
 			if p := &matchParts[i]; p.field == name {

@@ -35,7 +35,7 @@ var fieldPaths = []string{
 	"rules.match.query.NAME.above", "rules.match.query.NAME.below", "rules.match.cookie", "rules.match.cookie.NAME",
 	"rules.match.path_segment", "rules.match.path_segment.NAME", "rules.match.jwt_claim", "rules.match.jwt_claim.NAME",
 	"rules.match.jwt_claim.NAME.header", "rules.match.jwt_claim.NAME.metadata", "rules.match.property", "rules.match.property.NAME",
-	"rules.match.client_ip", "rules.match.client_ip.in", "rules.match.any", "rules.match.not",
+	"rules.match.client_ip", "rules.match.client_ip.in", "rules.match.any", "rules.match.not", "rules.match.if",
 	"rules.match.headers", "rules.match.headers.NAME", "rules.match.methods", "rules.match.request_json", "rules.match.request_json.NAME", "rules.except", "rules.except.client_ip",
 	"rules.except.path", "rules.except.host", "rules.except.headers", "rules.except.methods", "rules.key", "rules.limits", "rules.cost", "rules.cost.least", "rules.cost.most", "rules.cost_on_response", "rules.mode", "rules.reveal",
 	"rules.count_rejected", "rules.sync_rate", "rules.headers", "rules.response", "rules.overrides", "rules.overrides.by",

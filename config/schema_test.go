@@ -112,6 +112,7 @@ func at(value any, path []string) any {
 // beyond are the mistakes that a schema can't find: they span several values, or exceed its types
 // and patterns.
 var beyond = []string{
+	"the plugin knows no CEL",
 	"given twice",
 	"missing, want the name of an Envoy cluster since sync_rate is not below 0",
 	"want a unique name",

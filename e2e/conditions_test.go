@@ -124,6 +124,43 @@ func comparisons(c *compared) (all []comparison) {
 	return all
 }
 
+// randomRequest returns a request with random values of parts; nil stands for an absent one.
+func randomRequest(r *rand.Rand, parts []compared) (made comparedRequest, values []*string) {
+	made, values = comparedRequest{body: map[string]any{"x": []int{1}}}, make([]*string, len(parts))
+	for i := range parts {
+		p := &parts[i]
+		if p.absent && r.IntN(4) == 0 {
+			continue
+		}
+		from := p.values
+		if from == nil {
+			from = comparedValues
+		}
+		value := p.before + from[r.IntN(len(from))]
+		if p.field == "path_segment" {
+			value = strings.TrimPrefix(made.path, "/s/")
+		}
+		values[i] = &value
+		p.put(&made, value)
+	}
+	return made, values
+}
+
+// fields are the request's headers and body, as ask takes them.
+func (r *comparedRequest) fields() []string {
+	body, _ := json.Marshal(r.body)
+	return append(r.headers, ":method", r.method, ":path", r.path+r.query, ":body", string(body), "content-type", "application/json")
+}
+
+// rules are those that apply to a request, by its answer.
+func (r *reply) rules() map[string]bool {
+	applied := map[string]bool{}
+	for _, name := range regexp.MustCompile(`"(c[0-9]+)";q=`).FindAllStringSubmatch(strings.Join(r.header.Values("ratelimit-policy"), ","), -1) {
+		applied[name[1]] = true
+	}
+	return applied
+}
+
 // Each comparison of each part of a request holds when it should: alone, under not, in any, and as an
 // exception. The table is made of the grammar.
 func TestConditions(t *testing.T) {
@@ -173,30 +210,9 @@ func TestConditions(t *testing.T) {
 			client := client(t)
 			seen := make([][2]bool, len(cells))
 			for range 150 {
-				made := comparedRequest{body: map[string]any{"x": []int{1}}}
-				values := make([]*string, len(parts))
-				for i := range parts {
-					p := &parts[i]
-					if p.absent && r.IntN(4) == 0 {
-						continue
-					}
-					from := p.values
-					if from == nil {
-						from = comparedValues
-					}
-					value := p.before + from[r.IntN(len(from))]
-					if p.field == "path_segment" {
-						value = strings.TrimPrefix(made.path, "/s/")
-					}
-					values[i] = &value
-					p.put(&made, value)
-				}
-				body, _ := json.Marshal(made.body)
-				got := ask(t, client, n.url(), append(made.headers, ":method", made.method, ":path", made.path+made.query, ":body", string(body), "content-type", "application/json")...)
-				applied := map[string]bool{}
-				for _, name := range regexp.MustCompile(`"(c[0-9]+)";q=`).FindAllStringSubmatch(strings.Join(got.header.Values("ratelimit-policy"), ","), -1) {
-					applied[name[1]] = true
-				}
+				made, values := randomRequest(r, parts)
+				got := ask(t, client, n.url(), made.fields()...)
+				applied := got.rules()
 				for i, c := range cells {
 					holds := c.holds(values[c.of])
 					if holds {
@@ -205,7 +221,7 @@ func TestConditions(t *testing.T) {
 						seen[i][0] = true
 					}
 					if want := holds != form.denies; applied[fmt.Sprint("c", i)] != want {
-						t.Errorf("%s: %.300s\n%s %s %q %s: applies is %v", form.name, rules[i], made.method, made.path+made.query, made.headers, body, !want)
+						t.Errorf("%s: %.300s\n%q: applies is %v", form.name, rules[i], made.fields(), !want)
 					}
 				}
 				if t.Failed() {

@@ -45,6 +45,40 @@ func TestCheckPipes(t *testing.T) {
 	}
 }
 
+// weir compile replaces expressions, and nothing else.
+func TestCompile(t *testing.T) {
+	t.Parallel()
+	const (
+		written  = `{ "rules":[{"name":"a", "match": {"path": {"prefix": "/\u0061"}, "if" : %s}, "limits":[{"limit":1e+02,  "window":"1m"}]}]}`
+		compiled = `{ "rules":[{"name":"a", "match": {"path": {"prefix": "/\u0061"}, %s}, "limits":[{"limit":1e+02,  "window":"1m"}]}]}` + "\n"
+	)
+	for expression, want := range map[string]string{
+		`"request.method == \"PUT\" && has(query.a)"`: `"method":{"exact":"PUT"},"query":{"a":{"present":true}}`,
+		`"request.url_path.endsWith(\"b\")"`:          `"any":[{"path":{"suffix":"b"}}]`,
+	} {
+		document := fmt.Sprintf(written, expression)
+		if code, stdout, stderr := execute(t.Context(), nil, document, "compile", "-"); code != 0 || stdout != fmt.Sprintf(compiled, want) {
+			t.Errorf("exit %d: %s%s", code, stdout, stderr)
+		}
+		if code, stdout, stderr := execute(t.Context(), nil, fmt.Sprintf(compiled, want), "compile", "-"); code != 0 || stdout != fmt.Sprintf(compiled, want) {
+			t.Errorf("once more: exit %d: %s%s", code, stdout, stderr)
+		}
+	}
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"compile", "-"}, 1, "-:1:73: rules[0].match.if: column 1: unknown name reqest.method, did you mean request.method?\n"},
+		{[]string{"compile"}, 2, "want the name of one file"},
+	} {
+		code, stdout, stderr := execute(t.Context(), nil, fmt.Sprintf(written, `"reqest.method == 'PUT'"`), test.args...)
+		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
+			t.Errorf("%v: exit %d: %s%s", test.args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestCheckFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"regexp"
@@ -47,11 +49,28 @@ func readConfiguration(name string, env environment) (*check.Configuration, erro
 	case len(all) == 0:
 		return nil, fmt.Errorf("%s: want a configuration, or a document of Envoy, Istio or Envoy Gateway with one, got none", name)
 	case len(chosen) == 0:
-		return nil, fmt.Errorf("%w: --config: no configuration begins at %s:%s; choose one of\n%s", errUsage, name, where, choices(name, all))
+		return nil, fmt.Errorf("%w: no configuration begins at %s:%s; choose one of\n%s", errUsage, name, where, choices(name, all))
 	case len(chosen) > 1:
-		return nil, fmt.Errorf("%w: --config: %s has several configurations; choose one of\n%s", errUsage, name, choices(name, chosen))
+		return nil, fmt.Errorf("%w: %s has several configurations; choose one of\n%s", errUsage, name, choices(name, chosen))
 	}
 	return &chosen[0], nil
+}
+
+// compileExpressions runs weir compile.
+func compileExpressions(_ context.Context, args []string, env environment) error {
+	flags := flag.NewFlagSet("compile", flag.ContinueOnError)
+	if err := parseFlags(flags, args, env, "FILE"); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return fmt.Errorf("%w: want the name of one file, or - for standard input", errUsage)
+	}
+	read, err := readConfiguration(flags.Arg(0), env)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(env.stdout, "%s\n", bytes.TrimSpace(read.Document))
+	return err
 }
 
 // at returns the configurations that begin at a place: a line, a line and a column, or empty for

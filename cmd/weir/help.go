@@ -65,6 +65,14 @@ Environment:
 `},
 		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
 		{name: "check", summary: "check configurations, also inside documents of Envoy and Istio", operands: "FILE…", run: checkFiles, help: checkHelp},
+		{name: "compile", summary: "print a configuration with conditions in place of its expressions of CEL", operands: "FILE", run: compileExpressions, help: `
+The plugin has no interpreter of CEL: weir compile makes conditions of each "if", and prints the JSON that
+the plugin takes. Everything else stays as it is. weir check, weir run and weir simulate do the same, so they
+take files with expressions.
+
+  weir compile rules.json >plugin.json
+  weir compile envoy.yaml:12
+`},
 		{name: "convert", summary: "make Weir's configuration from those of nginx, Kong, APISIX or Envoy's rate limit service", operands: "--from SOURCE FILE…", run: convertFiles, help: convertHelp},
 		{name: "schema", summary: "print the JSON Schema of a configuration", run: printSchema, help: `
 Editors use it to check and complete configurations.

@@ -139,6 +139,8 @@ func TestSimulateDeployed(t *testing.T) {
 		stderr        string
 	}{
 		"YAML":               {config: write("plain.yaml", "rules:\n- name: all\n  limits:\n  - limit: 4\n    window: 1h\n"), refused: 6},
+		"an expression":      {config: write("if.yaml", "rules:\n- name: all\n  match: {if: request.url_path == \"/a\"}\n  limits:\n  - limit: 4\n    window: 1h\n"), refused: 6},
+		"which is not met":   {config: write("not.yaml", "rules:\n- name: all\n  match: {if: request.url_path != \"/a\"}\n  limits:\n  - limit: 4\n    window: 1h\n")},
 		"one plugin":         {config: write("istio.yaml", istio), refused: 8},
 		"the same plugin":    {config: write("twice.yaml", istio+"---\n"+istio), refused: 8},
 		"one by its line":    {config: both + ":15", refused: 7},

@@ -251,6 +251,7 @@ func (c *checker) machines(all []machine) {
 // plugin might not get the bodies that its rules read; it is empty if it does.
 func (c *checker) configuration(d *document, bodies string) *config.Config {
 	c.report.Configurations++
+	d = compiled(d)
 	known := map[int]*mistake{}
 	for i := range d.mistakes {
 		known[d.mistakes[i].at] = &d.mistakes[i]

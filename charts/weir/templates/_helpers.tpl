@@ -19,6 +19,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{/* The plugin's configuration, with this chart's backend. */}}
 {{- define "weir.configuration" -}}
 {{- $c := deepCopy .root.Values.configuration }}
+{{- if regexMatch "\"if\":\"" (toJson $c.rules) }}
+{{- fail "configuration: Helm knows no CEL, want the conditions that weir compile makes of each if" }}
+{{- end }}
 {{- if .root.Values.backend.enabled }}
 {{- $b := dict "cluster" .cluster "authority" (include "weir.host" .root) }}
 {{- if .token }}{{ $_ := set $b "token" .token }}{{ end }}
