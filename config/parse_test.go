@@ -171,7 +171,7 @@ func TestGood(t *testing.T) {
 			SyncRate: -config.Second,
 			Response: config.Response{
 				Status:      429,
-				Body:        `{"title":"Rate limit exceeded","status":429}`,
+				Body:        `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429}`,
 				ContentType: "application/problem+json",
 				GRPCStatus:  8,
 				GRPCMessage: "Rate limit exceeded",
@@ -232,7 +232,7 @@ func TestGood(t *testing.T) {
 	}
 	perSecond := func(hits uint64) window.Limit { return window.Limit{Shape: sliding(second, 0), Max: hits} }
 	own := smallest().Response
-	own.Status, own.Body, own.Headers = 430, `{"title":"Rate limit exceeded","status":430}`, []config.Header{{Name: "x-a", Value: "b"}}
+	own.Status, own.Body, own.Headers = 430, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":430}`, []config.Header{{Name: "x-a", Value: "b"}}
 	selectors := smallest()
 	selectors.Backend = config.Backend{Cluster: "weir", Authority: "weir", Timeout: 200 * config.Millisecond}
 	selectors.Rules = []config.Rule{

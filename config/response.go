@@ -78,7 +78,7 @@ func (r *response) complete() *Response {
 		c.ContentType = "text/plain"
 	}
 	if !r.body {
-		c.Body = fields.Problem(c.Status)
+		c.Body = fields.Problem(c.Status, "")
 	} else if lower(essence(c.ContentType)) == "text/plain" && len(c.Body) <= maxGRPCMessage {
 		c.GRPCMessage = c.Body
 	}

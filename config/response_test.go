@@ -52,9 +52,9 @@ func TestInheritedResponse(t *testing.T) {
 func TestDerivedResponse(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ general, own, want string }{
-		{`{}`, `{"status": 503}`, `503 application/problem+json {"title":"Rate limit exceeded","status":503} Rate limit exceeded`},
-		{`{"status": 503}`, `{"headers": {}}`, `503 application/problem+json {"title":"Rate limit exceeded","status":503} Rate limit exceeded`},
-		{`{"status": 204}`, `{"status": 503}`, `503 application/problem+json {"title":"Rate limit exceeded","status":503} Rate limit exceeded`},
+		{`{}`, `{"status": 503}`, `503 application/problem+json {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":503} Rate limit exceeded`},
+		{`{"status": 503}`, `{"headers": {}}`, `503 application/problem+json {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":503} Rate limit exceeded`},
+		{`{"status": 204}`, `{"status": 503}`, `503 application/problem+json {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":503} Rate limit exceeded`},
 		{`{}`, `{"body": "no"}`, `429 text/plain no no`},
 		{`{"body": "later"}`, `{"body": "no"}`, `429 text/plain no no`},
 		{`{"body": "later"}`, `{"status": 503}`, `503 text/plain later later`},

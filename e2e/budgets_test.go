@@ -153,7 +153,7 @@ var costs = []reference{
 		configuration: `{"rules": [{"name": "r", "limits": [{"limit": 1, "algorithm": "in_flight", "hold": "1m"}]},
 			{"name": "none", "match": {"path": {"exact": "/none"}}, "limits": [{"limit": 0, "algorithm": "in_flight"}]}]}`,
 		steps: []step{
-			{send: "GET /", times: 5, status: 200, want: "ratelimit-policy: \"r\";q=1\nratelimit: \"r\";r=0;t=1\nx-ratelimit-reset: 1\nretry-after:"},
+			{send: "GET /", times: 5, status: 200, want: "ratelimit-policy: \"r\";q=1;qu=\"concurrent-requests\"\nratelimit: \"r\";r=0;t=1\nx-ratelimit-reset: 1\nretry-after:"},
 			{send: "GET / x-status:503", times: 3, status: 503, want: "x-ratelimit-remaining: 0"},
 			{send: "GET /none", times: 2, status: 429, want: "x-ratelimit-limit: 0\nretry-after:\nx-envoy-ratelimited: true"},
 			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 0"},

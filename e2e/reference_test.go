@@ -181,7 +181,7 @@ var references = []reference{
 				ratelimit: "per-user";r=0;t=60
 				x-ratelimit-remaining: 0
 				retry-after:`},
-			{send: "GET / x-user:ann", status: 429, body: `{"title":"Rate limit exceeded","status":429}`, want: `
+			{send: "GET / x-user:ann", status: 429, body: `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"violated-policies":["per-user"]}`, want: `
 				ratelimit-policy: "per-user";q=2;w=60
 				ratelimit: "per-user";r=0;t=60
 				x-ratelimit-limit: 2
@@ -190,7 +190,7 @@ var references = []reference{
 				retry-after: 60
 				x-envoy-ratelimited: true
 				content-type: application/problem+json
-				content-length: 44`},
+				content-length: 149`},
 			{send: "GET / x-user:bob", status: 200, want: `ratelimit: "per-user";r=1;t=90`},
 			{at: 89 * time.Second, send: "GET / x-user:ann", status: 429, want: "retry-after: 1"},
 			{at: 90 * time.Second, send: "GET / x-user:ann", status: 200, want: `ratelimit: "per-user";r=0;t=30`},
@@ -547,7 +547,7 @@ var references = []reference{
 			},
 			{
 				configure: `{"response": {"status": 503}, "rules": [{"name": "r", "limits": [{"limit": 0, "window": "1m"}]}]}`,
-				send:      "GET /", status: 503, body: `{"title":"Rate limit exceeded","status":503}`, want: "content-type: application/problem+json",
+				send:      "GET /", status: 503, body: `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":503,"violated-policies":["r"]}`, want: "content-type: application/problem+json",
 			},
 		},
 	},

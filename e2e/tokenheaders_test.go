@@ -14,7 +14,7 @@ var tokenHeaders = []reference{
 		steps: []step{
 			// The upstream's own headers are replaced.
 			{send: `GET / answer-x-ratelimit-limit-tokens:9 answer-content-type:application/json x-body:{"usage":{"total_tokens":12}}`, status: 200, want: `
-				ratelimit-policy: "requests";q=5;w=60, "tokens";q=100;w=5400
+				ratelimit-policy: "requests";q=5;w=60, "tokens";q=100;qu="tokens";w=5400
 				ratelimit: "requests";r=4;t=60, "tokens";r=70;t=5400
 				x-ratelimit-limit: 5
 				x-ratelimit-remaining: 4

@@ -64,7 +64,7 @@ func limitsUsers(t *testing.T, p *proxy) {
 		"Content-Type":          "application/problem\\+json",
 		"Upstream-Saw":          "",
 	})
-	if want := `{"title":"Rate limit exceeded","status":429}`; refusal.body != want {
+	if want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"violated-policies":["per-user"]}`; refusal.body != want {
 		t.Errorf("body: got %s, want %s", refusal.body, want)
 	}
 	other := users.send(t, "GET", "/cart", "x-user: bob")

@@ -77,7 +77,8 @@ func (a *answer) warn(checks []engine.Check, h *fields.List) {
 // stream's response phase follows, and adds nothing.
 func (a *answer) reject(checks []engine.Check, now int64, h *fields.List) (sent bool) {
 	a.describe(checks, now, h)
-	rule := a.rejecting(checks)
+	refusing := a.rejecting(checks)
+	rule := a.rules.of(refusing)
 	at, ok := engine.RetryAt(checks, now)
 	if a.jitter != 0 {
 		at = fields.Spread(at, now, a.jitter, rand.Uint64())
@@ -91,7 +92,7 @@ func (a *answer) reject(checks []engine.Check, now int64, h *fields.List) (sent 
 		}
 		return a.sendPreset(response, &refusal, h, rule.details)
 	}
-	a.beginReply(h, response.GRPCMessage, response.Body, response.ContentType)
+	a.beginReply(h, response.GRPCMessage, rule.refusal(refusing, now), response.ContentType)
 	a.addHeaders(response)
 	a.reply.Status, a.reply.GRPCStatus, a.reply.Details = uint32(response.Status), int32(response.GRPCStatus), rule.details
 	return proxywasm.SendLocalResponse(&a.reply)
@@ -160,14 +161,42 @@ func (a *answer) refuseInvalid(checks []engine.Check, refusing int, cause fields
 	return proxywasm.SendLocalResponse(&a.reply)
 }
 
-// rejecting returns the first rule that rejected the request.
-func (a *answer) rejecting(checks []engine.Check) *rule {
-	for i := range checks {
-		if rejects(&checks[i]) {
-			return a.rules.of(&checks[i])
+// refusal returns the body of a refusal. The default one names the limits without room for a check, and is
+// made once.
+func (r *rule) refusal(d *engine.Check, now int64) string {
+	var full uint8
+	if r.problems != nil {
+		for i := range d.Rule.Own() {
+			if d.Standing(i, now).Remaining < max(d.Cost, 1) {
+				full |= 1 << i
+			}
 		}
 	}
-	return a.rules.of(&checks[0])
+	if full == 0 {
+		return r.config.Response.Body
+	}
+	body, made := r.problems[full]
+	if !made {
+		var names []byte
+		for i := range d.Rule.Own() {
+			if full>>i&1 != 0 {
+				names = append(append(names, r.fields.LimitName(i)...), ',')
+			}
+		}
+		body = fields.Problem(r.config.Response.Status, string(names[:len(names)-1]))
+		r.problems[full] = body
+	}
+	return body
+}
+
+// rejecting returns the first check that rejected the request.
+func (a *answer) rejecting(checks []engine.Check) *engine.Check {
+	for i := range checks {
+		if rejects(&checks[i]) {
+			return &checks[i]
+		}
+	}
+	return &checks[0]
 }
 
 // rejects reports whether a check's rule has no room for the request.

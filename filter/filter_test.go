@@ -197,7 +197,7 @@ func TestHitThatLosesEveryRace(t *testing.T) {
 
 // An answer that the proxy turns into a gRPC status has a sentence, and no content type of its own.
 func TestGRPCRejection(t *testing.T) {
-	const document = `{"title":"Rate limit exceeded","status":429}`
+	const document = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"violated-policies":["per-user"]}`
 	v := newProxy(t).start(oneRule(`{"limit": 0, "window": "1m"}`))
 	for contentType, want := range map[string][2]string{
 		"application/grpc":           {"Rate limit exceeded", ""},

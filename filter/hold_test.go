@@ -27,7 +27,7 @@ func TestPlacesGoBack(t *testing.T) {
 			t.Fatalf("%s: want two of three requests in flight", name)
 		}
 		want(t, v.reply.headers, `
-			ratelimit-policy: "r";q=2
+			ratelimit-policy: "r";q=2;qu="concurrent-requests"
 			ratelimit: "r";r=0;t=1
 			x-ratelimit-limit: 2
 			x-ratelimit-remaining: 0

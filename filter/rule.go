@@ -49,6 +49,8 @@ type rule struct {
 	// logs.
 	fields  fields.Rule
 	details string
+	// problems are the bodies of refusals by some of its limits; nil if its response has another.
+	problems map[uint8]string
 
 	// prefix begins the names of its metrics.
 	prefix            string
@@ -225,7 +227,10 @@ func (c *condition) includes(value []byte, s *scratch) bool {
 
 // compile resolves everything that a rule reads from requests. Its limits are yet to come.
 func (r *request) compile(c *config.Rule) rule {
-	compiled := rule{config: c, mode: configured(c), fields: fields.NewRule(c.Name, c.Limits), details: details + c.Name}
+	compiled := rule{config: c, mode: configured(c), fields: fields.NewRule(c.Name, c.Limits, unitOf(c)), details: details + c.Name}
+	if c.Headers&fields.RateLimit != 0 && c.Response.Body == fields.Problem(c.Response.Status, "") {
+		compiled.problems = map[uint8]string{}
+	}
 	compiled.cost = cost{fixed: c.Cost}
 	if c.CostFrom != nil {
 		compiled.cost = cost{selected: true, property: r.propertyOf(c.CostFrom), least: c.CostLeast, most: c.CostMost}
@@ -245,7 +250,6 @@ func (r *request) compile(c *config.Rule) rule {
 	}
 	if c.Prices != nil {
 		compiled.prices = r.pricing(c.Prices)
-		compiled.fields.Unit = []byte(c.Prices.Unit)
 	}
 	compiled.needsHints = compiled.hinted || c.Cut && c.Usage.Auto || c.Prices != nil
 	compiled.match = r.matcher(&c.Match)
@@ -268,6 +272,23 @@ func (r *request) compile(c *config.Rule) rule {
 	compiled.readsBody = compiled.readsBody || compiled.asks
 	compiled.variants = r.compileVariants(c)
 	return compiled
+}
+
+// unitOf is the unit of a rule's hits.
+func unitOf(c *config.Rule) string {
+	switch of := c.CostFrom; {
+	case c.Prices != nil:
+		return c.Prices.Unit
+	case c.Usage != nil:
+		return fields.ModelTokens
+	case c.Hold != 0:
+		return fields.ConcurrentRequests
+	case of != nil && of.Kind == config.SelectHeader && of.Name == "content-length":
+		return fields.ContentBytes
+	case c.Cost == 1 && of == nil && c.CostOnResponse == nil:
+		return fields.Requests
+	}
+	return fields.Weighted
 }
 
 // readTexts records the texts of the body that a matcher reads.

@@ -327,7 +327,7 @@ func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verd
 
 // refused ends a refused request. sent reports whether the proxy accepted the reply.
 func (s *stream) refused(checks []engine.Check, sent bool) types.Action {
-	refusing := s.all.answer.rejecting(checks)
+	refusing := s.all.rules.of(s.all.answer.rejecting(checks))
 	for i := range checks {
 		if rule := s.all.rules.of(&checks[i]); rule == refusing || rejects(&checks[i]) {
 			rule.rejected.count++

@@ -147,15 +147,7 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 	for i := range checks {
 		d := &checks[i]
 		rule := all.rules.of(d)
-		unit, full, source, told, blocked := "hits", "refuse", "proxy", now, int64(0)
-		switch c := rule.config; {
-		case c.Prices != nil:
-			unit = c.Prices.Unit
-		case c.Usage != nil:
-			unit = "tokens"
-		case c.Cost == 1 && c.CostFrom == nil && c.CostOnResponse == nil:
-			unit = "requests"
-		}
+		full, source, told, blocked := "refuse", "proxy", now, int64(0)
 		if d.Rule.Marks {
 			full = "mark"
 		}
@@ -173,7 +165,7 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 		if d.Counter.Blocked() {
 			blocked = d.Standing(len(own), now).Next
 		}
-		json = fields.AppendJSON(json, usageRule, []string{rule.config.Name, unit, full, source}, []int64{told, blocked})
+		json = fields.AppendJSON(json, usageRule, []string{rule.config.Name, unitOf(rule.config), full, source}, []int64{told, blocked})
 		for j := range own {
 			l, at := &own[j], d.Standing(j, now)
 			json = fields.AppendJSON(json, usageLimit, []string{string(rule.fields.LimitName(j)), l.Name()}, []int64{

@@ -1,7 +1,8 @@
 // Package fields writes what clients see of a rate limit: the header fields of a response, and the
 // text of a refusal. The plugin and the library's middleware both use it, so they send the same.
 //
-// RateLimit-Policy and RateLimit follow draft-ietf-httpapi-ratelimit-headers-10. The package is
+// RateLimit-Policy and RateLimit follow draft-ietf-httpapi-ratelimit-headers-10, whose
+// names and parameters -11 has, too. The package is
 // part of the plugin and allocates nothing while a response is written, once a [List] has grown.
 package fields
 
@@ -56,9 +57,20 @@ const (
 type Rule struct {
 	policy []byte // RateLimit-Policy of all limits
 	limits []limit
-	// Unit is the unit of hits that are money.
-	Unit []byte
+	unit   []byte // of its hits
+	// quotaUnit is the policy's parameter for the unit; empty for requests.
+	quotaUnit string
 }
+
+// Units of hits. The first three are those of the draft.
+const (
+	Requests           = "requests"
+	ConcurrentRequests = "concurrent-requests"
+	ContentBytes       = "content-bytes"
+	ModelTokens        = "tokens"
+	// Weighted are requests of which one may be several hits. As policies have it, these are requests.
+	Weighted = "hits"
+)
 
 // limit is the constant part of a limit's fields.
 type limit struct {
@@ -77,9 +89,12 @@ func (r *Rule) LimitName(i int) []byte { return r.limits[i].name() }
 // NewRule returns the constant part of a rule's fields. The first limit has the rule's name, and
 // further limits are name.2, name.3 and so on. The name consists of A-Za-z0-9_-, which a String of
 // structured fields need not escape. Clients can't respect a limit that blocks, so they don't see
-// it; it is the last.
-func NewRule(name string, limits []window.Limit) Rule {
-	var r Rule
+// it; it is the last. The unit is that of hits, of A-Za-z0-9._-.
+func NewRule(name string, limits []window.Limit, unit string) Rule {
+	r := Rule{unit: []byte(unit)}
+	if unit != Requests && unit != Weighted {
+		r.quotaUnit = `;qu="` + unit + `"`
+	}
 	for i := range limits {
 		if limits[i].Kind.Blocks() {
 			break
@@ -90,12 +105,12 @@ func NewRule(name string, limits []window.Limit) Rule {
 		}
 		r.limits = append(r.limits, limit{state: []byte(state + `"` + remainingLabel)})
 	}
-	r.policy = appendPolicy(nil, r.limits, limits)
+	r.policy = appendPolicy(nil, r.limits, limits, r.quotaUnit)
 	return r
 }
 
 // appendPolicy appends the policy of limits, and sets their quotas.
-func appendPolicy(dst []byte, named []limit, limits []window.Limit) []byte {
+func appendPolicy(dst []byte, named []limit, limits []window.Limit, unit string) []byte {
 	for i := range named {
 		if i > 0 {
 			dst = append(dst, ", "...)
@@ -104,6 +119,7 @@ func appendPolicy(dst []byte, named []limit, limits []window.Limit) []byte {
 		start := len(dst)
 		dst = appendNumber(dst, limits[i].Quota())
 		named[i].quota = dst[start:len(dst):len(dst)]
+		dst = append(dst, unit...)
 		if span, whole := limits[i].Span(); whole && span%second == 0 {
 			dst = appendNumber(append(dst, ";w="...), uint64(span/second))
 		}
@@ -189,7 +205,7 @@ func (l *List) Begin(unit ResetUnit, now int64) {
 
 // Rule begins the next rule, which is shown in the fields of set.
 func (l *List) Rule(r *Rule, set Set) {
-	l.limits, l.set, l.ruleUnit = r.limits, set, r.Unit
+	l.limits, l.set, l.ruleUnit = r.limits, set, r.unit
 	if set&RateLimit == 0 {
 		return
 	}
@@ -204,8 +220,8 @@ func (l *List) Rule(r *Rule, set Set) {
 func (l *List) Variant(r *Rule, limits []window.Limit, set Set) {
 	l.varied = append(l.varied[:0], r.limits...)
 	start := len(l.policies)
-	l.policies = appendPolicy(l.policies, l.varied, limits)
-	l.Rule(&Rule{policy: l.policies[start:], limits: l.varied, Unit: r.Unit}, set)
+	l.policies = appendPolicy(l.policies, l.varied, limits, r.quotaUnit)
+	l.Rule(&Rule{policy: l.policies[start:], limits: l.varied, unit: r.unit}, set)
 }
 
 //go:noinline

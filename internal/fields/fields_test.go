@@ -21,12 +21,12 @@ var (
 	perUser = fields.NewRule("per-user", []window.Limit{
 		{Shape: window.Shape{Kind: window.SlidingWindow, Width: minute}, Max: 100},
 		{Shape: window.Shape{Kind: window.FixedWindow, Width: second}, Max: 10},
-	})
+	}, fields.Requests)
 	bucket = fields.NewRule("bucket", []window.Limit{
 		// A bucket that fills in 7.5 s has no w.
 		{Shape: window.Shape{Kind: window.TokenBucket, Width: minute}, Max: 40, Burst: 5},
-	})
-	none = fields.NewRule("none", []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: minute}}})
+	}, fields.Weighted)
+	none = fields.NewRule("none", []window.Limit{{Shape: window.Shape{Kind: window.FixedWindow, Width: minute}}}, fields.Requests)
 )
 
 // write has a list write a response, and returns it a field to a line.
@@ -62,7 +62,7 @@ func TestVariants(t *testing.T) {
 		varied.Begin(fields.Seconds, now)
 		want.Begin(fields.Seconds, now)
 		for i, name := range []string{"a", "b"} {
-			rule, made := fields.NewRule(name, own[i]), fields.NewRule(name, other[i])
+			rule, made := fields.NewRule(name, own[i], "cents"), fields.NewRule(name, other[i], "cents")
 			varied.Variant(&rule, other[i], fields.All)
 			limit(&varied, other[i])
 			want.Rule(&made, fields.All)
@@ -72,7 +72,7 @@ func TestVariants(t *testing.T) {
 		want.End()
 	}
 	for range 2 { // with memory of the first response
-		if write(); lines(&varied) != lines(&want) || !strings.Contains(lines(&want), `"a";q=123456;w=60, "a.2";q=0, "b";q=30;w=30`) {
+		if write(); lines(&varied) != lines(&want) || !strings.Contains(lines(&want), `"a";q=123456;qu="cents";w=60, "a.2";q=0;qu="cents", "b";q=30;qu="cents";w=30`) {
 			t.Errorf("got\n%swant\n%s", lines(&varied), lines(&want))
 		}
 	}

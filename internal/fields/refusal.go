@@ -23,9 +23,15 @@ const TooLargeMessage = "Request too large"
 // TooLargeProblem is [TooLargeMessage] as a problem document.
 const TooLargeProblem = `{"title":"` + TooLargeMessage + `","status":400}`
 
-// Problem returns a refusal with an HTTP status as a problem document (RFC 9457).
+// Problem returns a refusal with an HTTP status as a problem document (RFC 9457), of the type of the
+// draft's. violated are the names of limits without room, quoted and separated by commas; "" if they are
+// not told.
 //
 //go:noinline
-func Problem(status int) string {
-	return `{"title":"` + Exceeded + `","status":` + strconv.Itoa(status) + `}`
+func Problem(status int, violated string) string {
+	if violated != "" {
+		violated = `,"violated-policies":[` + violated + `]`
+	}
+	return `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"` + Exceeded + `","status":` + strconv.Itoa(status) +
+		violated + `}`
 }

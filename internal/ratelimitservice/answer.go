@@ -126,7 +126,7 @@ func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateL
 		width := max(1, int64(a.decision.Limit.Window()))
 		rule := fields.NewRule(nameOf(a.limit, r.GetDescriptors()[i]), []window.Limit{
 			{Shape: window.Shape{Kind: window.FixedWindow, Width: width}, Max: a.decision.Limit.Quota()},
-		})
+		}, fields.Requests)
 		list.Rule(&rule, s.options.Fields)
 		list.Limit(window.Standing{Remaining: uint64(a.remaining()), Next: int64(a.decision.RoomAfter), Reset: int64(a.decision.ResetAfter)})
 		if response.Statuses[i].GetCode() == pb.RateLimitResponse_OVER_LIMIT {

@@ -82,7 +82,11 @@ func New(kind Kind, hits uint64, width, buckets int64) (*Lane, window.Fault) {
 	if fault := l.limit.Fault(); fault != window.Sound {
 		return nil, fault
 	}
-	l.rule = fields.NewRule(kind.Name, []window.Limit{l.limit})
+	unit := fields.Requests
+	if kind.Holds {
+		unit = fields.ConcurrentRequests
+	}
+	l.rule = fields.NewRule(kind.Name, []window.Limit{l.limit}, unit)
 	return l, window.Sound
 }
 

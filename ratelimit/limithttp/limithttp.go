@@ -124,7 +124,7 @@ func refuse(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", fields.ProblemType)
 	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, fields.Problem(http.StatusTooManyRequests)) // the client may be gone
+	_, _ = io.WriteString(w, fields.Problem(http.StatusTooManyRequests, "")) // the client may be gone
 }
 
 func unavailable(w http.ResponseWriter, _ *http.Request, _ error) {

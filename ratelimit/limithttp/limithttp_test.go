@@ -160,7 +160,7 @@ func TestAnswers(t *testing.T) {
 		get(t, server.Client(), server.URL)
 	}
 	refused, body := get(t, server.Client(), server.URL)
-	if refused.StatusCode != 429 || body != `{"title":"Rate limit exceeded","status":429}` {
+	if refused.StatusCode != 429 || body != `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429}` {
 		t.Errorf("got %d, %s", refused.StatusCode, body)
 	}
 	const policy = `ratelimit-policy: "per-user";q=100;w=60, "per-user.2";q=5, "all";q=2;w=1`

@@ -78,7 +78,11 @@ func fieldsOf(name string, limits []ratelimit.Limit) fields.Rule {
 	for i, l := range limits {
 		told[i] = window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: max(1, int64(l.Window()))}, Max: l.Quota()}
 	}
-	return fields.NewRule(name, told)
+	unit := fields.Requests
+	if limits[0] == ratelimit.InFlight(limits[0].Quota()) {
+		unit = fields.ConcurrentRequests
+	}
+	return fields.NewRule(name, told, unit)
 }
 
 // rule is a rule with the limits of its definition.
