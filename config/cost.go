@@ -195,6 +195,20 @@ func readAsk(v *value, rule *Rule) {
 	}
 }
 
+// checkLimitTokens reports a rule that does not know which number of a request to lower.
+func checkLimitTokens(v *value, rule *Rule) {
+	b := rule.CostFromBody
+	if b == nil || b.Sum {
+		v.fail(`want a reserve with "request_json" too, a path or a list: it says which number of a request is lowered`)
+		return
+	}
+	for _, path := range b.Paths {
+		if path != nil && !path.IsPlain() {
+			v.fail(`want paths of plain names in reserve, got "` + path.Join(".") + `"`)
+		}
+	}
+}
+
 // asked reports whether some of the streams tell their usage only if the request asks for it.
 func (u *Usage) asked() bool { return u.Auto || u.preset != nil && u.preset.Name == "openai" }
 

@@ -27,7 +27,7 @@ var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
 		{"cost_on_response", optional}, {"price", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"charge_when", optional},
-		{"on_full", optional}, {"block", optional}, {"delay", optional}, {"cut", optional}, {"ask_for_usage", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"on_full", optional}, {"block", optional}, {"delay", optional}, {"cut", optional}, {"ask_for_usage", optional}, {"limit_tokens", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	onFull  = []string{"refuse", "mark"}
@@ -39,7 +39,7 @@ var (
 func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, full, limits, block, delay, price *value
+	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, limitTokens, full, limits, block, delay, price *value
 	sound := true
 	if rate := v.get("sync_rate"); rate.given() { // first, because the limits are read by it
 		rule.SyncRate, rule.Share = readSyncRate(rate)
@@ -104,6 +104,9 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 			cut = v
 		case "ask_for_usage":
 			ask = v
+		case "limit_tokens":
+			limitTokens = v
+			rule.LimitTokens = v.boolean()
 		case "warn_at":
 			rule.WarnAt = readWarnAt(v)
 		case "mode":
@@ -154,6 +157,9 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	}
 	if ask.given() {
 		readAsk(ask, rule)
+	}
+	if rule.LimitTokens {
+		checkLimitTokens(limitTokens, rule)
 	}
 	if rule.Headers&fields.Tokens != 0 {
 		readTokenHeaders(headers, rule)

@@ -127,6 +127,7 @@ var beyond = []string{
 	"because a marked request takes nothing",
 	`want no "in_flight" together with`,
 	"want at most 7 limits with a block",
+	"want paths of plain names",
 	"because a request that waits is not refused",
 	"because a marked request does not wait",
 	"want the name of a header in lower case",

@@ -130,3 +130,44 @@ func TestAskForUsageOf(t *testing.T) {
 		}
 	})
 }
+
+// A request that asks for more tokens than its key has left asks for what is left, in the same change that
+// makes it ask for its usage. The next one finds nothing left. Another proxy lowers to what it has heard.
+func TestLimitTokens(t *testing.T) {
+	onEach(t, 2, func(t *testing.T, d driver) {
+		configuration := `{"backend": {"cluster": "weir", "timeout": "60s"}, "sync_rate": 0, "rules": [{"name": "tokens", "key": [{"header": "x-key"}], "limit_tokens": true,
+			"limits": [{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}],
+			"reserve": {"request_json": ["max_completion_tokens", "max_tokens"], "default": 700, "unread": "refuse"}, "cost_on_response": "openai"}]}`
+		backend := serve(t, "memory")
+		_, addresses := nodes(t, d, 2, nodeConfig{configuration: configuration, backend: backend, workers: 1, upstream: streamer(t), stopsHeadersOnly: true})
+		const asks = `,"stream_options":{"include_usage":true}`
+		for _, http2 := range []bool{false, true} {
+			used := 0
+			for i, step := range []struct {
+				node      int
+				body, got string // got is empty if the request is refused
+			}{
+				{0, `{"stream":true,"max_tokens":8000}`, `{"stream":true,"max_tokens":1000` + asks + `}`},
+				{1, `{"stream":true,"max_tokens":8000}`, ``}, // it has not heard of the key
+				{1, `{"stream":true}`, `{"stream":true` + `,"max_completion_tokens":500` + asks + `}`},
+				{0, `{"stream":true,"max_tokens":8000}`, ``}, // the same
+				{0, `{"stream":true,"max_tokens":1}`, ``},
+				{1, `{"stream":true,"max_tokens":1}`, ``},
+			} {
+				response := ask(t, clientOf(t, http2), addresses[step.node], ":method", "POST", ":path", "/v1/chat/completions", ":body", step.body, "x-key", fmt.Sprint(http2), "content-type", "application/json")
+				if passed := response.status == http.StatusOK; passed != (step.got != "") || response.header.Get("x-got") != step.got {
+					t.Errorf("http2 %v, step %d: status %d, the upstream gets %s, want %s", http2, i, response.status, response.header.Get("x-got"), step.got)
+				}
+				if step.got != "" {
+					used += 500
+				}
+				if got := ""; !pushed.until(t, func() bool {
+					got = weir(t, backend, "counter", "get", "default", "tokens", fmt.Sprint(http2))
+					return strings.Contains(got, fmt.Sprintf(" %d used", used)) || strings.Contains(got, fmt.Sprintf(" %d of 1000 used", used))
+				}) {
+					t.Fatalf("http2 %v, step %d: %s", http2, i, got)
+				}
+			}
+		}
+	})
+}

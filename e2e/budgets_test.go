@@ -207,6 +207,15 @@ var costs = []reference{
 		},
 	},
 	{
+		name: "limit_tokens: a request without a body has no number to lower",
+		configuration: `{"rules": [{"name": "tokens", "limit_tokens": true, "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
+			"reserve": {"request_json": "max_tokens", "default": 70}, "cost_on_response": {"response_json": "n"}}]}`,
+		steps: []step{
+			{send: `GET / answer-content-type:application/json x-body:{"n":60}`, status: 200, want: "x-ratelimit-remaining: 30"},
+			{send: "GET /", status: 429, want: "x-ratelimit-remaining: 40"},
+		},
+	},
+	{
 		name: "reserve: of a request without a body, the default",
 		configuration: `{"rules": [{"name": "tokens", "limits": [{"limit": 100, "window": "1m", "algorithm": "fixed_window"}],
 			"reserve": {"request_json": "max_tokens", "default": 30, "most": 50, "unread": "refuse"}, "cost_on_response": {"response_json": "n"}}]}`,

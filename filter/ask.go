@@ -2,7 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"strconv"
 
 	"weir/config"
 	"weir/internal/jsonpath"
@@ -15,12 +14,6 @@ import (
 // for its body. Its usage comes in a chunk of its own, which package usage takes out again.
 
 const (
-	askedName   = `"include_usage":true`
-	askedObject = `{` + askedName + `}`
-	askedMember = `,"stream_options":` + askedObject
-)
-
-const (
 	streamText  = "stream"
 	includeText = "stream_options.include_usage"
 )
@@ -28,6 +21,7 @@ const (
 var (
 	streamPath, _  = jsonpath.Compile(streamText)
 	includePath, _ = jsonpath.Compile(includeText)
+	trueText       = []byte("true")
 )
 
 // asking says whether a request is made to ask for its usage.
@@ -79,87 +73,18 @@ func (v *bodyValues) isUnasked() bool {
 	return v != nil && v.ask.wanted && !v.ask.over && v.streams()
 }
 
-// askForUsage makes the current request ask for its usage once its JSON has come whole, with the
-// piece that the proxy delivers now, which has size bytes. A change in a former piece is impossible.
-func (b *bodies) askForUsage(v *bodyValues, size int) {
+// askForUsage makes the current request ask for its usage, as its JSON ends in the present piece.
+func (b *bodies) askForUsage(v *bodyValues) {
 	options := &v.parts[v.textAt(includeText)].reader
 	if !options.Complete() {
 		return
 	}
-	if !v.streams() {
-		v.ask.over = true
-		return
-	}
-	var text string
-	at, instead := -1, 0 // where the text goes, and how many bytes it replaces
-	object, member := options.Place(0), jsonpath.Place{}
-	if object.First == '{' {
-		member = options.Place(1)
-	}
 	value, _, _ := options.Only()
-	if isTrue(value) {
-		v.ask.over = true
+	if v.ask.over = !v.streams() || isTrue(value); v.ask.over {
 		return
 	}
-	b.piece = appendBody(b.piece[:0], size, proxywasm.RequestBody)
-	switch {
-	case !object.Given:
-		text, at = askedMember, bytes.LastIndexByte(b.piece, '}')
-	case !object.Once || object.First == '[':
-	case object.First != '{':
-		text, at, instead = askedObject, object.At-v.size, -1
-	case !member.Given:
-		text, at = askedName+",", object.At+1-v.size
-		if at >= 0 && firstOf(b.piece[at:]) == '}' {
-			text = askedName // the object is empty
-		}
-	case member.Once:
-		text, at, instead = "true", member.At-v.size, -1
-	}
-	if at < 0 || at >= len(b.piece) {
-		return
-	}
-	if instead < 0 {
-		instead = scalarSize(b.piece[at:])
-	}
-	more := len(text) - instead
-	b.piece = append(b.piece, text...) // for its room
-	copy(b.piece[at+len(text):], b.piece[at+instead:len(b.piece)-len(text)])
-	copy(b.piece[at:], text)
-	b.piece = b.piece[:size+more]
-	proxywasm.ReplaceRequestBody(size, b.piece)
-	if length, _ := proxywasm.RequestHeader("content-length"); len(length) > 0 {
-		if n, ok := parseHits(length); ok {
-			proxywasm.ReplaceRequestHeader("content-length", strconv.AppendUint(b.piece[:0], n+uint64(more), 10))
-		}
-	}
-	v.ask.over, v.ask.asked = true, true
-}
-
-// firstOf returns the first byte of a text that is no white space, 0 for none.
-func firstOf(text []byte) byte {
-	for _, c := range text {
-		if c > ' ' {
-			return c
-		}
-	}
-	return 0
-}
-
-// scalarSize returns how many bytes the string, the number or the word has that a text begins with.
-func scalarSize(text []byte) int {
-	quoted := text[0] == '"'
-	for i := 1; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case quoted && c == '"':
-			return i + 1
-		case !quoted && (c <= ' ' || c == ',' || c == '}'):
-			return i
-		}
-	}
-	return len(text)
+	v.ask.asked = b.set(v, options, trueText)
+	v.ask.over = v.ask.asked
 }
 
 // isOpenStream reports whether the current response is a readable stream of events without a length.

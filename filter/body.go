@@ -40,7 +40,7 @@ const (
 type bodies struct {
 	bringing bringing
 	idle     []*bodyValues // to be used again
-	piece    []byte        // replaces a piece of a body
+	rewriting
 }
 
 // wanted returns what to read from the current request's body, which is yet to come, for the rules
@@ -85,9 +85,9 @@ func (b *bodies) release(v *bodyValues) {
 	keepIdle(&b.idle, v, maxIdleReaders)
 }
 
-// readPiece reads a piece of the current request's body, and reports whether the request need not
-// wait for more.
-func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done bool) {
+// readPiece reads a piece of the current request's body. It reports whether the request need not wait
+// for more, and whether its JSON ends in this piece.
+func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done, closes bool) {
 	b.bringing = brings
 	start, most := 0, min(size, maxRequestBody-v.size)
 	for start < most && v.missing > 0 {
@@ -102,12 +102,11 @@ func (b *bodies) readPiece(v *bodyValues, size int, end bool) (done bool) {
 		start = most
 	}
 	read := start == size
-	if v.ask.wanted && !v.ask.over && read {
-		b.askForUsage(v, size)
-	}
 	v.size += start
 	v.whole = read && end
-	return !read || end || v.missing == 0 && !v.sizes || v.size >= maxRequestBody
+	closes = read && !v.closed && v.complete()
+	v.closed = v.closed || closes
+	return !read || end || v.missing == 0 && !v.sizes || v.size >= maxRequestBody, closes
 }
 
 // late reports whether a request has waited long enough for its body.
@@ -131,6 +130,7 @@ func (v *bodyValues) isKept(now int64) bool {
 // addRule adds everything that a rule reads.
 func (v *bodyValues) addRule(r *rule, s *scratch) {
 	if body := r.cost.body; body != nil {
+		v.limits = v.limits || r.config.LimitTokens
 		v.sizes = v.sizes || body.BytesPerToken != 0
 		for _, path := range body.Paths {
 			v.addNumbers(path)

@@ -21,6 +21,12 @@ type bodyValues struct {
 	// unread is set if a rule did not get its part of a body that may have it.
 	unread bool
 	ask    asking
+	// limits means that a rule may limit the tokens, and most is how many the request may ask for at
+	// most; 0 if it may ask for any number.
+	limits bool
+	most   uint64
+	// closed means that the JSON has come to its end.
+	closed bool
 	// at is the request's place in the list of those that wait, until the time until.
 	at    int
 	until int64
@@ -62,6 +68,16 @@ func (v *bodyValues) feed(piece []byte) {
 	}
 }
 
+// complete reports whether the JSON has come to its end. Only white space may follow.
+func (v *bodyValues) complete() bool {
+	for i := range v.parts {
+		if v.parts[i].reader.Complete() {
+			return true
+		}
+	}
+	return false
+}
+
 // numbersOf returns the cost that the body tells: the largest of the numbers at its paths, or their
 // sum.
 func (v *bodyValues) numbersOf(from *config.BodyCost) (all jsonpath.Numbers) {
@@ -84,18 +100,22 @@ func (v *bodyValues) numbersOf(from *config.BodyCost) (all jsonpath.Numbers) {
 
 // numbersAt returns the numbers at a path of the body. A request without a body has none.
 func (v *bodyValues) numbersAt(path *jsonpath.Path) jsonpath.Numbers {
-	none := jsonpath.Numbers{Lacking: true, Sound: true}
-	if v == nil {
-		return none
+	if p := v.numbersPart(path); p != nil {
+		numbers := p.reader.Numbers()
+		numbers.Sound = numbers.Sound && v.whole
+		return numbers
 	}
-	for i := range v.parts {
+	return jsonpath.Numbers{Lacking: true, Sound: true}
+}
+
+// numbersPart returns the part that reads the numbers at a path, or nil.
+func (v *bodyValues) numbersPart(path *jsonpath.Path) *bodyPart {
+	for i := 0; v != nil && i < len(v.parts); i++ {
 		if p := &v.parts[i]; p.path == path && p.text == "" {
-			numbers := p.reader.Numbers()
-			numbers.Sound = numbers.Sound && v.whole
-			return numbers
+			return p
 		}
 	}
-	return none
+	return nil
 }
 
 // textAt returns the index of the part with the text at a path, or -1.

@@ -20,6 +20,7 @@ type cost struct {
 	property    int
 	body        *config.BodyCost
 	asks        bool // see rule
+	absent      []absentNumber
 	least, most uint64
 	// responseHeader takes the cost from a header of the response.
 	responseHeader string
@@ -67,6 +68,9 @@ func (r *request) bodyCost(c *cost) (hits, prompt uint64) {
 		}
 	}
 	n := r.body.numbersOf(c.body)
+	if most := r.body.mostTokens(c); n.Largest > most || !n.Found && c.fixed > most {
+		n.Largest, n.Found, n.Lacking = most, true, false
+	}
 	if n.Found {
 		hits = min(max(n.Largest, c.least), c.most)
 	}

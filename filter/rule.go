@@ -268,7 +268,9 @@ func (r *request) compile(c *config.Rule) rule {
 	}
 	compiled.readsBody = compiled.cost.body != nil || len(compiled.texts) > 0 || compiled.prices != nil && compiled.prices.textPath != nil
 	compiled.asks = c.Asks(compiled.readsBody)
-	compiled.cost.asks = compiled.asks
+	if compiled.cost.asks = compiled.asks; c.LimitTokens {
+		compiled.cost.absent = absentNumbers(c.CostFromBody)
+	}
 	compiled.readsBody = compiled.readsBody || compiled.asks
 	compiled.variants = r.compileVariants(c)
 	return compiled

@@ -32,6 +32,8 @@ type rules struct {
 	marks bool
 	// readsBodies means that some rule reads a request's body, and holds that some has places.
 	readsBodies, holds bool
+	// looked is a check that only looks at its key.
+	looked engine.Check
 	// looks means that the current request only asks how its limits stand.
 	looks bool
 }
@@ -104,10 +106,8 @@ func (r *rules) findChecks() (checks, shadows []engine.Check) {
 			d = &r.checks[end]
 		}
 		d.Rule = rule.limits
-		if rule.prices == nil {
-			d.Cost, d.Model = r.request.cost(&rule.cost), ""
-		} else {
-			d.Cost = r.request.costOf(rule)
+		d.Cost, d.Model = r.request.costOf(rule), ""
+		if rule.prices != nil {
 			d.Model = rule.prices.model
 		}
 		if most := rule.config.MostPerRequest; most != 0 && d.Cost > most && (d.Cost != refusedCost || rule.cost.body == nil) {
@@ -200,8 +200,11 @@ func (r *rules) KeyOf(rule int) (key []byte, varies wire.RuleFlags) {
 	return key, varies
 }
 
-// costOf returns the number of hits that the current request takes from a rule with prices.
+// costOf returns the number of hits that the current request takes from a rule.
 func (r *request) costOf(rule *rule) uint64 {
+	if rule.prices == nil {
+		return r.cost(&rule.cost)
+	}
 	rule.prices.findRates(r)
 	body := rule.cost.body
 	switch {

@@ -143,7 +143,10 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	if s.body == nil {
 		return s.rest()
 	}
-	done := s.all.bodies.readPiece(s.body, size, end)
+	done, closes := s.all.bodies.readPiece(s.body, size, end)
+	if closes && (s.body.ask.wanted || s.body.limits) {
+		s.all.rewrite(s.body, size)
+	}
 	if s.asked = s.body.ask.asked && !s.body.ask.passes; !done {
 		return types.ActionPause
 	}

@@ -191,6 +191,19 @@ func (c *Counter) Low(cost uint64) bool {
 // come back too fast to ask for each.
 func (c *Counter) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
 
+// Room is the most hits that the counter may have now, as far as this node knows: no more than the
+// backend had if it has just refused.
+func (c *Counter) Room(now int64) (hits uint64) {
+	hits = math.MaxUint64
+	for i := range c.States {
+		hits = min(hits, c.rule.Limits[i].Remaining(&c.States[i]))
+	}
+	if c.synced && c.dryFor(now) > 0 && c.quantum() > 1 {
+		hits = min(hits, c.Leased()+max(c.lease.Short, 1)-1)
+	}
+	return hits
+}
+
 // Lacks is how many hits a request of cost hits has to ask for: those that the lease lacks. If the lease has
 // enough and the request waits all the same, it asks for all of them, as it may not use the lease.
 func (c *Counter) Lacks(cost uint64) uint64 {

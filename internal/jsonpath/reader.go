@@ -67,12 +67,12 @@ type level struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	object bool
-	index  int // of the array's current element
+	index  int // of the array's current element; an object's is 0 while it has no member
 	// With Reader.all: exact says that the names on the way here are the path's as they are, and
 	// found that the way has led on to a number.
 	exact, found bool
 	// place is where the value lies that the path leads to from here.
-	place Place
+	place place
 }
 
 // Reader reads the value that a path leads to. It reads only the way there. In all else it counts
@@ -229,6 +229,7 @@ func (r *Reader) structure(c byte) {
 		switch {
 		case c == '"':
 			r.state, r.matched = inName, 0
+			r.levels[r.depth].index = 1
 			if r.all {
 				r.value = r.value[:0]
 			}
