@@ -178,6 +178,8 @@ type Rule struct {
 	// above a limit. Usage says how to end it: with CutFails by an event that clients treat as an
 	// error.
 	Cut, CutFails bool
+	// Upstream has a key wait as long as the upstream's responses say.
+	Upstream bool
 	// LimitTokens has a request ask for no more tokens than its key has left.
 	LimitTokens bool
 	// Ask says whether requests for streams that tell their usage only when asked are rewritten, so that

@@ -27,7 +27,7 @@ var (
 	ruleFields = []field{
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
 		{"cost_on_response", optional}, {"price", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"charge_when", optional},
-		{"on_full", optional}, {"block", optional}, {"delay", optional}, {"cut", optional}, {"ask_for_usage", optional}, {"limit_tokens", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
+		{"on_full", optional}, {"block", optional}, {"upstream", optional}, {"delay", optional}, {"cut", optional}, {"ask_for_usage", optional}, {"limit_tokens", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
 		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
 	}
 	onFull  = []string{"refuse", "mark"}
@@ -39,7 +39,7 @@ var (
 func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, limitTokens, full, limits, block, delay, price *value
+	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, limitTokens, upstream, full, limits, block, delay, price *value
 	sound := true
 	if rate := v.get("sync_rate"); rate.given() { // first, because the limits are read by it
 		rule.SyncRate, rule.Share = readSyncRate(rate)
@@ -100,6 +100,9 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 		case "block":
 			block = v
 			readBlock(v, rule)
+		case "upstream":
+			rule.Upstream = v.boolean()
+			upstream = v
 		case "cut":
 			cut = v
 		case "ask_for_usage":
@@ -145,6 +148,13 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	}
 	if rule.Block != 0 && len(rule.Limits) == wire.MaxLimits {
 		block.fail("want at most " + strconv.Itoa(wire.MaxLimits-1) + " limits with a block")
+	}
+	switch {
+	case !rule.Upstream:
+	case rule.Block != 0:
+		upstream.fail("want no block beside, which would say how long a key waits")
+	case len(rule.Limits) == wire.MaxLimits:
+		upstream.fail("want at most " + strconv.Itoa(wire.MaxLimits-1) + " limits beside")
 	}
 	if delay.given() {
 		checkDelay(delay, rule)

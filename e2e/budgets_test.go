@@ -171,6 +171,18 @@ var costs = []reference{
 		metrics: map[string]int64{metricName("blocked_keys_total"): 1},
 	},
 	{
+		name:          "upstream: a key waits as long as the upstream says",
+		configuration: `{"rules": [{"name": "r", "key": ["path"], "upstream": true, "limits": [{"limit": 9, "window": "1h", "algorithm": "fixed_window"}]}]}`,
+		steps: []step{
+			{send: "GET / x-status:429 answer-retry-after:7", status: 429, want: "x-ratelimit-remaining: 8\nx-envoy-ratelimited:"},
+			{send: "GET /", times: 3, status: 429, want: "retry-after: 7\nx-ratelimit-remaining: 8\nx-envoy-ratelimited: true"},
+			{send: "GET /other", status: 200, want: "retry-after:"},
+			{at: 7 * time.Second, send: "GET / answer-x-ratelimit-remaining-requests:0 answer-x-ratelimit-reset-requests:1m30s", status: 200, want: "x-ratelimit-remaining: 7"},
+			{at: 8 * time.Second, send: "GET /", status: 429, want: "retry-after: 59"},
+		},
+		metrics: map[string]int64{metricName("upstream_holds_total"): 2},
+	},
+	{
 		name:          "delay: a wait that would be too long is refused at once",
 		configuration: `{"rules": [{"name": "r", "delay": {"most": "10s", "queue": 5}, "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`,
 		steps: []step{

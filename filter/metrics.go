@@ -78,7 +78,7 @@ var metricNames = [...]string{
 	"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "bad_costs", "failed_pushes",
 	"waited_requests", "decided_alone", "crowded_requests", "late_requests",
 	"unread_costs", "unread_bodies", "cut_streams", "absent_costs", "lost_places", "blocked_keys", "delayed_requests", "unknown_models",
-	"advanced_hits",
+	"advanced_hits", "upstream_holds",
 }
 
 // publishBounds publishes by how much the nodes that share the limits can exceed them, and how many
@@ -107,7 +107,7 @@ func (m *metrics) publishCounts(n *engine.Engine, r *request, h *holders) {
 		rule.warnings.publish()
 	}
 	t := &n.Tallies
-	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, r.badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late, r.unreadCosts, r.unreadBodies, r.cutStreams, r.absentCosts, h.lost, t.Blocked, t.Delayed, r.unknownModels, t.Advanced}
+	counts := [...]uint64{t.LostRaces, t.GivenUp, t.Lost, t.Evicted, t.Corrupt, t.Pushed, r.badCosts, t.Failed, t.Waited, t.Alone, t.Crowded, t.Late, r.unreadCosts, r.unreadBodies, r.cutStreams, r.absentCosts, h.lost, t.Blocked, t.Delayed, r.unknownModels, t.Advanced, r.upstreamHolds}
 	for i := range m.namespace {
 		m.namespace[i].count = counts[i]
 		m.namespace[i].publish()

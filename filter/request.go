@@ -21,6 +21,8 @@ type request struct {
 	body         *bodyValues
 	unreadBodies uint64
 	cutStreams   uint64
+	// upstreamHolds counts keys that were held back because the upstream said so.
+	upstreamHolds uint64
 	// unknownModels counts requests for models that a price list lacks.
 	unknownModels uint64
 	scratch       scratch

@@ -32,6 +32,8 @@ type rules struct {
 	marks bool
 	// readsBodies means that some rule reads a request's body, and holds that some has places.
 	readsBodies, holds bool
+	// upstream means that some rule follows what the upstream tells of its own limits.
+	upstream bool
 	// looked is a check that only looks at its key.
 	looked engine.Check
 	// looks means that the current request only asks how its limits stand.
@@ -59,11 +61,14 @@ func (r *rules) compile(c *config.Config) {
 			l.Widest = c.Widest()
 		}
 		l.Delay = engine.Delay{Most: int64(c.Delay), Queue: c.Queue}
-		if c.Block != 0 {
-			l.Blocks, l.Extends = true, c.Extend
-			l.Limits = blocking(l.Limits, window.NewBlock(int64(c.Block)))
+		if r.upstream = r.upstream || c.Upstream; c.Block != 0 || c.Upstream {
+			block := window.NewHold()
+			if c.Block != 0 {
+				l.Blocks, l.Extends, block = true, c.Extend, window.NewBlock(int64(c.Block))
+			}
+			l.Limits = blocking(l.Limits, block)
 			if l.Widest != nil {
-				l.Widest = blocking(l.Widest, window.NewBlock(int64(c.Block)))
+				l.Widest = blocking(l.Widest, block)
 			}
 		}
 	}

@@ -40,6 +40,8 @@ type stream struct {
 	looks    bool
 	headers  fields.List
 	deferred deferredCosts
+	// upstream are the checks whose keys follow what the upstream tells.
+	upstream []engine.Ref
 	charges  charges
 	// unasked takes that usage out of the response.
 	unasked *usage.Unasked
@@ -83,6 +85,7 @@ func (s *stream) forget() {
 		s.unasked = nil
 	}
 	s.deferred.forget()
+	s.upstream = s.upstream[:0]
 	s.charges.forget()
 	if s.body != nil {
 		s.all.bodies.release(s.takeBody())
@@ -118,7 +121,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 
 // Finish implements proxywasm.Stream.
 func (s *stream) Finish() (over bool) {
-	if s.body != nil || len(s.deferred.list) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
+	if s.body != nil || len(s.deferred.list) > 0 || len(s.upstream) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
 		return false
 	}
 	s.decorateResponse()
@@ -257,6 +260,9 @@ func (s *stream) decide(checks, shadows []engine.Check) types.Action {
 	if all.rules.costsLater && verdict != counter.Rejected {
 		s.deferred.noteCosts(&all.rules, all.decider.node, checks)
 	}
+	if all.rules.upstream {
+		s.noteUpstream(checks, verdict)
+	}
 	if all.rules.needsHints && verdict != counter.Rejected {
 		s.charges.noteHints(checks)
 		s.charges.noteHints(shadows)
@@ -300,6 +306,7 @@ func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verd
 	all.answer.log.note(&all.answer, checks, verdict, now)
 	if verdict != counter.Allowed {
 		s.deferred.forget()
+		s.upstream = s.upstream[:0]
 		return s.refused(checks, all.answer.reject(checks, now, &s.headers))
 	}
 	marked := false
@@ -314,6 +321,7 @@ func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verd
 	}
 	if marked {
 		s.deferred.leaveOut(checks)
+		s.upstream = s.upstream[:0] // its upstream may be another one
 		all.answer.mark(checks)
 	}
 	if all.rules.charges {
@@ -349,6 +357,9 @@ func (s *stream) refused(checks []engine.Check, sent bool) types.Action {
 func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
 	if len(s.deferred.list) > 0 {
 		s.deferred.charge(&s.all.rules, &s.all.decider)
+	}
+	if len(s.upstream) > 0 {
+		s.heedUpstream()
 	}
 	if len(s.charges.list) > 0 {
 		s.charges.openResponse(end)

@@ -71,7 +71,7 @@ func blocking(limits []window.Limit, block window.Limit) []window.Limit {
 }
 
 func variantOf(rule *engine.Rule, limits []window.Limit) *engine.Rule {
-	if own := len(rule.Own()); rule.Blocks && len(limits) == own {
+	if own := len(rule.Own()); own < len(rule.Limits) && len(limits) == own {
 		limits = blocking(limits, rule.Limits[own])
 	}
 	return rule.Variant(limits)

@@ -22,6 +22,39 @@ func NewBlock(nanos int64) Limit {
 // Blocks reports whether limits of the kind are blocks.
 func (k Kind) Blocks() bool { return k == Block }
 
+// NewHold returns a limit that blocks until a time that [Limit.BlockUntil] is told, of at most a
+// minute from then.
+func NewHold() Limit {
+	return Limit{Shape: Shape{Kind: Block, Width: MaxSubBuckets * holdPrecision, Precision: holdPrecision}, Max: blockQuota}
+}
+
+// holdPrecision is a second: a hold ends with one.
+const holdPrecision = int64(1e9)
+
+// BlockUntil activates a block until the end of the second of a time, or of a minute from the time of s
+// on if that is earlier. It reports whether that changed s: a block that lasts as long stays. The hit is
+// counted as one of the past, so that it leaves then.
+func (l *Limit) BlockUntil(s *State, until int64) (changed bool) {
+	if !l.Kind.Blocks() || until <= s.Newest {
+		return false
+	}
+	number := (min(until, s.Newest+60*holdPrecision)-1)/l.Precision + 1 - l.covered()
+	n := len(s.Buckets)
+	for i := range s.Buckets {
+		if b := &s.Buckets[i]; b.Number >= number && b.Sum() > 0 {
+			return false
+		}
+	}
+	h := bucketWindow(s, uint64(number))
+	if h == nil {
+		s.Buckets = append(s.Buckets, Bucket{Number: number})
+		sortBuckets(s.Buckets, n)
+		h = bucketWindow(s, uint64(number))
+	}
+	h.count(1)
+	return true
+}
+
 // usedBlock is all of the quota, or nothing.
 func usedBlock(l *Limit, s *State) uint64 { return min(sumBuckets(s), 1) * max(l.Max, 1) }
 

@@ -83,6 +83,14 @@ func (c *Counter) Block(extend bool) (changed bool) {
 	return changed
 }
 
+// BlockUntil is [window.Limit.BlockUntil] for the limits that block.
+func (c *Counter) BlockUntil(until int64) (changed bool) {
+	for i := range c.States {
+		changed = c.rule.Limits[i].BlockUntil(&c.States[i], until) || changed
+	}
+	return changed
+}
+
 // Relend turns cost held hits in windows with these numbers back into leased hits.
 func (c *Counter) Relend(numbers []uint64, cost uint64) {
 	for i := range c.States {

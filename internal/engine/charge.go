@@ -130,6 +130,22 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	}
 }
 
+// HoldBack blocks a check's key until a time, on all nodes, if its rule has a hold: see
+// [window.NewHold]. It reports whether the key was not blocked before.
+func (h *Charges) HoldBack(s *rule.Ref, until, now int64) (began bool) {
+	d := &h.decider.charged
+	h.entries.Restore(d, s)
+	if h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+		before := d.Counter.Blocked()
+		writes = d.Counter.BlockUntil(until)
+		began = writes && !before
+		return writes, false
+	}) {
+		h.decider.refusals.Forget(d.Address) // it is longer now
+	}
+	return began
+}
+
 // Renew keeps the hits that a request holds counted, by moving them to the present bucket. Call it
 // every [window.RenewEvery].
 func (h *Charges) Renew(c *rule.Charge, now int64) {

@@ -128,7 +128,7 @@ func (r *Rule) Forgets() bool {
 // Own returns the limits that the rule was given, without a block.
 func (r *Rule) Own() []window.Limit {
 	own := len(r.Limits)
-	if r.Blocks {
+	if own > 0 && r.Limits[own-1].Kind.Blocks() {
 		own--
 	}
 	return r.Limits[:own]

@@ -1,0 +1,57 @@
+package window_test
+
+import (
+	"testing"
+
+	"weir/window"
+)
+
+// A hold blocks until the end of the second that it was told, but for a minute at most. The longest counts.
+func TestBlockUntil(t *testing.T) {
+	const second = int64(1e9)
+	l, s := window.NewHold(), window.State{}
+	if fault := l.Shape.Fault(); fault != window.Sound {
+		t.Fatal(fault)
+	}
+	const start = 1_767_571_200*second + second/4
+	l.Advance(&s, start)
+	for _, c := range []struct {
+		until, ends int64
+		changes     bool
+	}{
+		{0, 0, false},
+		{-5 * second, 0, false},
+		{second / 2, 1 * second, true},
+		{3 * second, 4 * second, true}, // a quarter of a second into the fourth
+		{2 * second, 4 * second, false},
+		{1 << 62, 61 * second, true},
+	} {
+		if changed := l.BlockUntil(&s, start+c.until); changed != c.changes {
+			t.Errorf("until %d: changed is %v", c.until, changed)
+		}
+		ends := int64(0)
+		if used := l.Used(&s); used > 0 {
+			at, ok := l.FitsAt(&s, 1)
+			if ends = at - start + second/4; !ok || l.Allows(&s, 0) || l.Remaining(&s) != 0 {
+				t.Errorf("until %d: it is no block", c.until)
+			}
+		}
+		if ends != c.ends {
+			t.Errorf("until %d: it ends in %d, want %d", c.until, ends, c.ends)
+		}
+		var read window.State
+		if n := window.DecodeState(window.AppendState(nil, &l, &s, true), &read); n == 0 || l.Used(&read) != l.Used(&s) {
+			t.Errorf("until %d: it is not kept", c.until)
+		}
+	}
+	if l.Advance(&s, start+61*second-second/4-1); l.Used(&s) == 0 {
+		t.Error("it ended before its time")
+	}
+	if l.Advance(&s, start+61*second-second/4); l.Used(&s) != 0 {
+		t.Error("it lasts beyond its time")
+	}
+	fixed := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: second}, Max: 1}
+	if fixed.BlockUntil(&s, start+second) {
+		t.Error("a window blocks")
+	}
+}
