@@ -1,6 +1,7 @@
 package filter_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -55,4 +56,68 @@ func TestOverrideOfAnOverride(t *testing.T) {
 	if a, d := limitOf(ann...), limitOf(dee...); a != "60" || d != "90" {
 		t.Errorf("after: %s and %s", a, d)
 	}
+}
+
+// Of several overrides of run time the one of the key alone applies, then that of the longest prefix, suffix
+// or network that the key has, then that of the whole rule, and then the configuration's. One that has ended
+// is none.
+func TestPatternsOfOverrides(t *testing.T) {
+	w := newWorld(t, 2, 2, synced("1", `{"name": "plain", "match": {"path": {"exact": "/a"}}, "key": [{"header": "x-plan"}, {"header": "x-user"}], "limits": [{"limit": 5000, "window": "1h"}],
+		"overrides": {"keys": [{"key": ["gold", "configured"], "limits": [{"limit": 6000, "window": "1h"}]}]}},
+		{"name": "net", "match": {"path": {"exact": "/b"}}, "key": [{"client_ip": {"ipv4_prefix": 24, "ipv6_prefix": 64}}], "limits": [{"limit": 5000, "window": "1h"}]}`))
+	w.advance(time.Second)
+	to := func(hits uint64, rule string, mode wire.Mode, values ...string) wire.Override {
+		return wire.Override{Rule: rule, Mode: mode, Values: values, Limits: []wire.OverrideLimit{{Max: hits, WidthMillis: 3_600_000}}}
+	}
+	ended := to(900, "plain", wire.OfKeys, "=gold", "^sk-live")
+	ended.Until = uint64(w.now/1e6) + 60_000
+	list := []wire.Override{
+		to(5100, "plain", wire.Configured),
+		to(100, "plain", wire.OfKey, "gold", "sk-live-ann"),
+		to(200, "plain", wire.OfKeys, "=gold", "^sk-live-"),
+		to(300, "plain", wire.OfKeys, "=gold", "^sk-"),
+		to(400, "plain", wire.OfKeys, "=gold", "$@example.com"),
+		to(500, "plain", wire.OfKeys, "^gold-", "=zoe"),
+		ended,
+		to(600, "net", wire.OfKeys, "/10.0.0.0/8"),
+		to(700, "net", wire.OfKeys, "/10.1.0.0/16"),
+		to(800, "net", wire.OfKeys, "/2001:db8::/33"),
+		to(900, "net", wire.OfKeys, "/10.1.2.128/25"), // more bits than count
+		to(900, "net", wire.OfKeys, "^10."),
+		to(900, "plain", wire.OfKeys, "=gold", "/10.0.0.0/8"),
+		to(900, "plain", wire.OfKeys, "^sk-"),
+	}
+	slices.SortFunc(list, func(a, b wire.Override) int { return a.Compare(&b) })
+	w.override(list...)
+	limits := func(want string) {
+		t.Helper()
+		for _, v := range w.vms {
+			got := ""
+			for _, key := range [][2]string{
+				{"gold", "sk-live-ann"}, {"gold", "sk-live-"}, {"gold", "sk-livery"}, {"gold", "sk-"}, {"gold", "sk"}, {"gold", "sk-x@example.com"}, {"silver", "sk-x"},
+				{"gold-plus", "zoe"}, {"gold", "zoe"}, {"gold", "configured"}, {"", ""},
+			} {
+				v.send(":path", "/a", "x-plan", key[0], "x-user", key[1])
+				got += " " + v.response["x-ratelimit-limit"]
+			}
+			for _, source := range []string{"10.1.2.200:1", "10.9.9.9:1", "11.1.2.3:1", "[2001:db8:7fff::1]:1", "[2001:db8:8000::1]:1", "[::ffff:10.9.9.9]:1", "/socket"} {
+				v.source = []byte(source)
+				v.send(":path", "/b")
+				got += " " + v.response["x-ratelimit-limit"]
+			}
+			if got != want {
+				t.Errorf("got%s, want%s", got, want)
+			}
+		}
+	}
+	limits(" 100 200 900 300 5100 400 5100 500 5100 5100 5100 700 600 5000 800 5000 600 5000")
+	if applied, unfit := w.vms[0].plugin.Node().Overrides(); applied != 10 || unfit != 4 {
+		t.Errorf("%d apply and %d do not, want 10 and 4", applied, unfit)
+	}
+	w.advance(time.Minute)
+	limits(" 100 200 300 300 5100 400 5100 500 5100 5100 5100 700 600 5000 800 5000 600 5000")
+	w.override(slices.DeleteFunc(list, func(o wire.Override) bool { return o.Mode.IsWhole() })...)
+	limits(" 100 200 300 300 5000 400 5000 500 5000 6000 5000 700 600 5000 800 5000 600 5000")
+	w.override()
+	limits(" 5000 5000 5000 5000 5000 5000 5000 5000 5000 6000 5000 5000 5000 5000 5000 5000 5000 5000")
 }

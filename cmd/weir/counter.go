@@ -125,7 +125,7 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 	if c.config != "" {
 		rule, parsed, err := configuredRule(c.config, c.namespace, c.rule, env)
 		if err == nil {
-			err = checkKey(rule, c.key)
+			err = checkKey(rule, &server.Override{Key: c.key})
 		}
 		if err != nil {
 			return err
@@ -175,7 +175,7 @@ func (c *counterCommand) told(ctx context.Context) (selectors []config.Selector,
 					rule.Key[at] = config.Selector{Kind: config.SelectClientIP, IPv4Prefix: k.ClientIP.IPv4, IPv6Prefix: k.ClientIP.IPv6}
 				}
 			}
-			return rule.Key, checkKey(&rule, c.key)
+			return rule.Key, checkKey(&rule, &server.Override{Key: c.key})
 		}
 	}
 	return nil, nil

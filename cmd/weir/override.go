@@ -26,6 +26,8 @@ const overrideUsage = `set NAMESPACE RULE VALUE… LIMIT/WINDOW… | list NAMESP
 
   weir override set shop per-user ann 1000/1m --until 6h --reason "import of the catalogue"
   weir override set shop per-user ann 1000/1m 20000/1d --wait 5s
+  weir override set shop per-key --prefix sk-trial- 10/1m
+  weir override set shop per-plan-address --key gold --network 10.0.0.0/8 5000/1m
   weir override list shop
   weir override unset shop per-user ann
 
@@ -33,6 +35,9 @@ An override replaces each limit of the rule by a limit with the same window: LIM
 1000/1m or 100000/month, LIMIT/WINDOW/BURST for a token bucket, or LIMIT/in_flight. Values are those of
 the rule's key, as requests have them; a rule without a key takes none. Counters stay as they are. Flags
 may come anywhere.
+--prefix, --suffix or --network in the place of one value is for all keys that have such a value; the
+other values are given by --key, in the order of the key. Each of these keys has the limits for itself. What
+is set for a key alone goes first, then the longest prefix, suffix or network, then weir rule.
 set fails and changes nothing if the rule has other windows or another key at the nodes. It also fails
 if no node has told of the rule in the last minutes, because it has had no requests, for example: then
 --config checks the override by the proxies' configuration, and --force sets it unchecked.
@@ -47,6 +52,18 @@ func override(ctx context.Context, args []string, env environment) error {
 	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with - or looks like a limit; once for each value")
+	pattern := func(name, usage string) {
+		flags.Func(name, usage, func(text string) error {
+			if c.pattern != "" {
+				return errors.New("want a single prefix, suffix or network")
+			}
+			c.pattern, c.part = name, len(c.keys)
+			return c.keys.Set(text)
+		})
+	}
+	pattern("prefix", "the `beginning` of a value of the key, as --key: for all keys with such a value")
+	pattern("suffix", "the `end` of a value of the key, as --key")
+	pattern("network", "a `network` of client addresses, such as 10.0.0.0/8, as --key")
 	flags.StringVar(&c.config, "config", "", "check the override by this "+configUsage)
 	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 	flags.BoolVar(&c.all, "all", false, "unset all overrides of the rule")
@@ -78,6 +95,8 @@ type overrideCommand struct {
 	until     moment
 	wait      time.Duration
 	keys      values
+	pattern   string // of keys[part]
+	part      int
 	all, json bool
 	config    string
 	force     bool
@@ -107,6 +126,7 @@ func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	if o.Key, err = c.keys.or(operands); err != nil {
 		return err
 	}
+	o.Pattern, o.Part = c.pattern, c.part
 	return c.put(ctx, &o)
 }
 
@@ -144,7 +164,7 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 	switch {
 	case after.Unfit <= before.Unfit:
 		return nil
-	case o.Mode != "" && after.Unfitting < after.Knowing:
+	case (o.Mode != "" || o.Pattern != "") && after.Unfitting < after.Knowing:
 		// Nodes of v0.1 go on by their configuration, and the others do as they are told.
 		return nil
 	case c.force:
@@ -160,7 +180,7 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 func (c *overrideCommand) restore(ctx context.Context, of *server.Override, before []server.Override) error {
 	query := url.Values{"namespace": {c.namespace}, "force": {""}}
 	for i := range before {
-		if o := &before[i]; o.Rule == of.Rule && slices.Equal(o.Key, of.Key) && (o.Mode == "") == (of.Mode == "") {
+		if o := &before[i]; o.Rule == of.Rule && slices.Equal(o.Key, of.Key) && o.Pattern == of.Pattern && o.Part == of.Part && (o.Mode == "") == (of.Mode == "") {
 			body, err := json.Marshal(map[string][]server.Override{"overrides": {*o}})
 			if err != nil {
 				return err
@@ -168,11 +188,20 @@ func (c *overrideCommand) restore(ctx context.Context, of *server.Override, befo
 			return c.call(ctx, http.MethodPut, query, body, new(server.Changed))
 		}
 	}
-	query = url.Values{"namespace": {c.namespace}, "rule": {of.Rule}, "key": of.Key}
+	query = c.query(of.Rule, of.Key)
 	if of.Mode != "" {
 		query.Set("whole", "")
 	}
 	return c.call(ctx, http.MethodDelete, query, nil, new(server.Changed))
+}
+
+// query names the override of a key, or of those with the command line's pattern.
+func (c *overrideCommand) query(rule string, key []string) url.Values {
+	query := url.Values{"namespace": {c.namespace}, "rule": {rule}, "key": key}
+	if c.pattern != "" {
+		query["pattern"], query["part"] = []string{c.pattern}, []string{strconv.Itoa(c.part)}
+	}
+	return query
 }
 
 // check returns an error if no known rule fits an override. It also returns the overrides before
@@ -184,7 +213,7 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 			return before, err
 		}
 		if o.Mode == "" {
-			err = checkKey(rule, o.Key)
+			err = checkKey(rule, o)
 		}
 		if err != nil {
 			return before, err
@@ -242,7 +271,7 @@ func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{"namespace": {c.namespace}, "rule": {operands[0]}, "key": key}
+	query := c.query(operands[0], key)
 	if c.all {
 		query.Set("all", "")
 	}
@@ -291,7 +320,13 @@ func describeOverride(o *server.Override) string {
 	if o.Mode != "" && o.Mode != wire.ModeNames[wire.Configured] {
 		text += " " + o.Mode
 	}
-	for _, value := range o.Key {
+	for i, value := range o.Key {
+		switch {
+		case o.Pattern != "" && i == o.Part:
+			text += " --" + o.Pattern
+		case o.Pattern != "":
+			text += " --key"
+		}
 		text += " " + word(value)
 	}
 	text += describeLimits(o.Limits)

@@ -45,6 +45,22 @@ func TestOverride(t *testing.T) {
 		{"override list shop", 0, "all 0/1s\nper-net 10.0.0.0/8 3/1s\nno node", ""},
 		{"override unset shop all", 0, "1 removed\n", ""},
 
+		{"override set shop per-user --prefix sk- 10/1m", 0, "per-user --prefix sk- 10/1m\n", ""},
+		{"override set shop per-user --prefix sk- 11/1m --reason trials", 0, "per-user --prefix sk- 11/1m\n", ""},
+		{"override set shop per-user --suffix @example.com 12/1m", 0, "per-user --suffix @example.com 12/1m\n", ""},
+		{"override set shop two --key gold --network 10.1.2.3/8 13/1m", 0, "two --key gold --network 10.1.2.3/8 13/1m\n", ""},
+		{"override list shop two", 0, "two --key gold --network 10.0.0.0/8 13/1m\nno node", ""},
+		{"override list shop two --json", 0, `{"rule":"two","key":["gold","10.0.0.0/8"],"pattern":"network","part":1,"limits"`, ""},
+		{"changes shop", 0, "11/1m by prefix", ""},
+		{"override unset shop per-user sk-", 1, "", "there is no such override of per-user"},
+		{"override unset shop per-user --suffix sk-", 1, "", "there is no such override of per-user"},
+		{"override unset shop per-user --prefix sk-", 0, "1 removed\n", ""},
+		{"override unset shop two --key gold --network 10.9.9.9/8", 0, "1 removed\n", ""},
+		{"override unset shop per-user --all", 0, "1 removed\n", ""},
+		{"override set shop per-net --network 10.0.0.1 1/1m", 1, "", "overrides[0].key[0]: want a network such as 10.0.0.0/8"},
+		{"override set shop per-user ann --prefix s 1/1m", 2, "", "want all values of the key as --key"},
+		{"override set shop two --prefix s --suffix t 1/1m", 2, "", "want a single prefix, suffix or network"},
+
 		{"override set shop per-user eve 10/1m --until 6h", 0, "per-user eve 10/1m until 20", ""},
 		{"override set shop per-user eve 10/1m --until 1d", 0, "per-user eve 10/1m until 20", ""},
 		{"override set shop per-usr ann 10/1m", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, per-net, per-user, two: did you mean per-user?; --config FILE checks`},
@@ -129,6 +145,9 @@ rules:
 		{"per-user ann 10/1m/5 5/1h --config " + config, 2, "with its windows and bursts"},
 		{"per-user 10/1m 5/1h --config " + config, 2, "want 1 values for the key of per-user, got 0"},
 		{"per-net ann 10/month --config " + config, 2, "want an address for value 1"},
+		{"per-net --prefix 10. 10/month --config " + config, 2, "want --network for a value of per-net that is a client address"},
+		{"per-net --network 2001:db8::/65 10/month --config " + config, 2, "want a network of at most 64 bits for per-net"},
+		{"per-user --network 10.0.0.0/8 10/1m 5/1h --config " + config, 2, "want --network for a value of per-user"},
 		{"per-usr ann 10/1m --config " + config, 1, "did you mean per-user?"},
 		{"alone 10/1m --config " + config, 1, "each proxy counts alone alone"},
 	} {
@@ -239,6 +258,9 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		{"log", `[]`, `{"limit": 9, "width_ms": 1000}`, 200},
 		{"program", `["a", "b"]`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 200}, // in any order
 		{"program", `["a", "b"]`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 60000}`, 400},
+		{"program", `["a", "b"], "pattern": "suffix", "part": 2`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 400},
+		{"program", `["a", "b"], "pattern": "middle"`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 400},
+		{"per-user", `["10.0.0.0/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 400}, // it is no address
 		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200}, // perhaps a node comes
 	} {
 		if status, answer := put(test.rule, test.key, test.limits); status != test.status {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -171,10 +172,25 @@ func configuredRule(file, namespace, name string, env environment) (*config.Rule
 	return nil, nil, fmt.Errorf("--config: %s has no rule %.80q, but %s%s", file, name, strings.Join(names, ", "), meant(name, names))
 }
 
-// checkKey checks the values of a rule's key. Errors wrap [errUsage].
-func checkKey(rule *config.Rule, key []string) error {
-	if err := named.Check(rule, key); err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+// checkKey checks that a rule can have the key of an override. Errors wrap [errUsage].
+func checkKey(rule *config.Rule, o *server.Override) error {
+	if o.Pattern == "" || len(rule.Key) != len(o.Key) {
+		if err := named.Check(rule, o.Key); err != nil {
+			return fmt.Errorf("%w: %w", errUsage, err)
+		}
+		return nil
+	}
+	network, err := netip.ParsePrefix(o.Key[o.Part])
+	s := &rule.Key[o.Part]
+	most := s.IPv4Prefix
+	if network.Addr().Is6() {
+		most = s.IPv6Prefix
+	}
+	switch {
+	case (s.Kind == config.SelectClientIP) != (o.Pattern == "network"):
+		return fmt.Errorf("%w: want --network for a value of %s that is a client address, and --prefix or --suffix for any other", errUsage, rule.Name)
+	case s.Kind == config.SelectClientIP && (err != nil || network.Bits() > most):
+		return fmt.Errorf("%w: --network: want a network of at most %d bits for %s, such as 10.0.0.0/8, got %.80q", errUsage, most, rule.Name, o.Key[o.Part])
 	}
 	return nil
 }

@@ -304,7 +304,7 @@ func differences(before, after *settings) (of []Changed) {
 	}
 	both(overrides(before.overrides), overrides(after.overrides), (*wire.Override).Compare, func(before, after *wire.Override) {
 		name := cmp.Or(before, after)
-		c := Changed{Rule: name.Rule, values: name.Values, Before: limitsText(before), After: limitsText(after)}
+		c := Changed{Rule: name.Rule, values: name.Texts(), Before: limitsText(before), After: limitsText(after)}
 		if c.Before != c.After {
 			of = append(of, c)
 		}
@@ -352,7 +352,7 @@ func limitsText(o *wire.Override) string {
 		return ""
 	}
 	var parts []string
-	if o.Mode > wire.Configured {
+	if o.Mode > wire.Configured && o.Mode.IsWhole() {
 		parts = append(parts, wire.ModeNames[o.Mode])
 	}
 	for _, l := range o.Limits {
@@ -361,6 +361,9 @@ func limitsText(o *wire.Override) string {
 			text += fmt.Sprintf("/%d", l.Burst)
 		}
 		parts = append(parts, text)
+	}
+	if p, ok := wire.PatternOf(o.Values); ok && o.Mode == wire.OfKeys {
+		parts = append(parts, "by", PatternNames[p.Kind])
 	}
 	if o.Until != 0 {
 		parts = append(parts, "until", time.UnixMilli(int64(min(o.Until, wire.MaxHits))).UTC().Format(time.RFC3339))

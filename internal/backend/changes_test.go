@@ -117,7 +117,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	set("again", overrideTo(10, "ann"))
 	set("two", overrideTo(20, "ann"), overrideTo(5, "bob"))
 	for range 2 {
-		_, _, err := b.By(by("three")).UnsetOverrides(ctx, "shop", "per-user", []string{"bob"})
+		_, _, err := b.By(by("three")).UnsetOverrides(ctx, "shop", "per-user", wire.OfKey, []string{"bob"})
 		do(err)
 	}
 	for range 2 {

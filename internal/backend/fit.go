@@ -30,12 +30,15 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 	}
 	for i := range set {
 		o := &set[i]
-		known, from := reported[o.Rule], "rule "+o.Rule+" has"
+		known, from, needs := reported[o.Rule], "rule "+o.Rule+" has", ""
 		if len(known) == 0 {
-			known, from = inForce.shapes(o.Rule), "the overrides of rule "+o.Rule+" in force have"
+			known, from = inForce.shapes(o), "the overrides of rule "+o.Rule+" in force have"
+		}
+		if o.Mode == wire.OfKeys {
+			needs = "; a network is for a value that is a client address, of which as many bits count, and a prefix or suffix for any other"
 		}
 		if len(known) > 0 && !slices.ContainsFunc(known, func(s wire.RuleShape) bool { return s.Fits(o) }) {
-			return fmt.Errorf("%w: overrides[%d]: no node can apply it: %s %s", store.ErrInvalid, i, from, describeShape(&known[0]))
+			return fmt.Errorf("%w: overrides[%d]: no node can apply it: %s %s", store.ErrInvalid, i, from, describeShape(&known[0])+needs)
 		}
 	}
 	return nil
@@ -56,11 +59,15 @@ func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wi
 	return shapes, err
 }
 
-// shapes returns the shapes that a rule has by its overrides; nothing if there is no node.
-func (o *Overrides) shapes(rule string) (shapes []wire.RuleShape) {
+// shapes returns the shapes that the rule of an override has by others; nothing if there is no node.
+func (o *Overrides) shapes(of *wire.Override) (shapes []wire.RuleShape) {
 	for i := range o.List {
-		if o.Nodes > 0 && o.List[i].Rule == rule && len(o.List[i].Limits) > 0 {
-			shapes = append(shapes, shapeOf(&o.List[i]))
+		if o.Nodes > 0 && o.List[i].Rule == of.Rule && len(o.List[i].Limits) > 0 {
+			s := shapeOf(&o.List[i])
+			if of.Mode == wire.OfKeys {
+				s.Flags |= wire.AnyKey
+			}
+			shapes = append(shapes, s)
 		}
 	}
 	return shapes
@@ -70,7 +77,7 @@ func (o *Overrides) shapes(rule string) (shapes []wire.RuleShape) {
 // tell which kinds the limits have, so they are of a kind that takes any number of hits.
 func shapeOf(o *wire.Override) wire.RuleShape {
 	s := wire.RuleShape{Name: o.Rule, Key: make([]byte, 2*len(o.Values))}
-	if o.Mode != wire.OfKey {
+	if o.Mode.IsWhole() {
 		s.Flags |= wire.AnyKey
 	}
 	for _, l := range o.Limits {

@@ -277,7 +277,7 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 		return 0, err
 	}
 	what := setOverride
-	if len(set) > 0 && set[0].Mode != wire.OfKey {
+	if len(set) > 0 && set[0].Mode.IsWhole() {
 		what = setRule
 	}
 	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
@@ -289,11 +289,11 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 	return version, err
 }
 
-// UnsetOverrides removes the overrides of keys of a namespace, of one of its rules, or of one key of a
-// rule. It returns how many there were, and the new version of the list.
-func (b Changer) UnsetOverrides(ctx context.Context, namespace, rule string, values []string) (removed int, version uint64, err error) {
+// UnsetOverrides removes the overrides of keys of a rule, or only the one of one key, or of the many that
+// it describes, as the mode says. It returns how many there were, and the new version of the list.
+func (b Changer) UnsetOverrides(ctx context.Context, namespace, rule string, mode wire.Mode, values []string) (removed int, version uint64, err error) {
 	return b.remove(ctx, namespace, unsetOverride, func(o wire.Override) bool {
-		return o.Mode == wire.OfKey && !o.IsNotice() && (rule == "" || o.Rule == rule) && (values == nil || slices.Equal(o.Values, values))
+		return !o.Mode.IsWhole() && !o.IsNotice() && o.Rule == rule && (values == nil || o.Mode == mode && slices.Equal(o.Values, values))
 	})
 }
 
@@ -307,7 +307,7 @@ func (b Changer) UnsetOverridesOf(ctx context.Context, namespace, rule string, k
 // ResetRule removes the override of a whole rule, or what [wire.AllRules] are set to. It returns how many
 // there were, and the new version of the list.
 func (b Changer) ResetRule(ctx context.Context, namespace, rule string) (removed int, version uint64, err error) {
-	return b.remove(ctx, namespace, resetRule, func(o wire.Override) bool { return o.Mode != wire.OfKey && o.Rule == rule })
+	return b.remove(ctx, namespace, resetRule, func(o wire.Override) bool { return o.Mode.IsWhole() && o.Rule == rule })
 }
 
 // remove removes overrides from a namespace's list.
@@ -325,11 +325,31 @@ func (b Changer) remove(ctx context.Context, namespace, what string, gone func(w
 func (s *settings) count() int {
 	count := len(s.overrides) + len(s.prices)
 	for i := range s.overrides {
-		if s.overrides[i].Mode != wire.OfKey {
+		if s.overrides[i].Mode.IsWhole() {
 			count--
 		}
 	}
 	return count
+}
+
+// crowded returns a rule with more patterns than a node searches; empty if there is none.
+func (s *settings) crowded() string {
+	patterns := map[wire.Pattern]bool{}
+	rule := ""
+	for i := range s.overrides {
+		o := &s.overrides[i]
+		if o.Rule != rule {
+			clear(patterns)
+		}
+		rule = o.Rule
+		if p, ok := wire.PatternOf(o.Values); ok && o.Mode == wire.OfKeys {
+			patterns[p] = true
+		}
+		if len(patterns) > wire.MaxPatterns {
+			return rule
+		}
+	}
+	return ""
 }
 
 // changeList changes a namespace's list, and records that. change returns how many overrides or
@@ -355,6 +375,9 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 		}
 		if count := s.count(); count > wire.MaxOverrides {
 			return 0, 0, fmt.Errorf("%w: overrides: want at most %d in a namespace, got %d", store.ErrInvalid, wire.MaxOverrides, count)
+		}
+		if rule := s.crowded(); rule != "" {
+			return 0, 0, fmt.Errorf("%w: overrides: want prefixes, suffixes and networks of at most %d lengths for a rule, got more for %s", store.ErrInvalid, wire.MaxPatterns, rule)
 		}
 		encoded := wire.List(s.overrides, s.prices...)
 		// Somebody else may have changed the list since the record was begun: then it begins anew.
@@ -395,20 +418,20 @@ func checkOverrides(set []wire.Override) error {
 
 // checkOverride checks an override, except for the fit to its rule, which only nodes know.
 func checkOverride(o *wire.Override) error {
-	all := o.Rule == wire.AllRules && o.Mode != wire.OfKey
+	all := o.Rule == wire.AllRules && o.Mode.IsWhole()
 	if err := checkKey(o); err != nil && !all {
 		return err
 	}
 	switch {
-	case o.Mode > wire.Off:
+	case o.Mode > wire.OfKeys:
 		return fmt.Errorf("mode: want configured, enforce, shadow or off")
 	case all && (o.Mode != wire.Off || len(o.Limits) > 0):
 		return errors.New("mode: want off for all rules together, and no limits")
-	case o.Mode != wire.OfKey && len(o.Values) > 0:
+	case o.Mode.IsWhole() && len(o.Values) > 0:
 		return fmt.Errorf("key: want none for a whole rule, got %d values", len(o.Values))
 	case o.Mode == wire.Configured && len(o.Limits) == 0:
 		return errors.New("limits: want some, or a mode")
-	case o.Mode != wire.OfKey && len(o.Limits) == 0:
+	case o.Mode.IsWhole() && len(o.Limits) == 0:
 	case len(o.Limits) == 0 || len(o.Limits) > wire.MaxLimits:
 		return fmt.Errorf("limits: want 1 to %d, got %d", wire.MaxLimits, len(o.Limits))
 	}

@@ -25,7 +25,7 @@ func Network(source []byte, prefix4, prefix6 int, memory *[16]byte) []byte {
 	if v4 {
 		network, prefix = memory[12:], prefix4
 	}
-	mask(network, prefix)
+	Mask(network, prefix)
 	return network
 }
 
@@ -91,9 +91,9 @@ func ParsePrefix(text string) (p Prefix, ok bool) {
 	}
 	if p.v4 {
 		clear(p.address[:12])
-		mask(p.address[12:], p.bits)
+		Mask(p.address[12:], p.bits)
 	} else {
-		mask(p.address[:], p.bits)
+		Mask(p.address[:], p.bits)
 	}
 	return p, true
 }
@@ -148,8 +148,8 @@ func (p *Prefix) has(address *[16]byte, v4 bool) bool {
 	return bits == 0 || (address[at]^p.address[at])>>(8-bits) == 0
 }
 
-// mask clears all but the first bits of an address.
-func mask(address []byte, bits int) {
+// Mask clears all but the first bits of an address.
+func Mask(address []byte, bits int) {
 	for i := range address {
 		switch left := bits - 8*i; {
 		case left <= 0:

@@ -155,12 +155,12 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 		})
 	}
 	var override []wire.OverrideLimit
+	if o := backend.InForce(overrides, by.Rule, by.Key); o != nil {
+		of := overrideOf(o)
+		counter.Override, override = &of, slices.Clone(o.Limits)
+	}
 	for i := range overrides {
-		if o := &overrides[i]; by.Rule != "" && o.Rule == by.Rule && (o.Mode != wire.OfKey || slices.Equal(o.Values, by.Key)) {
-			of := overrideOf(o)
-			counter.Override, override = &of, slices.Clone(o.Limits)
-		}
-		if o := &overrides[i]; by.Rule != "" && o.Mode > wire.Configured && (o.Rule == wire.AllRules || o.Rule == by.Rule && counter.Mode == "") {
+		if o := &overrides[i]; by.Rule != "" && o.Mode > wire.Configured && o.Mode.IsWhole() && (o.Rule == wire.AllRules || o.Rule == by.Rule && counter.Mode == "") {
 			counter.Mode = wire.ModeNames[o.Mode]
 		}
 	}

@@ -80,8 +80,8 @@ type Options struct {
 //     and answers with [CounterChanged].
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule. PUT sets those of
 //     a body of this form, unless a rule that nodes have told of can't have them; with &force it does
-//     not look; DELETE with &rule=R removes the override of &key=V, once for each value,
-//     or with &all all of the rule's keys, or with &whole that of the whole rule. Both answer with
+//     not look; DELETE with &rule=R removes the override of &key=V, once for each value, with
+//     &pattern=P and &part=N that of many keys, or with &all all of the rule's keys, or with &whole that of the whole rule. Both answer with
 //     [Changed].
 //   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only, and with &keys=K of the first K
 //     keys of each list how they stand now.

@@ -1,13 +1,17 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -27,7 +31,8 @@ type Overrides struct {
 	Overrides []Override `json:"overrides"`
 }
 
-// Override gives one key of a rule other limits, or a whole rule other limits, another mode or both.
+// Override gives one key of a rule other limits, or those that are like it, or a whole rule other limits,
+// another mode or both.
 type Override struct {
 	// Rule is wire.AllRules for all rules together.
 	Rule string `json:"rule"`
@@ -35,8 +40,13 @@ type Override struct {
 	// override is of a whole rule, which has no Key.
 	Mode string `json:"mode,omitempty"`
 	// Key has the values of the rule's selectors, in the form in which people write them.
-	Key    []string        `json:"key"`
-	Limits []OverrideLimit `json:"limits"`
+	Key []string `json:"key"`
+	// Pattern is "prefix", "suffix" or "network" for all keys whose value Part, which counts from 0,
+	// begins or ends with that of Key, or is an address of the network that stands there. Their other
+	// values are those of Key.
+	Pattern string          `json:"pattern,omitempty"`
+	Part    int             `json:"part,omitempty"`
+	Limits  []OverrideLimit `json:"limits"`
 	// Until is when the override ends; nil for never.
 	Until *time.Time `json:"until,omitempty"`
 }
@@ -88,13 +98,11 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace
 	set := make([]wire.Override, len(given.Overrides))
 	for i := range set {
 		o := &given.Overrides[i]
-		mode := slices.Index(wire.ModeNames[:], o.Mode)
-		if mode < 0 {
-			h.problem(w, http.StatusBadRequest, fmt.Sprintf("body: overrides[%d].mode: want configured, enforce, shadow or off, got %.80q", i, o.Mode))
+		var err error
+		if set[i], err = o.wire(); err != nil {
+			h.problem(w, http.StatusBadRequest, fmt.Sprintf("body: overrides[%d].%v", i, err))
 			return
 		}
-		set[i] = o.wire()
-		set[i].Mode = wire.Mode(mode)
 	}
 	by, ok := h.by(w, r)
 	if !ok {
@@ -111,10 +119,18 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace
 // unsetOverrides removes the override of a key, or all of a rule.
 func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
 	query := r.URL.Query()
-	values, all, whole := query["key"], query.Has("all"), query.Has("whole")
+	all, whole := query.Has("all"), query.Has("whole")
+	of := Override{Key: query["key"], Pattern: query.Get("pattern")}
+	part, err := strconv.Atoi(cmp.Or(query.Get("part"), "0"))
+	of.Part = part
+	asked, errOf := of.wire()
+	values := asked.Values
 	switch {
 	case query.Get("rule") == "":
 		h.problem(w, http.StatusBadRequest, "rule: want the rule whose override to remove")
+		return
+	case err != nil || errOf != nil:
+		h.problem(w, http.StatusBadRequest, cmp.Or(errOf, err).Error())
 		return
 	case all && len(values) > 0:
 		h.problem(w, http.StatusBadRequest, "all: want either all or key, got both")
@@ -130,7 +146,7 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespa
 		return
 	}
 	remove := func() (int, uint64, error) {
-		return by.UnsetOverrides(r.Context(), namespace, query.Get("rule"), values)
+		return by.UnsetOverrides(r.Context(), namespace, query.Get("rule"), asked.Mode, values)
 	}
 	if whole {
 		remove = func() (int, uint64, error) { return by.ResetRule(r.Context(), namespace, query.Get("rule")) }
@@ -158,12 +174,49 @@ func (h *handler) json(w http.ResponseWriter, body any) {
 }
 
 // wire converts the override to the form of messages.
-func (o *Override) wire() wire.Override {
-	of := wire.Override{Rule: o.Rule, Values: o.Key, Limits: o.WireLimits()}
+func (o *Override) wire() (of wire.Override, err error) {
+	of = wire.Override{Rule: o.Rule, Values: o.Key, Limits: o.WireLimits()}
 	if o.Until != nil {
 		of.Until = uint64(max(1, o.Until.UnixMilli()))
 	}
-	return of
+	mode := slices.Index(wire.ModeNames[:], o.Mode)
+	if mode < 0 {
+		return of, fmt.Errorf("mode: want configured, enforce, shadow or off, got %.80q", o.Mode)
+	}
+	of.Mode = wire.Mode(mode)
+	if o.Pattern == "" {
+		return of, nil
+	}
+	var kind byte
+	for k, name := range backend.PatternNames {
+		if name == o.Pattern {
+			kind = k
+		}
+	}
+	switch {
+	case kind == 0:
+		return of, fmt.Errorf("pattern: want prefix, suffix or network, got %.80q", o.Pattern)
+	case of.Mode != wire.OfKey:
+		return of, errors.New("pattern: want none for a whole rule")
+	case o.Part < 0 || o.Part >= len(o.Key):
+		return of, fmt.Errorf("part: want 0 to %d, the place of the pattern in key, got %d", len(o.Key)-1, o.Part)
+	}
+	of.Mode, of.Values = wire.OfKeys, nil
+	for i, value := range o.Key {
+		mark := byte(wire.Exactly)
+		if i == o.Part {
+			mark = kind
+		}
+		if mark == wire.ByNetwork {
+			network, err := netip.ParsePrefix(value)
+			if err != nil || network.Addr().Is4In6() {
+				return of, fmt.Errorf("key[%d]: want a network such as 10.0.0.0/8 or 2001:db8::/32, got %.80q", i, value)
+			}
+			value = network.Masked().String()
+		}
+		of.Values = append(of.Values, string(mark)+value)
+	}
+	return of, nil
 }
 
 // WireLimits converts the override's limits to the form of messages.
@@ -176,7 +229,10 @@ func (o *Override) WireLimits() (limits []wire.OverrideLimit) {
 
 // overrideOf converts an override to the form of JSON.
 func overrideOf(of *wire.Override) Override {
-	o := Override{Rule: of.Rule, Mode: wire.ModeNames[of.Mode], Key: append([]string{}, of.Values...), Limits: []OverrideLimit{}}
+	o := Override{Rule: of.Rule, Mode: wire.ModeNames[of.Mode], Key: append([]string{}, of.Texts()...), Limits: []OverrideLimit{}}
+	if p, ok := wire.PatternOf(of.Values); ok && of.Mode == wire.OfKeys {
+		o.Part, o.Pattern = int(p.Part), backend.PatternNames[p.Kind]
+	}
 	for _, l := range of.Limits {
 		o.Limits = append(o.Limits, OverrideLimit{Limit: l.Max, Burst: l.Burst, WidthMS: l.WidthMillis})
 	}

@@ -74,23 +74,29 @@ const (
 	Shadow
 	// Off lets all requests pass uncounted.
 	Off
+	// OfKeys is no mode: the override is of the keys that its values describe, see [PatternOf].
+	OfKeys
 )
 
+// IsWhole reports whether an override with the mode is of a whole rule.
+func (m Mode) IsWhole() bool { return m != OfKey && m != OfKeys }
+
 // ModeNames are the names of the modes of a rule, by mode.
-var ModeNames = [...]string{Configured: "configured", Enforce: "enforce", Shadow: "shadow", Off: "off"}
+var ModeNames = [...]string{Configured: "configured", Enforce: "enforce", Shadow: "shadow", Off: "off", OfKeys: ""}
 
 // AllRules stands for all rules of the namespace, in the place of a rule's name. It goes before what
 // a single rule is set to.
 const AllRules = "*"
 
-// Override gives one key of a rule, or the whole rule, other limits. Without limits and mode it is a
+// Override gives one key of a rule, or several, or the whole rule, other limits. Without limits and mode it is a
 // notice about the key's counter.
 type Override struct {
 	Rule string
-	// Mode is not OfKey for a whole rule. Then there are no Values, and there may be no Limits: those
-	// of the configuration stay.
+	// Mode says which. For a whole rule there are no Values, and there may be no Limits: those of the
+	// configuration stay.
 	Mode Mode
-	// Values are the values of the rule's key, in the form in which people write them.
+	// Values are the values of the rule's key, in the form in which people write them; for OfKeys
+	// with the kind of each before it.
 	Values []string
 	Limits []OverrideLimit
 	// Notice is used if there are no limits.
@@ -203,9 +209,9 @@ func (o *OverrideReader) Next() bool {
 	o.Until = r.amount()
 	o.Values, o.Limits = o.values[:values], o.limits[:limits]
 	o.Mode = OfKey
-	if limits > 0 && o.limits[0].Max/modeUnit <= uint64(Off) {
+	if limits > 0 && o.limits[0].Max/modeUnit <= uint64(OfKeys) {
 		first := &o.limits[0]
-		if o.Mode, first.Max = Mode(first.Max/modeUnit), first.Max%modeUnit; o.Mode != OfKey && first.Burst == noLimits {
+		if o.Mode, first.Max = Mode(first.Max/modeUnit), first.Max%modeUnit; o.Mode.IsWhole() && first.Burst == noLimits {
 			o.Limits = o.Limits[:0]
 		}
 	}
@@ -330,8 +336,8 @@ func DecodeList(list []byte) (overrides []Override, prices []Price, err error) {
 	return overrides, prices, r.Err()
 }
 
-// Compare orders overrides by rule and values, and puts whole rules before keys, and limits before
-// notices. It returns 0 for two overrides of the same rule or key if both have limits or both are
+// Compare orders overrides by rule and values, and puts whole rules before keys, limits before
+// notices, and many keys last. It returns 0 for two overrides of the same rule or key if both have limits or both are
 // notices.
 func (o *Override) Compare(other *Override) int {
 	return cmp.Or(cmp.Compare(o.Rule, other.Rule), slices.Compare(o.Values, other.Values), cmp.Compare(o.kind(), other.kind()))
@@ -340,8 +346,10 @@ func (o *Override) Compare(other *Override) int {
 // kind is the order of overrides with the same rule and values.
 func (o *Override) kind() int {
 	switch {
-	case o.Mode != OfKey:
+	case o.Mode.IsWhole():
 		return 0
+	case o.Mode == OfKeys:
+		return 3
 	case !o.IsNotice():
 		return 1
 	}

@@ -51,6 +51,7 @@ func TestWholeRules(t *testing.T) {
 		{Rule: "all", Limits: []OverrideLimit{{Max: window.MaxLimit, WidthMillis: 1}}},
 		{Rule: "all", Notice: Notice{Reset: 1}},
 		{Rule: "per-user", Mode: Shadow, Limits: slices.Repeat([]OverrideLimit{{Burst: 7, WidthMillis: 60_000}}, MaxLimits)},
+		{Rule: "per-user", Mode: OfKeys, Values: []string{"^a", "=b"}, Limits: []OverrideLimit{{Max: window.MaxLimit, Burst: 3, WidthMillis: 1}}},
 		{Rule: "per-user", Values: []string{"ann"}, Limits: []OverrideLimit{{Max: 1, WidthMillis: 1}}},
 		{Rule: "trial", Mode: Enforce},
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"slices"
 
 	"weir/window"
@@ -81,14 +82,17 @@ func DigestOf(told []byte) uint64 {
 
 // Equal reports whether overrides depend on the same in two rules.
 func (s RuleShape) Equal(other RuleShape) bool {
-	return s.Name == other.Name && s.Values() == other.Values() &&
+	return s.Name == other.Name && s.Values() == other.Values() && bytes.Equal(s.Key, other.Key) &&
 		slices.EqualFunc(s.Limits, other.Limits, func(a, b ToldLimit) bool { return a.Shape == b.Shape })
 }
 
 // Fits reports whether a rule of this shape can have an override.
 func (s *RuleShape) Fits(o *Override) bool {
-	if o.Mode != OfKey {
+	if o.Mode.IsWhole() {
 		return len(o.Limits) == 0 || Fits(s.Plain(), o.Limits)
+	}
+	if p, ok := PatternOf(o.Values); o.Mode == OfKeys && (!ok || s.Flags&AnyKey == 0 && !p.Fits(s.Key)) {
+		return false
 	}
 	return (s.Flags&AnyKey != 0 || s.Values() == len(o.Values)) && Fits(s.Plain(), o.Limits)
 }

@@ -40,7 +40,7 @@ export class Changes {
     });
     list("changes-list", lines, "changes-none", "Nobody has changed anything.");
     const rows = overrides.slice(0, 50).map((o) => [
-      [o.rule, ...o.key].join(" "), `${[o.mode, ...o.limits.map((l) => `${l.limit} in ${duration(l.width_ms)}`)].filter(Boolean).join(", ")}${o.until ? `, until ${new Date(o.until).toLocaleString()}` : ""}`,
+      [o.rule, ...o.key.map((value, i) => (o.pattern && i === (o.part ?? 0) ? `${o.pattern} ${value}` : value))].join(" "), `${[o.mode, ...o.limits.map((l) => `${l.limit} in ${duration(l.width_ms)}`)].filter(Boolean).join(", ")}${o.until ? `, until ${new Date(o.until).toLocaleString()}` : ""}`,
     ]);
     list("overrides-list", rows, "overrides-none", "None.");
     if (overrides.length > rows.length) say(byID("overrides-none"), `and ${overrides.length - rows.length} more`);

@@ -59,7 +59,7 @@ func (k *Entries) Locate(d *rule.Check) {
 	d.Begin()
 	d.Over, d.Asks, d.Heard = false, false, false
 	if k.variants.moved != nil {
-		d.Rule = k.variants.inForce(d.Rule, d.Address)
+		d.Rule = k.variants.inForce(d.Rule, d.Address, k.Table, d.Key)
 	}
 	if k.Recalls {
 		d.Slot.Recent = &k.Recent
@@ -84,7 +84,7 @@ func (k *Entries) Identity(d *rule.Check) [16]byte {
 //go:noinline
 func (k *Entries) At(d *rule.Check, r *rule.Rule, a sharedata.Address) *rule.Check {
 	if k.variants.moved != nil || r.Override {
-		r = k.variants.inForce(r, a)
+		r = k.variants.inForce(r, a, k.Table, nil)
 	}
 	d.Ref = rule.Ref{Rule: r, Address: a}
 	return d

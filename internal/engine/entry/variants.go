@@ -20,9 +20,17 @@ type OverrideTable struct {
 	// All is what the list says of all rules together, and Rules what it says of each, by index; nil
 	// if it says nothing of any.
 	All   Whole
-	Rules []Whole
+	Rules []Moved
 	// Count is how many apply, and unfit how many do not fit their rules.
 	Count, Unfit int
+}
+
+// Moved is what the list says of a rule. Keys means that it has overrides of single keys. Shapes are
+// the patterns of those of many, the longest first.
+type Moved struct {
+	Whole
+	Keys   bool
+	Shapes []Shape
 }
 
 // Whole is what the list says of a whole rule. The zero value says nothing.
@@ -35,7 +43,7 @@ type Whole struct {
 // holds reports whether there is something that has not ended.
 func (w *Whole) holds(now int64) bool { return w.Mode != wire.OfKey && (w.Until == 0 || now < w.Until) }
 
-// Place is an override in the table.
+// Place is an override in the table. One of many keys has the address of their common name.
 type Place struct {
 	Address sharedata.Address
 	Until   int64      // Unix time in nanoseconds; 0 for no end
@@ -55,23 +63,28 @@ func (o *OverrideTable) Find(a sharedata.Address) *Place {
 	}
 }
 
+// holds reports whether there is an override that has not ended.
+func (p *Place) holds(now int64) bool { return p.At != 0 && (p.Until == 0 || now < p.Until) }
+
 // inForce returns the variant of a rule that decides a key: that of its override if there is one,
-// else that of the whole rule, and otherwise r, unless r belongs to an override that is over.
+// else that of the longest pattern that the key has, else that of the whole rule, and otherwise r,
+// unless r belongs to an override that is over. If the key is not known, r knows its pattern.
 //
 //go:noinline
-func (v *Variants) inForce(r *rule.Rule, a sharedata.Address) *rule.Rule {
+func (v *Variants) inForce(r *rule.Rule, a sharedata.Address, table *sharedata.Table, key []byte) *rule.Rule {
 	if r.Index >= len(v.rules.List) || !v.rules.List[r.Index].Akin(&r.Rule) {
 		return r // a rule of an inherited node
 	}
 	if v.moved != nil {
 		m := &v.moved[r.Index]
 		if m.keys {
-			p := v.Find(a)
-			if p.At != 0 && (p.Until == 0 || v.link.Now() < p.Until) {
-				if p.Rule == nil {
-					v.vary(p)
-				}
-				return p.Rule
+			if p := v.Find(a); p.holds(v.link.Now()) {
+				return v.ruleOf(p)
+			}
+		}
+		if m.shapes != nil {
+			if p := v.like(m.shapes, r, table, key); p != nil {
+				return v.ruleOf(p)
 			}
 		}
 		if m.whole != nil && v.Rules[r.Index].holds(v.link.Now()) {
@@ -84,13 +97,40 @@ func (v *Variants) inForce(r *rule.Rule, a sharedata.Address) *rule.Rule {
 	return r
 }
 
-// vary makes the variant for an override.
-func (v *Variants) vary(p *Place) {
-	var o wire.OverrideReader
-	o.Reset(v.List, int(p.At-1))
-	o.Next()
-	limits, _ := wire.Fit(v.rules.List[p.Index].Limits, o.Limits)
-	p.Rule = v.variant(int(p.Index), limits)
+// like returns the place of the longest pattern in force that a key has; nil for none.
+func (v *Variants) like(shapes []Shape, r *rule.Rule, table *sharedata.Table, key []byte) *Place {
+	now := v.link.Now()
+	if key == nil {
+		if p := v.Find(r.Pattern); r.Pattern != (sharedata.Address{}) && p.holds(now) {
+			return p
+		}
+		return nil
+	}
+	for i := range shapes {
+		name, ok := shapes[i].Append(v.name[:0], key, len(r.Prefix))
+		if v.name = name; !ok {
+			continue
+		}
+		if p := v.Find(table.Address(r.Group, name)); p.holds(now) {
+			return p
+		}
+	}
+	return nil
+}
+
+// ruleOf returns the variant for an override.
+func (v *Variants) ruleOf(p *Place) *rule.Rule {
+	if p.Rule == nil {
+		var o wire.OverrideReader
+		o.Reset(v.List, int(p.At-1))
+		o.Next()
+		limits, _ := wire.Fit(v.rules.List[p.Index].Limits, o.Limits)
+		p.Rule = v.variant(int(p.Index), limits)
+		if o.Mode == wire.OfKeys {
+			p.Rule.Pattern = p.Address
+		}
+	}
+	return p.Rule
 }
 
 func (v *Variants) variant(index int, limits []window.Limit) *rule.Rule {
@@ -111,12 +151,15 @@ type Variants struct {
 	// 0 for never.
 	modes []wire.Mode
 	ends  int64
+	name  []byte // of the keys that are like a request's
 }
 
-// moved says which overrides a rule has: some of keys, and the variant of the whole rule, unless it is nil.
+// moved says which overrides a rule has: some of keys, of many keys by patterns, and the variant of the whole
+// rule, unless it is nil.
 type moved struct {
-	keys  bool
-	whole *rule.Rule
+	keys   bool
+	shapes []Shape
+	whole  *rule.Rule
 }
 
 // NewVariants returns the variants of a node's rules. owner is nil if overrides have no effect here.
@@ -131,17 +174,14 @@ func NewVariants(rules *rule.Set, link *link.Link, owner Owner) Variants {
 // Set puts a finished table into force.
 func (v *Variants) Set(t OverrideTable) {
 	v.OverrideTable, v.moved = t, nil
-	if t.Places != nil || t.Rules != nil {
+	if t.Rules != nil {
 		v.moved = make([]moved, len(v.rules.List))
 	}
-	for i := range t.Places {
-		if t.Places[i].At != 0 {
-			v.moved[t.Places[i].Index].keys = true
-		}
-	}
 	for i := range t.Rules {
-		if limits := t.Rules[i].Limits; limits != nil {
-			v.moved[i].whole = v.variant(i, limits)
+		m := &t.Rules[i]
+		v.moved[i].keys, v.moved[i].shapes = m.Keys, m.Shapes
+		if m.Limits != nil {
+			v.moved[i].whole = v.variant(i, m.Limits)
 		}
 	}
 	v.turn()
@@ -181,7 +221,7 @@ func (v *Variants) wholes(rule int) [2]*Whole {
 	if v.Rules == nil {
 		return [2]*Whole{&v.All, &v.All}
 	}
-	return [2]*Whole{&v.Rules[rule], &v.All}
+	return [2]*Whole{&v.Rules[rule].Whole, &v.All}
 }
 
 // Listener is an Owner that also uses the prices in a list of overrides.

@@ -103,28 +103,32 @@ func (v *Feed) next(b *building) bool {
 		v.notice(b, r)
 		return true
 	}
+	if b.Rules == nil {
+		b.Rules = make([]entry.Moved, len(v.rules.List))
+	}
+	m := &b.Rules[b.rule]
 	var limits []window.Limit
-	fits := o.Mode != wire.OfKey && len(o.Limits) == 0
+	fits := o.Mode.IsWhole() && len(o.Limits) == 0
 	if !fits {
 		limits, fits = wire.Fit(r.Limits, o.Limits)
 	}
 	switch {
 	case !fits:
-	case o.Mode != wire.OfKey:
+	case o.Mode.IsWhole():
 		fits = len(o.Values) == 0
+	case o.Mode == wire.OfKeys:
+		fits = v.like(b, m, len(r.Prefix))
 	default:
 		b.key, fits = v.variants.Owner.AppendKey(b.key[:0], b.rule, o.Values)
+		m.Keys = m.Keys || fits
 	}
 	if !fits {
 		b.Unfit++
 		return true
 	}
 	r.Admit(limits)
-	if o.Mode != wire.OfKey {
-		if b.Rules == nil {
-			b.Rules = make([]entry.Whole, len(v.rules.List))
-		}
-		b.Rules[b.rule] = entry.Whole{Mode: o.Mode, Until: until(o), Limits: limits}
+	if o.Mode.IsWhole() {
+		m.Whole = entry.Whole{Mode: o.Mode, Until: until(o), Limits: limits}
 		b.Count++
 		return true
 	}
@@ -143,6 +147,55 @@ func (v *Feed) next(b *building) bool {
 	b.Count++
 	b.keys = true
 	return true
+}
+
+// like makes the name of the keys that an override is of, and adds their pattern to those of the rule.
+// It reports whether the rule can have it.
+func (v *Feed) like(b *building, m *entry.Moved, prefix int) (fits bool) {
+	values := b.reader.Values
+	pattern, ok := wire.PatternOf(values)
+	if !ok {
+		return false
+	}
+	for i := range values {
+		values[i] = values[i][1:]
+	}
+	if part := &values[pattern.Part]; pattern.Kind == wire.ByNetwork {
+		*part = (*part)[:bytes.LastIndexByte(*part, '/')]
+	}
+	shape := entry.Shape{Pattern: pattern, Textual: true}
+	if owner, ok := v.variants.Owner.(knowing); ok {
+		key, _ := owner.KeyOf(b.rule)
+		if shape.Textual = false; !pattern.Fits(key) {
+			return false
+		}
+	}
+	key, ok := v.variants.Owner.AppendKey(nil, b.rule, values)
+	if !ok {
+		return false
+	}
+	if b.key, ok = shape.Append(b.key[:0], key, prefix); !ok {
+		return false
+	}
+	at := 0
+	for at < len(m.Shapes) && m.Shapes[at].Compare(pattern) < 0 {
+		at++
+	}
+	if at < len(m.Shapes) && m.Shapes[at] == shape {
+		return true
+	}
+	if len(m.Shapes) == wire.MaxPatterns {
+		return false
+	}
+	m.Shapes = append(m.Shapes, shape)
+	copy(m.Shapes[at+1:], m.Shapes[at:])
+	m.Shapes[at] = shape
+	return true
+}
+
+// knowing is an owner that knows what the keys of its rules are like.
+type knowing interface {
+	KeyOf(rule int) (key []byte, varies wire.RuleFlags)
 }
 
 // until returns when an override ends, in nanoseconds of Unix time; 0 for never.

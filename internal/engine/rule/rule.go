@@ -63,8 +63,10 @@ type Rule struct {
 	Advances bool
 	Near     []uint64
 	Tag      uint16
-	// Override means that this is the variant of an override.
+	// Override means that this is the variant of an override. If it is one of many keys, Pattern is
+	// its place among the overrides.
 	Override bool
+	Pattern  sharedata.Address
 	of       *Rule // the rule that this one is a variant of, or nil
 
 	// Hint is where a list last had the rule. Only that list uses it, and looks whether it is right.
@@ -153,7 +155,7 @@ func (r *Rule) Base() *Rule {
 
 // Is reports whether two rules decide alike: programs may make a variant anew for each request.
 func (r *Rule) Is(other *Rule) bool {
-	return r == other || r.Base() == other.Base() && r.Override == other.Override && slices.EqualFunc(r.Limits, other.Limits, func(a, b window.Limit) bool {
+	return r == other || r.Base() == other.Base() && r.Override == other.Override && r.Pattern == other.Pattern && slices.EqualFunc(r.Limits, other.Limits, func(a, b window.Limit) bool {
 		return a.Max == b.Max && a.Burst == b.Burst
 	})
 }

@@ -1,0 +1,67 @@
+package backend
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weir/internal/wire"
+)
+
+// PatternNames are the names of the kinds of patterns.
+var PatternNames = map[byte]string{wire.ByPrefix: "prefix", wire.BySuffix: "suffix", wire.ByNetwork: "network"}
+
+// InForce returns the override by which nodes decide a key of a rule: its own, or else that of the longest
+// pattern that it has, or else that of the whole rule; nil if there is none.
+func InForce(list []wire.Override, rule string, key []string) (found *wire.Override) {
+	for i := range list {
+		o := &list[i]
+		if o.Rule != rule || o.Mode == wire.OfKey && (o.IsNotice() || !slices.Equal(o.Values, key)) || o.Mode == wire.OfKeys && !isLike(o, key) {
+			continue
+		}
+		if found == nil || precedence(o, found) {
+			found = o
+		}
+	}
+	return found
+}
+
+// precedence reports whether an override goes before another of the same rule.
+func precedence(o, before *wire.Override) bool {
+	if o.Mode == wire.OfKeys && before.Mode == wire.OfKeys {
+		p, _ := wire.PatternOf(o.Values)
+		q, _ := wire.PatternOf(before.Values)
+		return p.Compare(q) < 0
+	}
+	return o.Mode == wire.OfKey || o.Mode == wire.OfKeys && before.Mode.IsWhole()
+}
+
+// isLike reports whether a key is one of those of an override of many.
+func isLike(o *wire.Override, key []string) bool {
+	if len(o.Values) != len(key) {
+		return false
+	}
+	for i, text := range o.Values {
+		if text == "" {
+			return false
+		}
+		of, value, is := text[1:], key[i], false
+		switch text[0] {
+		case wire.Exactly:
+			is = of == value
+		case wire.ByPrefix:
+			is = strings.HasPrefix(value, of)
+		case wire.BySuffix:
+			is = strings.HasSuffix(value, of)
+		case wire.ByNetwork:
+			value, _, _ = strings.Cut(value, "/") // people type networks too
+			network, err := netip.ParsePrefix(of)
+			address, errAddress := netip.ParseAddr(value)
+			is = err == nil && errAddress == nil && network.Contains(address.Unmap())
+		}
+		if !is {
+			return false
+		}
+	}
+	return true
+}
