@@ -261,7 +261,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		{"program", `["a", "b"], "pattern": "suffix", "part": 2`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 400},
 		{"program", `["a", "b"], "pattern": "middle"`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 400},
 		{"per-user", `["10.0.0.0/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 400}, // it is no address
-		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200}, // perhaps a node comes
+		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200},                                 // perhaps a node comes
 	} {
 		if status, answer := put(test.rule, test.key, test.limits); status != test.status {
 			t.Errorf("%+v: status %d: %s", test, status, answer)
