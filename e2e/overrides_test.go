@@ -248,6 +248,14 @@ func TestRulesMove(t *testing.T) {
 		if r := ask(t, envoytest.Client, addresses[0], "x-user", "dee"); r.header.Get("x-ratelimit-limit") != fmt.Sprint(limit+3) {
 			t.Errorf("the limit is %s", r.header.Get("x-ratelimit-limit"))
 		}
+		weir(t, backend, "override", "set", "default", "per-user", "--prefix", "ed", "99/366d", "--wait", "60s")
+		for i, address := range addresses[:2] {
+			for user, want := range map[string]int{"eddy": 99, "dee": limit + 3} {
+				if r := ask(t, envoytest.Client, address, "x-user", user); r.header.Get("x-ratelimit-limit") != fmt.Sprint(want) {
+					t.Errorf("node %d: the limit of %s is %s, want %d", i, user, r.header.Get("x-ratelimit-limit"), want)
+				}
+			}
+		}
 		rule("off", "--all", "default")
 		want("all rules are off", "ann", ok)
 		if r := ask(t, envoytest.Client, addresses[0], "x-user", "ann"); r.header.Get("x-ratelimit-limit") != "" {
@@ -262,6 +270,6 @@ func TestRulesMove(t *testing.T) {
 				t.Errorf("it never ends at node %d", i)
 			}
 		}
-		settle(t, backend, "default", int64(limit+3)+1) // dee's, too
+		settle(t, backend, "default", int64(limit+3)+5) // dee's and eddy's, too
 	})
 }
