@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -265,7 +266,7 @@ type service struct {
 	delay  time.Duration
 	tracer *traces.Tracer // nil for none
 	meter  *traces.Meter  // nil for none
-	// registry has all metrics, which meter sends.
+	// registry has all metrics, which meter sends; nil for one of its own.
 	registry *prometheus.Registry
 	log      *slog.Logger
 }
@@ -276,7 +277,7 @@ func (s *service) serve(ctx context.Context) error {
 	leaving := ctx.Done()
 	ctx, cancel := later(ctx, s.delay, "the counter backend", log)
 	defer cancel()
-	registry := s.registry
+	registry := cmp.Or(s.registry, prometheus.NewRegistry())
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics())
 	// Pass the store itself, because a store in memory has metrics of its own.
 	warner := warn.New(warn.Options{Store: store.Store, Logger: log, Registry: registry, Webhook: s.webhook, Secret: s.webhookSecret})
