@@ -175,11 +175,43 @@ func settleBuckets(l *Limit, s *State, newest bool, total *Totals) {
 func leaseBucket(l *Limit, s *State, g *Grant, total *Totals) (kept bool) {
 	mergeBuckets(l, s, g.Newer, total)
 	h := bucketWindow(s, bucketNumber(l, g.At))
-	if h != nil {
-		h.lease(g.Hits)
+	if h == nil {
+		trimLog(l, s)
+		return false
 	}
+	hits := min(g.Hits, MaxHits)
+	if excess := min(s.excess(l, g), hits); excess > 0 {
+		s.cover(excess)
+		h.Total = max(h.Total, clamp(int64(h.Lease+hits)))
+		hits -= excess
+	}
+	h.lease(hits)
 	trimLog(l, s)
-	return h != nil
+	return true
+}
+
+// excess is how many hits a log would have above its limit with a grant: it would forget as many. They have
+// passed here, and the backend did not know them when it granted these. The totals of a newer answer include
+// the grant.
+func (s *State) excess(l *Limit, g *Grant) uint64 {
+	if !l.IsLog() || s.Unheard() == 0 {
+		return 0
+	}
+	used := sumBuckets(s) + l.Leased(s)
+	if !g.Newer {
+		used += g.Hits
+	}
+	return used - min(used, l.Max)
+}
+
+// cover lets pending hits be those that the backend has granted, the oldest first: they are counted there, and
+// need no push. Hits that are on their way are counted besides, which leaves less room than there is.
+func (s *State) cover(hits uint64) {
+	for i := range s.Buckets {
+		covered := min(hits, uint64(max(s.Buckets[i].Pending, 0)))
+		s.Buckets[i].Pending -= int64(covered)
+		hits -= covered
+	}
 }
 
 // mergeBuckets takes in an answer's totals. An older answer that has no more hits than are known adds none:
