@@ -123,6 +123,8 @@ type Rule struct {
 	Key []Selector
 	// Limits must all have room for a request to pass. There are 1 to 8, no two of the same shape.
 	Limits []window.Limit
+	// Classes share the limits; nil for none.
+	Classes *Classes
 	// LimitFrom are the limits that a request may set, each at most once.
 	LimitFrom []LimitFrom
 	// Overrides are other limits for some values and keys. They take precedence over LimitFrom.

@@ -24,6 +24,8 @@ func FieldLists() map[string][]string {
 	add("limit", limitFields...)
 	add("limit from", slices.Concat(limitSelectors[0], limitSelectors[1], maxField)...)
 	add("overrides", overridesFields...)
+	add("classes", classesFields...)
+	add("class", classFields...)
 	add("key override", keyOverrideFields...)
 	add("match", matchFields...)
 	add("client_ip", prefixFields...)

@@ -197,10 +197,14 @@ func checkTake(v *value, rules []Rule) {
 		if rules[i].SyncRate != 0 {
 			continue
 		}
-		limits += len(rules[i].Limits)
+		parts := 1
+		if rules[i].Classes != nil {
+			parts = partsOfClass
+		}
+		limits += parts * len(rules[i].Limits)
 		widest := rules[i].Widest()
 		for j := range widest {
-			answer += wire.RoomSize(&widest[j])
+			answer += parts * wire.RoomSize(&widest[j])
 		}
 	}
 	const all = " where sync_rate is 0, because a request may match all rules, got "

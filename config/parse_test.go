@@ -91,7 +91,7 @@ func TestBad(t *testing.T) {
 var (
 	// freeNames are objects whose fields have the names that a user gives them. Errors quote a name that is not
 	// plain.
-	freeNames = regexp.MustCompile(`\.(headers|request_json|values|query|cookie|path_segment|jwt_claim|property)$`)
+	freeNames = regexp.MustCompile(`\.(headers|request_json|values|query|cookie|path_segment|jwt_claim|property|of)$`)
 	plainName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
@@ -184,6 +184,10 @@ func TestGood(t *testing.T) {
 	escaped := smallest()
 	escaped.Namespace = "a"
 
+	ofClasses := smallest()
+	ofClasses.Rules = []config.Rule{{Name: "all", Limits: one, Classes: &config.Classes{By: config.Selector{Kind: config.SelectHeader, Name: "x-class"}, Of: []config.Class{
+		{Name: "batch", Guaranteed: 100, Most: 500}, {Name: "interactive", Guaranteed: 600, Most: 1000}, {Name: "rest", Most: 1000},
+	}}}}
 	ofCalendar := smallest()
 	ofCalendar.Rules = []config.Rule{{
 		Name: "calendar", Limits: dated(t, 10), Overrides: config.Overrides{Keys: []config.KeyOverride{{Limits: dated(t, 20)}}},
@@ -416,6 +420,7 @@ func TestGood(t *testing.T) {
 		},
 		"algorithms": algorithms,
 		"calendar":   ofCalendar,
+		"classes":    ofClasses,
 		// As Envoy prints a Struct: any order, numbers as doubles.
 		"struct": {SyncRate: config.Second, Config: config.Config{
 			Namespace: "default",

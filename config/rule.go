@@ -28,7 +28,7 @@ var (
 		{"name", required}, {"match", optional}, {"except", optional}, {"key", optional}, {"limits", required}, {"cost", optional},
 		{"cost_on_response", optional}, {"price", optional}, {"reserve", optional}, {"most_per_request", optional}, {"on_failure", optional}, {"charge_when", optional},
 		{"on_full", optional}, {"block", optional}, {"upstream", optional}, {"delay", optional}, {"cut", optional}, {"ask_for_usage", optional}, {"limit_tokens", optional}, {"warn_at", optional}, {"mode", optional}, {"count_rejected", optional},
-		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional},
+		{"sync_rate", optional}, {"headers", optional}, {"response", optional}, {"overrides", optional}, {"reveal", optional}, {"classes", optional},
 	}
 	onFull  = []string{"refuse", "mark"}
 	modes   = []string{"enforce", "shadow"}
@@ -39,7 +39,7 @@ var (
 func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, limitTokens, upstream, full, limits, block, delay, price *value
+	var overrides, classes, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, limitTokens, upstream, full, limits, block, delay, price *value
 	sound := true
 	if rate := v.get("sync_rate"); rate.given() { // first, because the limits are read by it
 		rule.SyncRate, rule.Share = readSyncRate(rate)
@@ -126,6 +126,8 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 			rule.Response = answer.complete()
 		case "overrides":
 			overrides = v
+		case "classes":
+			classes = v
 		}
 	})
 	if overrides.given() {
@@ -173,6 +175,9 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	}
 	if rule.Headers&fields.Tokens != 0 {
 		readTokenHeaders(headers, rule)
+	}
+	if classes.given() {
+		readClasses(classes, rule)
 	}
 }
 

@@ -59,6 +59,8 @@ func TestSchemaFields(t *testing.T) {
 		"limit":                 {"$defs", "limit", "properties"},
 		"limit from":            {"$defs", "limit", "properties", "limit_from", "properties"},
 		"overrides":             {"$defs", "rule", "properties", "overrides", "properties"},
+		"classes":               {"$defs", "rule", "properties", "classes", "properties"},
+		"class":                 {"$defs", "rule", "properties", "classes", "properties", "of", "additionalProperties", "properties"},
 		"key override":          {"$defs", "rule", "properties", "overrides", "properties", "keys", "items", "properties"},
 		"match":                 {"$defs", "match", "properties"},
 		"client_ip":             {"$defs", "selector_object", "properties", "client_ip", "properties"},
@@ -162,6 +164,9 @@ var beyond = []string{
 	"want a limit for each limit of the rule",
 	"want a value for each selector of the rule's key",
 	", as for limit, got",
+	"want guaranteed shares of at most 1 in sum",
+	"want a share of at least guaranteed",
+	"with classes, because",
 }
 
 // The schema accepts the same documents as the parser, and refuses the same except for mistakes in

@@ -164,6 +164,27 @@ func headersOf(text string) []string {
 
 var references = []reference{
 	{
+		name: "classes, which have parts of a limit and borrow what no class has",
+		configuration: `{"rules": [{"name": "shared", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1m", "algorithm": "fixed_window"}],
+			"classes": {"by": {"header": "x-class"}, "of": {"interactive": {"guaranteed": 0.6}, "batch": {"guaranteed": 0.1, "most": 0.2}}}}]}`,
+		steps: []step{
+			{send: "GET / x-user:ann x-class:batch", status: 200, want: `
+				ratelimit-policy: "shared";q=2;w=60
+				x-ratelimit-limit: 2
+				x-ratelimit-remaining: 1`},
+			{send: "GET / x-user:ann x-class:batch", status: 200, want: "x-ratelimit-remaining: 0"},
+			{send: "GET / x-user:ann x-class:batch", times: 3, status: 429, want: "retry-after: 60"},
+			{send: "GET / x-user:ann x-class:other", times: 2, status: 200, want: "x-ratelimit-remaining: 0"},
+			{send: "GET / x-user:ann", times: 3, status: 429},
+			{send: "GET / x-user:ann x-class:interactive", times: 6, status: 200, want: "x-ratelimit-limit: 9\nx-ratelimit-remaining: 0"},
+			{send: "GET / x-user:ann x-class:interactive", status: 429},
+			{send: "GET / x-user:bob", times: 3, status: 200, want: "x-ratelimit-limit: 3"},
+			{at: time.Minute, send: "GET / x-user:ann x-class:interactive", times: 9, status: 200},
+			{send: "GET / x-user:ann x-class:batch", status: 200},
+			{send: "GET / x-user:ann x-class:batch", status: 429},
+		},
+	},
+	{
 		name:          "what is there without being asked for",
 		configuration: perUser(`{"limit": 2, "window": "1m"}`),
 		steps: []step{

@@ -47,9 +47,15 @@ func (a *answer) describe(checks []engine.Check, now int64, h *fields.List) {
 	for i := range checks {
 		d := &checks[i]
 		rule, own := a.rules.of(d), d.Rule.Own()
-		if d.Rule == rule.limits {
+		switch {
+		case d.Rule == rule.limits:
 			h.Rule(&rule.fields, rule.config.Headers)
-		} else {
+		case d.Rule.Spare:
+			continue
+		case d.Rule.Spares > 0:
+			a.describeClass(checks, i, now, h)
+			continue
+		default:
 			h.Variant(&rule.fields, own, rule.config.Headers)
 		}
 		for j := range own {
@@ -59,6 +65,17 @@ func (a *answer) describe(checks []engine.Check, now int64, h *fields.List) {
 	h.End()
 	if a.warns {
 		a.warn(checks, h)
+	}
+}
+
+// describeClass writes how the limits stand for the class of a request.
+//
+//go:noinline
+func (a *answer) describeClass(checks []engine.Check, i int, now int64, h *fields.List) {
+	rule, limits := a.rules.of(&checks[i]), checks[i].Limits()
+	h.Variant(&rule.fields, limits, rule.config.Headers)
+	for j := range limits {
+		h.Limit(engine.StandingOf(checks, i, j, now))
 	}
 }
 

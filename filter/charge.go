@@ -11,7 +11,8 @@ type charge struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	engine.Charge
-	rule *rule
+	bounds engine.Charge // the same hits, of a class's bound; no hits without one
+	rule   *rule
 	// taken is how many hits the request took at first. If the rule reserves, they stand for an
 	// unknown cost of the response; otherwise the response's cost is added.
 	taken  uint64
@@ -64,6 +65,18 @@ func (c *charge) costs(e *decider, cost uint64, now int64) {
 		return
 	}
 	e.revise(&c.Charge, cost, now)
+	if c.bounds.Rule != nil {
+		e.revise(&c.bounds, cost, now)
+	}
+}
+
+// take records what a request that has passed has taken by check i.
+func (c *charge) take(e *decider, checks []engine.Check, i int, now int64) {
+	taken, bounds := engine.Taken(checks, i)
+	c.Charge = e.node.Charges.Of(taken, now)
+	if bounds != nil {
+		c.bounds = e.node.Charges.Of(bounds, now)
+	}
 }
 
 // release gives back the places that a request has held.

@@ -37,7 +37,7 @@ func (l *deferredCosts) addCost(n *engine.Engine, d *engine.Check, cost uint64, 
 func (l *deferredCosts) leaveOut(checks []engine.Check) {
 	for i := range checks {
 		for j := 0; checks[i].Over && j < len(l.list); j++ {
-			if l.list[j].Rule.Index == checks[i].Rule.Index {
+			if l.list[j].Address == checks[i].Address {
 				l.list = append(l.list[:j], l.list[j+1:]...)
 				break
 			}
@@ -69,14 +69,14 @@ func (l *deferredCosts) charge(r *rules, e *decider) {
 }
 
 // measured implements debtor.
-func (l *deferredCosts) measured(m *measure, _ *engine.Check, _ int64, verdict counter.Verdict) {
-	for i := range l.list {
+func (l *deferredCosts) measured(m *measure, checks []engine.Check, _ int64, verdict counter.Verdict) {
+	for i := len(l.list) - 1; i >= 0; i-- {
 		if l.list[i].measure != m {
 			continue
 		}
 		if l.list[i].measure = nil; verdict != counter.Allowed {
 			l.list = append(l.list[:i], l.list[i+1:]...)
 		}
-		return
 	}
+	l.leaveOut(checks)
 }

@@ -38,6 +38,17 @@ func (p *plugin) Find() []engine.Check {
 // First is the first check of the last request that was decided.
 func (p *plugin) First() *engine.Check { return &p.streams.rules.checks[0] }
 
+// Named is a check on a rule for the key that people name by these values.
+func (p *plugin) Named(rule int, values ...string) (d engine.Check) {
+	var texts [][]byte
+	for _, value := range values {
+		texts = append(texts, []byte(value))
+	}
+	d.Rule = &p.streams.rules.limits[rule]
+	d.Key, _ = p.streams.rules.AppendKey(nil, rule, texts)
+	return d
+}
+
 // KeysMemory is how many bytes are kept for the keys of the next request.
 func (p *plugin) KeysMemory() int { return cap(p.streams.rules.keys) }
 

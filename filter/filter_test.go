@@ -391,6 +391,10 @@ func TestNothingIsAllocated(t *testing.T) {
 		"priced": p.start(`{"namespace": "m", "prices": {"p": {"by": {"request_json": "n.x"}, "of": {"1": {"input": 0.5}, "2*": {"input": 2}}}}, ` +
 			costly(`"reserve": {"request_json": "x", "default": 1, "prompt": {"bytes_per_token": 4}}, "cost_on_response": "auto", "price": "p"`, `{"limit": 100000000, "window": "1h"}`)[1:]),
 		"warned of": warning.vms[0],
+		"classed": p.start(`{"namespace": "c", "rules": [{"name": "user", "limits": [{"limit": 1000000, "window": "1h"}],
+			"classes": {"by": {"header": "x-user"}, "of": {"ann": {"guaranteed": 0.5, "most": 0.8}}}}]}`),
+		"classed, of the pool": p.start(`{"namespace": "d", "rules": [{"name": "user", "limits": [{"limit": 1000000, "window": "1h"}],
+			"classes": {"by": {"header": "x-user"}, "of": {"ann": {"most": 0.8}}}}]}`),
 	} {
 		v.headersOnly, v.piece = name == "told by the body" || name == "priced", []byte(`{"n":{"x":1},"x":2}`)
 		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2"), "content-length": []byte("2000")}

@@ -45,7 +45,7 @@ func (a *answer) mark(checks []engine.Check) {
 		a.readMarks()
 	}
 	for i := range checks {
-		if !checks[i].Over {
+		if !checks[i].Marked() {
 			continue
 		}
 		if len(a.over) > 0 {

@@ -28,7 +28,7 @@ type measure struct {
 type debtor interface {
 	// measured charges a shadow rule that has decided at last, or drops its charge. The debtor may
 	// already serve another request if the first ended without a response.
-	measured(m *measure, d *engine.Check, now int64, verdict counter.Verdict)
+	measured(m *measure, checks []engine.Check, now int64, verdict counter.Verdict)
 }
 
 // owed is the cost of a response that ended before a shadow rule decided.
@@ -52,23 +52,35 @@ func (s *measures) newMeasure(r *rule) *measure {
 
 // Decided implements engine.Request.
 func (m *measure) Decided(checks []engine.Check, now int64, verdict counter.Verdict) {
-	d := &checks[0]
-	verdict = measured(d, verdict)
+	verdict = measured(&checks[0], verdict)
 	switch {
 	case m.debtor != nil:
-		m.debtor.measured(m, d, now, verdict)
+		m.debtor.measured(m, checks, now, verdict)
 	case m.owed.rule != nil && verdict == counter.Allowed:
-		if m.owed.rule.charges {
-			m.owed.Charge = m.measures.decider.node.Charges.Of(d, now)
+		taken, bounds := engine.Taken(checks, 0)
+		m.owes(taken, now)
+		if bounds != nil {
+			m.owes(bounds, now)
 		}
-		m.measures.owed = append(m.measures.owed, m.owed)
 	}
 	m.end(verdict)
 }
 
+// owes has the cost of the response charged to what a check has taken.
+func (m *measure) owes(d *engine.Check, now int64) {
+	o := m.owed
+	if o.rule.charges {
+		o.Charge = m.measures.decider.node.Charges.Of(d, now)
+	} else {
+		o.Ref = m.measures.decider.node.Save(d)
+		o.Cost = m.owed.Cost
+	}
+	m.measures.owed = append(m.measures.owed, o)
+}
+
 // measured is the verdict of a shadow rule. One that marks passes requests without room, too.
 func measured(d *engine.Check, verdict counter.Verdict) counter.Verdict {
-	if d.Over && verdict == counter.Allowed {
+	if d.Marked() && verdict == counter.Allowed {
 		return counter.Rejected
 	}
 	return verdict

@@ -99,17 +99,19 @@ func (c *charges) forget() {
 // noteTaken records what allowed checks have taken.
 func (c *charges) noteTaken(checks []engine.Check, now int64) {
 	for i := range checks {
-		if rule := c.responses.rules.of(&checks[i]); rule.charges && !checks[i].Over {
-			c.addCharge(rule, &checks[i], now, nil)
+		if d := &checks[i]; c.responses.rules.of(d).charges && !d.Rule.Spare && !d.Marked() {
+			c.addCharge(checks, i, now, nil)
 		}
 	}
 }
 
-// addCharge records what a check has taken, or will take if a shadow rule is undecided.
-func (c *charges) addCharge(rule *rule, d *engine.Check, now int64, undecided *measure) {
+// addCharge records what check i has taken, or will take if a shadow rule is undecided.
+func (c *charges) addCharge(checks []engine.Check, i int, now int64, undecided *measure) {
+	d := &checks[i]
+	rule := c.responses.rules.of(d)
 	added := charge{rule: rule, taken: d.Cost, measure: undecided, since: now}
 	if undecided == nil {
-		added.Charge = c.responses.decider.node.Charges.Of(d, now)
+		added.take(c.responses.decider, checks, i, now)
 	}
 	c.list = append(c.list, added)
 	if rule.config.Hold != 0 && d.Cost != 0 && (undecided != nil || added.Cost != 0) {
@@ -168,7 +170,7 @@ func (c *charges) noteHints(checks []engine.Check) {
 	rules := c.responses.rules
 	for i := range checks {
 		rule := rules.of(&checks[i])
-		if !rule.needsHints {
+		if !rule.needsHints || checks[i].Rule.Spare {
 			continue
 		}
 		hint := hint{rule: rule}
@@ -457,14 +459,14 @@ func (c *charges) settle() {
 }
 
 // measured implements debtor.
-func (c *charges) measured(m *measure, d *engine.Check, now int64, verdict counter.Verdict) {
+func (c *charges) measured(m *measure, checks []engine.Check, now int64, verdict counter.Verdict) {
 	for i := range c.list {
 		charge := &c.list[i]
 		if charge.measure != m {
 			continue
 		}
 		if charge.measure = nil; verdict == counter.Allowed {
-			charge.Charge = c.responses.decider.node.Charges.Of(d, now)
+			charge.take(c.responses.decider, checks, 0, now)
 			if charge.rule.config.Hold != 0 {
 				c.responses.holders.places += charge.Cost
 			}

@@ -44,6 +44,7 @@ type rule struct {
 	hinted, needsHints bool
 	prices             *pricing  // of the tokens; nil if the rule counts tokens
 	variants           *variants // nil if the limits are the same for all requests
+	class              int       // the property that names a request's class; -1 if the rule has no classes
 
 	// fields are the parts of its header fields that never change, and details its reason in access
 	// logs.
@@ -265,6 +266,10 @@ func (r *request) compile(c *config.Rule) rule {
 	}
 	if c.Overrides.By != nil {
 		compiled.readText(r, r.propertyOf(c.Overrides.By))
+	}
+	if compiled.class = -1; c.Classes != nil {
+		compiled.class = r.propertyOf(&c.Classes.By)
+		compiled.readText(r, compiled.class)
 	}
 	compiled.readsBody = compiled.cost.body != nil || len(compiled.texts) > 0 || compiled.prices != nil && compiled.prices.textPath != nil
 	compiled.asks = c.Asks(compiled.readsBody)

@@ -41,7 +41,8 @@ type rules struct {
 }
 
 func (r *rules) compile(c *config.Config) {
-	r.list, r.limits, r.checks = make([]rule, len(c.Rules)), make([]engine.Rule, len(c.Rules)), make([]engine.Check, len(c.Rules))
+	r.list, r.limits, r.checks = make([]rule, len(c.Rules)), make([]engine.Rule, len(c.Rules)), nil
+	places := 0
 	for i := range c.Rules {
 		c, rule := &c.Rules[i], &r.list[i]
 		*rule = r.request.compile(c)
@@ -57,6 +58,13 @@ func (r *rules) compile(c *config.Config) {
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), counter.AppendPart(nil, c.Name)
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
 		l.WarnAt, l.Marks = c.WarnAt, c.Marks
+		places++
+		if c.Classes != nil {
+			places += engine.MaxPlaces - 1
+			for _, of := range c.Classes.Of {
+				l.Classes = append(l.Classes, engine.Class(of))
+			}
+		}
 		if rule.variants != nil {
 			l.Widest = c.Widest()
 		}
@@ -72,6 +80,7 @@ func (r *rules) compile(c *config.Config) {
 			}
 		}
 	}
+	r.checks = make([]engine.Check, places)
 }
 
 // makeVariants makes the rules' variants once there is a node that knows the rules.
@@ -97,19 +106,23 @@ func (r *rules) findChecks() (checks, shadows []engine.Check) {
 		if !rule.always && !r.request.applies(rule, settled) {
 			continue
 		}
-		d := &r.checks[n]
+		at, class, places := n, 0, 1
+		if rule.class >= 0 {
+			class, places = r.request.classOf(rule)
+		}
 		switch rule.mode {
 		case wire.Enforce:
-			n++
+			n += places
 		case wire.Off:
 			if !r.looks {
 				rule.off.count++
 			}
 			continue
 		default:
-			end--
-			d = &r.checks[end]
+			end -= places
+			at = end
 		}
+		d := &r.checks[at]
 		d.Rule = rule.limits
 		d.Cost, d.Model = r.request.costOf(rule), ""
 		if rule.prices != nil {
@@ -124,9 +137,40 @@ func (r *rules) findChecks() (checks, shadows []engine.Check) {
 		if rule.variants != nil {
 			d.Rule = rule.variants.limitsOf(&r.request, d.Rule, d.Key)
 		}
+		if rule.class >= 0 {
+			keys = divide(r.checks[at:at+places], class, keys)
+		}
 	}
 	r.keys = keys
 	return r.checks[:n], r.checks[end:]
+}
+
+// classOf is the class of the current request, or -1, and how many checks it needs.
+func (r *request) classOf(rule *rule) (class, places int) {
+	value, _ := r.value(rule.class)
+	list := rule.limits.Classes
+	for class = len(list) - 1; class >= 0 && list[class].Name != string(value); class-- {
+	}
+	return class, rule.limits.Places(class)
+}
+
+// divide makes checks on the parts of a rule that a class has out of the first, which is on all of it.
+// Its key is the last of keys.
+func divide(checks []engine.Check, class int, keys []byte) []byte {
+	all := &checks[0]
+	of, key := all.Rule, all.Key
+	for i := range checks {
+		d := &checks[i]
+		d.Rule, d.Cost, d.Model = of.Place(class, i), all.Cost, all.Model
+		begin := len(keys) - len(key)
+		if i > 0 {
+			begin = len(keys)
+			keys = append(keys, key...)
+		}
+		keys = counter.AppendPart(keys, d.Rule.Value)
+		d.Key = keys[begin:len(keys):len(keys)]
+	}
+	return keys
 }
 
 // forgetKeys frees the memory of keys if it is above the bound.
@@ -171,12 +215,15 @@ func (r *rules) deferredCost(d *engine.Check) uint64 {
 // values.
 func (r *rules) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 	parts := r.list[rule].key
-	if len(values) != len(parts) {
+	if len(values) != len(parts)+min(1, len(r.limits[rule].Classes)) {
 		return key, false
 	}
 	key = append(key, r.limits[rule].Prefix...)
 	for i, value := range values {
-		key = counter.AppendPart(key, parts[i].counted(value, &r.request.scratch.network))
+		if i < len(parts) {
+			value = parts[i].counted(value, &r.request.scratch.network)
+		}
+		key = counter.AppendPart(key, value)
 	}
 	return key, true
 }
@@ -198,6 +245,9 @@ func (r *rules) KeyOf(rule int) (key []byte, varies wire.RuleFlags) {
 	key = make([]byte, 2*len(of.key))
 	for i := range of.key {
 		key[2*i], key[2*i+1] = byte(of.key[i].prefix4), byte(of.key[i].prefix6)
+	}
+	if len(of.limits.Classes) > 0 {
+		key = append(key, 0, 0)
 	}
 	if of.variants != nil {
 		varies = wire.Varies

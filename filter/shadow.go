@@ -10,6 +10,7 @@ type shadows struct {
 	rules    *rules
 	decider  *decider
 	measures measures
+	refs     []engine.Ref // of one rule
 }
 
 // shadow is a check on a shadow rule by a request that waits for the other rules.
@@ -23,15 +24,17 @@ type shadow struct {
 
 // decide decides shadow rules for a request that has passed the other rules. Charges go to charges.
 func (s *shadows) decide(checks []engine.Check, now int64, deferred *deferredCosts, charges *charges) {
-	for i := range checks {
-		d, cost := &checks[i], uint64(0)
+	for len(checks) > 0 {
+		of, cost := checks[:1+checks[0].Rule.Spares], uint64(0)
+		checks = checks[len(of):]
+		d := &of[0]
 		m := s.measures.newMeasure(s.rules.of(d))
-		verdict := measured(d, s.decider.node.Decide(checks[i:i+1], now, &m.wait))
+		verdict := measured(d, s.decider.node.Decide(of, now, &m.wait))
 		if verdict != counter.Rejected {
 			cost = s.rules.deferredCost(d)
 		}
-		s.decided(m, d, cost, now, verdict, deferred, charges)
-		tellMeasured(s.decider.observed, checks[i:i+1])
+		s.decided(m, of, cost, now, verdict, deferred, charges)
+		tellMeasured(s.decider.observed, of)
 	}
 }
 
@@ -47,18 +50,21 @@ func (s *shadows) keepDemands(kept []shadow, checks []engine.Check, now int64) [
 
 // decideKept is decide for a request that has waited.
 func (s *shadows) decideKept(kept []shadow, now int64, deferred *deferredCosts, charges *charges) {
-	for i := range kept {
+	for i := 0; i < len(kept); {
 		k := &kept[i]
+		s.refs = s.refs[:0]
+		for end := i + 1 + k.Rule.Spares; i < end; i++ {
+			s.refs = append(s.refs, kept[i].Ref)
+		}
 		m := s.measures.newMeasure(&s.rules.list[k.Rule.Index])
-		d, verdict := s.decider.node.DecideRef(&k.Ref, now, &m.wait)
-		verdict = measured(d, verdict)
-		s.decided(m, d, k.deferred, now, verdict, deferred, charges)
+		of, verdict := s.decider.node.DecideRefs(s.refs, now, &m.wait)
+		s.decided(m, of, k.deferred, now, measured(&of[0], verdict), deferred, charges)
 	}
 }
 
 // decided records the charge of a shadow rule, unless the rule would reject the request. If the
 // rule has not decided yet, the charge waits for its verdict.
-func (s *shadows) decided(m *measure, d *engine.Check, cost uint64, now int64, verdict counter.Verdict, deferred *deferredCosts, charges *charges) {
+func (s *shadows) decided(m *measure, of []engine.Check, cost uint64, now int64, verdict counter.Verdict, deferred *deferredCosts, charges *charges) {
 	rule, undecided := m.rule, m
 	if verdict == counter.Allowed {
 		undecided = nil
@@ -66,10 +72,15 @@ func (s *shadows) decided(m *measure, d *engine.Check, cost uint64, now int64, v
 	switch {
 	case verdict == counter.Rejected:
 	case rule.costsLater:
-		deferred.addCost(s.decider.node, d, cost, undecided)
+		for i := range of {
+			deferred.addCost(s.decider.node, &of[i], cost, undecided)
+		}
+		if verdict == counter.Allowed {
+			deferred.leaveOut(of)
+		}
 		m.debtor = deferred
 	case rule.charges:
-		charges.addCharge(rule, d, now, undecided)
+		charges.addCharge(of, 0, now, undecided)
 		m.debtor = charges
 	}
 	m.end(verdict)

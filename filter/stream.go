@@ -312,15 +312,19 @@ func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verd
 	marked := false
 	for i := range checks {
 		rule := all.rules.of(&checks[i])
-		if checks[i].Over {
+		switch {
+		case checks[i].Rule.Spare:
+		case checks[i].Marked():
 			rule.marked.count++
 			marked = true
-		} else {
+		default:
 			rule.allowed.count++
 		}
 	}
-	if marked {
+	if len(s.deferred.list) > 0 {
 		s.deferred.leaveOut(checks)
+	}
+	if marked {
 		s.upstream = s.upstream[:0] // its upstream may be another one
 		all.answer.mark(checks)
 	}
@@ -340,7 +344,10 @@ func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verd
 func (s *stream) refused(checks []engine.Check, sent bool) types.Action {
 	refusing := s.all.rules.of(s.all.answer.rejecting(checks))
 	for i := range checks {
-		if rule := s.all.rules.of(&checks[i]); rule == refusing || rejects(&checks[i]) {
+		if checks[i].Rule.Spare {
+			continue
+		}
+		if rule := s.all.rules.of(&checks[i]); rule == refusing || engine.Refuses(checks, i) {
 			rule.rejected.count++
 		} else {
 			rule.rejectedByOther.count++

@@ -90,12 +90,19 @@ func (p *usagePage) find(all *streams, now int64) []engine.Check {
 	r.looks = false
 	q.badCosts, q.absentCosts, q.unknownModels = bad, absent, unknown
 	q.beginRequest(nil)
-	n := 0
+	n, own := 0, false
 	for i := range checks {
 		d := &checks[i]
-		at := len(r.keys)
-		r.keys = q.appendKey(r.keys, r.of(d))
-		if string(r.keys[at:]) != string(d.Key) {
+		if rule := r.of(d); !d.Rule.Spare {
+			at := len(r.keys)
+			r.keys = q.appendKey(r.keys, rule)
+			if rule.class >= 0 {
+				class, _ := q.classOf(rule)
+				r.keys = counter.AppendPart(r.keys, rule.limits.Place(class, 0).Value)
+			}
+			own = string(r.keys[at:]) == string(d.Key)
+		}
+		if !own {
 			continue
 		}
 		d.Cost, d.Model, d.Verdict = 0, "", counter.Allowed
@@ -146,6 +153,9 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 	json := fields.AppendJSON(all.usage.json[:0], usageBegin, nil, []int64{now})
 	for i := range checks {
 		d := &checks[i]
+		if d.Rule.Spare {
+			continue
+		}
 		rule := all.rules.of(d)
 		full, source, told, blocked := "refuse", "proxy", now, int64(0)
 		if d.Rule.Marks {
@@ -157,19 +167,25 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 			} else if heard {
 				source = "backend"
 			}
-			if hits := all.decider.node.Uncounted(d); hits > 0 {
-				d.Counter.Count(hits)
+			for j := i; j <= i+d.Rule.Spares; j++ {
+				if hits := all.decider.node.Uncounted(&checks[j]); hits > 0 {
+					checks[j].Counter.Count(hits)
+				}
 			}
 		}
-		own := d.Rule.Own()
+		own := d.Limits()
 		if d.Counter.Blocked() {
 			blocked = d.Standing(len(own), now).Next
 		}
 		json = fields.AppendJSON(json, usageRule, []string{rule.config.Name, unitOf(rule.config), full, source}, []int64{told, blocked})
 		for j := range own {
-			l, at := &own[j], d.Standing(j, now)
+			l, at := &own[j], engine.StandingOf(checks, i, j, now)
+			used := l.Used(&d.Counter.States[j])
+			if d.Rule.Spares > 0 {
+				used = l.Quota() - min(at.Remaining, l.Quota()) // the class's own, and of the pool
+			}
 			json = fields.AppendJSON(json, usageLimit, []string{string(rule.fields.LimitName(j)), l.Name()}, []int64{
-				int64(l.Max), int64(l.Quota()), l.Width, int64(l.Used(&d.Counter.States[j])), int64(at.Remaining), at.Next, at.Reset,
+				int64(l.Max), int64(l.Quota()), l.Width, int64(used), int64(at.Remaining), at.Next, at.Reset,
 			})
 		}
 		json[len(json)-1] = ']' // the last comma

@@ -329,6 +329,9 @@ func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	if by := rule.Overrides.By; by != nil && by.Kind == config.SelectBody {
 		found(path+".overrides.by.request_json", defaultTaken)
 	}
+	if c := rule.Classes; c != nil && c.By.Kind == config.SelectBody {
+		found(path+".classes.by.request_json", defaultTaken)
+	}
 	if rule.Ask >= config.AskAlways {
 		found(path+".ask_for_usage", noneAsks)
 	}

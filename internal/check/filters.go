@@ -92,6 +92,9 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 			of(path+".cost", rule.CostFrom)
 		}
 		of(path+".overrides.by", rule.Overrides.By)
+		if rule.Classes != nil {
+			of(path+".classes.by", &rule.Classes.By)
+		}
 		for j := range rule.LimitFrom {
 			of(path+".limits["+strconv.Itoa(rule.LimitFrom[j].Limit)+"].limit_from", &rule.LimitFrom[j].From)
 		}

@@ -18,7 +18,7 @@ type decider struct {
 	refusals *entry.Refusals
 	credit   *credit.Credit
 	blocks   bool // some rule blocks
-	marks    bool // some rule marks
+	yields   bool // a request may pass without room for some check
 	synced   bool // some rule needs the backend
 
 	// charged belongs to a charge, or to hits that lost every race.
@@ -38,25 +38,30 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 	verdict := e.loadAll(checks, now, e.entries.Recalls)
 	for i := 0; i < len(checks) && verdict == counter.Allowed; i++ {
 		d := &checks[i]
-		if e.marks && d.Over {
+		if e.yields && d.Over {
 			continue
 		}
-		if d.Verdict = e.debit(d, now, howOf(i, checks)); d.Verdict != counter.Allowed && (!e.marks || !d.PassesOver()) {
-			verdict = d.Verdict
-			if verdict == counter.Rejected {
-				e.rememberRefusal(d, now)
-			}
-			for j := range checks[:i] {
-				e.giveBack(&checks[j], now)
-			}
+		if d.Verdict = e.debit(d, now, howOf(i, checks)); d.Verdict == counter.Allowed {
+			continue
 		}
+		passed := e.yields && rule.PassOver(checks, i)
+		if passed && d.Rule.Spares == 0 {
+			continue
+		}
+		if d.Verdict == counter.Rejected {
+			e.rememberRefusal(d, now)
+		}
+		for j := range checks[:i] {
+			e.giveBack(&checks[j], now)
+		}
+		e.uncount(checks)
+		if passed {
+			return e.decide(checks, now) // its spares were not read to be decided
+		}
+		verdict = d.Verdict
 	}
 	if verdict != counter.Allowed {
-		for i := range checks {
-			if d := &checks[i]; d.InSlot() {
-				d.Uncount()
-			}
-		}
+		e.uncount(checks)
 	}
 	switch {
 	case verdict == counter.Rejected:
@@ -65,6 +70,15 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 		e.block(checks, now) // of rules that mark
 	}
 	return verdict
+}
+
+// uncount takes back hits that are in slots only.
+func (e *decider) uncount(checks []rule.Check) {
+	for i := range checks {
+		if d := &checks[i]; d.InSlot() {
+			d.Uncount()
+		}
+	}
 }
 
 // reject completes the rejection of a request.
@@ -93,7 +107,7 @@ func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
 			return counter.Unsure
 		}
 		if !d.Counter.Allows(d.Cost) {
-			if d.Slot.Recalled() || e.marks {
+			if d.Slot.Recalled() || e.yields {
 				return counter.Unsure
 			}
 			d.Verdict = counter.Rejected
@@ -137,13 +151,15 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 	verdict, recalled := counter.Allowed, false
 	for i := range checks {
 		d := &checks[i]
-		if e.marks && d.Over {
+		if e.yields && d.Over {
 			e.entries.Read(d, now)
-			d.Verdict = counter.Rejected
+			if d.Verdict = counter.Rejected; d.Rule.Spare {
+				d.Verdict = counter.Allowed
+			}
 			continue
 		}
 		d.Verdict = e.load(d, now, howOf(i, checks), recall)
-		if e.marks && d.PassesOver() {
+		if e.yields && rule.PassOver(checks, i) {
 			continue
 		}
 		verdict = worse(verdict, d.Verdict)
@@ -173,7 +189,7 @@ func (e *decider) refuse(checks []rule.Check, now int64) counter.Verdict {
 	for i := range checks {
 		if d := &checks[i]; d.Verdict == counter.Unsure {
 			d.Verdict = counter.Rejected
-			refused = !d.PassesOver() || refused
+			refused = !rule.PassOver(checks, i) || refused
 			unsure++
 		}
 	}

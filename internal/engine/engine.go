@@ -88,7 +88,7 @@ func (e *Engine) furnish(o *Options) {
 	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.InFlight, o.Owner, o.Configuration)
 	e.meter = observe.NewMeter(tallies, link, &e.entries, o.Namespace)
 	e.decider = decider{
-		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, marks: rules.Marks, synced: rules.Synced,
+		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced,
 	}
 	e.Charges = Charges{
 		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, meter: &e.meter, decider: &e.decider,
@@ -291,11 +291,13 @@ func (e *Engine) Force(d *rule.Check, now int64) {
 	e.requests.send(nil)
 }
 
-// DecideRef is Decide for a referred check, which it returns.
-func (e *Engine) DecideRef(s *rule.Ref, now int64, w *Wait) (*rule.Check, counter.Verdict) {
-	checks := e.requests.resumed[:]
-	e.entries.Restore(&checks[0], s)
-	return &checks[0], e.requests.decideLocated(checks, now, w)
+// DecideRefs is Decide for a rule's referred checks, which it returns.
+func (e *Engine) DecideRefs(of []rule.Ref, now int64, w *Wait) ([]rule.Check, counter.Verdict) {
+	checks := e.requests.resumed[:len(of)]
+	for i := range of {
+		e.entries.Restore(&checks[i], &of[i])
+	}
+	return checks, e.requests.decideLocated(checks, now, w)
 }
 
 // Ask asks the backend for the totals of checks that were looked at and cost nothing, on different

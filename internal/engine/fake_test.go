@@ -77,6 +77,7 @@ type fakeRule struct {
 	reveal        uint8
 	warnAt        []uint16
 	delay         rule.Delay
+	classes       []rule.Class // whose parts have the place of users
 }
 
 // at is the rule with a rate of its own.
@@ -186,8 +187,8 @@ func (p *fakeProcess) startOf(rate int64, options engine.Options, rules ...fakeR
 		}
 		options.Rules = append(options.Rules, rule.Rule{
 			Rule: counter.Rule{Limits: slices.Clone(r.limits)}, SyncRate: r.rate, Prefix: f.prefix(i), CountRejected: r.countRejected, Marks: r.marks,
-			CostsLater: r.costsLater,
-			Shadow:     r.shadow, Reveal: r.reveal, WarnAt: r.warnAt, Delay: r.delay,
+			CostsLater: r.costsLater, Classes: r.classes,
+			Shadow: r.shadow, Reveal: r.reveal, WarnAt: r.warnAt, Delay: r.delay,
 		})
 	}
 	var err error

@@ -3,6 +3,7 @@ package engine
 import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/rule"
+	"weir/window"
 )
 
 // What a node's owner has to know of the packages below.
@@ -11,6 +12,8 @@ type (
 	Rule = rule.Rule
 	// Delay says how requests without room wait.
 	Delay = rule.Delay
+	// Class is a class of a rule's requests, with its shares of each limit.
+	Class = rule.Class
 	// Check is a request's check for hits of a key from one rule.
 	Check = rule.Check
 	// Ref is everything needed to decide or count a check later.
@@ -25,8 +28,22 @@ type (
 	Tallies = entry.Tallies
 )
 
+// MaxPlaces is the most checks that a request needs for a rule: see [rule.Rule.Places].
+const MaxPlaces = rule.MaxPlaces
+
 // MaxDelay is the longest delay: see [rule.MaxDelay].
 const MaxDelay = rule.MaxDelay
 
 // RetryAt is the time when refused checks will fit at the latest: see [rule.RetryAt].
 func RetryAt(checks []Check, now int64) (at int64, ok bool) { return rule.RetryAt(checks, now) }
+
+// Refuses reports whether check i has no room, nor have its spares: see [rule.Refuses].
+func Refuses(checks []Check, i int) bool { return rule.Refuses(checks, i) }
+
+// Taken returns the checks that have the hits of check i: see [rule.Taken].
+func Taken(checks []Check, i int) (taken, bounds *Check) { return rule.Taken(checks, i) }
+
+// StandingOf is how a limit of check i and its spares stands: see [rule.StandingOf].
+func StandingOf(checks []Check, i, limit int, now int64) window.Standing {
+	return rule.StandingOf(checks, i, limit, now)
+}

@@ -44,7 +44,7 @@ type requests struct {
 	failure  failure.Mode
 	// checks belong to a request that has waited, and resumed to one that decides a referred check.
 	checks  []rule.Check
-	resumed [1]rule.Check
+	resumed [rule.MaxPlaces]rule.Check
 	gathers bool // questions are sent once more requests have been decided
 }
 
@@ -239,7 +239,7 @@ func (q *requests) delaying(checks []rule.Check, now int64) (first *rule.Check) 
 	}
 	for i := range checks {
 		d := &checks[i]
-		if d.Verdict != counter.Rejected {
+		if d.Verdict != counter.Rejected || d.Over {
 			continue
 		}
 		if !d.Rule.Delays() {
@@ -285,6 +285,9 @@ func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int6
 		if d == of {
 			before = ahead
 		}
+		if d.Over || d.Rule.Spares > 0 || d.Rule.Spare {
+			continue
+		}
 		if at, ok := d.FitsAfter(uint64(before), now); !ok || at-now > delay.Most {
 			of.Verdict, d.Verdict = counter.Allowed, counter.Rejected
 			return counter.Rejected
@@ -298,6 +301,7 @@ func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int6
 		return counter.Rejected
 	}
 	q.tallies.Delayed++
+	rule.Afresh(checks)
 	q.keep(w, checks)
 	if w.room.Leads() {
 		q.setDue(w, checks, now)
@@ -452,7 +456,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 		for i := range checks {
 			if d := &checks[i]; d.Passed() {
 				d.Verdict = counter.Rejected
-				marks = marks || d.Rule.Marks
+				marks = marks || d.Rule.Yields()
 				asked++
 			}
 		}
@@ -462,7 +466,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 			return
 		}
 	}
-	if q.rules.Marks && q.leaveOut(checks, full) {
+	if q.rules.Yields && q.leaveOut(checks, full) {
 		q.goOn(w, checks, q.decider.decide(checks, q.link.Now()), false)
 		return
 	}
@@ -499,7 +503,7 @@ func (q *requests) leaveOut(checks []rule.Check, known bool) (left bool) {
 		if d.Verdict != counter.Rejected || d.Over {
 			continue
 		}
-		if d.Rule.Marks {
+		if d.Rule.Yields() {
 			left = true
 		} else if known {
 			return false
@@ -509,7 +513,7 @@ func (q *requests) leaveOut(checks []rule.Check, known bool) (left bool) {
 		return false
 	}
 	for i := range checks {
-		checks[i].PassesOver()
+		rule.PassOver(checks, i)
 		checks[i].ByRule()
 	}
 	return true
@@ -533,10 +537,15 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		case whole != nil:
 			verdict = q.decideLate(checks) // the answer lacked its part
 		default:
-			if verdict = q.decider.refuse(checks, q.link.Now()); verdict == counter.Unsure {
-				q.goOn(w, checks, verdict, false) // without the rules that marked it
+			if verdict = q.decider.refuse(checks, q.link.Now()); verdict != counter.Unsure {
+				break
+			}
+			if q.link.HostNow() < w.wait.until {
+				w.wait.rounds, w.wait.joins = 0, 0
+				q.goOn(w, checks, verdict, true) // by the checks that take the place of those without room
 				return
 			}
+			verdict = q.decideLate(checks)
 		}
 	}
 	q.finishWaiting(w, checks, verdict)

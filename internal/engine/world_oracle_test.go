@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/internal/counter"
@@ -19,6 +20,7 @@ import (
 type randomCounter struct {
 	rule, limit int
 	user        string
+	part        uint64 // of a rule with classes, the largest limit that the part ever had
 	admitted    uint64
 	// died are hits that processes had passed which ended before the store knew of them. Nobody can
 	// tell of those.
@@ -64,6 +66,9 @@ func (q *randomRequest) decided(checks []rule.Check, verdict counter.Verdict, no
 	}
 	for i := range q.checks {
 		d := &q.checks[i]
+		if checks[i].Over {
+			continue // of a class, whose hits another check has
+		}
 		if alone && f.options.OnBackendFailure != failure.Local && d.Rule.Synced() {
 			if bound := f.Overshoot(d.Rule.Index); verdict == counter.Allowed && bound != window.MaxHits {
 				w.t.Fatalf("what passes is not counted, and the overshoot bound of rule %d is %d", d.Rule.Index, bound)
@@ -73,6 +78,7 @@ func (q *randomRequest) decided(checks []rule.Check, verdict counter.Verdict, no
 		id := f.id(d.Rule.Index, q.users[i])
 		for j := range d.Rule.Limits {
 			c := w.counter(id, d.Rule, j, q.users[i])
+			c.part = max(c.part, checks[i].Rule.Limits[j].Max)
 			switch {
 			case verdict == counter.Allowed:
 				q.life.counted[rule.CounterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)] += int64(d.Cost)
@@ -120,6 +126,7 @@ func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int6
 		}
 		return
 	}
+	w.shared(c)
 	most := w.most(c) + c.here
 	if c.admitted <= most {
 		return
@@ -134,9 +141,31 @@ func (c *randomCounter) admit(w *randomWorld, f *fakeNode, cost uint64, now int6
 	}
 }
 
+// shared wants the parts of a limit together to be within the largest that it ever was, or to have passed
+// with the backend away. Each part may be larger by a hit of a smaller limit.
+func (w *randomWorld) shared(of *randomCounter) {
+	r := &w.rules[of.rule]
+	if r.classes == nil {
+		return
+	}
+	most, admitted := max(r.most[of.limit], r.moved[of.limit][""])+uint64(len(r.classes)), uint64(0)
+	for _, c := range w.hits {
+		if c.rule == of.rule && c.limit == of.limit && !strings.HasSuffix(c.user, "+") {
+			admitted += c.admitted
+			most += c.here + c.died + w.early(c) + w.anew(c)
+		}
+	}
+	if admitted > most && admitted > most+w.told(of.rule) {
+		w.t.Fatalf("rule %d, limit %d: classes have %d hits of %d", of.rule, of.limit, admitted, most)
+	}
+}
+
 // most is the largest that a limit ever was.
 func (w *randomWorld) most(c *randomCounter) uint64 {
 	r := &w.rules[c.rule]
+	if r.classes != nil {
+		return c.part
+	}
 	if r.together {
 		return max(r.most[c.limit], r.moved[c.limit][""])
 	}

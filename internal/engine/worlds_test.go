@@ -344,6 +344,10 @@ func (w *randomWorld) newRule(local bool) (rule randomRule) {
 	window.SetOrdinals(rule.limits)
 	rule.countRejected = w.lasting && !tokens && r.IntN(5) == 0
 	rule.costsLater = w.lasting && !local && r.IntN(4) == 0
+	if w.seed%5 == 2 && !local {
+		rule.countRejected, rule.costsLater, rule.together = false, false, false
+		rule.classes = []engine.Class{{Name: "interactive", Guaranteed: 500, Most: 1000}, {Name: "batch", Guaranteed: 100, Most: 400}}
+	}
 	return rule
 }
 
@@ -542,6 +546,15 @@ func (w *randomWorld) request(l *life) {
 			cost = 1 + r.Uint64N(f.rule(i).Limits[0].Max)
 		}
 		of := f.rule(i)
+		if classes := len(of.Classes); classes > 0 {
+			class := r.IntN(classes+1) - 1
+			for place := range of.Places(class) {
+				part := of.Place(class, place)
+				q.checks = append(q.checks, rule.Check{Ref: rule.Ref{Rule: part, Cost: cost}, Key: f.key(i, part.Value)})
+				q.users = append(q.users, part.Value)
+			}
+			continue
+		}
 		if of.Advances && r.IntN(4) == 0 {
 			of = f.smaller(i)
 		}
@@ -950,12 +963,15 @@ func (w *randomWorld) override() {
 		r := &w.rules[i]
 		tokens := slices.ContainsFunc(r.limits, func(l window.Limit) bool { return l.Kind == window.TokenBucket })
 		for user := 0; user < w.users && user < 5; user++ {
-			if tokens || r.together && user > 0 || w.random.IntN(2) == 0 {
+			if tokens || (r.together || r.classes != nil) && user > 0 || w.random.IntN(2) == 0 {
 				continue
 			}
 			o := wire.Override{Rule: fmt.Sprint("rule ", i)}
 			name := ""
-			if !r.together {
+			switch {
+			case r.classes != nil:
+				o.Values = []string{""}
+			case !r.together:
 				name = strconv.Itoa(user)
 				o.Values = []string{name}
 			}

@@ -12,10 +12,15 @@ import (
 	"weir/internal/wire"
 )
 
-// Check returns an error if the values don't fit the rule's key.
+// Check returns an error if the values don't fit the rule's key. Where the rule has classes, the last value
+// is that of one of their parts.
 func Check(rule *config.Rule, key []string) error {
-	if len(rule.Key) != len(key) {
-		return fmt.Errorf("want %d values for the key of %s, got %d", len(rule.Key), rule.Name, len(key))
+	want := len(rule.Key)
+	if rule.Classes != nil {
+		want++
+	}
+	if want != len(key) {
+		return fmt.Errorf("want %d values for the key of %s, got %d", want, rule.Name, len(key))
 	}
 	for i := range rule.Key {
 		if rule.Key[i].Kind != config.SelectClientIP {

@@ -337,8 +337,8 @@ func values(rule *config.Rule, name string) []string {
 			continue // the rule's name
 		}
 		text := string(value)
-		if s := &rule.Key[i]; s.Kind == config.SelectClientIP {
-			text = network(value, s)
+		if i < len(rule.Key) && rule.Key[i].Kind == config.SelectClientIP { // the class comes last
+			text = network(value, &rule.Key[i])
 		}
 		if len(text) > maxShown {
 			text = text[:maxShown] + "…"

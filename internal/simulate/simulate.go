@@ -21,7 +21,6 @@ import (
 	"sync/atomic"
 
 	"weir/config"
-	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/simulate/accesslog"
 )
@@ -199,7 +198,7 @@ func (s *simulation) probe(sample []accesslog.Request) error {
 // readsBody reports whether a rule needs a request's body to match, for its key or for its limits.
 func readsBody(r *config.Rule) bool {
 	ofBody := func(s config.Selector) bool { return s.Kind == config.SelectBody }
-	return r.Match.ReadsBody() || slices.ContainsFunc(r.Key, ofBody) || r.Overrides.By != nil && ofBody(*r.Overrides.By) ||
+	return r.Match.ReadsBody() || slices.ContainsFunc(r.Key, ofBody) || r.Overrides.By != nil && ofBody(*r.Overrides.By) || r.Classes != nil && ofBody(r.Classes.By) ||
 		slices.ContainsFunc(r.Except, func(e config.Match) bool { return e.ReadsBody() })
 }
 
@@ -285,6 +284,9 @@ func (s *simulation) end(at int64, refused bool) {
 func (s *simulation) note(demands []engine.Check) {
 	for i := range demands {
 		d := &demands[i]
+		if d.Rule.Spare {
+			continue // the demand is its class's
+		}
 		lasts := int64(0)
 		if hold := s.config.Rules[s.kept[d.Rule.Index]].Hold; hold != 0 {
 			lasts = min(s.lasts, int64(hold))
@@ -312,6 +314,9 @@ func (s *simulation) answered(keys []int32) {
 func (s *simulation) count(demands []engine.Check, refused bool, waited *delayed) {
 	for i := range demands {
 		d := &demands[i]
+		if d.Rule.Spare {
+			continue
+		}
 		h := s.rules[d.Rule.Index]
 		var k *key
 		if waited == nil {
@@ -324,7 +329,7 @@ func (s *simulation) count(demands []engine.Check, refused bool, waited *delayed
 		}
 		h.requests++
 		k.requests++
-		if d.Verdict == counter.Rejected {
+		if d.Marked() || engine.Refuses(demands, i) {
 			h.refusedBy++
 			k.refusedBy++
 		}

@@ -87,6 +87,15 @@ func TestShadowRules(t *testing.T) {
 	}
 }
 
+// A class has what it may have of a limit, and its requests count once, under its name.
+func TestClasses(t *testing.T) {
+	r := simulated(t, `{"rules": [{"name": "shared", "key": ["client_ip"], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}],
+		"classes": {"by": "method", "of": {"GET": {"guaranteed": 0.3, "most": 0.4}}}}]}`, lines("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"))
+	if want := []KeyReport{{[]string{"10.0.0.1", "GET"}, 5, 1, 0.2}}; r.Refused != 1 || r.Rules[0].Requests != 5 || !reflect.DeepEqual(r.Rules[0].Worst, want) {
+		t.Errorf("%+v, want %+v", r.Rules[0], want)
+	}
+}
+
 // A rule that needs what no log tells is left out, loudly: it would take all requests for one key.
 func TestMissingParts(t *testing.T) {
 	r := simulated(t, `{"rules": [`+perUser+`, `+perClient+`]}`, lines("10.0.0.1", "10.0.0.2"))

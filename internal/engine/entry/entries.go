@@ -57,10 +57,11 @@ func (k *Entries) Inherit(from *Entries) {
 func (k *Entries) Locate(d *rule.Check) {
 	d.Address, d.ID = k.Table.Address(d.Rule.Group, d.Key), [16]byte{}
 	d.Begin()
-	d.Over, d.Asks, d.Heard = false, false, false
+	d.Asks, d.Heard = false, false
 	if k.variants.moved != nil {
 		d.Rule = k.variants.inForce(d.Rule, d.Address, k.Table, d.Key)
 	}
+	d.Over = d.Rule.Spare
 	if k.Recalls {
 		d.Slot.Recent = &k.Recent
 	}

@@ -79,20 +79,20 @@ func (v *Variants) inForce(r *rule.Rule, a sharedata.Address, table *sharedata.T
 		m := &v.moved[r.Index]
 		if m.keys {
 			if p := v.Find(a); p.holds(v.link.Now()) {
-				return v.ruleOf(p)
+				return v.ruleOf(p).Same(r)
 			}
 		}
 		if m.shapes != nil {
 			if p := v.like(m.shapes, r, table, key); p != nil {
-				return v.ruleOf(p)
+				return v.ruleOf(p).Same(r)
 			}
 		}
 		if m.whole != nil && v.Rules[r.Index].holds(v.link.Now()) {
-			return m.whole
+			return m.whole.Same(r)
 		}
 	}
 	if r.Override {
-		return &v.rules.List[r.Index]
+		return v.rules.List[r.Index].Same(r)
 	}
 	return r
 }

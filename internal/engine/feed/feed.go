@@ -45,7 +45,7 @@ func (v *Feed) build(version uint64, list []byte) *building {
 	b := &building{OverrideTable: entry.OverrideTable{Version: version, List: list}, emptied: v.news.shared.emptied}
 	count := 0
 	for b.reader.Reset(list, 0); b.reader.Next(); {
-		count++
+		count += v.perKey()
 	}
 	size := 4
 	for size*3/4 < count {
@@ -120,6 +120,8 @@ func (v *Feed) next(b *building) bool {
 		fits = v.like(b, m, len(r.Prefix))
 	default:
 		b.key, fits = v.variants.Owner.AppendKey(b.key[:0], b.rule, o.Values)
+		// It is the limit of all classes together, so there is no value for theirs.
+		fits = fits && (len(r.Classes) == 0 || len(o.Values[len(o.Values)-1]) == 0)
 		m.Keys = m.Keys || fits
 	}
 	if !fits {
@@ -132,20 +134,45 @@ func (v *Feed) next(b *building) bool {
 		b.Count++
 		return true
 	}
-	address := v.keys.Table.Address(r.Group, b.key)
+	placed := false
+	if of := b.key; len(r.Classes) == 0 {
+		placed = v.place(b, at, of)
+	} else {
+		of = of[:len(of)-1] // without the class
+		for number := 1; number <= r.Parts(); number++ {
+			placed = v.place(b, at, counter.AppendPart(of, r.Part(number).Value)) || placed
+		}
+	}
+	if placed {
+		b.Count++
+		b.keys = true
+	}
+	return true
+}
+
+// perKey is the most places that the override of a key takes.
+func (v *Feed) perKey() int {
+	most := 1
+	for i := range v.rules.List {
+		most = max(most, v.rules.List[i].Parts())
+	}
+	return most
+}
+
+// place puts an override into the table, unless its key has one.
+func (v *Feed) place(b *building, at int, key []byte) (placed bool) {
+	address := v.keys.Table.Address(v.rules.List[b.rule].Group, key)
 	p := b.Find(address)
 	if p.At != 0 {
-		return true // the same key in another form
+		return false // the same key in another form
 	}
-	*p = entry.Place{Address: address, At: uint32(at) + 1, Index: int32(b.rule), Until: until(o)}
+	*p = entry.Place{Address: address, At: uint32(at) + 1, Index: int32(b.rule), Until: until(&b.reader)}
 	if old := v.variants; old.Places != nil {
 		// Requests have used it before, so its variant can be kept.
 		if q := old.Find(p.Address); q.Rule != nil && bytes.HasPrefix(old.List[q.At-1:], b.List[at:b.reader.At()]) {
 			p.Rule = q.Rule
 		}
 	}
-	b.Count++
-	b.keys = true
 	return true
 }
 

@@ -133,8 +133,8 @@ func (a *Meter) Open(rules []rule.Rule, sender uint64) {
 	}
 }
 
-// Of reports whether the usage of a rule's keys is reported.
-func (a *Meter) Of(r *rule.Rule) bool { return a.on && a.rules[r.Index].accounted }
+// Of reports whether the usage of a rule's keys is reported. The pool's has what classes have of it.
+func (a *Meter) Of(r *rule.Rule) bool { return a.on && a.rules[r.Index].accounted && !r.Bounds() }
 
 // dayAt is the day that contains a time in the rule's zone.
 func (r *accountedRule) dayAt(at int64) uint32 {

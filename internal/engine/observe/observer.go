@@ -93,6 +93,9 @@ func (w *Observer) See(checks []rule.Check, now int64, verdict counter.Verdict) 
 	weight = w.sightings.weigh()
 	for i := range checks {
 		d := &checks[i]
+		if d.Rule.Spare {
+			continue // the request is its class's
+		}
 		s := &w.sightings.rules[d.Rule.Index]
 		s.now.Requests++
 		s.now.Hits += d.Cost
@@ -140,7 +143,10 @@ func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, weight ui
 func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
 	for i := range checks {
 		d := &checks[i]
-		if d.Verdict != counter.Rejected {
+		switch {
+		case d.Rule.Spare || d.Rule.Spares > 0 && !rule.Refuses(checks, i):
+			continue
+		case d.Rule.Spares == 0 && d.Verdict != counter.Rejected:
 			continue
 		}
 		s := &w.sightings.rules[d.Rule.Index]

@@ -38,8 +38,8 @@ type Ref struct {
 	// Rule and Cost are those of the check. The cost may be changed.
 	Rule *Rule
 	Cost uint64
-	// Over means that a rule that marks had no room for the request. The request passes if the
-	// other rules have room.
+	// Over means that the check is left out: a rule that marks had no room for the request, or a class's
+	// own counter had none, or its spares were not needed yet. The request passes if the others have room.
 	Over bool
 	// Heard means that the request has asked the backend for the key's totals, as it takes nothing.
 	Heard bool
@@ -54,11 +54,8 @@ type Ref struct {
 	ID      [16]byte // the key's name in the backend; 0 if unknown
 }
 
-// PassesOver reports whether the request continues without this rule, which marks and has no room.
-func (d *Check) PassesOver() bool {
-	d.Over = d.Over || d.Rule.Marks && d.Verdict == counter.Rejected
-	return d.Over
-}
+// Marked reports whether the rule marks the request, for which it has no room.
+func (d *Check) Marked() bool { return d.Over && d.Rule.Marks }
 
 // Unsure reports whether only the backend can decide the check.
 func (d *Check) Unsure() bool { return d.Verdict == counter.Unsure }
@@ -90,13 +87,23 @@ func (d *Check) Standing(i int, now int64) window.Standing {
 
 // RetryAt is the time when refused checks will fit at the latest if no other hits come; other
 // nodes may give back leases before. ok is false if no waiting helps.
-func RetryAt(checks []Check, now int64) (at int64, ok bool) {
+func RetryAt(checks []Check, now int64) (at int64, ok bool) { return retryAt(checks, now, false) }
+
+// retryAt is RetryAt of checks, or of spares whether or not they are in use.
+func retryAt(checks []Check, now int64, spares bool) (at int64, ok bool) {
 	at = now
-	for i := range checks {
-		if checks[i].Over {
+	for i := 0; i < len(checks); i++ {
+		d := &checks[i]
+		if d.Over && d.Rule.Spares == 0 && !spares {
 			continue
 		}
-		fits, ok := checks[i].fitsAt(now)
+		fits, ok := d.fitsAt(now)
+		if n := d.Rule.Spares; n > 0 {
+			if other, may := retryAt(checks[i+1:i+1+n], now, true); may && (!ok || other < fits) {
+				fits, ok = other, true
+			}
+			i += n
+		}
 		if !ok {
 			return 0, false
 		}

@@ -69,6 +69,12 @@ type Rule struct {
 	Pattern  sharedata.Address
 	of       *Rule // the rule that this one is a variant of, or nil
 
+	// Classes share the limits. Requests are checked on the parts of the rule then, and never on itself:
+	// see [Rule.Place].
+	Classes []Class
+	part
+	parts []*Rule // those of this variant that were used
+
 	// Hint is where a list last had the rule. Only that list uses it, and looks whether it is right.
 	Hint uint32
 }
@@ -140,7 +146,7 @@ func (r *Rule) Own() []window.Limit {
 // use it for the same keys, and they keep their counters.
 func (r *Rule) Variant(limits []window.Limit) *Rule {
 	v := *r
-	v.Rule, v.of = r.Rule.Variant(limits), r.Base()
+	v.Rule, v.of, v.part, v.parts = r.Rule.Variant(limits), r.Base(), part{}, nil
 	v.nameLimits()
 	return &v
 }
@@ -189,8 +195,9 @@ type Set struct {
 	// Interval is the shortest interval between pushes of a key, and lasts the longest time that a
 	// hit counts, over the rules that need the backend.
 	Interval, Lasts int64
-	// These are set if any rule needs the backend, warns, marks, blocks, or delays.
-	Synced, Warns, Marks, Blocks, Delays bool
+	// These are set if any rule needs the backend, warns, marks, blocks, or delays. Yields is set if
+	// requests may pass without room for a check.
+	Synced, Warns, Marks, Blocks, Delays, Yields bool
 	// Reveals is set if any rule reveals names, and therefore reports usage.
 	Reveals bool
 }
@@ -203,6 +210,7 @@ func NewSet(list []Rule) Set {
 		own.Complete(i)
 		r.Warns = r.Warns || len(own.WarnAt) > 0
 		r.Marks = r.Marks || own.Marks
+		r.Yields = r.Yields || own.Marks || len(own.Classes) > 0
 		r.Blocks = r.Blocks || own.Blocks
 		r.Delays = r.Delays || own.Delay.Queue > 0
 		if own.Synced() {
