@@ -76,6 +76,8 @@ func readClasses(v *value, rule *Rule) {
 		{rule.Queue != 0, "delay", "a request that waits in a line could miss room in its class"},
 		{rule.Cut, "cut", "a stream would end although its class has room"},
 		{len(rule.WarnAt) > 0, "warn_at", "a part that is used up says nothing of the limit"},
+		{rule.Upstream, "upstream", "one class would hold back another"},
+		{rule.LimitTokens, "limit_tokens", "a request may have its own part and the pool"},
 		{rule.Hold != 0, `"in_flight"`, "its places are counted by key"},
 	} {
 		if other.given {
