@@ -6,13 +6,14 @@ actionlint := github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 goreleaser := github.com/goreleaser/goreleaser/v2@v2.16.0
 cyclonedx := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
-.PHONY: help release release-twice images module build run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
+.PHONY: help release release-twice images module build controller run playground screenshots test test-fast test-nightly check fuzz mutants bench docs clean
 
 # Without the folder's name in what is compiled, builds and tests take packages of each other, and those of another clone.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
 
-# go.work has all modules: this one, bench/, with what only benchmarks need, and release/, with what only releases need.
-packages := ./... ./bench/... ./release/...
+# go.work has all modules: this one, bench/, with what only benchmarks need, controller/, with what Kubernetes needs, and
+# release/, with what only releases need.
+packages := ./... ./bench/... ./controller/... ./release/...
 
 # What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
 raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/listen ./internal/live ./internal/panics ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
@@ -26,6 +27,9 @@ plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreen
 	go build -trimpath -buildmode=c-shared -ldflags=-w
 
 build: dist/weir.wasm dist/weir ## the plugin and the command, in dist/
+
+controller: ## what weir controller starts, dist/weir-controller
+	GOWORK=off go -C controller build -trimpath -o ../dist/weir-controller .
 
 include native/Makefile
 
@@ -112,6 +116,7 @@ check: ## formats, vets, lints code and workflows, and verifies the modules
 	go mod verify
 	GOWORK=off go mod tidy -diff
 	GOWORK=off go -C bench mod tidy -diff
+	GOWORK=off go -C controller mod tidy -diff
 	GOWORK=off go -C release mod tidy -diff
 
 fuzz: ## each fuzz target for TIME=10s

@@ -71,7 +71,7 @@ words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`,
 	for shell, program := range programs {
 		for _, test := range []struct{ typed, want []string }{
 			{[]string{"weir", "conv"}, []string{"convert"}},
-			{[]string{"weir", "co"}, []string{"compile", "completion", "convert", "counter"}},
+			{[]string{"weir", "co"}, []string{"compile", "completion", "controller", "convert", "counter"}},
 			{[]string{"weir", "run", "--log"}, []string{"--log-format", "--log-level"}},
 			{[]string{"weir", "run", "--log-level", ""}, []string{"debug", "error", "info", "warn"}},
 			{[]string{"weir", "run", "--config", "my"}, []string{"my.json"}},

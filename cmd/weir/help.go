@@ -64,6 +64,7 @@ Environment:
   WEIR_WARN_WEBHOOK_SECRET  takes the place of --warn-webhook-secret, unless that or its file is given
 `},
 		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
+		{name: "controller", summary: "attach RateLimitPolicies to Gateways and routes on Kubernetes", run: controller, help: controllerHelp},
 		{name: "check", summary: "check configurations, also inside documents of Envoy and Istio", operands: "FILE…", run: checkFiles, help: checkHelp},
 		{name: "compile", summary: "print a configuration with conditions in place of its expressions of CEL", operands: "FILE", run: compileExpressions, help: `
 The plugin has no interpreter of CEL: weir compile makes conditions of each "if", and prints the JSON that

@@ -1,0 +1,269 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Resources are what policies are about.
+type Resources struct {
+	Policies []*RateLimitPolicy
+	Gateways []*Gateway
+	Routes   []*Route
+}
+
+// Gateway is a Gateway of an implementation that Weir runs in.
+type Gateway struct {
+	types.NamespacedName
+	Implementation Implementation
+	Listeners      []string
+}
+
+// Route is an HTTPRoute or a GRPCRoute.
+type Route struct {
+	Kind string
+	types.NamespacedName
+	Hostnames []string
+	// Rules are the names of its rules, which may be empty.
+	Rules []string
+	// Gateways are those that have accepted it.
+	Gateways []types.NamespacedName
+}
+
+// Plan is what follows from resources.
+type Plan struct {
+	// Configurations are those of each Gateway's plugins, without the backend.
+	Configurations map[types.NamespacedName][][]byte
+	// Outcomes are in the order of the policies.
+	Outcomes []*Outcome
+}
+
+// Outcome is what has become of a policy.
+type Outcome struct {
+	Policy *RateLimitPolicy
+	// InForce is the spec that holds; nil if none does.
+	InForce *InForce
+	// Refused is why the policy's newest spec is not in force; empty if it is. Reason is the condition's.
+	Reason, Refused string
+	// Missed are targets that the policy does not reach, each with the reason.
+	Missed []string
+	// Gateways are those whose plugin has some of its rules.
+	Gateways []types.NamespacedName
+	// Overridden are the policies that have replaced rules of this one, each with the place.
+	Overridden []string
+
+	rules []*rule
+}
+
+// level is how special a target is. A policy for more is below one for less.
+type level int
+
+const (
+	ofGateway level = iota
+	ofRoute
+	ofRule
+	levels
+)
+
+// target is what a policy is attached to.
+type target struct {
+	kind string
+	types.NamespacedName
+	section string
+}
+
+func (t target) String() string {
+	name := t.kind + " " + t.Name
+	if t.section != "" {
+		name += "/" + t.section
+	}
+	return name
+}
+
+// leaf is a rule of a route at a Gateway: what a request is for.
+type leaf struct {
+	route *Route
+	rule  int
+}
+
+// Plan decides which rules are in force where.
+func (p *Planner) Plan(r *Resources) *Plan {
+	plan := &Plan{Configurations: map[types.NamespacedName][][]byte{}}
+	seen := map[types.UID]bool{}
+	for _, one := range r.Policies {
+		plan.Outcomes = append(plan.Outcomes, p.outcome(one))
+		seen[one.UID] = true
+	}
+	maps.DeleteFunc(p.checked, func(uid types.UID, _ checked) bool { return !seen[uid] })
+	attached := attach(plan.Outcomes, r)
+	at := map[types.NamespacedName][]leaf{}
+	for _, route := range sorted(r.Routes, func(a, b *Route) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), compare(a.NamespacedName, b.NamespacedName))
+	}) {
+		for _, gateway := range route.Gateways {
+			for i := range route.Rules {
+				at[gateway] = append(at[gateway], leaf{route, i})
+			}
+		}
+	}
+	for _, gateway := range r.Gateways {
+		plan.Configurations[gateway.NamespacedName] = p.gateway(gateway, at[gateway.NamespacedName], attached)
+	}
+	return plan
+}
+
+func compare(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+func sorted[T any](list []T, compare func(a, b T) int) []T {
+	list = slices.Clone(list)
+	slices.SortFunc(list, compare)
+	return list
+}
+
+// attach finds the policy of each target. Of several the oldest wins.
+func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
+	there, sections := map[target]bool{}, map[target]bool{}
+	for _, g := range r.Gateways {
+		there[target{"Gateway", g.NamespacedName, ""}] = true
+	}
+	for _, route := range r.Routes {
+		there[target{route.Kind, route.NamespacedName, ""}] = true
+		for _, name := range route.Rules {
+			sections[target{route.Kind, route.NamespacedName, name}] = true
+		}
+	}
+	attached := map[target]*Outcome{}
+	for _, o := range sorted(outcomes, func(a, b *Outcome) int {
+		return cmp.Or(a.Policy.CreationTimestamp.Compare(b.Policy.CreationTimestamp.Time), compare(nameOf(a.Policy), nameOf(b.Policy)))
+	}) {
+		if o.InForce == nil {
+			continue
+		}
+		reached, reason := false, ""
+		for _, ref := range o.InForce.Spec.TargetRefs {
+			t := target{string(ref.Kind), types.NamespacedName{Namespace: o.Policy.Namespace, Name: string(ref.Name)}, ""}
+			found := there[t]
+			if ref.SectionName != nil {
+				t.section = string(*ref.SectionName)
+				found = sections[t]
+			}
+			switch winner := attached[t]; {
+			case t.kind == "Gateway" && t.section != "":
+				reason = o.miss("TargetNotFound", t.String()+": want a Gateway as a whole, or routes of the listener")
+			case !found:
+				reason = o.miss("TargetNotFound", t.String()+" is not there, or is of no Gateway of Istio or Envoy Gateway")
+			case winner == o:
+			case winner != nil:
+				reason = o.miss("Conflicted", t.String()+" has the older policy "+winner.Policy.Name)
+			default:
+				attached[t], reached = o, true
+			}
+		}
+		if !reached && o.Refused == "" {
+			o.Reason, o.Refused = reason, strings.Join(o.Missed, "; ")
+		}
+	}
+	return attached
+}
+
+func (o *Outcome) miss(reason, what string) string {
+	o.Missed = append(o.Missed, what)
+	return reason
+}
+
+func nameOf(p *RateLimitPolicy) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+}
+
+// gateway returns the configurations of a Gateway's plugins.
+func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
+	whole := attached[target{"Gateway", g.NamespacedName, ""}]
+	holds := map[*rule][]leaf{} // the leaves where a rule is in force
+	var order []*Outcome
+	if whole != nil {
+		order = append(order, whole)
+	}
+	for _, l := range leaves {
+		var chain [levels]*Outcome
+		chain[ofGateway] = whole
+		chain[ofRoute] = attached[target{l.route.Kind, l.route.NamespacedName, ""}]
+		if name := l.route.Rules[l.rule]; name != "" {
+			chain[ofRule] = attached[target{l.route.Kind, l.route.NamespacedName, name}]
+		}
+		for _, rule := range effective(chain, l) {
+			holds[rule] = append(holds[rule], l)
+		}
+		for _, o := range chain {
+			if o != nil && !slices.Contains(order, o) {
+				order = append(order, o)
+			}
+		}
+	}
+	var rules []*rule
+	for _, o := range order {
+		before := len(rules)
+		for _, rule := range o.rules {
+			at := *rule
+			switch {
+			case o == whole && len(holds[rule]) < len(leaves):
+				at.fields = maps.Clone(at.fields)
+				at.except(g.Implementation.match(without(leaves, holds[rule])))
+			case o == whole:
+			case len(holds[rule]) > 0:
+				at.fields = maps.Clone(at.fields)
+				at.only(g.Implementation.match(holds[rule]))
+			default:
+				continue
+			}
+			rules = append(rules, &at)
+		}
+		if len(rules) > before {
+			o.Gateways = append(o.Gateways, g.NamespacedName)
+		}
+	}
+	return p.configurations(g.Namespace, rules)
+}
+
+func without(leaves, some []leaf) []leaf {
+	out := map[leaf]bool{}
+	for _, l := range some {
+		out[l] = true
+	}
+	return slices.DeleteFunc(slices.Clone(leaves), func(l leaf) bool { return out[l] })
+}
+
+// effective merges the policies of a leaf as GEP-713 says: defaults hold where nothing more special is, and overrides
+// replace what is. Both do so for all rules, or, merging, for those of the same name.
+func effective(chain [levels]*Outcome, l leaf) (rules []*rule) {
+	for i := levels - 1; i >= 0; i-- {
+		o := chain[i]
+		if o == nil {
+			continue
+		}
+		block, _, overrides := o.InForce.Spec.block()
+		winners, losers := rules, o.rules
+		if overrides {
+			winners, losers = losers, winners
+		}
+		merged := slices.Clone(winners)
+		for _, loser := range losers {
+			by := slices.IndexFunc(winners, func(w *rule) bool { return block.Strategy != "merge" || w.name == loser.name })
+			if by < 0 {
+				merged = append(merged, loser)
+				continue
+			}
+			if text := fmt.Sprintf("%s by %s at %s %s/%s", loser.name, nameOf(winners[by].of.Policy), l.route.Kind, l.route.Namespace, l.route.Name); !slices.Contains(loser.of.Overridden, text) {
+				loser.of.Overridden = append(loser.of.Overridden, text)
+			}
+		}
+		rules = merged
+	}
+	return rules
+}

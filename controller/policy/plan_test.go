@@ -1,0 +1,329 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"weir/config"
+)
+
+// one is a policy of namespace shop or, with a slash in its name, of another. Each is a minute younger than the one before.
+type one struct{ name, target, rules string }
+
+// limits are rules with names.
+func limits(names ...string) string {
+	for i, name := range names {
+		names[i] = fmt.Sprintf("{name: %s, limits: [{limit: 1, window: 1h}]}", name)
+	}
+	return "[" + strings.Join(names, ", ") + "]"
+}
+
+func (p one) policy(t *testing.T, age int) *RateLimitPolicy {
+	t.Helper()
+	namespace, name, other := strings.Cut(p.name, "/")
+	if !other {
+		namespace, name = "shop", p.name
+	}
+	kind, target, _ := strings.Cut(p.target, " ")
+	target, section, sectioned := strings.Cut(target, "/")
+	if sectioned {
+		target += ", sectionName: " + section
+	}
+	policy := &RateLimitPolicy{}
+	if err := yaml.UnmarshalStrict([]byte(fmt.Sprintf("targetRefs: [{group: gateway.networking.k8s.io, kind: %s, name: %s}]\n%s", kind, target, p.rules)), &policy.Spec); err != nil {
+		t.Fatal(err)
+	}
+	policy.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(p.name), Generation: 1, CreationTimestamp: metav1.NewTime(time.Unix(int64(age*60), 0))}
+	return policy
+}
+
+var public = types.NamespacedName{Namespace: "shop", Name: "public"}
+
+// resources are two routes of shop, one of a tenant, one of nobody's Gateway, and a Gateway.
+func resources(implementation Implementation) *Resources {
+	route := func(namespace, name string, hosts []string, rules ...string) *Route {
+		return &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, Hostnames: hosts, Rules: rules, Gateways: []types.NamespacedName{public}}
+	}
+	alone := route("shop", "alone", nil, "")
+	alone.Gateways = nil
+	return &Resources{
+		Gateways: []*Gateway{{NamespacedName: public, Implementation: implementation, Listeners: []string{"http"}}},
+		Routes: []*Route{
+			route("shop", "app", []string{"a.example", "*.b.example"}, "", "pay"), route("shop", "app2", []string{"c.example"}, ""), route("tenant", "app", []string{"t.example"}, ""), alone,
+		},
+	}
+}
+
+// request is one that Envoy has found a route for; its route is empty if there is none.
+type request struct{ route, host, path string }
+
+// requests are one for each rule of a route, and one for none.
+func requests(i Implementation) map[string]request {
+	if i == Istio {
+		return map[string]request{
+			"app": {"shop.app.0", "a.example", "/"}, "app/pay": {"pay", "x.b.example", "/"}, "app2": {"shop.app2.0", "c.example", "/x"},
+			"tenant": {"tenant.app.0", "t.example", "/"}, "none": {"", "a.example", "/"},
+		}
+	}
+	return map[string]request{
+		"app": {"httproute/shop/app/rule/0/match/0/a_example", "a.example", "/"}, "app/pay": {"httproute/shop/app/rule/1/match/0/*", "x.b.example", "/"},
+		"app2": {"httproute/shop/app2/rule/0/match/0/c_example", "c.example", "/x"}, "tenant": {"httproute/tenant/app/rule/0/match/0/t", "t.example", "/"}, "none": {"", "a.example", "/"},
+	}
+}
+
+// applied are the names of a plan's rules that apply to a request.
+func applied(t *testing.T, plan *Plan, r request) (names []string) {
+	t.Helper()
+	for _, document := range plan.Configurations[public] {
+		if _, err := config.Parse(document); err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		var c struct {
+			Namespace string
+			Rules     []struct {
+				Name   string
+				Match  any
+				Except []any
+			}
+		}
+		if err := json.Unmarshal(document, &c); err != nil || c.Namespace != "shop" {
+			t.Fatal(err, c.Namespace)
+		}
+		for _, rule := range c.Rules {
+			if r.meets(rule.Match) && !slices.ContainsFunc(rule.Except, r.meets) {
+				names = append(names, strings.TrimPrefix(rule.Name, "shop_"))
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// meets evaluates the conditions that policies get, and a path's.
+func (r request) meets(match any) bool {
+	all, _ := match.(map[string]any)
+	for field, condition := range all {
+		holds, value := false, map[string]string{"host": r.host, "path": r.path}[field]
+		switch field {
+		case "any":
+			holds = slices.ContainsFunc(condition.([]any), r.meets)
+		case "not":
+			holds = !r.meets(condition)
+		case "property":
+			condition, value = condition.(map[string]any)["xds.route_name"], r.route
+			fallthrough
+		default:
+			for by, text := range condition.(map[string]any) {
+				switch by {
+				case "prefix":
+					holds = strings.HasPrefix(value, text.(string))
+				case "suffix":
+					holds = strings.HasSuffix(value, text.(string))
+				case "exact":
+					holds = value == text
+				case "in":
+					holds = slices.Contains(text.([]any), any(value))
+				}
+			}
+		}
+		if !holds {
+			return false
+		}
+	}
+	return true
+}
+
+func TestPlan(t *testing.T) {
+	const everywhere = "app app/pay app2 tenant none"
+	for _, test := range []struct {
+		name     string
+		policies []one
+		// want has, by rule, the requests that it applies to.
+		want map[string]string
+		// refused and overridden have, by policy, a part of what it is told.
+		refused, overridden map[string]string
+	}{
+		{"a Gateway's", []one{{"g", "Gateway public", "rules: " + limits("r")}}, map[string]string{"g_r": everywhere}, nil, nil},
+		{"a route's", []one{{"p", "HTTPRoute app", "rules: " + limits("r")}}, map[string]string{"p_r": "app app/pay"}, nil, nil},
+		{"a rule's", []one{{"p", "HTTPRoute app/pay", "rules: " + limits("r")}}, map[string]string{"p_r": "app/pay"}, nil, nil},
+		{
+			"a tenant's has its own name", []one{{"p", "HTTPRoute app", "rules: " + limits("r")}, {"tenant/p", "HTTPRoute app", "rules: " + limits("r")}},
+			map[string]string{"p_r": "app app/pay", "tenant_p_r": "tenant"}, nil, nil,
+		},
+		{
+			"bare rules are atomic defaults", []one{{"g", "Gateway public", "rules: " + limits("r", "s")}, {"p", "HTTPRoute app", "rules: " + limits("r")}, {"q", "HTTPRoute app/pay", "rules: " + limits("t")}},
+			map[string]string{"g_r": "app2 tenant none", "g_s": "app2 tenant none", "p_r": "app", "q_t": "app/pay"}, nil,
+			map[string]string{"g": "s by shop/p at HTTPRoute shop/app", "p": "r by shop/q at HTTPRoute shop/app"},
+		},
+		{
+			"defaults merge by name", []one{{"g", "Gateway public", "defaults: {strategy: merge, rules: " + limits("r", "s") + "}"}, {"p", "HTTPRoute app", "rules: " + limits("r", "t")}},
+			map[string]string{"g_r": "app2 tenant none", "g_s": everywhere, "p_r": "app app/pay", "p_t": "app app/pay"}, nil, map[string]string{"g": "r by shop/p"},
+		},
+		{
+			"overrides replace all", []one{{"g", "Gateway public", "overrides: {rules: " + limits("r") + "}"}, {"p", "HTTPRoute app", "rules: " + limits("s")}, {"tenant/q", "HTTPRoute app", "overrides: {rules: " + limits("s") + "}"}},
+			map[string]string{"g_r": everywhere}, nil, map[string]string{"p": "s by shop/g", "tenant/q": "s by shop/g"},
+		},
+		{
+			"overrides merge by name", []one{{"g", "Gateway public", "overrides: {strategy: merge, rules: " + limits("r") + "}"}, {"p", "HTTPRoute app", "rules: " + limits("r", "s")}},
+			map[string]string{"g_r": everywhere, "p_s": "app app/pay"}, nil, map[string]string{"p": "r by shop/g"},
+		},
+		{
+			"the oldest wins", []one{{"old", "HTTPRoute app2", "rules: " + limits("r")}, {"new", "HTTPRoute app2", "rules: " + limits("s")}},
+			map[string]string{"old_r": "app2"}, map[string]string{"new": "HTTPRoute app2 has the older policy old"}, nil,
+		},
+		{
+			"nobody reaches another namespace", []one{{"tenant/g", "Gateway public", "rules: " + limits("r")}, {"tenant/p", "HTTPRoute app2", "rules: " + limits("r")}},
+			nil, map[string]string{"tenant/g": "Gateway public is not there", "tenant/p": "HTTPRoute app2 is not there"}, nil,
+		},
+		{"a route that no Gateway accepts", []one{{"p", "HTTPRoute alone", "rules: " + limits("r")}}, nil, nil, nil},
+		{"a rule that is not there", []one{{"p", "HTTPRoute app/x", "rules: " + limits("r")}}, nil, map[string]string{"p": "HTTPRoute app/x is not there"}, nil},
+		{
+			"what the parser refuses", []one{{"p", "HTTPRoute app", "defaults: {rules: [{name: r, limits: [{limit: 1, window: 1 minute}]}]}"}},
+			nil, map[string]string{"p": `spec.defaults.rules[0].limits[0].window: want a duration`}, nil,
+		},
+		{
+			"own conditions stay", []one{{"p", "HTTPRoute app2", `rules:
+- {name: r, match: {any: [{path: {prefix: /x}}]}, limits: [{limit: 1, window: 1h}]}
+- {name: s, match: {any: [{path: {prefix: /y}}]}, limits: [{limit: 1, window: 1h}]}
+- {name: t, match: {path: {prefix: /x}}, except: [{host: {exact: c.example}}], limits: [{limit: 1, window: 1h}]}`}},
+			map[string]string{"p_r": "app2"}, nil, nil,
+		},
+	} {
+		for _, implementation := range []Implementation{Istio, EnvoyGateway} {
+			t.Run(test.name+" on "+implementation.String(), func(t *testing.T) {
+				r := resources(implementation)
+				for i, p := range test.policies {
+					r.Policies = append(r.Policies, p.policy(t, i))
+				}
+				slices.Reverse(r.Policies)
+				planner, err := NewPlanner([]byte("{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan := planner.Plan(r)
+				got, want := map[string]string{}, map[string]string{}
+				for name, request := range requests(implementation) {
+					got[name] = strings.Join(applied(t, plan, request), " ")
+					for _, rule := range slices.Sorted(maps.Keys(test.want)) {
+						if slices.Contains(strings.Fields(test.want[rule]), name) {
+							want[name] = strings.TrimSpace(want[name] + " " + rule)
+						} else {
+							want[name] += ""
+						}
+					}
+					want[name] += ""
+				}
+				if !maps.Equal(got, want) {
+					t.Errorf("%v, want %v\n%s", got, want, plan.Configurations[public])
+				}
+				for _, o := range plan.Outcomes {
+					name := string(o.Policy.UID)
+					if want := test.refused[name]; !strings.Contains(o.Refused, want) || (want == "") != (o.Refused == "") || (want == "") != (o.Reason == "") {
+						t.Errorf("%s is refused: %q, %q, want %q", name, o.Reason, o.Refused, want)
+					}
+					if said, want := strings.Join(o.Overridden, "; "), test.overridden[name]; !strings.Contains(said, want) || (want == "") != (said == "") {
+						t.Errorf("%s is overridden: %q, want %q", name, said, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A tenant on Istio may name its rule as Istio names another's: its host tells it apart.
+func TestForgedName(t *testing.T) {
+	r := resources(Istio)
+	r.Policies = []*RateLimitPolicy{one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0)}
+	planner, err := NewPlanner([]byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := planner.Plan(r)
+	if got := applied(t, plan, request{"shop.app2.0", "t.example", "/"}); len(got) > 0 {
+		t.Errorf("%v of another host", got)
+	}
+	if got := applied(t, plan, request{"shop.app2.0", "c.example", "/"}); len(got) != 1 {
+		t.Errorf("%v of its own", got)
+	}
+}
+
+// A policy that breaks leaves the last one in force, also where the planner is new.
+func TestBrokenPolicy(t *testing.T) {
+	r := resources(EnvoyGateway)
+	good, bad := one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app", "rules: [{name: r}]"}.policy(t, 0)
+	bad.Generation = 2
+	planner, err := NewPlanner([]byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Policies = []*RateLimitPolicy{good}
+	bad.Status.InForce = planner.Plan(r).Outcomes[0].InForce
+	r.Policies[0] = bad
+	for range 2 {
+		plan := planner.Plan(r)
+		o := plan.Outcomes[0]
+		if o.Reason != "Invalid" || !strings.HasPrefix(o.Refused, "spec.rules[0]") || o.InForce.Generation != 1 {
+			t.Errorf("%+v", o)
+		}
+		if got := applied(t, plan, requests(EnvoyGateway)["app2"]); len(got) != 1 {
+			t.Errorf("%v apply", got)
+		}
+		if planner, err = NewPlanner([]byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// More rules than a plugin takes are in several plugins, and none is lost.
+func TestManyRules(t *testing.T) {
+	r := resources(Istio)
+	for i := range 150 {
+		name := fmt.Sprint("r", i)
+		r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, Hostnames: []string{name + ".example"}, Rules: []string{""}, Gateways: []types.NamespacedName{public}})
+		r.Policies = append(r.Policies, one{name, "HTTPRoute " + name, "rules: " + limits("a", "b")}.policy(t, i))
+	}
+	r.Policies = append(r.Policies, one{"g", "Gateway public", "rules: " + limits("all")}.policy(t, 0))
+	planner, err := NewPlanner([]byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := planner.Plan(r)
+	if n := len(plan.Configurations[public]); n != 2 {
+		t.Errorf("%d plugins, want 2", n)
+	}
+	for i := range 150 {
+		name := fmt.Sprint("r", i)
+		if got := applied(t, plan, request{"shop." + name + ".0", name + ".example", "/"}); len(got) != 2 {
+			t.Fatalf("%s: %v", name, got)
+		}
+	}
+	if got := applied(t, plan, requests(Istio)["app"]); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestRuleName(t *testing.T) {
+	seen := map[string][3]string{}
+	for _, parts := range [][3]string{
+		{"a", "b", "c"}, {"a", "b", "c_d"}, {"a", "b-c", "d"}, {"a-b", "c", "d"}, {"a", "b", strings.Repeat("x", 64)}, {"a", "c", strings.Repeat("x", 64)},
+		{"a", strings.Repeat("y", 200), "c"}, {"a", strings.Repeat("y", 201), "c"}, {strings.Repeat("n", 63), "b", "c"}, {strings.Repeat("n", 63), "b", "d"},
+	} {
+		name := RuleName(parts[0], parts[1], parts[2])
+		if len(name) > maxName {
+			t.Errorf("%v: %q", parts, name)
+		}
+		if before, twice := seen[name]; twice {
+			t.Errorf("%v and %v are both %s", before, parts, name)
+		}
+		seen[name] = parts
+	}
+}

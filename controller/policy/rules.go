@@ -1,0 +1,225 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"weir/config"
+)
+
+const (
+	maxName     = 64  // of a rule, in bytes
+	maxRules    = 256 // of a configuration
+	maxDocument = 900_000
+	maxAny      = 64 // of a match
+	maxTold     = 10 // mistakes and places in a message
+)
+
+// Planner plans. It remembers the policies that it has checked. A Planner must be used by one goroutine at a time.
+type Planner struct {
+	// base is the configuration without its rules.
+	base    map[string]json.RawMessage
+	checked map[types.UID]checked
+}
+
+// checked is a spec that was read.
+type checked struct {
+	generation int64
+	rules      []*rule
+	refused    string
+}
+
+// rule is a rule of a policy.
+type rule struct {
+	name   string // in the policy
+	fields map[string]json.RawMessage
+	of     *Outcome
+}
+
+// NewPlanner returns a planner whose plugins all have a configuration, which has no rules and no namespace: counters are
+// those of the Gateway's namespace.
+func NewPlanner(base []byte) (*Planner, error) {
+	p := &Planner{checked: map[types.UID]checked{}}
+	if err := json.Unmarshal(base, &p.base); err != nil {
+		return nil, err
+	}
+	for _, field := range []string{"rules", "namespace"} {
+		if _, there := p.base[field]; there {
+			return nil, fmt.Errorf("%s: want none, because policies have it", field)
+		}
+	}
+	_, err := config.Parse(p.document("default", []json.RawMessage{[]byte(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`)}))
+	return p, err
+}
+
+func (p *Planner) document(namespace string, rules any) []byte {
+	fields := map[string]any{"namespace": namespace, "rules": rules}
+	for name, value := range p.base {
+		fields[name] = value
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return []byte(err.Error()) // a raw message that is no JSON: the parser refuses it
+	}
+	return text
+}
+
+// outcome reads a policy. If it is refused, what was accepted before stays in force.
+func (p *Planner) outcome(policy *RateLimitPolicy) *Outcome {
+	o := &Outcome{Policy: policy}
+	this, known := p.checked[policy.UID]
+	if !known || this.generation != policy.Generation {
+		this = p.check(policy, &policy.Spec)
+		this.generation = policy.Generation
+		p.checked[policy.UID] = this
+	}
+	rules := this.rules
+	switch before := policy.Status.InForce; {
+	case this.refused == "":
+		o.InForce = &InForce{policy.Generation, policy.Spec}
+	default:
+		o.Reason, o.Refused = "Invalid", this.refused
+		if before != nil {
+			if last := p.check(policy, &before.Spec); last.refused == "" {
+				o.InForce, rules = before, last.rules
+			}
+		}
+	}
+	for _, r := range rules {
+		o.rules = append(o.rules, &rule{r.name, r.fields, o})
+	}
+	return o
+}
+
+// check reads a policy's rules as the plugin would, in the form that they get at a route.
+func (p *Planner) check(policy *RateLimitPolicy, spec *Spec) (c checked) {
+	if strings.Contains(policy.Name, ".") {
+		c.refused = "metadata.name: want a name without a dot, as rules have it in theirs"
+		return c
+	}
+	block, path, _ := spec.block()
+	if _, err := config.Parse(p.document("default", block.Rules)); err != nil {
+		c.refused = told(err, path)
+		return c
+	}
+	var trial []map[string]json.RawMessage
+	for _, raw := range block.Rules {
+		r := &rule{}
+		var name string
+		if err := errors.Join(json.Unmarshal(raw, &r.fields), json.Unmarshal(r.fields["name"], &name)); err != nil {
+			c.refused = err.Error()
+			return c
+		}
+		r.name = name
+		r.fields["name"] = encoded(RuleName(policy.Namespace, policy.Name, name))
+		c.rules = append(c.rules, r)
+		attached := &rule{fields: map[string]json.RawMessage{}}
+		for field, value := range r.fields {
+			attached.fields[field] = value
+		}
+		some := []any{map[string]any{"host": map[string]string{"exact": "example.com"}}}
+		attached.only(some)
+		attached.except(some)
+		trial = append(trial, attached.fields)
+	}
+	if _, err := config.Parse(p.document("default", trial)); err != nil {
+		c.refused = "attached to a route: " + told(err, path)
+	}
+	return c
+}
+
+// told lists mistakes with their paths in the policy.
+func told(err error, path string) string {
+	var mistakes config.Errors
+	if !errors.As(err, &mistakes) {
+		return err.Error()
+	}
+	var lines []string
+	for i, e := range mistakes {
+		if i == maxTold {
+			lines = append(lines, strconv.Itoa(len(mistakes)-maxTold)+" more")
+			break
+		}
+		if strings.HasPrefix(e.Path, "rules") {
+			e.Path = path + e.Path
+		}
+		lines = append(lines, e.Error())
+	}
+	return strings.Join(lines, "; ")
+}
+
+// RuleName is the name that a policy's rule has in the plugin, in headers and in metrics. No two rules of all policies have
+// the same: a namespace and a policy have no underscore.
+func RuleName(namespace, policy, rule string) string {
+	name := namespace + "_" + policy + "_" + rule
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	const digits = 16
+	return name[:maxName-digits-1] + "_" + hex.EncodeToString(sum[:digits/2])
+}
+
+func encoded(v any) json.RawMessage {
+	text, _ := json.Marshal(v) // of maps, lists and strings: never fails
+	return text
+}
+
+// only lets the rule apply to requests that meet one of some conditions.
+func (r *rule) only(some []any) {
+	match := map[string]json.RawMessage{}
+	_ = json.Unmarshal(r.fields["match"], &match) // the parser has read it
+	if _, taken := match["any"]; taken {
+		match = map[string]json.RawMessage{"not": encoded(map[string]any{"not": match})}
+	}
+	match["any"] = encoded(grouped(some))
+	r.fields["match"] = encoded(match)
+}
+
+// except lets the rule leave alone requests that meet one of some conditions.
+func (r *rule) except(some []any) {
+	var except []json.RawMessage
+	_ = json.Unmarshal(r.fields["except"], &except) // the parser has read it
+	r.fields["except"] = encoded(append(except, encoded(map[string]any{"any": grouped(some)})))
+}
+
+// grouped makes a list short enough for a field any.
+func grouped(some []any) []any {
+	for len(some) > maxAny {
+		var groups []any
+		for group := range slices.Chunk(some, maxAny) {
+			groups = append(groups, map[string]any{"any": group})
+		}
+		some = groups
+	}
+	return some
+}
+
+// configurations splits rules among as few plugins as can have them. Requests pass through all of them.
+func (p *Planner) configurations(namespace string, rules []*rule) (documents [][]byte) {
+	size := 0
+	var some []map[string]json.RawMessage
+	flush := func() {
+		if len(some) > 0 {
+			documents = append(documents, p.document(namespace, some))
+		}
+		some, size = nil, 0
+	}
+	for _, r := range rules {
+		length := len(encoded(r.fields))
+		if len(some) == maxRules || size+length > maxDocument {
+			flush()
+		}
+		some, size = append(some, r.fields), size+length
+	}
+	flush()
+	return documents
+}

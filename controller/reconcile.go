@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"weir/controller/policy"
+)
+
+// reconciler makes everything as all policies want it, whatever has changed: what holds for one policy depends on the others.
+type reconciler struct {
+	client.Client
+	events  events.EventRecorder
+	planner *policy.Planner
+	writer  *writer
+	restart context.CancelCauseFunc
+}
+
+// watch has each change lead to the same request, so that many at once are one.
+func (r *reconciler) watch(m manager.Manager) error {
+	everything := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	b := ctrl.NewControllerManagedBy(m).Named("policies").WithOptions(options())
+	for _, o := range []client.Object{&policy.RateLimitPolicy{}, &gatewayv1.GatewayClass{}, &gatewayv1.Gateway{}, &gatewayv1.HTTPRoute{}, &gatewayv1.GRPCRoute{}} {
+		b = b.Watches(o, everything)
+	}
+	for kind, present := range r.writer.present {
+		if present {
+			b = b.Watches(object(kind, types.NamespacedName{}), everything)
+		}
+	}
+	return b.Complete(r)
+}
+
+// Reconcile plans everything and writes what has changed.
+func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	resources, err := r.read(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := r.planner.Plan(resources)
+	there, err := r.owned(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	failed := map[types.NamespacedName]error{}
+	var all []error
+	for _, gateway := range resources.Gateways {
+		if err := r.write(ctx, gateway, plan.Configurations[gateway.NamespacedName], there); err != nil {
+			failed[gateway.NamespacedName] = err
+			all = append(all, fmt.Errorf("Gateway %s: %w", gateway, err))
+		}
+	}
+	for _, left := range there {
+		// A Gateway that could not be written keeps what it has.
+		if failed[gatewayOf(left)] == nil {
+			all = append(all, client.IgnoreNotFound(r.Delete(ctx, left)))
+		}
+	}
+	for _, o := range plan.Outcomes {
+		all = append(all, r.tell(ctx, o, failed))
+	}
+	return reconcile.Result{}, errors.Join(all...)
+}
+
+// key names an object of a kind.
+type key struct {
+	kind string
+	types.NamespacedName
+}
+
+func keyOf(o *unstructured.Unstructured) key {
+	return key{o.GetKind(), client.ObjectKeyFromObject(o)}
+}
+
+// owned are the objects that the controller has written.
+func (r *reconciler) owned(ctx context.Context) (map[key]*unstructured.Unstructured, error) {
+	there := map[key]*unstructured.Unstructured{}
+	for kind, present := range r.writer.present {
+		if !present {
+			continue
+		}
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := r.List(ctx, list, client.MatchingLabels(owned), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			there[keyOf(&list.Items[i])] = &list.Items[i]
+		}
+	}
+	return there, nil
+}
+
+// write writes a Gateway's objects, and takes those that stay from the ones that are there.
+func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configurations [][]byte, there map[key]*unstructured.Unstructured) error {
+	if kind := r.writer.missing(gateway.Implementation); kind != "" && len(configurations) > 0 {
+		if err := r.writer.find(r.RESTMapper()); err == nil && r.writer.missing(gateway.Implementation) == "" {
+			r.restart(errors.New(kind + " has been installed: start again"))
+		}
+		return errors.New("the API server has no " + kind)
+	}
+	objects, err := r.writer.objects(gateway, configurations)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		before := there[keyOf(o)]
+		if before == nil || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
+			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
+				return err
+			}
+		}
+		delete(there, keyOf(o))
+	}
+	return nil
+}
+
+// gatewayOf is the Gateway that an object was written for.
+func gatewayOf(o *unstructured.Unstructured) types.NamespacedName {
+	target, _, _ := unstructured.NestedString(o.Object, "spec", "targetRef", "name")
+	refs, _, _ := unstructured.NestedSlice(o.Object, "spec", "targetRefs")
+	if len(refs) == 1 {
+		if ref, ok := refs[0].(fields); ok {
+			target, _ = ref["name"].(string)
+		}
+	}
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: target}
+}
+
+// read reads what policies are about.
+func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
+	var (
+		policies policy.RateLimitPolicyList
+		classes  gatewayv1.GatewayClassList
+		gateways gatewayv1.GatewayList
+		http     gatewayv1.HTTPRouteList
+		grpc     gatewayv1.GRPCRouteList
+	)
+	for _, list := range []client.ObjectList{&policies, &classes, &gateways, &http, &grpc} {
+		if err := r.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+	}
+	resources := &policy.Resources{}
+	for i := range policies.Items {
+		if p := &policies.Items[i]; p.DeletionTimestamp == nil {
+			resources.Policies = append(resources.Policies, p)
+		}
+	}
+	by := map[gatewayv1.ObjectName]gatewayv1.GatewayController{}
+	for i := range classes.Items {
+		by[gatewayv1.ObjectName(classes.Items[i].Name)] = classes.Items[i].Spec.ControllerName
+	}
+	controllers := map[types.NamespacedName]gatewayv1.GatewayController{}
+	for i := range gateways.Items {
+		g := &gateways.Items[i]
+		controller := by[g.Spec.GatewayClassName]
+		implementation := policy.Implementations[string(controller)]
+		if implementation == 0 || g.DeletionTimestamp != nil {
+			continue
+		}
+		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}
+		for _, l := range g.Spec.Listeners {
+			if l.Protocol == gatewayv1.HTTPProtocolType || l.Protocol == gatewayv1.HTTPSProtocolType {
+				one.Listeners = append(one.Listeners, string(l.Name))
+			}
+		}
+		resources.Gateways = append(resources.Gateways, one)
+		controllers[one.NamespacedName] = controller
+	}
+	add := func(o client.Object, kind string, hostnames []gatewayv1.Hostname, status *gatewayv1.RouteStatus) *policy.Route {
+		route := &policy.Route{Kind: kind, NamespacedName: client.ObjectKeyFromObject(o)}
+		for _, name := range hostnames {
+			route.Hostnames = append(route.Hostnames, string(name))
+		}
+		for _, parent := range status.Parents {
+			name := types.NamespacedName{Namespace: o.GetNamespace(), Name: string(parent.ParentRef.Name)}
+			if parent.ParentRef.Namespace != nil {
+				name.Namespace = string(*parent.ParentRef.Namespace)
+			}
+			// The Gateway decides which routes may attach to it.
+			if controllers[name] == parent.ControllerName && (parent.ParentRef.Kind == nil || *parent.ParentRef.Kind == "Gateway") &&
+				meta.IsStatusConditionTrue(parent.Conditions, string(gatewayv1.RouteConditionAccepted)) && !slices.Contains(route.Gateways, name) {
+				route.Gateways = append(route.Gateways, name)
+			}
+		}
+		if o.GetDeletionTimestamp() == nil {
+			resources.Routes = append(resources.Routes, route)
+		}
+		return route
+	}
+	for i := range http.Items {
+		o := &http.Items[i]
+		route := add(o, "HTTPRoute", o.Spec.Hostnames, &o.Status.RouteStatus)
+		for _, rule := range o.Spec.Rules {
+			route.Rules = append(route.Rules, string(deref(rule.Name)))
+		}
+	}
+	for i := range grpc.Items {
+		o := &grpc.Items[i]
+		route := add(o, "GRPCRoute", o.Spec.Hostnames, &o.Status.RouteStatus)
+		for _, rule := range o.Spec.Rules {
+			route.Rules = append(route.Rules, string(deref(rule.Name)))
+		}
+	}
+	return resources, nil
+}
+
+func deref(name *gatewayv1.SectionName) gatewayv1.SectionName {
+	if name == nil {
+		return ""
+	}
+	return *name
+}
+
+// most is how long a condition's message may be, in bytes.
+const most = 4096
+
+// tell writes what has become of a policy into its status, and into an event if that has changed.
+func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[types.NamespacedName]error) error {
+	status := policy.Status{Conditions: slices.Clone(o.Policy.Status.Conditions), InForce: o.InForce}
+	set := func(kind, reason, message string, holds bool) {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message[:min(len(message), most)], ObservedGeneration: o.Policy.Generation}
+		if holds {
+			c.Status = metav1.ConditionTrue
+		}
+		if meta.SetStatusCondition(&status.Conditions, c) && kind != "Overridden" {
+			level := corev1.EventTypeNormal
+			if !holds {
+				level = corev1.EventTypeWarning
+			}
+			r.events.Eventf(o.Policy, nil, level, reason, "Reconcile", "%s", c.Message[:min(len(c.Message), 1000)])
+		}
+	}
+	if o.Refused == "" {
+		set("Accepted", "Accepted", strings.Join(append([]string{"accepted"}, o.Missed...), "; "), true)
+	} else {
+		message := o.Refused
+		if o.InForce != nil && o.Reason == "Invalid" {
+			message = fmt.Sprintf("generation %d stays in force: %s", o.InForce.Generation, message)
+		}
+		set("Accepted", o.Reason, message, false)
+	}
+	var at, not []string
+	for _, name := range o.Gateways {
+		if err := failed[name]; err != nil {
+			not = append(not, fmt.Sprintf("Gateway %s: %v", name, err))
+		} else {
+			at = append(at, name.String())
+		}
+	}
+	switch {
+	case len(not) > 0:
+		set("Programmed", "Failed", strings.Join(not, "; "), false)
+	case len(at) > 0:
+		set("Programmed", "Programmed", "in force at Gateway "+strings.Join(at, ", "), true)
+	default:
+		set("Programmed", "Nowhere", "no Gateway has a rule of this policy", false)
+	}
+	if len(o.Overridden) > 0 {
+		set("Overridden", "Overridden", strings.Join(o.Overridden, "; "), true)
+	} else {
+		meta.RemoveStatusCondition(&status.Conditions, "Overridden")
+	}
+	if equality.Semantic.DeepEqual(status, o.Policy.Status) {
+		return nil
+	}
+	changed := o.Policy.DeepCopyObject().(*policy.RateLimitPolicy)
+	changed.Status = status
+	err := r.Status().Update(ctx, changed)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // its change leads here again
+	}
+	return err
+}
+
+// options has one pass follow another soon after it has failed, and much later each time.
+func options() controller.Options {
+	return controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 30*time.Second)}
+}
