@@ -51,16 +51,21 @@ func layer(files ...file) (v1.Layer, error) {
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
 }
 
-// command returns an image of weir for a platform, with the certificate authorities to trust. It
+// command returns an image of weir for a platform, with the certificate authorities to trust, and
+// with what weir controller starts, unless a release has none. It
 // has no shell, and its process is not root. Under the name /bin/ratelimit the command replaces
 // Envoy's rate limit service.
-func command(weir, authorities []byte, platform v1.Platform) (v1.Image, error) {
-	content, err := layer(
-		file{path: "etc/ssl/certs/ca-certificates.crt", mode: 0o444, content: authorities},
-		file{path: "usr/local/bin/weir", mode: 0o555, content: weir},
-		file{path: "bin/weir", mode: 0o777, link: "/usr/local/bin/weir"},
-		file{path: "bin/ratelimit", mode: 0o777, link: "/usr/local/bin/weir"},
-	)
+func command(weir, controller, authorities []byte, platform v1.Platform) (v1.Image, error) {
+	files := []file{
+		{path: "etc/ssl/certs/ca-certificates.crt", mode: 0o444, content: authorities},
+		{path: "usr/local/bin/weir", mode: 0o555, content: weir},
+		{path: "bin/weir", mode: 0o777, link: "/usr/local/bin/weir"},
+		{path: "bin/ratelimit", mode: 0o777, link: "/usr/local/bin/weir"},
+	}
+	if controller != nil {
+		files = append(files, file{path: "usr/local/bin/weir-controller", mode: 0o555, content: controller})
+	}
+	content, err := layer(files...)
 	if err != nil {
 		return nil, err
 	}

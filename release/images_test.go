@@ -49,7 +49,7 @@ func released(t *testing.T) (files, authorities string) {
 		var text bytes.Buffer
 		zipped := gzip.NewWriter(&text)
 		w := tar.NewWriter(zipped)
-		for _, name := range []string{"LICENSE", "weir"} {
+		for _, name := range []string{"LICENSE", "weir", "weir-controller"} {
 			content := name + " for " + platform.Architecture
 			must.OK(t, errors.Join(w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755}), ignore(io.WriteString(w, content))))
 		}
@@ -119,9 +119,11 @@ func TestCommand(t *testing.T) {
 		}
 		must.Report(t, unpacked.Close())
 		weir := must.Get(fromArchive(filepath.Join(files, "weir_linux_"+platform.Architecture+".tar.gz"), "weir"))(t)
+		controller := must.Get(fromArchive(filepath.Join(files, "weir_linux_"+platform.Architecture+".tar.gz"), "weir-controller"))(t)
 		link := fmt.Sprintf("777 %x/usr/local/bin/weir", sha256.Sum256(nil))
 		want := map[string]string{
 			"usr/local/bin/weir": fmt.Sprintf("555 %x", sha256.Sum256(weir)), "bin/weir": link, "bin/ratelimit": link,
+			"usr/local/bin/weir-controller":     fmt.Sprintf("555 %x", sha256.Sum256(controller)),
 			"etc/ssl/certs/ca-certificates.crt": fmt.Sprintf("444 %x", sha256.Sum256(read(t, authorities))),
 		}
 		if fmt.Sprint(found) != fmt.Sprint(want) {

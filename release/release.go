@@ -74,7 +74,11 @@ func push(out io.Writer, files, image, tag, authorities string) error {
 		if err != nil {
 			return err
 		}
-		image, err := command(weir, trusted, platform)
+		controller, err := fromArchive(archive, "weir-controller")
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		image, err := command(weir, controller, trusted, platform)
 		if err != nil {
 			return err
 		}

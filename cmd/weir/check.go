@@ -26,9 +26,9 @@ var errRefused = errors.New("configuration refused")
 const checkHelp = `
 Files are JSON or YAML; - is standard input. A file is a configuration, or a document of Envoy
 (a bootstrap, listeners, routes), Istio (EnvoyFilter, WasmPlugin, TrafficExtension) or Envoy Gateway
-(EnvoyExtensionPolicy), or a file of Envoy's rate limit service, with a domain and its descriptors:
-see weir serve --descriptors; or a ConfigMap of Kubernetes with some of these in it. In a document,
-weir check reads each plugin that loads a module with "weir" in its name, or has rules with limits. A
+(EnvoyExtensionPolicy), or a RateLimitPolicy, or a file of Envoy's rate limit service, with a domain and
+its descriptors: see weir serve --descriptors; or a ConfigMap of Kubernetes with some of these in it. In
+a document, weir check reads each plugin that loads a module with "weir" in its name, or has rules with limits. A
 file that begins with { or [ is JSON, unless its name ends in .yaml or .yml. In a folder, weir check
 reads the files below it whose names end in .json, .yaml or .yml, if they have such plugins or rules;
 it passes over the others, and over templates.

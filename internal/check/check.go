@@ -347,6 +347,7 @@ const (
 	bodiesKept    = defaultTaken + ": want " + bringsBodies
 	// bodiesUnpatched is followed by the listener or Gateway.
 	bodiesUnpatched = defaultTaken + ": want an EnvoyPatchPolicy that adds allow_on_headers_stop_iteration: true for"
+	bodiesOfPolicy  = defaultTaken + " at Gateways of Istio, where weir controller's plugin gets no bodies"
 	bodiesNever     = defaultTaken + ": it needs " + bringsBodies + ", which this resource can't have, but an EnvoyFilter or EnvoyPatchPolicy"
 )
 

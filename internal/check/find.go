@@ -102,6 +102,8 @@ func (f *finder) walk(n *node) {
 		for _, module := range n.get("spec", "dynamicModule").elements() {
 			f.gatewayModule(module)
 		}
+	case n.get("kind").string() == "RateLimitPolicy" && group == "weir.dev":
+		f.policy(n.get("spec"))
 	}
 	if n.get("kind").string() == "ConfigMap" && n.get("apiVersion").string() == "v1" && n.get("data") != nil {
 		f.configMaps = append(f.configMaps, n.get("data"))
@@ -243,6 +245,22 @@ func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
 	p.document = f.object(n, false)
 	f.add(p, module, n, "")
 }
+
+// policy reads the rules of a RateLimitPolicy. weir controller adds the rest of the configuration.
+func (f *finder) policy(spec *node) {
+	for _, rules := range []*node{spec.get("rules"), spec.get("defaults", "rules"), spec.get("overrides", "rules")} {
+		if rules == nil {
+			continue
+		}
+		at := name{"rules", rules.at}
+		backend := readJSON([]byte(policyBackend))
+		whole := &node{kind: kindObject, at: rules.at, names: []name{{"backend", rules.at}, at}, children: []*node{backend, rules}}
+		f.plugins = append(f.plugins, plugin{document: asJSON(whole, false), filters: f.filters, bodies: bodiesOfPolicy})
+	}
+}
+
+// policyBackend stands for the backend that weir controller adds.
+const policyBackend = `{"cluster": "weir_backend"}`
 
 // object returns the document for a value of the file.
 func (f *finder) object(n *node, envoy bool) *document {

@@ -5,9 +5,11 @@ package gateway
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,40 +41,192 @@ func TestController(t *testing.T) {
 	step("API server ready, controller built")
 	c.crds(t, "ISTIO", "manifests/charts/base/files/crd-all.gen.yaml")
 	c.crds(t, "GATEWAY_API", "config/crd/experimental/gateway.networking.k8s.io_[a-u]*.yaml")
-	c.apply(t, read(t, "../../charts/weir/files/ratelimitpolicy.yaml"))
 	c.istiod(t)
 	c.command(t, "kubectl", "create", "namespace", "weir-system")
+	c.command(t, "kubectl", "create", "namespace", "tenant")
+	c.write(t, "values.yaml", read(t, "../../charts/values/controller.yaml"))
+	chart, err := filepath.Abs("../../charts/weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.apply(t, c.command(t, "helm", "template", "weir", chart, "-n", "weir-system", "-f", "values.yaml", "--kube-version", kubernetes))
 	c.apply(t, read(t, "testdata/controller.yaml"), "http: 3000", fmt.Sprint("http: ", c.app), "http: 9180", "http: "+c.backend[strings.LastIndexByte(c.backend, ':')+1:])
-	c.apply(t, read(t, "testdata/gateways.yaml"))
+	c.apply(t, strings.Replace(read(t, "testdata/gateways.yaml"), "port: 8085}]\n---", "port: 8085, allowedRoutes: {namespaces: {from: All}}}]\n---", 1))
+	// The controller has the rights of its account, and no more.
+	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
+	c.write(t, "account.yaml", strings.ReplaceAll(read(t, filepath.Join(c.dir, "kubeconfig")), token, account))
 	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system"}
 	c.begin(t)
 	step("istiod and controller run")
 	public := c.agent(t, proxy{namespace: "shop", account: "public-istio", labels: `{"gateway.networking.k8s.io/gateway-name":"public"}`, address: "127.0.0.2", port: 8085, offset: 100})
 	waitFor(t, "answer of the Gateway", func() bool { return public.get("/", "ann").status == 200 })
 	step("Gateway answers")
-	c.apply(t, policyOf("all", "Gateway", "public", `rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 5, window: 1h}]}]`))
+	c.apply(t, policyOf("shop", "all", "Gateway", "public", `rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 5, window: 1h}]}]`))
 	waitFor(t, "limits", func() bool { return public.get("/", "nobody").header.Get("RateLimit") != "" })
 	step("limits")
 	if got := public.as(t, "GET", "/", "ann", 8); !maps.Equal(got, map[int]int{200: 5, 429: 3}) {
 		t.Errorf("%v, want 5 an hour", got)
 	}
 	step("first 429")
-	t.Log(c.command(t, "kubectl", "get", "rlp,wasmplugin,envoyfilter", "-n", "shop", "-o", "yaml"))
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *controlled, *proxy)
+	}{{"routes", routesHaveTheirOwn}, {"broken", brokenPolicyStays}, {"many", manyPolicies}} {
+		if !t.Run(test.name, func(t *testing.T) { test.run(t, c, public) }) {
+			return
+		}
+		step(test.name)
+	}
 }
 
 // begin starts the controller.
 func (c *controlled) begin(t *testing.T) {
 	t.Helper()
-	c.stop = c.run(c.parent, append(c.environment, "KUBECONFIG="+filepath.Join(c.dir, "kubeconfig")), "weir-controller", c.flags...)
+	environment := append(c.environment, "KUBECONFIG="+filepath.Join(c.dir, "account.yaml"), "WEIR_TOKEN="+token)
+	c.stop = c.run(c.parent, environment, "weir", append([]string{"controller"}, c.flags...)...)
 	waitFor(t, "the controller", func() bool { return get("http://127.0.0.1:9181/readyz", "").status == 200 })
 }
 
-func policyOf(name, kind, target, rules string) string {
+func policyOf(namespace, name, kind, target, rules string) string {
 	return fmt.Sprintf(`apiVersion: weir.dev/v1alpha1
 kind: RateLimitPolicy
-metadata: {name: %s, namespace: shop}
+metadata: {name: %s, namespace: %s}
 spec:
   targetRefs: [{group: gateway.networking.k8s.io, kind: %s, name: %s}]
   %s
-`, name, kind, target, rules)
+`, name, namespace, kind, target, rules)
+}
+
+// at asks a host.
+func (p *proxy) at(t *testing.T, host, path, user string) answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = host
+	request.Header.Set("X-User", user)
+	return do(request)
+}
+
+// limits reports whether a rule is in an answer's headers.
+func (a answer) limits(rule string) bool {
+	return strings.Contains(a.header.Get("RateLimit-Policy"), strconv.Quote(rule))
+}
+
+// condition is what a policy's status says.
+func (c *controlled) condition(t *testing.T, namespace, name, kind string) string {
+	t.Helper()
+	return c.command(t, "kubectl", "get", "rlp", "-n", namespace, name, "-o", `jsonpath={range .status.conditions[?(@.type=="`+kind+`")]}{.status} {.reason} {.message}{end}`)
+}
+
+// routesHaveTheirOwn has a tenant's route and policy beside those of the Gateway's namespace. A rule of the tenant's has the name
+// that Istio gives the other route.
+func routesHaveTheirOwn(t *testing.T, c *controlled, public *proxy) {
+	c.apply(t, policyOf("tenant", "mine", "HTTPRoute", "app", `rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 3, window: 1h}]}]`)+`---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: app, namespace: tenant}
+spec:
+  parentRefs: [{name: public, namespace: shop}]
+  hostnames: [tenant.example]
+  rules:
+    - {backendRefs: [{name: app, namespace: shop, port: 80}]}
+    - {name: shop.named.0, matches: [{path: {type: PathPrefix, value: /forged}}], backendRefs: [{name: app, namespace: shop, port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: named, namespace: shop}
+spec:
+  parentRefs: [{name: public}]
+  hostnames: [named.example]
+  rules: [{backendRefs: [{name: app, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1beta1
+kind: ReferenceGrant
+metadata: {name: app, namespace: shop}
+spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: tenant}], to: [{group: "", kind: Service}]}
+---
+`+policyOf("shop", "named", "HTTPRoute", "named", `rules: [{name: r, limits: [{limit: 1000, window: 1h}]}]`)+"---\n"+
+		policyOf("tenant", "thief", "Gateway", "public", `rules: [{name: r, limits: [{limit: 0, window: 1h}]}]`))
+	waitFor(t, "the tenant's limit", func() bool { return public.at(t, "tenant.example", "/", "nobody").limits("tenant_mine_per-user") })
+	waitFor(t, "the other's", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_r") })
+	statuses := map[int]int{}
+	for range 5 {
+		statuses[public.at(t, "tenant.example", "/", "ann").status]++
+	}
+	if !maps.Equal(statuses, map[int]int{200: 3, 429: 2}) {
+		t.Errorf("%v, want 3 an hour", statuses)
+	}
+	if a := public.at(t, "tenant.example", "/forged", "bob"); !a.limits("tenant_mine_per-user") || a.limits("shop_named_r") {
+		t.Errorf("%+v: want the tenant's own rule alone", a.header)
+	}
+	if a := public.at(t, "else.example", "/", "bob"); !a.limits("shop_all_per-user") || a.limits("tenant_mine_per-user") {
+		t.Errorf("%+v: want the Gateway's default", a.header)
+	}
+	waitFor(t, "status of the thief", func() bool {
+		return strings.HasPrefix(c.condition(t, "tenant", "thief", "Accepted"), "False TargetNotFound Gateway public is not there")
+	})
+	waitFor(t, "status of the default", func() bool {
+		return strings.Contains(c.condition(t, "shop", "all", "Overridden"), "per-user by tenant/mine at HTTPRoute tenant/app")
+	})
+	c.apply(t, policyOf("tenant", "second", "HTTPRoute", "app", `rules: [{name: r, limits: [{limit: 0, window: 1h}]}]`))
+	waitFor(t, "status of a conflict", func() bool {
+		return c.condition(t, "tenant", "second", "Accepted") == "False Conflicted HTTPRoute app has the older policy mine"
+	})
+	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "second", "thief")
+}
+
+// brokenPolicyStays breaks a policy, starts another controller, and wants what was before.
+func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
+	c.apply(t, policyOf("tenant", "mine", "HTTPRoute", "app", `rules: [{name: per-user, limits: [{limit: 3, window: 1 minute}]}]`))
+	waitFor(t, "refusal", func() bool {
+		return strings.HasPrefix(c.condition(t, "tenant", "mine", "Accepted"), "False Invalid generation 1 stays in force: spec.rules[0].limits[0].window: want a duration")
+	})
+	if said := c.condition(t, "tenant", "mine", "Programmed"); said != "True Programmed in force at Gateway shop/public" {
+		t.Error(said)
+	}
+	c.stop()
+	c.begin(t)
+	c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", `rules: [{name: s, limits: [{limit: 1000, window: 1h}]}]`))
+	waitFor(t, "work of the next controller", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_s") })
+	if a := public.at(t, "tenant.example", "/", "ann"); a.status != http.StatusTooManyRequests {
+		t.Errorf("%d: the broken policy's limit is gone", a.status)
+	}
+	if events := c.command(t, "kubectl", "get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].reason}"); !strings.Contains(events, "Invalid") {
+		t.Errorf("events: %s", events)
+	}
+}
+
+// manyPolicies has a thousand policies for two hundred routes.
+func manyPolicies(t *testing.T, c *controlled, public *proxy) {
+	var all strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&all, "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: r%d, namespace: shop}\nspec:\n  parentRefs: [{name: public}]\n  hostnames: [r%d.example]\n  rules:\n", i, i)
+		for rule := range 5 {
+			fmt.Fprintf(&all, "    - {name: s%d, matches: [{path: {type: PathPrefix, value: /s%d}}], backendRefs: [{name: app, port: 80}]}\n", rule, rule)
+		}
+		for rule := range 5 {
+			all.WriteString("---\n" + policyOf("shop", fmt.Sprintf("p%d-%d", i, rule), "HTTPRoute", fmt.Sprintf("r%d, sectionName: s%d", i, rule), `rules: [{name: r, limits: [{limit: 1000, window: 1h}]}]`))
+		}
+		all.WriteString("---\n")
+	}
+	began := time.Now()
+	c.apply(t, all.String())
+	applied := time.Now()
+	waitFor(t, "the last limit", func() bool { return public.at(t, "r199.example", "/s4", "ann").limits("shop_p199-4_r") })
+	waitFor(t, "the first limit", func() bool { return public.at(t, "r0.example", "/s0", "ann").limits("shop_p0-0_r") })
+	limited := time.Now()
+	waitFor(t, "all statuses", func() bool {
+		return strings.Count(c.command(t, "kubectl", "get", "rlp", "-n", "shop", "-o", "jsonpath={.items[*].status.conditions[*].reason}"), "Programmed") == 1002
+	})
+	program := strings.TrimSpace(c.command(t, "pgrep", "-f", "^"+c.program))
+	_, peak, _ := strings.Cut(read(t, "/proc/"+program+"/status"), "VmHWM:")
+	peak, _, _ = strings.Cut(peak, "\n")
+	t.Logf("kubectl has applied all after %v; the last limit came %v later, the last status %v later; the controller's memory was at most %s",
+		applied.Sub(began).Round(time.Second), limited.Sub(applied).Round(time.Millisecond), time.Since(applied).Round(time.Millisecond), strings.TrimSpace(peak))
+	began = time.Now()
+	c.apply(t, policyOf("shop", "p100-3", "HTTPRoute", "r100, sectionName: s3", `rules: [{name: changed, limits: [{limit: 1000, window: 1h}]}]`))
+	waitFor(t, "a change", func() bool { return public.at(t, "r100.example", "/s3", "ann").limits("shop_p100-3_changed") })
+	t.Logf("a change reaches the proxy after %v", time.Since(began).Round(time.Millisecond))
 }

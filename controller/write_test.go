@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"weir/controller/policy"
+	"weir/internal/check"
+)
+
+func newWriter(t *testing.T) *writer {
+	t.Helper()
+	base := map[string]json.RawMessage{"sync_rate": []byte("1"), "backend": []byte(`{"timeout": "100ms"}`)}
+	return &writer{base: base, plugin: "registry.example/weir-plugin:v1", pull: "Always", host: "weir.weir-system.svc.cluster.local", port: "9180", token: "secret", trusted: "/ca.crt"}
+}
+
+// What is written is what weir check takes, and what the chart's own files look like.
+func TestObjects(t *testing.T) {
+	rules := []byte(`{"namespace": "shop", "rules": [{"name": "tokens", "cost_on_response": "openai", "reserve": {"request_json": "max_tokens", "default": 1}, "limits": [{"limit": 1, "window": "1h"}]}], "sync_rate": 1, "backend": {"timeout": "100ms"}}`)
+	for implementation, want := range map[policy.Implementation][]string{
+		policy.Istio: {
+			`"cluster":"outbound|9180||weir.weir-system.svc.cluster.local"`, `"token":"secret"`, `"timeout":"100ms"`, `"url":"oci://registry.example/weir-plugin:v1"`, `"priority":2`, `"name":"weir-2-public"`,
+			`"envoyfilter.istio.io/referenced-services":"weir-system/weir.weir-system.svc.cluster.local"`, `"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"public"}]`,
+		},
+		policy.EnvoyGateway: {
+			`"cluster":"weir_backend"`, `"authority":"weir.weir-system.svc.cluster.local"`, `"url":"registry.example/weir-plugin:v1"`, `"pullPolicy":"Always"`, `"trusted_ca":{"filename":"/ca.crt"}`,
+			`"name":"shop/public/http"`, `config.name==\"weir-2\"`, `"port_value":9180`,
+		},
+	} {
+		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "public"}, Implementation: implementation, Listeners: []string{"http"}}
+		objects, err := newWriter(t).objects(g, [][]byte{rules, rules})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, o := range objects {
+			text, err := o.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.WriteString("---\n" + strings.ReplaceAll(string(text), `\u003e`, ">"))
+			if gatewayOf(o) != g.NamespacedName {
+				t.Errorf("%s is of %s", text, gatewayOf(o))
+			}
+		}
+		for _, part := range want {
+			if !strings.Contains(all.String(), part) {
+				t.Errorf("%s: no %s in %s", implementation, part, all.String())
+			}
+		}
+		report := check.File("objects.yaml", []byte(all.String()))
+		if report.Refused() || report.Configurations != 2 {
+			t.Errorf("%s: %d configurations, %+v", implementation, report.Configurations, report.Findings)
+		}
+		for _, f := range report.Findings {
+			if implementation == policy.EnvoyGateway && strings.Contains(f.Problem, "default is taken") {
+				t.Errorf("the plugin gets no bodies: %+v", f)
+			}
+		}
+	}
+}
+
+func TestHas(t *testing.T) {
+	for _, of := range []struct {
+		one, other string
+		want       bool
+	}{
+		{`{"a": 1, "added": true}`, `{"a": 1}`, true}, {`{"a": [{"b": 1, "added": 1}]}`, `{"a": [{"b": 1}]}`, true}, {`{"a": 2}`, `{"a": 1}`, false},
+		{`{}`, `{"a": 1}`, false}, {`{"a": [1]}`, `{"a": [1, 2]}`, false}, {`{"a": [1, 2]}`, `{"a": [1]}`, false}, {`{"a": 1}`, `{"a": {"b": 1}}`, false}, {`{"a": "1"}`, `{"a": 1}`, false},
+	} {
+		var one, other any
+		if err := json.Unmarshal([]byte(of.one), &one); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(of.other), &other); err != nil {
+			t.Fatal(err)
+		}
+		if has(one, other) != of.want {
+			t.Errorf("%s has %s: %t", of.one, of.other, !of.want)
+		}
+	}
+}
+
+// The chart's Deployment gives flags that the program has.
+func TestFlagsOfTheChart(t *testing.T) {
+	template, err := os.ReadFile("../charts/weir/templates/controller.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--configuration", "--lease-namespace", "--plugin", "--pull-policy", "--backend", "--trusted-ca"} {
+		if !strings.Contains(string(template), flag+"=") {
+			t.Errorf("the chart gives no %s", flag)
+		}
+	}
+	for _, wrong := range [][]string{{}, {"--unknown"}, {"--plugin", "x", "y"}, {"--plugin", "x", "--backend", "weir"}, {"--plugin", "x", "--configuration", "none"}} {
+		if run(t.Context(), wrong) == nil {
+			t.Errorf("%v passes", wrong)
+		}
+	}
+}
