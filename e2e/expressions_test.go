@@ -159,7 +159,7 @@ func TestExpressions(t *testing.T) {
 		compile.Stdin = strings.NewReader(configuration)
 		compiled, err := compile.Output()
 		if err != nil {
-			t.Fatalf("%v: %s", err, err.(*exec.ExitError).Stderr)
+			t.Fatal(err)
 		}
 		n := d.node(t, nodeConfig{workers: 1, trustedHops: 2, stopsHeadersOnly: true, configuration: string(compiled)})
 		if err := n.configure(configuration); err == nil || !strings.Contains(err.Error(), "weir compile") {

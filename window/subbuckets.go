@@ -180,9 +180,8 @@ func leaseBucket(l *Limit, s *State, g *Grant, total *Totals) (kept bool) {
 		return false
 	}
 	hits := min(g.Hits, MaxHits)
-	if excess := min(s.excess(l, g), hits); excess > 0 {
+	if excess := min(s.excess(l), hits); excess > 0 {
 		s.cover(excess)
-		h.Total = max(h.Total, clamp(int64(h.Lease+hits)))
 		hits -= excess
 	}
 	h.lease(hits)
@@ -190,22 +189,24 @@ func leaseBucket(l *Limit, s *State, g *Grant, total *Totals) (kept bool) {
 	return true
 }
 
-// excess is how many hits a log would have above its limit with a grant: it would forget as many. They have
-// passed here, and the backend did not know them when it granted these. The totals of a newer answer include
-// the grant.
-func (s *State) excess(l *Limit, g *Grant) uint64 {
-	if !l.IsLog() || s.Unheard() == 0 {
+// excess is how many hits a log would have above its limit with a grant, which the totals of an answer include: it
+// would forget as many. Pending hits have passed here, and the backend did not know them when it granted these. It
+// may have counted those that are on their way.
+func (s *State) excess(l *Limit) uint64 {
+	pending, sum := int64(0), l.Leased(s)
+	if !l.IsLog() {
 		return 0
 	}
-	used := sumBuckets(s) + l.Leased(s)
-	if !g.Newer {
-		used += g.Hits
+	for i := range s.Buckets {
+		b := &s.Buckets[i]
+		pending += max(b.Pending, 0)
+		sum += b.Sum() - min(b.Sum(), uint64(max(b.InFlight, 0)))
 	}
-	return used - min(used, l.Max)
+	return min(sum-min(sum, l.Max), uint64(pending))
 }
 
 // cover lets pending hits be those that the backend has granted, the oldest first: they are counted there, and
-// need no push. Hits that are on their way are counted besides, which leaves less room than there is.
+// need no push.
 func (s *State) cover(hits uint64) {
 	for i := range s.Buckets {
 		covered := min(hits, uint64(max(s.Buckets[i].Pending, 0)))

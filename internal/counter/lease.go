@@ -65,10 +65,21 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	switch {
 	case allows && (cost == 0 || c.Leased() >= cost):
 		return Allowed
-	case cost == 0 || !c.Possible(cost) || c.dryFor(now) > 0 && (!allows || c.quantum() > 1 && c.Lacks(cost) >= c.lease.Short):
+	case cost == 0 || !c.Possible(cost) || !allows && c.forgets() || c.dryFor(now) > 0 && (!allows || c.quantum() > 1 && c.Lacks(cost) >= c.lease.Short):
 		return Rejected
 	}
 	return Unsure
+}
+
+// forgets reports whether a log has hits that are on their way to the backend, which may grant others without them:
+// a full log would forget as many. They were decided without the backend.
+func (c *Counter) forgets() bool {
+	for i := range c.States {
+		if c.rule.Limits[i].IsLog() && c.States[i].InFlight() {
+			return true
+		}
+	}
+	return false
 }
 
 // Stale reports whether it is time to ask again for a full key, though its windows have to end before
