@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -105,6 +106,10 @@ func limitsText(limits []server.KnownLimit, varies, local bool) string {
 		span := "a " + cmp.Or(l.Period, fmt.Sprint(config.Duration(l.WidthMS)*config.Millisecond))
 		if l.Algorithm == inFlight {
 			span = "at a time"
+		}
+		if varies && l.Limit == math.MaxUint32 { // of the rate limit service
+			all[i] = "unlimited"
+			continue
 		}
 		if all[i] = fmt.Sprintf("%d %s (%s)", l.Limit, span, strings.ReplaceAll(word(l.Algorithm), "_", " ")); l.Burst != 0 {
 			all[i] = fmt.Sprintf("%d %s (%s of %d)", l.Limit, span, strings.ReplaceAll(word(l.Algorithm), "_", " "), l.Burst)

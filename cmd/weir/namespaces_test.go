@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"weir/internal/clientip"
 	"weir/internal/counter"
 	"weir/internal/must"
+	"weir/internal/server"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -105,5 +107,16 @@ func TestToldRules(t *testing.T) {
 		if got := weir("all", "counter get shop per-ip 192.0.2.1"); !strings.Contains(got, "5 of 50 used, 45 left") || !strings.Contains(got, set.want) {
 			t.Errorf("after weir %s: %s", set.args, got)
 		}
+	}
+}
+
+// The rate limit service has no limit for some descriptors, where its protocol has the largest number.
+func TestUnlimited(t *testing.T) {
+	limit := server.KnownLimit{Algorithm: "fixed_window", WidthMS: 3_600_000, Limit: math.MaxUint32}
+	if got := limitsText([]server.KnownLimit{limit}, true, false); got != "unlimited; some keys have others" {
+		t.Errorf("got %s", got)
+	}
+	if got := limitsText([]server.KnownLimit{limit}, false, false); got != "4294967295 a 1h (fixed window)" {
+		t.Errorf("of a proxy: got %s", got)
 	}
 }

@@ -160,7 +160,10 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 	if err != nil {
 		return err
 	}
-	const unfit = "nodes can't apply it: %s has other limits there, other windows or another key"
+	unfit := "nodes can't apply it: %s has other limits there, or other windows"
+	if o.Mode == "" {
+		unfit += ", or another key"
+	}
 	switch {
 	case after.Unfit <= before.Unfit:
 		return nil

@@ -122,6 +122,11 @@ func (c *overrideCommand) showRules(ctx context.Context, of []string) error {
 	found.Overrides = slices.DeleteFunc(found.Overrides, func(o server.Override) bool {
 		return o.Mode == "" || len(of) > 0 && o.Rule != of[0] && o.Rule != wire.AllRules
 	})
+	if len(of) > 0 && !slices.ContainsFunc(found.Overrides, func(o server.Override) bool { return o.Rule == of[0] }) && !c.backend.toldRule(ctx, c.namespace, of[0]) {
+		if err := c.backend.knownRule(ctx, c.namespace, of[0]); errors.Is(err, errOthers) {
+			return err
+		}
+	}
 	if c.json {
 		return json.NewEncoder(c.out).Encode(found)
 	}
@@ -204,6 +209,8 @@ func (f *backendFlags) toldRule(ctx context.Context, namespace, name string) boo
 	})
 }
 
+var errOthers = errors.New("no node has seen a request of rule")
+
 // knownRule returns an error if no node has recently reported a rule. Nodes report the rules that
 // requests matched in the last minute or two.
 func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) error {
@@ -223,7 +230,7 @@ func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) er
 	case len(names) == 0:
 		return errors.New("no node has seen a request of any rule in the last two minutes")
 	}
-	return fmt.Errorf("no node has seen a request of rule %.80q in the last two minutes, but of %s%s", name, strings.Join(names, ", "), meant(name, names))
+	return fmt.Errorf("%w %.80q in the last two minutes, but of %s%s", errOthers, name, strings.Join(names, ", "), meant(name, names))
 }
 
 // meant returns a question for a name that may have been meant.

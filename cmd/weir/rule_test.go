@@ -31,9 +31,12 @@ func TestWholeRule(t *testing.T) {
 		{"rule set shop per-user --limit 0/1m --mode enforce", 0, "per-user enforce 0/1m\n", ""},
 		{"override set shop per-user ann 20/1m", 0, "per-user ann 20/1m\n", ""},
 		{"rule off --all shop", 1, "", "no node of namespace shop has reported in the last minute; --force"},
+		{"rule show other per-user", 0, "per-user as configured\nthere has never been", ""}, // no node says that it is unknown
 		{"rule off --all shop --force --until 2126-12-01", 0, "all rules off until 2126-12-01T00:00:00Z\n", ""},
 		{"rule show shop", 0, "all rules off until 2126-12-01T00:00:00Z\nper-user enforce 0/1m\nno node", ""},
-		{"rule show shop other", 0, "all rules off until 2126-12-01T00:00:00Z\nno node", ""},
+		{"rule show shop idle", 0, "all rules off until 2126-12-01T00:00:00Z\nno node", ""},
+		{"rule show shop per-usr", 1, "", "no node has seen a request of rule \"per-usr\" in the last two minutes, but of per-user: did you mean per-user?"},
+		{"rule show shop per-usr --json", 1, "", "did you mean per-user?"},
 		{"override list shop", 0, "per-user ann 20/1m\nno node", ""},
 		{"rule show shop per-user --json", 0, `{"rule":"per-user","mode":"enforce","key":[],"limits":[{"limit":0,"width_ms":60000}]}]}`, ""},
 		{"top shop", 0, "\nset by weir rule: all rules off until 2126-12-01T00:00:00Z\n\nset by weir rule: per-user enforce 0/1m\n", ""},
@@ -42,7 +45,7 @@ func TestWholeRule(t *testing.T) {
 		{"rule off shop idle", 0, "idle off\n", ""}, // without a request, but told of
 		{"rule reset shop idle", 0, "1 removed\n", ""},
 		{"rule set shop idle --limit 5/1m", 1, "", "no node has seen a request of rule \"idle\""},
-		{"rule set shop per-user --limit 5/1h", 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s"},
+		{"rule set shop per-user --limit 5/1h", 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s\n"},
 		{"rule set shop per-user --limit 5/1m --limit 5/1h", 1, "", "no node can apply it"},
 		{"rule off shop per-usr", 1, "", "did you mean per-user?; --config"},
 		{"rule set shop per-user", 2, "", "want --mode or --limit"},

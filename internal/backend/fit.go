@@ -34,7 +34,12 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 		if len(known) == 0 {
 			known, from = inForce.shapes(o), "the overrides of rule "+o.Rule+" in force have"
 		}
-		if o.Mode == wire.OfKeys {
+		switch {
+		case len(known) == 0:
+		case o.Mode.IsWhole():
+			known = slices.Clone(known)
+			known[0].Flags |= wire.AnyKey // it has no key to speak of
+		case o.Mode == wire.OfKeys:
 			needs = "; a network is for a value that is a client address, of which as many bits count, and a prefix or suffix for any other"
 		}
 		if len(known) > 0 && !slices.ContainsFunc(known, func(s wire.RuleShape) bool { return s.Fits(o) }) {

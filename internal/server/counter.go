@@ -263,7 +263,7 @@ func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
 		l.Used = min(l.Used, 1) // a block has no hits to count
 	}
 	if a.known {
-		if l.Limit, l.Left = &a.limit, &standing.Remaining; kind.Bursts() {
+		if l.Limit, l.Left = &a.limit, &standing.Remaining; kind.Bursts() && a.limit > 0 {
 			l.Burst = a.burst
 		}
 		if standing.Next > 0 && !kind.Held() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
@@ -146,5 +147,14 @@ func TestCounterMistakes(t *testing.T) {
 	}
 	if got := overrides(t, s, "namespace=shop"); got.Version != 0 {
 		t.Errorf("something has changed: %+v", got)
+	}
+}
+
+// A token bucket without a limit has room for nothing.
+func TestEmptyBucket(t *testing.T) {
+	none := window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 60e9}, Burst: 1}
+	c := server.CounterOf(&backend.Counter{}, nil, &server.CounterAsked{Limits: []window.Limit{none}})
+	if len(c.Limits) != 1 || *c.Limits[0].Limit != 0 || c.Limits[0].Burst != 0 {
+		t.Errorf("got %+v", c)
 	}
 }

@@ -5,6 +5,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -442,11 +443,26 @@ func (h *handler) body(w http.ResponseWriter, r *http.Request, media string, mos
 // readJSON reads a JSON body such as like into given. If it returns false, the request was answered.
 func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, given any, like string) bool {
 	body, ok := h.body(w, r, "application/json", most)
-	if ok && json.Unmarshal(body, given) != nil {
-		h.problem(w, http.StatusBadRequest, "body: want a JSON object such as "+like)
+	if !ok {
 		return false
 	}
-	return ok
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(given)
+	if err == nil {
+		if _, behind := decoder.Token(); !errors.Is(behind, io.EOF) {
+			err = errors.New("more behind it")
+		}
+	}
+	if err != nil {
+		problem := "body: want a JSON object such as " + like
+		if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			problem += ", which has no field " + unknown
+		}
+		h.problem(w, http.StatusBadRequest, problem)
+		return false
+	}
+	return true
 }
 
 // worked reports whether a call of the store for a request succeeded, which may have written. If not, it

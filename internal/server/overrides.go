@@ -89,9 +89,7 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace st
 
 // setOverrides adds overrides, or replaces those of the same keys.
 func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
-	var given struct {
-		Overrides []Override `json:"overrides"`
-	}
+	var given Overrides
 	if !h.readJSON(w, r, maxOverridesBody, &given, `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`) {
 		return
 	}
@@ -99,7 +97,10 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace
 	for i := range set {
 		o := &given.Overrides[i]
 		var err error
-		if set[i], err = o.wire(); err != nil {
+		if set[i], err = o.wire(); err == nil && o.Until != nil && !o.Until.After(h.health.now()) {
+			err = fmt.Errorf("until: want a time to come, got %s", o.Until.Format(time.RFC3339))
+		}
+		if err != nil {
 			h.problem(w, http.StatusBadRequest, fmt.Sprintf("body: overrides[%d].%v", i, err))
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
@@ -88,7 +89,10 @@ func TestOverrides(t *testing.T) {
 func TestOverridesEnd(t *testing.T) {
 	counters := open()
 	s := start(t, counters, server.Options{})
-	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 1}], "until": "2020-01-01T00:00:00Z"}]}`, 1)
+	ended := wire.Override{Rule: "r", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 1, WidthMillis: 1}}, Until: 1}
+	if _, err := backend.New(counters).By(nil).ForceOverrides(t.Context(), "shop", ended); err != nil {
+		t.Fatal(err)
+	}
 	if got := overrides(t, s, "namespace=shop"); len(got.Overrides) != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -126,6 +130,10 @@ func TestOverridesRefused(t *testing.T) {
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["` + strings.Repeat("x", 1025) + `"], "limits": [{"limit": 1, "width_ms": 1}]}]}`, "overrides[0].key[0]: want at most 1024 bytes"},
 		{"PUT", "namespace=shop", all(many), "want at most 10000 in a namespace, got 10001"},
 		{"PUT", "namespace=shop", all(long), "want a list of at most 1048576 bytes"},
+		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limit": [{"limit": 1, "width_ms": 1}]}]}`, `which has no field \"limit\"`},
+		{"PUT", "namespace=shop", limits(`{"limit": 1, "window": "1m"}`), `which has no field \"window\"`},
+		{"PUT", "namespace=shop", `{"overrides": []} {}`, "body: want a JSON object"},
+		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1}], "until": "2020-01-01T00:00:00Z"}]}`, "overrides[0].until: want a time to come, got 2020-01-01T00:00:00Z"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "on"}]}`, "overrides[0].mode: want configured, enforce, shadow or off, got "},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "configured"}]}`, "overrides[0].limits: want some, or a mode"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "off", "key": ["ann"]}]}`, "overrides[0].key: want none for a whole rule"},
