@@ -15,15 +15,18 @@ import (
 	"weir/internal/panics"
 )
 
-// counting counts the pushes to a backend.
+// counting counts the pushes to a backend, and the bytes of its answers.
 type counting struct {
 	Backend
 	pushes atomic.Int32
+	bytes  atomic.Int64
 }
 
 func (c *counting) Push(ctx context.Context, push []byte) ([]byte, error) {
 	c.pushes.Add(1)
-	return c.Backend.Push(ctx, push)
+	answer, err := c.Backend.Push(ctx, push)
+	c.bytes.Add(int64(len(answer)))
+	return answer, err
 }
 
 // Demands of several namespaces are each decided by themselves, and the backend of each is asked for all of

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,50 @@ func TestPatternsOfOverrides(t *testing.T) {
 			if got := decide(t, l, 1, test.key...).Limit.Quota(); got != test.want {
 				t.Errorf("%v: a limit of %d, want %d", test.key, got, test.want)
 			}
+		}
+	})
+}
+
+// A change in a list of megabytes is told without the rest of the list.
+func TestChangeOfALongList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		counted := &counting{Backend: w}
+		n, err := NewNamespace(Options{Name: "shop", Backend: counted, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := n.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		l := limiter(t, n, "r")
+		list := make([]wire.Override, 30_000)
+		for i := range list {
+			list[i] = wire.Override{Rule: "r", Values: []string{fmt.Sprintf("user-%030d", i)}, Limits: []wire.OverrideLimit{{Max: uint64(i + 10), WidthMillis: 86_400_000}}}
+		}
+		size := int64(len(wire.List(list)))
+		set := func(least, most int64, set ...wire.Override) {
+			t.Helper()
+			before := counted.bytes.Load()
+			if _, err := w.backend.By(nil).SetOverrides(t.Context(), "shop", set...); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(5 * defaultSyncRate)
+			for _, o := range set[max(0, len(set)-3):] {
+				if got := decide(t, l, 1, o.Values...).Limit.Quota(); got != o.Limits[0].Max {
+					t.Errorf("%s has a limit of %d, want %d", o.Values, got, o.Limits[0].Max)
+				}
+			}
+			if got := counted.bytes.Load() - before; got < least || got > most {
+				t.Errorf("%d bytes of answers for a change of %d, want %d to %d; the list has %d", got, len(set), least, most, size)
+			}
+		}
+		set(size, 2*size, list...)
+		for i := range 5 {
+			list[i*5000].Limits[0].Max = 7
+			set(1, 2000, list[i*5000])
 		}
 	})
 }

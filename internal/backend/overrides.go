@@ -42,6 +42,7 @@ type overrides struct {
 type list struct {
 	bytes   []byte
 	version uint64
+	pasts   []wire.Past
 	// known means that it was read, at the time readAt. reading means that a read is under way.
 	// lost means that the last call of the store failed.
 	known   bool
@@ -61,6 +62,12 @@ func (l *list) set(bytes []byte, version uint64, at time.Time) {
 	if l.renewed != nil && (!l.known || l.version != version) {
 		close(l.renewed)
 		l.renewed = nil
+	}
+	switch {
+	case !l.known || version < l.version:
+		l.pasts = nil // the store has lost its memory
+	case version != l.version:
+		l.pasts = wire.NextPasts(l.pasts, l.bytes, l.version, bytes)
 	}
 	l.bytes, l.version, l.known, l.at = bytes, version, true, at
 }
@@ -182,7 +189,7 @@ func (o *overrides) answer(p *wire.Push) wire.Overrides {
 	if l == nil || !l.known {
 		return wire.Overrides{}
 	}
-	return wire.OverridesFor(p, l.bytes, l.version)
+	return wire.OverridesFor(p, l.bytes, l.version, l.pasts...)
 }
 
 // Overrides are the overrides of a namespace, and which nodes know them.
@@ -281,9 +288,11 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 		what = setRule
 	}
 	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
-		for i := range set {
-			s.overrides = put(s.overrides, &set[i], (*wire.Override).Compare)
-		}
+		compare := func(a, b wire.Override) int { return a.Compare(&b) }
+		all := slices.Concat(set, s.overrides)
+		slices.Reverse(all[:len(set)]) // of several for one key the last counts
+		slices.SortStableFunc(all, compare)
+		s.overrides = slices.CompactFunc(all, func(a, b wire.Override) bool { return compare(a, b) == 0 })
 		return len(set)
 	})
 	return version, err

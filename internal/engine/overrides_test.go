@@ -295,7 +295,8 @@ func TestOldNewsOfAnotherBackend(t *testing.T) {
 func TestLongListOfOverrides(t *testing.T) {
 	w := newWorld(t, 2, 4, second, engine.Options{}, users(fixed(5)), all(fixed(1000)))
 	var list []wire.Override
-	for i := range wire.MaxOverrides {
+	const count = 10_000
+	for i := range count {
 		list = append(list, override(fmt.Sprintf("user %06d", i), uint64(i+10)))
 	}
 	if bytes := len(wire.List(list)); bytes < 4*wire.MaxPart {
@@ -308,11 +309,11 @@ func TestLongListOfOverrides(t *testing.T) {
 		w.advance(time.Millisecond) // as hosts do that are asked to hurry
 	}
 	for i, f := range w.nodes {
-		if applied, unfit := f.Overrides(); applied != wire.MaxOverrides || unfit != 0 {
+		if applied, unfit := f.Overrides(); applied != count || unfit != 0 {
 			t.Errorf("node %d has applied %d, and can't apply %d", i, applied, unfit)
 		}
 	}
-	for _, i := range []int{0, 1, 5000, wire.MaxOverrides - 1} {
+	for _, i := range []int{0, 1, 5000, count - 1} {
 		w.wantLimits(fmt.Sprintf("user %06d", i), uint64(i+10))
 	}
 	w.wantLimits("another", 5)

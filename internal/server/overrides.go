@@ -29,6 +29,8 @@ type Overrides struct {
 	Unfitting int        `json:"unfitting"`
 	Unfit     uint64     `json:"unfit"`
 	Overrides []Override `json:"overrides"`
+	// More is how many others there are, if the call has asked for some.
+	More int `json:"more,omitempty"`
 }
 
 // Override gives one key of a rule other limits, or those that are like it, or a whole rule other limits,
@@ -66,8 +68,11 @@ type Changed struct {
 	Changed int    `json:"changed"`
 }
 
+// someOverrides is how many are listed for a page.
+const someOverrides = 50
+
 // maxOverridesBody bounds a list in JSON, in bytes.
-const maxOverridesBody = 8 * wire.MaxOverridesSize
+const maxOverridesBody = 4 * wire.MaxOverridesSize
 
 // overrides answers with a namespace's overrides, or those of a rule.
 func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace string) {
@@ -78,9 +83,16 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace st
 	all := Overrides{
 		Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Unfitting: found.Unfitting, Unfit: found.Unfit, Overrides: []Override{},
 	}
-	rule := r.URL.Query().Get("rule")
+	rule, most := r.URL.Query().Get("rule"), wire.MaxOverrides*2
+	if r.URL.Query().Has("some") {
+		most = someOverrides
+	}
 	for i := range found.List {
-		if rule == "" || found.List[i].Rule == rule {
+		switch {
+		case rule != "" && found.List[i].Rule != rule:
+		case len(all.Overrides) == most:
+			all.More++
+		default:
 			all.Overrides = append(all.Overrides, overrideOf(&found.List[i]))
 		}
 	}

@@ -113,7 +113,7 @@ func TestOverridesRefused(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf(`{"rule": "r", "key": ["%d"], "limits": [{"limit": 1, "width_ms": 1}]}`, i)
 	}
-	long := make([]string, 2000)
+	long := make([]string, 8300)
 	for i := range long {
 		long[i] = fmt.Sprintf(`{"rule": "r", "key": ["%d%s"], "limits": [{"limit": 1, "width_ms": 1}]}`, i, strings.Repeat("x", 1000))
 	}
@@ -128,8 +128,8 @@ func TestOverridesRefused(t *testing.T) {
 		{"PUT", "namespace=shop", limits(`{"limit": 1, "width_ms": 1, "burst": 1000000000000000}`), "limits[0].burst: want 1 to"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "a b", "limits": [{"limit": 1, "width_ms": 1}]}]}`, "overrides[0].rule: want 1 to 64"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["` + strings.Repeat("x", 1025) + `"], "limits": [{"limit": 1, "width_ms": 1}]}]}`, "overrides[0].key[0]: want at most 1024 bytes"},
-		{"PUT", "namespace=shop", all(many), "want at most 10000 in a namespace, got 10001"},
-		{"PUT", "namespace=shop", all(long), "want a list of at most 1048576 bytes"},
+		{"PUT", "namespace=shop", all(many), "want at most 100000 in a namespace, got 100001"},
+		{"PUT", "namespace=shop", all(long), "want a list of at most 8388608 bytes"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limit": [{"limit": 1, "width_ms": 1}]}]}`, `which has no field \"limit\"`},
 		{"PUT", "namespace=shop", limits(`{"limit": 1, "window": "1m"}`), `which has no field \"window\"`},
 		{"PUT", "namespace=shop", `{"overrides": []} {}`, "body: want a JSON object"},
@@ -154,6 +154,9 @@ func TestOverridesRefused(t *testing.T) {
 		t.Errorf("version %d, error %v, want nothing changed", version, err)
 	}
 	change(t, s, "PUT", "namespace=shop", all(many[:wire.MaxOverrides]), wire.MaxOverrides)
+	if got := overrides(t, s, "namespace=shop&some"); len(got.Overrides) != 50 || got.More != wire.MaxOverrides-50 {
+		t.Errorf("%d and %d more", len(got.Overrides), got.More)
+	}
 	// A full list keeps nobody from switching a rule off, or all of them.
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "*", "mode": "off"}, {"rule": "r", "mode": "shadow"}]}`, 2)
 }

@@ -39,9 +39,10 @@ type Watched struct {
 	// Unix time; left out if it does not.
 	Since int64 `json:"since,omitempty"`
 	// MayChange says that the client may change overrides and counters of the namespace.
-	MayChange bool       `json:"may_change"`
-	Top       *Top       `json:"top,omitempty"`
-	Overrides []Override `json:"overrides,omitempty"`
+	MayChange bool `json:"may_change"`
+	Top       *Top `json:"top,omitempty"`
+	// Overrides is how many there are.
+	Overrides int `json:"overrides,omitempty"`
 }
 
 // WatchedMoment has the figures of a namespace at one moment, for a page to draw.
@@ -202,8 +203,6 @@ func (h *handler) stands(ctx context.Context, namespace string) Watched {
 	}
 	top := TopOf(&found, h.health.now())
 	stands.Top = &top
-	for i := range overrides.List {
-		stands.Overrides = append(stands.Overrides, overrideOf(&overrides.List[i]))
-	}
+	stands.Overrides = len(overrides.List)
 	return stands
 }

@@ -14,8 +14,10 @@ const OverridesPath = "/v1/overrides"
 const (
 	// MaxOverrides is the most overrides and prices of a namespace, and MaxOverridesSize the most
 	// bytes of their list.
-	MaxOverrides     = 10_000
-	MaxOverridesSize = 1 << 20
+	MaxOverrides     = 100_000
+	MaxOverridesSize = 8 << 20
+	// maxPlain is the most bytes of a list that nodes of v0.1 take.
+	maxPlain = 1 << 20
 	// MaxOverrideValue is the most bytes of a value in an override's key, and MaxOverrideValues the
 	// most values.
 	MaxOverrideValue  = 1024
@@ -33,7 +35,8 @@ type Known struct {
 	Unfit uint64
 	// Asks requests a part of the list in the answer to a push without items and takes, if the list
 	// has another version than Version: from byte From on if it has the version Of, and otherwise
-	// from its beginning.
+	// from its beginning. If From is HasAll, the sender has all of the list Of, and a change of that will
+	// do.
 	Asks bool
 	Of   uint64
 	From uint64
@@ -41,6 +44,32 @@ type Known struct {
 	// than Version, and have a part from its beginning: Of and From are not sent. The backend looks
 	// for it at least every Within milliseconds, and answers after [LongestPoll] at the latest.
 	Within uint64
+}
+
+// HasAll is above all lengths of lists. Backends of v0.1 take it for one.
+const HasAll = 1 << 40
+
+// Past is an earlier version of a list. Its first From bytes, and its last Keep, are those of the list.
+type Past struct{ Version, From, Keep uint64 }
+
+// NextPasts returns the earlier versions of a list that replaces one with a version, of which the pasts
+// are known; the most recent ones.
+func NextPasts(pasts []Past, before []byte, version uint64, list []byte) []Past {
+	const most = 64
+	from, keep := 0, 0
+	for from < len(before) && from < len(list) && before[from] == list[from] {
+		from++
+	}
+	for keep < len(before)-from && keep < len(list)-from && before[len(before)-1-keep] == list[len(list)-1-keep] {
+		keep++
+	}
+	var next []Past
+	for _, p := range append(pasts[:len(pasts):len(pasts)], Past{version, uint64(len(before)), uint64(len(before))})[max(0, len(pasts)+1-most):] {
+		p.From = min(p.From, uint64(from))
+		p.Keep = min(p.Keep, uint64(keep), uint64(len(list))-p.From)
+		next = append(next, p)
+	}
+	return next
 }
 
 // LongestPoll is the longest time that a backend delays an answer that waits for a new list, in
@@ -58,6 +87,9 @@ type Overrides struct {
 	// not asked for.
 	Size, From uint64
 	Part       []byte
+	// Of is not 0 if Part is a change of the list of this version: the first From bytes stay, and the
+	// last Keep.
+	Of, Keep uint64
 }
 
 // Mode says what a rule does, if an override is of a whole rule.
@@ -226,6 +258,7 @@ const (
 	overridesUnknown = iota
 	overridesVersion
 	overridesPart
+	overridesChange
 )
 
 // Values of a push's byte about overrides.
@@ -251,7 +284,7 @@ func (r *reader) known() (k Known) {
 	switch r.byte() {
 	case asksNothing:
 	case asksPart:
-		k.Asks, k.Of, k.From = true, r.uvarint(), min(r.uvarint(), MaxOverridesSize)
+		k.Asks, k.Of, k.From = true, r.uvarint(), min(r.uvarint(), HasAll)
 	case asksToWait:
 		k.Asks, k.Within = true, r.uvarint()
 	default:
@@ -266,6 +299,8 @@ func appendOverrides(dst []byte, o *Overrides) []byte {
 		return append(dst, overridesUnknown)
 	case len(o.Part) == 0 && o.Size == 0:
 		return appendUvarint(append(dst, overridesVersion), o.Version)
+	case o.Of != 0:
+		return appendCounted(appendUvarints(append(dst, overridesChange), o.Version, o.Size, o.From, o.Of, o.Keep), o.Part)
 	}
 	return appendCounted(appendUvarints(append(dst, overridesPart), o.Version, o.Size, o.From), o.Part)
 }
@@ -279,10 +314,14 @@ func (r *reader) overrides() (o Overrides) {
 	o.Known, o.Version = true, r.uvarint()
 	switch what {
 	case overridesVersion:
-	case overridesPart:
+	case overridesPart, overridesChange:
 		o.Size, o.From = r.uvarint(), r.uvarint()
+		if what == overridesChange {
+			o.Of, o.Keep = max(1, r.uvarint()), r.uvarint()
+		}
 		length := r.uvarint()
-		if r.err == nil && (o.Size == 0 || o.Size > MaxOverridesSize || o.From > o.Size || length > o.Size-o.From || length > MaxPart) {
+		if r.err == nil && (o.Size == 0 || o.Size > MaxOverridesSize || o.From > o.Size || length > o.Size-o.From || length > MaxPart ||
+			what == overridesChange && o.Keep != o.Size-o.From-length) {
 			r.fail("want a part of a list of overrides")
 			return o
 		}
@@ -293,15 +332,30 @@ func (r *reader) overrides() (o Overrides) {
 	return o
 }
 
-// OverridesFor returns an answer's part about a list and its version. Only pushes without items and takes
-// get a part of the list, because only their answers have room for it.
-func OverridesFor(p *Push, list []byte, version uint64) (o Overrides) {
+// OverridesFor returns an answer's part about a list, its version and earlier ones. Only pushes without items
+// and takes get a part of the list, because only their answers have room for it. A node of v0.1 gets none of
+// a list that is too long for it.
+func OverridesFor(p *Push, list []byte, version uint64, pasts ...Past) (o Overrides) {
 	o.Known, o.Version = true, version
 	k := &p.Known
 	if !k.Asks || len(p.Items)+len(p.Takes) > 0 || len(list) == 0 || k.Version == version {
 		return o
 	}
-	if o.Size = uint64(len(list)); k.Of == version {
+	o.Size = uint64(len(list))
+	switch {
+	case k.Within > 0 && o.Size > MaxPart, k.Within == 0 && k.From != HasAll && (k.Of != version || k.From == 0) && o.Size > maxPlain:
+		o.Size, o.From = maxPlain, maxPlain // the sender asks for it, if it can
+		return o
+	case k.From == HasAll:
+		for _, past := range pasts {
+			if past.Version == k.Of && k.Of != 0 && o.Size-past.From-past.Keep <= MaxPart {
+				o.Of, o.From, o.Keep = k.Of, past.From, past.Keep
+				o.Part = list[o.From : o.Size-o.Keep]
+				return o
+			}
+		}
+	}
+	if k.Of == version {
 		o.From = min(k.From, o.Size)
 	}
 	o.Part = list[o.From:min(o.From+MaxPart, o.Size)]

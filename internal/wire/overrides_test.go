@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -122,6 +124,7 @@ func TestOverridesBounds(t *testing.T) {
 	for _, o := range []Overrides{
 		{Known: true, Size: MaxOverridesSize + 1},
 		{Known: true, Size: 5, From: 6},
+		{Known: true, Size: 5, From: 1, Of: 3, Keep: 3, Part: make([]byte, 2)},
 		{Known: true, Size: 5, From: 1, Part: make([]byte, 5)},
 		{Known: true, Size: MaxOverridesSize, Part: make([]byte, MaxPart+1)},
 	} {
@@ -129,6 +132,75 @@ func TestOverridesBounds(t *testing.T) {
 			t.Errorf("%d bytes from %d of %d: got %v", len(o.Part), o.From, o.Size, err)
 		}
 	}
+}
+
+// A list is changed by what differs from an earlier one of up to 64, as often as it changes. Who has no such list,
+// or does not read changes, gets parts; one of v0.1 none of a list that is too long for it.
+func TestChangesOfLists(t *testing.T) {
+	t.Parallel()
+	list := func(values ...int) (list []byte) {
+		for _, v := range values {
+			list = AppendOverride(list, &Override{Rule: "r", Values: []string{strings.Repeat("x", 900)}, Limits: []OverrideLimit{{Max: uint64(v), WidthMillis: 1}}})
+		}
+		return list
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	values := make([]int, 1200)
+	for i := range values {
+		values[i] = i
+	}
+	lists, pasts := [][]byte{nil, list(values...)}, []Past(nil)
+	for version := uint64(2); version < 100; version++ {
+		at := random.IntN(40)
+		switch random.IntN(3) {
+		case 0:
+			values[at] += 2000
+		case 1:
+			values = slices.Delete(values, at, at+1)
+		default:
+			values = slices.Insert(values, at, 10_000+int(version))
+		}
+		before := lists[version-1]
+		lists = append(lists, list(values...))
+		if pasts = NextPasts(pasts, before, version-1, lists[version]); len(pasts) > 64 {
+			t.Fatalf("%d earlier lists", len(pasts))
+		}
+		for of := uint64(1); of < version; of += 1 + random.Uint64N(9) {
+			o := OverridesFor(&Push{Known: Known{Version: of, Asks: true, Of: of, From: HasAll}}, lists[version], version, pasts...)
+			o, err := answered(o)
+			if known := of+64 >= version; err != nil || o.Of != 0 != known {
+				t.Fatalf("version %d for %d: %+v, %v", version, of, o.Of, err)
+			} else if !known {
+				continue
+			}
+			had := lists[of]
+			if got := slices.Concat(had[:o.From], o.Part, had[uint64(len(had))-o.Keep:]); !bytes.Equal(got, lists[version]) {
+				t.Fatalf("version %d of %d is another list", version, of)
+			}
+		}
+	}
+	now := lists[len(lists)-1]
+	for name, test := range map[string]struct {
+		known Known
+		part  int
+	}{
+		"of v0.1": {Known{Asks: true, Of: 100}, 0}, "of v0.1 that has one": {Known{Version: 98, Asks: true, Of: 98, From: maxPlain}, 0}, "by a poll": {Known{Asks: true, Within: 5}, 0},
+		"none": {Known{Asks: true, From: HasAll}, MaxPart}, "an unknown one": {Known{Asks: true, Of: 7, From: HasAll}, MaxPart}, "the next part": {Known{Asks: true, Of: 100, From: MaxPart}, MaxPart},
+		"the middle of another": {Known{Asks: true, Of: 98, From: MaxPart}, 0},
+	} {
+		o, err := answered(OverridesFor(&Push{Known: test.known}, now, 100, pasts...))
+		if err != nil || o.Version != 100 || o.Of != 0 || len(o.Part) != test.part || test.part == 0 && (o.From != maxPlain || o.Size > maxPlain) {
+			t.Errorf("%s: %d bytes from %d of %d, %v", name, len(o.Part), o.From, o.Size, err)
+		}
+	}
+}
+
+func answered(o Overrides) (Overrides, error) {
+	answer, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: o}))
+	if err != nil {
+		return o, err
+	}
+	return answer.Overrides, nil
 }
 
 func FuzzDecodeList(f *testing.F) {

@@ -26,7 +26,7 @@ func examplePush() *Push {
 			{LimitCounter: LimitCounter{ID: ID{0xff, 15: 0xff}, Kind: 2, Ordinal: 1, WidthMillis: MaxWidthMillis}, Newest: 1 << 62, Hits: []int64{MaxHits}},
 		},
 		Node:  0x0123456789abcdef,
-		Known: Known{Version: 1_767_225_600_000_000, Unfit: 3, Asks: true, Of: 1 << 63, From: MaxOverridesSize},
+		Known: Known{Version: 1_767_225_600_000_000, Unfit: 3, Asks: true, Of: 1 << 63, From: 1 << 20},
 		Takes: []Take{
 			{Least: 1, Most: 1, Rooms: []Room{
 				{LimitCounter: LimitCounter{ID: ID{1, 2, 3}, Kind: 3, WidthMillis: 60_000}, Limit: 100, Cost: 0, CountRejected: true},

@@ -17,20 +17,20 @@ export class Changes {
     if (this.running || (!now && Date.now() - this.at < often)) return;
     this.running = true;
     this.at = Date.now();
-    const ask = async (path) => {
+    const ask = async (path, some = "") => {
       try {
-        const response = await fetch(`v1/${path}?namespace=${encodeURIComponent(this.namespace)}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
-        return response.ok ? (await response.json())[path] : undefined;
+        const response = await fetch(`v1/${path}?namespace=${encodeURIComponent(this.namespace)}${some}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
+        return response.ok ? (await response.json()) : undefined;
       } catch {
         return undefined; // the page says elsewhere that nobody answers
       }
     };
-    const [changes, overrides] = await Promise.all([ask("changes"), ask("overrides")]);
+    const [changes, overrides] = await Promise.all([ask("changes"), ask("overrides", "&some")]);
     this.running = false;
-    if (changes && overrides) this.show(changes, overrides);
+    if (changes && overrides) this.show(changes.changes, overrides.overrides, overrides.more);
   }
 
-  show(changes, overrides) {
+  show(changes, overrides, more = 0) {
     const lines = changes.slice(-most).reverse().map((c) => {
       const names = c.of.map((of) => [of.rule ?? of.list, ...(of.values ?? []).map(({ text, cut }) => (cut ? `${text}…` : text)), of.model].filter(Boolean).join(" "));
       const [first] = c.of;
@@ -39,11 +39,11 @@ export class Changes {
       return [`${what}${c.made ? "" : " (perhaps not made)"}`, `${new Date(c.at).toLocaleString()}, by ${c.name || "anybody"}${c.address ? ` from ${c.address}` : ""}${c.reason ? `: ${c.reason}` : ""}`];
     });
     list("changes-list", lines, "changes-none", "Nobody has changed anything.");
-    const rows = overrides.slice(0, 50).map((o) => [
+    const rows = overrides.map((o) => [
       [o.rule, ...o.key.map((value, i) => (o.pattern && i === (o.part ?? 0) ? `${o.pattern} ${value}` : value))].join(" "), `${[o.mode, ...o.limits.map((l) => `${l.limit} in ${duration(l.width_ms)}`)].filter(Boolean).join(", ")}${o.until ? `, until ${new Date(o.until).toLocaleString()}` : ""}`,
     ]);
     list("overrides-list", rows, "overrides-none", "None.");
-    if (overrides.length > rows.length) say(byID("overrides-none"), `and ${overrides.length - rows.length} more`);
+    if (more > 0) say(byID("overrides-none"), `and ${more} more`);
   }
 }
 

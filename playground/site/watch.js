@@ -149,7 +149,7 @@ export class Watch {
     const share = this.flowed.map(([time, p, r]) => [time, p + r > 0 ? r / (p + r) : 0]);
     this.figures.show(1, passed + refused > 0 ? `${Math.round(100 * share.at(-1)[1])} %` : "–", share, "refused");
     this.figures.show(2, count(top.nodes), this.proxies.points);
-    this.figures.show(3, count(overrides?.length ?? 0), []);
+    this.figures.show(3, count(overrides ?? 0), []);
     for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at, this.events);
     this.keys.show(top.rules, "No proxy has reported any in the last half minute.");
     this.drawer.mayChange = may === true;

@@ -5,6 +5,7 @@ package feed
 import (
 	"bytes"
 	"math"
+	"runtime"
 
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
@@ -234,6 +235,10 @@ func (v *Feed) apply(b *building) {
 		b.Places = nil // decisions can skip the search
 	}
 	v.variants.Set(b.OverrideTable)
+	if runtime.GOARCH == "wasm" && len(b.List) > wire.MaxPart {
+		// The collector finishes late in a module, whose memory never shrinks: each list would add to it.
+		runtime.GC()
+	}
 	if b.listener != nil {
 		b.listener.EndList()
 	}
@@ -262,6 +267,16 @@ func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
 	}
 	if !w.wants || w.wanted != o.Version {
 		w.want(o.Version)
+	}
+	if inquiry && o.Of != 0 {
+		list, found := w.list()
+		if keep := uint64(len(list)) - o.Keep; found && o.Of == w.shared.version && len(w.parts) == 0 && o.Keep <= uint64(len(list)) && o.From <= keep {
+			w.leave(o.Version, append(append(list[:o.From:o.From], o.Part...), list[keep:]...), at, v.link.HostNow())
+			w.got()
+		} else {
+			w.whole, w.asksAt = true, 0
+		}
+		return
 	}
 	if inquiry && o.From == uint64(len(w.parts)) {
 		w.parts, w.asksAt = append(w.parts, o.Part...), 0
@@ -448,10 +463,13 @@ func (v *Feed) Announce() {
 func (v *Feed) Known(asks bool) (k wire.Known) {
 	w := &v.news
 	k.Version, k.Unfit, k.Asks = w.announced, uint64(v.variants.Unfit), asks
-	if w.wants {
+	switch {
+	case w.wants && len(w.parts) > 0:
 		k.Of, k.From = w.wanted, uint64(len(w.parts))
-	} else {
-		k.Of, k.From = w.shared.version, wire.MaxOverridesSize // all of it
+	case w.wants && (w.whole || w.wanted == w.shared.version):
+		k.From = wire.HasAll // of no list
+	default:
+		k.Of, k.From = w.shared.version, wire.HasAll
 	}
 	return k
 }

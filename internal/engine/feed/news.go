@@ -20,10 +20,12 @@ type news struct {
 
 	// wants means that this worker asks for the list of the version wanted, of which it has parts.
 	// It asks at once if asksAt is 0, and otherwise not before asksAt by the host's clock.
+	// whole means that no change of an earlier list will do.
 	wants  bool
 	wanted uint64
 	parts  []byte
 	asksAt int64
+	whole  bool
 	// announced is the version that this worker has the backend know.
 	announced uint64
 	building  *building
@@ -107,7 +109,9 @@ func (r *sharedNews) old(version uint64, at int64) bool {
 }
 
 // want makes this worker ask for a list.
-func (w *news) want(version uint64) { w.wants, w.wanted, w.parts, w.asksAt = true, version, nil, 0 }
+func (w *news) want(version uint64) {
+	w.wants, w.wanted, w.parts, w.asksAt, w.whole = true, version, nil, 0, false
+}
 
 // hurries reports whether there is something to ask for at once.
 func (w *news) hurries() bool { return w.wants && w.asksAt == 0 }

@@ -46,6 +46,13 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 	case !known && len(s.overrides) >= store.MaxOverridden:
 		return 0, fmt.Errorf("%w: overrides: want at most %d namespaces with overrides in memory", store.ErrInvalid, store.MaxOverridden)
 	}
+	size := len(list) - len(o.list)
+	for _, other := range s.overrides {
+		size += len(other.list)
+	}
+	if size > maxOverrideBytes && len(list) > len(o.list) {
+		return 0, fmt.Errorf("%w: overrides: want at most %d bytes in all namespaces in memory", store.ErrInvalid, maxOverrideBytes)
+	}
 	o = overrides{list: bytes.Clone(list), version: store.NextVersion(from, s.now())}
 	s.overrides[namespace] = o
 	noteChange(s, overridesKey(namespace))
@@ -53,6 +60,8 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 }
 
 const (
+	// maxOverrideBytes bounds the lists of all namespaces.
+	maxOverrideBytes = store.MaxOverridden << 20
 	// maxNotes bounds the notes of all namespaces on a topic.
 	maxNotes = 1 << 16
 	// maxReportBytes bounds the memory of all reports, and maxLogBytes that of each log.

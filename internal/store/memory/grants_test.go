@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -156,5 +158,24 @@ func TestGrantsGoWithTheirSender(t *testing.T) {
 	}
 	if size := s.Size(); size.Senders != 1 || size.GrantBytes != 0 || remembered(s) != 0 {
 		t.Errorf("%+v", size)
+	}
+}
+
+// The lists of all namespaces together are bounded. A full store still takes a list that is no longer than
+// what it replaces.
+func TestBytesOfAllOverrides(t *testing.T) {
+	s := New(Options{})
+	list := make([]byte, wire.MaxOverridesSize)
+	for i := range maxOverrideBytes / len(list) {
+		s.overrides[fmt.Sprint("ns", i)] = overrides{list: list, version: 7}
+	}
+	if _, err := s.SetOverrides(t.Context(), "another", 0, list[:1]); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a byte more: got %v", err)
+	}
+	if _, err := s.SetOverrides(t.Context(), "ns0", 7, list[1:]); err != nil {
+		t.Errorf("another of a byte less: got %v", err)
+	}
+	if _, err := s.SetOverrides(t.Context(), "another", 0, list[:1]); err != nil {
+		t.Errorf("as much as there is room for: got %v", err)
 	}
 }

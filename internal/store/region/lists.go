@@ -3,6 +3,7 @@ package region
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"weir/internal/store"
 	"weir/internal/wire"
@@ -101,8 +102,8 @@ func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known u
 		p.Known.Version = min(p.Known.Version, node.Version)
 		p.Known.Unfit += node.Unfit
 	}
-	for bytes, version = had, known; ; {
-		p.Known.Of, p.Known.From = version, uint64(len(bytes))
+	p.Known.Of, p.Known.From = known, wire.HasAll
+	for bytes, version = had, known; ; p.Known.Of, p.Known.From = version, uint64(len(bytes)) {
 		answer, err := s.whole(ctx, wire.AppendPush(nil, &p), 0, 0)
 		if err != nil {
 			return nil, 0, err
@@ -113,6 +114,13 @@ func (s *Store) fetch(ctx context.Context, namespace string, had []byte, known u
 				return nil, 0, errUnlisted
 			}
 			continue
+		}
+		size := uint64(len(had))
+		switch {
+		case o.Of == known && known != 0 && o.From <= size && o.Keep <= size-o.From:
+			return slices.Concat(had[:o.From], o.Part, had[size-o.Keep:]), o.Version, nil
+		case o.Of != 0, o.Version != version && o.From > 0:
+			return nil, 0, errUnlisted // another list came meanwhile: the next tick asks for it
 		}
 		if o.Version != version || o.From == 0 && len(o.Part) > 0 {
 			bytes, version = nil, o.Version
