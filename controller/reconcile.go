@@ -68,7 +68,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	for _, gateway := range resources.Gateways {
 		if err := r.write(ctx, gateway, plan.Configurations[gateway.NamespacedName], there); err != nil {
 			failed[gateway.NamespacedName] = err
-			all = append(all, fmt.Errorf("Gateway %s: %w", gateway, err))
+			all = append(all, fmt.Errorf("of Gateway %s: %w", gateway, err))
 		}
 	}
 	for _, left := range there {

@@ -82,12 +82,11 @@ func (p *Planner) outcome(policy *RateLimitPolicy) *Outcome {
 		p.checked[policy.UID] = this
 	}
 	rules := this.rules
-	switch before := policy.Status.InForce; {
-	case this.refused == "":
+	if this.refused == "" {
 		o.InForce = &InForce{policy.Generation, policy.Spec}
-	default:
+	} else {
 		o.Reason, o.Refused = "Invalid", this.refused
-		if before != nil {
+		if before := policy.Status.InForce; before != nil {
 			if last := p.check(policy, &before.Spec); last.refused == "" {
 				o.InForce, rules = before, last.rules
 			}
