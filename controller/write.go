@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -102,6 +103,9 @@ func (w *writer) with(base map[string]json.RawMessage, i policy.Implementation) 
 		if given, there := base["backend"]; there {
 			if err := json.Unmarshal(given, &backend); err != nil {
 				return nil, fmt.Errorf("backend: %w", err)
+			}
+			if backend == nil {
+				return nil, errors.New("backend: want an object, got null")
 			}
 		}
 		backend["cluster"], backend["authority"] = cluster, w.host

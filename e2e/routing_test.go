@@ -166,7 +166,7 @@ func headRequests(t *testing.T, n node) {
 		r := ask(t, c, n.url(), ":method", "HEAD")
 		r.want429(t, 2)
 		// The length is that of a GET's answer.
-		r.want(t, "content-type: application/problem+json\ncontent-length: 44")
+		r.want(t, "content-type: application/problem+json\ncontent-length: 142")
 		if r.body != "" {
 			t.Errorf("got body %q", r.body)
 		}
@@ -204,7 +204,7 @@ func upgradeRequests(t *testing.T, n node) {
 	body := must.Get(io.ReadAll(r.Body))(t)
 	rejected := reply{status: r.StatusCode, header: r.Header, body: string(body)}
 	rejected.want429(t, 1)
-	if len(body) != 44 {
+	if len(body) != 142 {
 		t.Errorf("got body %q", body)
 	}
 }

@@ -70,13 +70,17 @@ func (l *deferredCosts) charge(r *rules, e *decider) {
 
 // measured implements debtor.
 func (l *deferredCosts) measured(m *measure, checks []engine.Check, _ int64, verdict counter.Verdict) {
+	mine := false
 	for i := len(l.list) - 1; i >= 0; i-- {
 		if l.list[i].measure != m {
 			continue
 		}
+		mine = true
 		if l.list[i].measure = nil; verdict != counter.Allowed {
 			l.list = append(l.list[:i], l.list[i+1:]...)
 		}
 	}
-	l.leaveOut(checks)
+	if mine && verdict == counter.Allowed { // else the list is a later request's
+		l.leaveOut(checks)
+	}
 }

@@ -126,21 +126,22 @@ func absentNumbers(c *config.BodyCost) (list []absentNumber) {
 	return list
 }
 
-// numbersOfAPIs are the names of the most tokens in the APIs with a part in their paths.
+// numbersOfAPIs are the names of the most tokens in the APIs with the end of their paths.
 var numbersOfAPIs = [...]struct{ part, name string }{
 	{"/completions", "max_tokens"}, {"/chat/completions", "max_completion_tokens"}, {"/responses", "max_output_tokens"},
-	{"/messages", "max_tokens"}, {"enerateContent", "generationConfig.maxOutputTokens"}, {"/converse", "inferenceConfig.maxTokens"},
+	{"/messages", "max_tokens"}, {"enerateContent", "generationConfig.maxOutputTokens"}, {"/converse", "inferenceConfig.maxTokens"}, {"/converse-stream", "inferenceConfig.maxTokens"},
 	{"/api/chat", "options.num_predict"}, {"/api/generate", "options.num_predict"},
 }
 
 // numberFor returns the number to give to the current request, or nil.
-func (c *cost) numberFor() *jsonpath.Path {
+func (c *cost) numberFor() (number *jsonpath.Path) {
 	path, _ := proxywasm.RequestHeader(":path")
 	path = withoutQuery(path)
+	longest := 0
 	for i := range c.absent {
-		if bytes.Contains(path, []byte(c.absent[i].part)) {
-			return c.absent[i].path
+		if part := c.absent[i].part; len(part) > longest && bytes.HasSuffix(path, []byte(part)) {
+			longest, number = len(part), c.absent[i].path
 		}
 	}
-	return nil
+	return number
 }

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bytes"
 	"strconv"
 
 	"weir/internal/jsonpath"
@@ -24,6 +25,9 @@ type rewriting struct {
 func (all *streams) rewrite(v *bodyValues, size int) {
 	b := &all.bodies
 	b.piece, b.size, b.edits, b.texts = b.piece[:0], size, b.edits[:0], b.texts[:0]
+	if (v.ask.wanted || v.limits) && signed() {
+		return // by its client, so the upstream would refuse another body
+	}
 	if v.ask.wanted {
 		b.askForUsage(v)
 	}
@@ -33,6 +37,17 @@ func (all *streams) rewrite(v *bodyValues, size int) {
 	if len(b.edits) > 0 {
 		b.replace()
 	}
+}
+
+// signed reports whether the current request says what its body has to be.
+func signed() bool {
+	for _, name := range [...]string{"x-amz-content-sha256", "content-digest", "digest", "content-md5", "signature"} {
+		if _, found := proxywasm.RequestHeader(name); found {
+			return true
+		}
+	}
+	authorization, _ := proxywasm.RequestHeader("authorization")
+	return bytes.HasPrefix(authorization, []byte("AWS4-"))
 }
 
 // set gives the place that a reader of the body has read a value, if all parsers find it there.

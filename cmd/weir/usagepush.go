@@ -190,11 +190,28 @@ func (p *usagePush) look(ctx context.Context) error {
 	}
 	return p.db.Update(func(tx *bolt.Tx) error {
 		first := from.Format(time.DateOnly)
+		there := map[string]bool{}
 		for i := range found.Rows {
 			if r := &found.Rows[i]; r.Day >= first {
+				there[string(pushKey(r))] = true
 				if err := p.changed(tx, r); err != nil {
 					return err
 				}
+			}
+		}
+		// A full day counts the hits of a row that it has no place for as others' from then on.
+		var gone []server.UsageRow
+		if err := tx.Bucket(sentBucket).ForEach(func(key, _ []byte) error {
+			if part := strings.Split(string(key), "\x00"); !there[string(key)] && len(part) == 4 && part[0] >= first {
+				gone = append(gone, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		for i := range gone {
+			if err := p.changed(tx, &gone[i]); err != nil {
+				return err
 			}
 		}
 		// Days before are not looked at any more.
@@ -218,7 +235,7 @@ func (p *usagePush) look(ctx context.Context) error {
 // changed queues an event if a row has more or less hits than were told.
 func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
 	sent, queue := tx.Bucket(sentBucket), tx.Bucket(queueBucket)
-	key := []byte(strings.Join([]string{r.Day, r.Rule, r.Hash, r.Model}, "\x00"))
+	key := pushKey(r)
 	var before int64
 	if b := sent.Get(key); len(b) == 8 {
 		before = int64(binary.BigEndian.Uint64(b))
@@ -227,7 +244,12 @@ func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
 		return nil
 	}
 	after := binary.BigEndian.AppendUint64(nil, uint64(r.Hits))
-	identity := sha256.Sum256(append(binary.BigEndian.AppendUint64(append(append([]byte(p.namespace), 0), key...), uint64(before)), after...))
+	number, err := queue.NextSequence()
+	if err != nil {
+		return err
+	}
+	// A row may have the same two amounts again, as hits go back: the number tells the events apart.
+	identity := sha256.Sum256(append(binary.BigEndian.AppendUint64(append(append([]byte(p.namespace), 0), key...), number), after...))
 	// What is corrected later belongs to its day.
 	at := p.now().UTC().Truncate(time.Second)
 	if day, err := time.Parse(time.DateOnly, r.Day); err == nil && at.After(day.AddDate(0, 0, 1)) {
@@ -238,8 +260,12 @@ func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
 	if err != nil {
 		return err
 	}
-	number, err := queue.NextSequence()
-	return errors.Join(err, queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after))
+	return errors.Join(queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after))
+}
+
+// pushKey names a row in the file.
+func pushKey(r *server.UsageRow) []byte {
+	return []byte(strings.Join([]string{r.Day, r.Rule, r.Hash, r.Model}, "\x00"))
 }
 
 // flush sends what is queued, in batches, and returns how many events.
@@ -298,7 +324,9 @@ func (p *usagePush) post(ctx context.Context, events []pushed) (err error) {
 	if p.given != "" {
 		request.Header.Set("Authorization", "Bearer "+p.given)
 	}
-	response, err := http.DefaultClient.Do(request)
+	// A client that followed a redirection would ask for a page, and take it for the answer.
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
 	if err != nil {
 		return err
 	}

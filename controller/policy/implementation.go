@@ -59,16 +59,20 @@ func ofEnvoyGateway(route *Route, leaves []leaf) (some []any) {
 	return some
 }
 
+// istioName is the name that Istio gives to the rule of a route.
+func (l leaf) istioName() string {
+	if name := l.route.Rules[l.rule]; name != "" {
+		return name
+	}
+	return l.route.Namespace + "." + l.route.Name + "." + strconv.Itoa(l.rule)
+}
+
 // ofIstio goes by Istio's names: shop.app.0, or the name of the route's rule, which anybody may give to a rule elsewhere. So
 // the host has to be one of the route's, too.
 func ofIstio(route *Route, leaves []leaf) (some []any) {
 	var names, hosts []string
 	for _, l := range leaves {
-		name := route.Rules[l.rule]
-		if name == "" {
-			name = route.Namespace + "." + route.Name + "." + strconv.Itoa(l.rule)
-		}
-		if !slices.Contains(names, name) {
+		if name := l.istioName(); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -182,9 +182,36 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
+// genuine leaves out rules of routes whose name is the one that Istio gives to a rule of another namespace: what is
+// for the one would reach the other.
+func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
+	given := map[string]string{} // the namespaces of rules without a name of their own
+	for _, l := range leaves {
+		if l.route.Rules[l.rule] == "" {
+			given[l.istioName()] = l.route.Namespace
+		}
+	}
+	for _, l := range leaves {
+		name := l.route.Rules[l.rule]
+		if namespace, taken := given[name]; name == "" || !taken || namespace == l.route.Namespace {
+			own = append(own, l)
+			continue
+		}
+		for _, section := range []string{"", name} {
+			if o := attached[target{l.route.Kind, l.route.NamespacedName, section}]; o != nil {
+				o.miss("Conflicted", l.route.Kind+" "+l.route.String()+": its rule "+name+" has the name of another namespace's rule")
+			}
+		}
+	}
+	return own
+}
+
 // gateway returns the configurations of a Gateway's plugins.
 func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
 	whole := attached[target{"Gateway", g.NamespacedName, ""}]
+	if g.Implementation == Istio {
+		leaves = genuine(leaves, attached)
+	}
 	holds := map[*rule][]leaf{} // the leaves where a rule is in force
 	var order []*Outcome
 	if whole != nil {

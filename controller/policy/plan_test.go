@@ -254,6 +254,16 @@ func TestForgedName(t *testing.T) {
 	if got := applied(t, plan, request{"shop.app2.0", "c.example", "/"}); len(got) != 1 {
 		t.Errorf("%v of its own", got)
 	}
+	// What the tenant wants for such a rule is not for the other's.
+	r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "forged"}, Rules: []string{"shop.app2.0"}, Gateways: []types.NamespacedName{public}})
+	r.Policies = append(r.Policies, one{"tenant/p", "HTTPRoute forged", "rules: " + limits("none")}.policy(t, 1))
+	plan = planner.Plan(r)
+	if got := applied(t, plan, request{"shop.app2.0", "c.example", "/"}); len(got) != 1 {
+		t.Errorf("%v of its own, beside a forged name", got)
+	}
+	if missed := plan.Outcomes[1].Missed; len(missed) != 1 || !strings.Contains(missed[0], "has the name of another namespace's rule") {
+		t.Errorf("the tenant is told %q", missed)
+	}
 }
 
 // A policy that breaks leaves the last one in force, also where the planner is new.

@@ -72,7 +72,7 @@ type Changed struct {
 const someOverrides = 50
 
 // maxOverridesBody bounds a list in JSON, in bytes.
-const maxOverridesBody = 4 * wire.MaxOverridesSize
+const maxOverridesBody = 2 * wire.MaxOverridesSize
 
 // overrides answers with a namespace's overrides, or those of a rule.
 func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace string) {

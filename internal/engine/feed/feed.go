@@ -44,9 +44,13 @@ func (v *Feed) asksEvery() int64 { return v.rules.Interval * 3 / 4 }
 // build begins to make a table from a list.
 func (v *Feed) build(version uint64, list []byte) *building {
 	b := &building{OverrideTable: entry.OverrideTable{Version: version, List: list}, emptied: v.news.shared.emptied}
-	count := 0
+	count, places := 0, 1
 	for b.reader.Reset(list, 0); b.reader.Next(); {
-		count += v.perKey()
+		if string(b.reader.Rule) != string(b.name) || count == 0 { // a list groups the overrides of a rule
+			b.name = append(b.name[:0], b.reader.Rule...)
+			places = v.perKey(b.name)
+		}
+		count += places
 	}
 	size := 4
 	for size*3/4 < count {
@@ -118,7 +122,8 @@ func (v *Feed) next(b *building) bool {
 	case o.Mode.IsWhole():
 		fits = len(o.Values) == 0
 	case o.Mode == wire.OfKeys:
-		fits = v.like(b, m, len(r.Prefix))
+		// As below, but that the value is written as one that has to be equal.
+		fits = (len(r.Classes) == 0 || string(o.Values[len(o.Values)-1]) == "=") && v.like(b, m, len(r.Prefix))
 	default:
 		b.key, fits = v.variants.Owner.AppendKey(b.key[:0], b.rule, o.Values)
 		// It is the limit of all classes together, so there is no value for theirs.
@@ -151,13 +156,15 @@ func (v *Feed) next(b *building) bool {
 	return true
 }
 
-// perKey is the most places that the override of a key takes.
-func (v *Feed) perKey() int {
-	most := 1
+// perKey is how many places the override of a key of a rule takes.
+func (v *Feed) perKey(name []byte) int {
+	prefix := counter.AppendPart(nil, name)
 	for i := range v.rules.List {
-		most = max(most, v.rules.List[i].Parts())
+		if r := &v.rules.List[i]; bytes.Equal(prefix, r.Prefix) {
+			return max(1, r.Parts())
+		}
 	}
-	return most
+	return 1
 }
 
 // place puts an override into the table, unless its key has one.

@@ -125,11 +125,13 @@ func entra(user string) (credentials, error) {
 func gcp(user string) credentials {
 	var mu sync.Mutex
 	var tokens oauth2.TokenSource
+	// A source that says nothing ends the attempt, and not only this connection's.
+	client := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Timeout: 5 * time.Second})
 	return func(context.Context) (string, string, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if tokens == nil {
-			found, err := google.FindDefaultCredentialsWithParams(context.Background(), google.CredentialsParams{Scopes: []string{googleScope}, EarlyTokenRefresh: googleEarly})
+			found, err := google.FindDefaultCredentialsWithParams(client, google.CredentialsParams{Scopes: []string{googleScope}, EarlyTokenRefresh: googleEarly})
 			if err != nil {
 				return "", "", fmt.Errorf("credentials of Google: %w", err)
 			}
