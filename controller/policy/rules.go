@@ -202,14 +202,26 @@ func grouped(some []any) []any {
 	return some
 }
 
+// appendSound appends the configuration of rules, or several where the plugin would refuse one: some bounds are those
+// of all rules together.
+func (p *Planner) appendSound(documents [][]byte, namespace string, rules []map[string]json.RawMessage) [][]byte {
+	if len(rules) == 0 {
+		return documents
+	}
+	document := p.document(namespace, rules)
+	if _, err := config.Parse(document); err != nil && len(rules) > 1 {
+		documents = p.appendSound(documents, namespace, rules[:len(rules)/2])
+		return p.appendSound(documents, namespace, rules[len(rules)/2:])
+	}
+	return append(documents, document)
+}
+
 // configurations splits rules among as few plugins as can have them. Requests pass through all of them.
 func (p *Planner) configurations(namespace string, rules []*rule) (documents [][]byte) {
 	size := 0
 	var some []map[string]json.RawMessage
 	flush := func() {
-		if len(some) > 0 {
-			documents = append(documents, p.document(namespace, some))
-		}
+		documents = p.appendSound(documents, namespace, some)
 		some, size = nil, 0
 	}
 	for _, r := range rules {
