@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,6 +95,7 @@ type leaf struct {
 // Plan decides which rules are in force where.
 func (p *Planner) Plan(r *Resources) *Plan {
 	plan := &Plan{Configurations: map[types.NamespacedName][][]byte{}}
+	p.before, p.sound = p.sound, map[[sha256.Size]byte]bool{}
 	seen := map[types.UID]bool{}
 	for _, one := range r.Policies {
 		plan.Outcomes = append(plan.Outcomes, p.outcome(one))

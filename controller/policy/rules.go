@@ -28,6 +28,8 @@ type Planner struct {
 	// base is the configuration without its rules.
 	base    map[string]json.RawMessage
 	checked map[types.UID]checked
+	// sound says which documents the plugin takes, of this plan and the last.
+	sound, before map[[sha256.Size]byte]bool
 }
 
 // checked is a spec that was read.
@@ -209,7 +211,13 @@ func (p *Planner) appendSound(documents [][]byte, namespace string, rules []map[
 		return documents
 	}
 	document := p.document(namespace, rules)
-	if _, err := config.Parse(document); err != nil && len(rules) > 1 {
+	sum := sha256.Sum256(document)
+	sound, known := p.before[sum]
+	if !known {
+		_, err := config.Parse(document)
+		sound = err == nil || len(rules) == 1
+	}
+	if p.sound[sum] = sound; !sound {
 		documents = p.appendSound(documents, namespace, rules[:len(rules)/2])
 		return p.appendSound(documents, namespace, rules[len(rules)/2:])
 	}
