@@ -75,6 +75,9 @@ const (
 	unsetPrice    = "remove price"
 )
 
+// maxOf is more keys than have room in a record: one takes 14 bytes at least.
+const maxOf = store.MaxChange / 14
+
 // Record is the record of a change.
 type Record struct {
 	At time.Time `json:"at"`
@@ -140,7 +143,8 @@ func (r *recording) begin(ctx context.Context, of []Changed) error {
 	if r == nil {
 		return nil
 	}
-	r.At, r.Of, r.More = r.backend.overrides.now().UTC().Truncate(time.Millisecond), of, 0
+	n := min(len(of), maxOf)
+	r.At, r.Of, r.More = r.backend.overrides.now().UTC().Truncate(time.Millisecond), of[:n], len(of)-n
 	r.reveal(ctx)
 	if err := r.keep(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnrecorded, err)

@@ -365,10 +365,13 @@ func (s *settings) crowded() string {
 // prices it has set or removed: if none, the list stays. If the new list has the same, there is no
 // record.
 func (b *Backend) changeList(ctx context.Context, namespace string, record *recording, change func(s *settings) int) (version uint64, changed int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	// The store's time is bounded each time it is asked: to work on a full list takes a second of its own.
+	ctx, cancel := context.WithTimeout(ctx, 4*Timeout)
 	defer cancel()
 	for {
-		s, err := b.inForce(ctx, namespace)
+		reading, cancel := context.WithTimeout(ctx, Timeout)
+		s, err := b.inForce(reading, namespace)
+		cancel()
 		if err != nil {
 			return 0, 0, err
 		}
@@ -389,13 +392,15 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 			return 0, 0, fmt.Errorf("%w: overrides: want prefixes, suffixes and networks of at most %d lengths for a rule, got more for %s", store.ErrInvalid, wire.MaxPatterns, rule)
 		}
 		encoded := wire.List(s.overrides, s.prices...)
-		// Somebody else may have changed the list since the record was begun: then it begins anew.
-		if err := recorded.begin(ctx, of); err != nil {
+		writing, cancel := context.WithTimeout(ctx, Timeout)
+		if err := recorded.begin(writing, of); err != nil {
+			cancel()
 			return 0, 0, err
 		}
-		version, err := b.store.SetOverrides(ctx, namespace, s.version, encoded)
+		version, err := b.store.SetOverrides(writing, namespace, s.version, encoded)
+		cancel()
 		if errors.Is(err, store.ErrChanged) {
-			continue // until the context ends
+			continue // the record begins anew, until the context ends
 		}
 		if recorded.end(ctx, err); err != nil {
 			return 0, 0, err
