@@ -25,7 +25,7 @@ DOORS = {
         "backend stores monitoring security counters",
         "How much of what, what to watch, and what a failure does.",
     ),
-    "How it counts": ("how-it-counts leases comparison", "What is promised, what is not, and when a request waits."),
+    "How it counts": ("how-it-counts comparison", "What is promised, what is not, and when a request waits."),
 }
 # The picture of an algorithm: the playground has a lane of the same name.
 LANE = re.compile(r"!\[[^\]]*\]\(pictures/([a-z-]+)\.svg\)")
