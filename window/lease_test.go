@@ -39,6 +39,29 @@ func pending(s *State) (hits int64) {
 	return hits
 }
 
+// Leased hits of a log that were used, or go back, are in flight until the backend has heard so, and were
+// counted with it all the same.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	l, at := log(100, minute), monday
+	for i, test := range []struct {
+		change func(s *State)
+		want   bool
+	}{
+		{func(s *State) { l.CountLeased(s, 10) }, false},
+		{func(s *State) { s.ReturnLease(10) }, false},
+		{func(s *State) { l.Count(s, 10) }, true},
+		{func(s *State) { l.CountLeased(s, 10); l.Count(s, 1) }, true},
+	} {
+		s := leasedAt(&l, 30, at)
+		l.Advance(&s, at+second)
+		test.change(&s)
+		if s.Claim(); !s.InFlight() || s.Late() != test.want {
+			t.Errorf("%d: in flight %v, late %v, want %v", i, s.InFlight(), s.Late(), test.want)
+		}
+	}
+}
+
 // Hits of a grant are used without a trace for the backend, count here when they are used, and go
 // back if they aren't.
 func TestLeaseIsUsedAndReturned(t *testing.T) {

@@ -69,6 +69,16 @@ func (s *State) Pending() bool { return s.any(func(h *Hits) bool { return h.Pend
 //go:noinline // in each caller its function would be another
 func (s *State) InFlight() bool { return s.any(func(h *Hits) bool { return h.InFlight != 0 }) }
 
+// Late reports whether s has hits in flight that were counted without the backend. Leased hits that move to
+// the time of their use are none, and those that go back are fewer.
+//
+//go:noinline // in each caller its function would be another
+func (s *State) Late() bool {
+	sum := int64(0)
+	s.each(func(h *Hits) { sum += h.InFlight })
+	return sum > 0
+}
+
 // Owes reports whether s has hits to give back that the backend may not know of yet.
 //
 //go:noinline // in each caller its function would be another

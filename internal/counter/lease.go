@@ -75,7 +75,7 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 // a full log would forget as many. They were decided without the backend.
 func (c *Counter) forgets() bool {
 	for i := range c.States {
-		if c.rule.Limits[i].IsLog() && c.States[i].InFlight() {
+		if c.rule.Limits[i].IsLog() && c.States[i].Late() {
 			return true
 		}
 	}

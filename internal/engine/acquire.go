@@ -460,6 +460,16 @@ func (w *leaseAsks) underWay(d *rule.Check) *ask {
 	return nil
 }
 
+// needs is the total cost of the requests that wait for hits of a check's key.
+func (w *leaseAsks) needs(d *rule.Check) (hits uint64) {
+	for t := *w.list(d.Address); t != nil; t = t.next {
+		if t.is(d, false, 1) && !t.settled {
+			hits = min(hits+t.needs(), window.MaxHits)
+		}
+	}
+	return hits
+}
+
 func (t *ask) is(d *rule.Check, ahead bool, cost uint64) bool {
 	part := &t.parts[0]
 	return part.Address == d.Address && part.Cost == cost && t.ahead == ahead && part.Rule.Is(d.Rule)

@@ -424,3 +424,45 @@ func TestRefusedWhileHitsCome(t *testing.T) {
 		}
 	}
 }
+
+// All that is left fits, though a part of it is leased here and another part is on its way for requests to come:
+// whichever answer comes first, and whatever else is in flight.
+func TestAllThatIsLeft(t *testing.T) {
+	log := sliding(900)
+	log.Kind, log.Precision = window.SlidingBuckets, window.LogPrecision
+	bucket := limit(window.TokenBucket, 1, 300*day)
+	bucket.Burst = 900
+	for _, limit := range []window.Limit{fixed(900), sliding(900), log, bucket} {
+		for first := range 2 {
+			_, f := alone(t, second, engine.Options{}, users(limit))
+			left := uint64(900)
+			take := func(cost uint64) (*fakeRequest, counter.Verdict) {
+				left -= cost
+				return f.requestOf("ann", cost)
+			}
+			take(800)
+			f.answer(f.taken()[0])
+			late := f.taken()[0]
+			answers := [][]byte{f.process.apply(late.body)}
+			take(1)
+			for pushes := f.taken(); len(pushes) > 0; pushes = f.taken() {
+				f.answer(pushes[0])
+			}
+			r, _ := take(left)
+			pushes := append(f.taken(), late)
+			if len(pushes) != 2 {
+				t.Fatalf("%v: %d pushes, want hits to come and those of the request", limit.Kind, len(pushes))
+			}
+			f.process.pass(time.Millisecond) // the answers are of different times
+			answers = append([][]byte{f.process.apply(pushes[0].body)}, answers...)
+			for _, i := range []int{first, 1 - first} {
+				f.Answered(pushes[i].ticket, link.PushAnswered, answers[i])
+				f.process.pass(2 * time.Millisecond)
+				f.tick() // hits that go back are on their way now
+			}
+			if f.deliver(); !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
+				t.Errorf("%v, answer %d first: got %d of a limit with room", limit.Kind, first, r.verdicts)
+			}
+		}
+	}
+}

@@ -379,7 +379,15 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 			given.Wanted = t.needs()
 		}
 	}
+	relies := t.relies
+	if !t.ahead && units < t.least {
+		relies = max(relies, t.needs())
+	}
 	d := a.entries.At(&a.check, part.Rule, part.Address)
+	if t.ahead {
+		// The backend may refuse requests, or has, as it lacks just these hits.
+		relies = max(relies, a.waits.leases.needs(d))
+	}
 	var lost [wire.MaxLimits]bool
 	now, kept := a.link.Now(), false
 	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
@@ -393,7 +401,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 		for i := range d.Counter.States {
 			lost[i] = !d.Counter.Grant(i, given, &a.totals[i])
 		}
-		d.Counter.Granted(units, t.least, t.most, t.relies, t.ahead, now, a.link.Random.Fraction())
+		d.Counter.Granted(units, t.least, t.most, relies, t.ahead, now, a.link.Random.Fraction())
 		d.Counter.Heard(answered)
 		d.NoteExcess(now)
 		return true, d.Counter.Own(owned, now)
