@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/tools"
 
@@ -48,18 +49,10 @@ func ofKind(t *testing.T, kind string) *jsonschema.Schema {
 // compiled returns the schema of a file, or a part of it.
 func compiled(t *testing.T, file, part string) *jsonschema.Schema {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
+	document := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("schema.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.AddResource("schema.json", document))
 	schema, err := c.Compile("schema.json" + part)
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -73,9 +66,7 @@ func fromYAML(t *testing.T, text string) (document any) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if err := json.Unmarshal(asJSON, &document); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(asJSON, &document))
 	return document
 }
 
@@ -93,10 +84,7 @@ func TestValues(t *testing.T) {
 	t.Parallel()
 	schema := compiled(t, "weir/values.schema.json", "")
 	for _, file := range append(valueFiles(t), "weir/values.yaml") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		values := fromYAML(t, string(text))
 		if err := schema.Validate(values); err != nil {
 			t.Errorf("%s: %v", file, err)
@@ -312,10 +300,7 @@ func targets(t *testing.T, rendered string) (all []string) {
 		var text []byte
 		for _, field := range []string{"targetRefs", "selector", "workloadSelector"} {
 			if spec[field] != nil {
-				one, err := json.Marshal(spec[field])
-				if err != nil {
-					t.Fatal(err)
-				}
+				one := must.Get(json.Marshal(spec[field]))(t)
 				text = append(text, one...)
 			}
 		}
@@ -332,39 +317,23 @@ func kubeconform(t *testing.T) (conforms func(resources string) (said string, er
 	if !nightly.On() {
 		return func(string) (string, error) { return "", nil }
 	}
-	file, err := tools.Install("..", tools.Kubeconform)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(tools.Install("..", tools.Kubeconform))(t)
 	dir := t.TempDir()
 	write := func(kind string, schema []byte) {
-		if err := os.WriteFile(filepath.Join(dir, strings.ToLower(kind)+".json"), schema, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, strings.ToLower(kind)+".json"), schema, 0o600))
 	}
-	schemas, err := filepath.Glob("testdata/schemas/[A-Z]*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	schemas := must.Get(filepath.Glob("testdata/schemas/[A-Z]*.json"))(t)
 	for _, name := range append(schemas, "testdata/schemas/kubernetes.json") {
-		schema, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		schema := must.Get(os.ReadFile(name))(t)
 		if kind := strings.TrimSuffix(filepath.Base(name), ".json"); kind != "kubernetes" {
 			write(kind, schema)
 			continue
 		}
 		for kind, name := range core {
 			var all map[string]any
-			if err := json.Unmarshal(schema, &all); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(schema, &all))
 			all["$ref"] = "#/$defs/" + name
-			part, err := json.Marshal(all)
-			if err != nil {
-				t.Fatal(err)
-			}
+			part := must.Get(json.Marshal(all))(t)
 			write(kind, part)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // ArchiveFile is a document of an archive in testdata, and its mistakes as they are told.
@@ -18,10 +20,7 @@ type ArchiveFile struct {
 // with a mistake begins with "! ". That module has 15 MB, and tests of documents need only this.
 func ReadArchive(t testing.TB, name string) (files []ArchiveFile) {
 	t.Helper()
-	archive, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must.Get(os.ReadFile("testdata/" + name))(t)
 	seen := map[string]bool{}
 	for line := range bytes.Lines(archive) {
 		if title, ok := strings.CutPrefix(string(line), "-- "); ok {
@@ -55,10 +54,7 @@ const plainRule = `"name": "r", "limits": [{"limit": 5, "window": "1m"}]`
 func ReadMistakes(t testing.TB) []ArchiveFile {
 	t.Helper()
 	files := ReadArchive(t, "bad.txtar")
-	text, err := os.ReadFile("testdata/mistakes.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/mistakes.txt"))(t)
 	for line := range strings.Lines(string(text)) {
 		if mistake, ok := strings.CutPrefix(line, "! "); ok {
 			last := &files[len(files)-1]

@@ -18,6 +18,7 @@ import (
 	"weir/internal/failure"
 	"weir/internal/fields"
 	"weir/internal/jsonpath"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -101,9 +102,7 @@ func tryMisspelled(t *testing.T) map[string]bool {
 	tried := map[string]bool{}
 	for _, file := range config.ReadArchive(t, "good.txtar") {
 		var root any
-		if err := json.Unmarshal(file.Content, &root); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(file.Content, &root))
 		var try func(in any, at, field string)
 		try = func(in any, at, field string) {
 			switch in := in.(type) {
@@ -124,12 +123,9 @@ func tryMisspelled(t *testing.T) map[string]bool {
 					at, field := strings.TrimPrefix(at+"."+name, "."), strings.TrimPrefix(field+"."+name, ".")
 					try(in[name], at, field)
 					in[name+"x"], tried[field] = 1, true
-					document, err := json.Marshal(root)
-					if err != nil {
-						t.Fatal(err)
-					}
+					document := must.Get(json.Marshal(root))(t)
 					delete(in, name+"x")
-					_, err = config.Parse(document)
+					_, err := config.Parse(document)
 					if want := at + `x: unknown field, did you mean "` + name + `"?`; err == nil || err.Error() != want {
 						t.Errorf("%s: got %v, want %s", document, err, want)
 					}
@@ -458,10 +454,7 @@ func TestGood(t *testing.T) {
 			}
 		}
 		t.Run(name, func(t *testing.T) {
-			got, err := config.Parse(file.Content)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(config.Parse(file.Content))(t)
 			if got.Digest == 0 {
 				t.Error("no digest")
 			}
@@ -538,10 +531,7 @@ func TestParseManyErrors(t *testing.T) {
 // TestParseCopies checks that the caller may reuse the document's bytes.
 func TestParseCopies(t *testing.T) {
 	document := []byte(`{"namespace": "shop", "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`)
-	c, err := config.Parse(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(config.Parse(document))(t)
 	clear(document)
 	if c.Namespace != "shop" || c.Rules[0].Name != "all" {
 		t.Errorf("namespace %q, rule %q", c.Namespace, c.Rules[0].Name)
@@ -565,10 +555,7 @@ func TestGRPCMessage(t *testing.T) {
 		`{"body": "later", "content_type": "text/plainer"}`:               sentence,
 		`{"content_type": "text/plain"}`:                                  sentence,
 	} {
-		c, err := config.Parse([]byte(`{"response": ` + response + `, "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(config.Parse([]byte(`{"response": ` + response + `, "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`)))(t)
 		if got := c.Rules[0].Response.GRPCMessage; got != want {
 			t.Errorf("%.80s: got %q, want %q", response, got, want)
 		}

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"weir/internal/must"
 )
 
 // structOf returns the bytes of a Struct with these fields as Envoy passes them. ok is false for
@@ -29,10 +31,7 @@ func structOf(t testing.TB, document []byte) (serialized []byte, ok bool) {
 
 func marshaled(t testing.TB, m proto.Message) []byte {
 	t.Helper()
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(proto.MarshalOptions{Deterministic: true}.Marshal(m))(t)
 	return b
 }
 
@@ -95,10 +94,7 @@ func TestStructMistakes(t *testing.T) {
 		}
 		return v
 	}
-	wrapped, err := anypb.New(&structpb.Struct{Fields: map[string]*structpb.Value{"a": nested(0)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	wrapped := must.Get(anypb.New(&structpb.Struct{Fields: map[string]*structpb.Value{"a": nested(0)}}))(t)
 	good := field(structpb.NewStringValue("x"))
 	tests := map[string]struct{ document, want string }{
 		"NaN":                {field(structpb.NewNumberValue(math.NaN())), remedy + "has a number that JSON lacks"},

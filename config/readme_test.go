@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/must"
 )
 
 // The configurations in the pages are valid. The tests of envoy/ run the configuration inside
@@ -13,10 +14,7 @@ import (
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for page, least := range map[string]int{"../docs/configuration.md": 2} {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(page))(t)
 		shown := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(text, -1)
 		if len(shown) < least {
 			t.Errorf("%s shows %d configurations, want %d", page, len(shown), least)

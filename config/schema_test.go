@@ -13,24 +13,17 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"weir/config"
+	"weir/internal/must"
 	"weir/internal/schema"
 )
 
 func compileSchema(t testing.TB) *jsonschema.Schema {
 	t.Helper()
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.JSON))
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(schema.JSON)))(t)
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft4) // the schema names its own draft
-	if err := c.AddResource("schema.json", document); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.AddResource("schema.json", document))
+	compiled := must.Get(c.Compile("schema.json"))(t)
 	if compiled.DraftVersion != 2020 {
 		t.Errorf("the schema is of draft %d, want 2020-12", compiled.DraftVersion)
 	}
@@ -41,9 +34,7 @@ func compileSchema(t testing.TB) *jsonschema.Schema {
 func TestSchemaFields(t *testing.T) {
 	t.Parallel()
 	var root map[string]any
-	if err := json.Unmarshal(schema.JSON, &root); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(schema.JSON, &root))
 	places := map[string][]string{
 		"configuration":         {"properties"},
 		"backend":               {"properties", "backend", "properties"},
@@ -242,10 +233,7 @@ func mutants(t *testing.T, document []byte) (all [][]byte) {
 		return nil
 	}
 	emit := func() {
-		text, err := json.Marshal(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(root))(t)
 		all = append(all, text)
 	}
 	var pool []any
@@ -260,9 +248,7 @@ func mutants(t *testing.T, document []byte) (all [][]byte) {
 		var value any
 		d := json.NewDecoder(strings.NewReader(text))
 		d.UseNumber()
-		if err := d.Decode(&value); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.Decode(&value))
 		pool = append(pool, value)
 	}
 	var walk func(value any, set func(any))

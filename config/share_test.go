@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -41,9 +42,7 @@ func TestShare(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got := limitsOf(c); got != test.want {
 			t.Errorf("%q: got %s, want %s", test.property, got, test.want)
 		}

@@ -52,10 +52,7 @@ func archived(t *testing.T, version string) (files map[string]string) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(io.ReadAll(r))(t)
 		files[head.Name] = string(content)
 	}
 }

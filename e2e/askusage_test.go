@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // budgetOfTwo has a budget of two streams of 500 tokens for each key.
@@ -25,9 +27,7 @@ const (
 func streamer(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		var asked struct {
 			Stream  bool `json:"stream"`
 			Options struct {

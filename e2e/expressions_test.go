@@ -13,6 +13,8 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+
+	"weir/internal/must"
 )
 
 // expressionsByHand are of forms that the generator does not make.
@@ -114,19 +116,13 @@ func celPrograms(t *testing.T, expressions []string) (all []cel.Program) {
 	}
 	options = append(options, cel.Variable("path_segment", cel.MapType(cel.IntType, cel.StringType)),
 		cel.Variable("destination", cel.DynType), cel.Variable("xds", cel.DynType), cel.Variable("metadata", cel.DynType))
-	env, err := cel.NewEnv(options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := must.Get(cel.NewEnv(options...))(t)
 	for _, expression := range expressions {
 		checked, issues := env.Compile(expression)
 		if issues.Err() != nil {
 			t.Fatalf("%s: %v", expression, issues.Err())
 		}
-		program, err := env.Program(checked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		program := must.Get(env.Program(checked))(t)
 		all = append(all, program)
 	}
 	return all
@@ -157,10 +153,7 @@ func TestExpressions(t *testing.T) {
 		configuration := `{"rules": [` + strings.Join(rules, ", ") + `], "headers": ["ratelimit"]}`
 		compile := exec.CommandContext(t.Context(), commandFile, "compile", "-")
 		compile.Stdin = strings.NewReader(configuration)
-		compiled, err := compile.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		compiled := must.Get(compile.Output())(t)
 		n := d.node(t, nodeConfig{workers: 1, trustedHops: 2, stopsHeadersOnly: true, configuration: string(compiled)})
 		if err := n.configure(configuration); err == nil || !strings.Contains(err.Error(), "weir compile") {
 			t.Errorf("the plugin takes expressions: %v", err)

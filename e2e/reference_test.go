@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A reference is a part of README's reference, as a client sees it. The expected numbers were
@@ -98,9 +100,7 @@ func (r *reference) run(t *testing.T, n node, clock *fakeClock, namespace string
 		}
 		return n.configure(configuration)
 	}
-	if err := configure(r.configuration); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, configure(r.configuration))
 	clients := []*http.Client{client(t), client(t)} // of two workers
 	sent := 0
 	for i, s := range r.steps {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // oncePerUser lets each user pass once, and asks the backend every time.
@@ -41,9 +43,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 			upstream: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				reached.Add(1)
 				body, err := io.ReadAll(r.Body)
-				if err != nil {
-					t.Error(err)
-				}
+				must.Report(t, err)
 				arrived <- message{len(body), r.Trailer.Get("x-sum")}
 			}),
 		})

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v4"
+
+	"weir/internal/must"
 )
 
 const (
@@ -22,10 +24,7 @@ const (
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	return text
 }
 
@@ -39,9 +38,7 @@ type rule struct {
 func readRules(t *testing.T) (rules []rule) {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []rule } }
-	if err := yaml.Unmarshal(read(t, rulesFile), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal(read(t, rulesFile), &file))
 	for _, g := range file.Groups {
 		rules = append(rules, g.Rules...)
 	}
@@ -91,9 +88,7 @@ type source struct{ Type, UID string }
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	if err := json.Unmarshal(read(t, dashboardFile), &d); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(read(t, dashboardFile), &d))
 	for _, p := range slices.Clone(d.Panels) {
 		d.Panels = append(d.Panels, p.Panels...)
 	}
@@ -122,9 +117,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 			} `yaml:"promql_expr_test"`
 		}
 	}
-	if err := yaml.Unmarshal(read(t, "rules_test.yaml"), &tests); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal(read(t, "rules_test.yaml"), &tests))
 	fired, healthy := map[string]bool{}, ""
 	for _, test := range tests.Tests {
 		for _, q := range test.Queries {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"weir/internal/commandtest"
+	"weir/internal/must"
 )
 
 // measured are messages of metrics that a collector has got.
@@ -85,12 +86,8 @@ func TestMetricsByOTLP(t *testing.T) {
 	web := httptest.NewServer(m)
 	t.Cleanup(web.Close)
 	limits := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(limits, "config"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(limits, "config", "limits.yaml"), []byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(limits, "config"), 0o700))
+	must.OK(t, os.WriteFile(filepath.Join(limits, "config", "limits.yaml"), []byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}]\n"), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	const interval = "OTEL_METRIC_EXPORT_INTERVAL=20" // milliseconds

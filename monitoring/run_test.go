@@ -21,6 +21,7 @@ import (
 
 	"weir/internal/commandtest"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // token is the token in envoy/envoy.yaml.
@@ -70,10 +71,7 @@ type prometheus struct{ *process }
 
 func scrape(t *testing.T, jobs map[string]string) prometheus {
 	t.Helper()
-	rules, err := filepath.Abs(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := must.Get(filepath.Abs(rulesFile))(t)
 	config := fmt.Sprintf("global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
 	for job, at := range jobs {
 		address, path, _ := strings.Cut(at, "/")
@@ -81,9 +79,7 @@ func scrape(t *testing.T, jobs map[string]string) prometheus {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(config), 0o600))
 	return prometheus{start(t, exec.Command("prometheus", "--config.file", file, "--storage.tsdb.path", filepath.Join(dir, "data"),
 		"--web.listen-address", "127.0.0.1:0"), `msg="Listening on" address=(\S+)`)}
 }
@@ -203,10 +199,7 @@ func TestEveryQueryHasSeries(t *testing.T) {
 	t.Parallel()
 	backend := serve(t)
 	envoy, admin := runEnvoy(t, backend.address)
-	listeners, err := envoy.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listeners := must.Get(envoy.Listeners())(t)
 	p := scrape(t, map[string]string{"envoy": admin + "/stats/prometheus", "weir": backend.address + "/metrics"})
 	f := &traffic{t: t, listeners: listeners, backend: backend.address}
 
@@ -250,9 +243,7 @@ func TestEveryQueryHasSeries(t *testing.T) {
 			continue
 		}
 		var query struct{ Query string }
-		if err := json.Unmarshal(v.Query, &query); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(v.Query, &query))
 		match := regexp.MustCompile(`^label_values\((.+), (\w+)\)$`).FindStringSubmatch(query.Query)
 		if match == nil {
 			t.Fatalf("variable %s: %s", v.Name, query.Query)
@@ -278,10 +269,7 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
-	plugin, err := filepath.Abs("../dist/weir.wasm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Get(filepath.Abs("../dist/weir.wasm"))(t)
 	socket := func(address string) string { return "address: " + strings.Replace(address, ":", ", port_value: ", 1) }
 	bootstrap := string(read(t, "../envoy/envoy.yaml"))
 	for before, after := range map[string]string{
@@ -322,9 +310,7 @@ func rulesAreWell(t *testing.T, p prometheus) {
 			Rules []struct{ Name, Health, LastError string }
 		}
 	}
-	if err := p.get("/api/v1/rules", nil, &data); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.get("/api/v1/rules", nil, &data))
 	rules := 0
 	for _, g := range data.Groups {
 		for _, r := range g.Rules {
@@ -343,9 +329,7 @@ func rulesAreWell(t *testing.T, p prometheus) {
 func metricsAreKnown(t *testing.T, p prometheus, d dashboard) {
 	t.Helper()
 	var names []string
-	if err := p.get("/api/v1/label/__name__/values", nil, &names); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.get("/api/v1/label/__name__/values", nil, &names))
 	scraped := metricsIn(strings.Join(names, "\n"))
 	for place, got := range map[string][]string{"tables of the documents": documented(t), "the dashboard": d.shown()} {
 		for _, name := range scraped {

@@ -22,6 +22,7 @@ import (
 
 	"weir/internal/commandtest"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // collected are the spans that a collector has got, by their IDs.
@@ -137,19 +138,14 @@ func TestTrace(t *testing.T) {
 	t.Cleanup(app.Close)
 	dir := t.TempDir()
 	limits := filepath.Join(dir, "limits.yaml")
-	if err := os.WriteFile(limits, []byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(limits, []byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}]\n"), 0o600))
 	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory", "--rate-limit-service", "127.0.0.1:0", "--descriptors", limits)
 	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+address, "OTEL_METRICS_EXPORTER=none", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=10")
 	serve := commandtest.Start(t, cmd)
 	backend := serve.Wait(t, `the counter backend listens" address=(\S+)`)
 	service := serve.Wait(t, `the rate limit service listens" address=(\S+)`)
 	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(bootstrap + cluster("app", app.Listener.Addr().String(), 1) + cluster("collector", address, 2) + cluster("ratelimit", service, 2))})
-	listeners, err := envoy.Listeners()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listeners := must.Get(envoy.Listeners())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	defer context.AfterFunc(ctx, c.more.Broadcast)()
@@ -176,17 +172,12 @@ func TestTrace(t *testing.T) {
 // collect serves a collector until the test ends, and returns its address.
 func collect(t *testing.T, server *grpc.Server) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-served)
 	})
 	return l.Addr().String()
 }
@@ -206,17 +197,11 @@ func (c *collected) until(ctx context.Context, t *testing.T, want string) {
 
 func ask(t *testing.T, url, parent string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	if r.Header.Set("X-User", "ann"); parent != "" {
 		r.Header.Set("Traceparent", parent)
 	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.DefaultClient.Do(r))(t)
 	if err := response.Body.Close(); err != nil || response.StatusCode >= 300 {
 		t.Fatalf("%s: %d, %v", url, response.StatusCode, err)
 	}

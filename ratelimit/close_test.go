@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A call whose context has ended leaves its memory to the next call. The next call is answered
@@ -80,9 +82,7 @@ func TestRestartsKeepTheLimit(t *testing.T) {
 							go func() { decided <- decide(t, limiter(t, n, "r"), 1, "ann").Allowed }()
 						}
 						synctest.Wait()
-						if err := n.Close(t.Context()); err != nil {
-							t.Error(err)
-						}
+						must.Report(t, n.Close(t.Context()))
 						for range calls {
 							if <-decided {
 								passed++

@@ -222,10 +222,7 @@ func TestEachErrors(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		alone, err := NewLimiter(FixedWindow(3, time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		alone := must.Get(NewLimiter(FixedWindow(3, time.Hour)))(t)
 		d, err := DecideEach(gone, l.Demand(Key{"waits"}, 1), alone.Demand(nil, 1), l.Demand(Key{"waits, too"}, 1))
 		if !errors.Is(err, context.Canceled) || d[0].Allowed || !d[1].Allowed || d[2].Allowed {
 			t.Errorf("the caller has gone: %v, %v", d, err)

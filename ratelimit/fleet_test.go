@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // In a fleet of programs with rules as they are by default, requests for keys that are far from their limits
@@ -147,9 +149,7 @@ func TestFullKeysRefuseAtOnce(t *testing.T) {
 		w := newWorld()
 		l := limiter(t, w.node(t, Options{Rules: rule(FixedWindow(200, time.Hour))}), "r")
 		for range 300 {
-			if _, err := l.Allow(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(l.Allow(t.Context(), "k"))(t)
 		}
 		before := l.namespace.Stats()
 		for range 100 {

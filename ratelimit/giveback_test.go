@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A node gives back hits that others have counted, also those that it has not heard of, and each node
@@ -29,9 +31,7 @@ func TestGiveBackOfOthers(t *testing.T) {
 				want("at first", 0, 45, true)
 				want("at first", 0, 45, true)
 				want("full", 0, 1, false)
-				if err := nodes[1].GiveBack(t.Context(), Key{"k"}, 60); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, nodes[1].GiveBack(t.Context(), Key{"k"}, 60))
 				want("60 are back", 1, 30, true)
 				pause(2 * time.Second)
 				want("30 are left", 0, 30, true)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -13,22 +14,15 @@ import (
 func TestPatternsOfOverrides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		n, err := NewNamespace(Options{Name: "shop", Backend: w, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(NewNamespace(Options{Name: "shop", Backend: w, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}}))(t)
 		defer func() {
-			if err := n.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, n.Close(t.Context()))
 		}()
 		l := limiter(t, n, "r")
 		set := func(hits uint64, values ...string) wire.Override {
 			return wire.Override{Rule: "r", Mode: wire.OfKeys, Values: values, Limits: []wire.OverrideLimit{{Max: hits, WidthMillis: 86_400_000}}}
 		}
-		if _, err := w.backend.By(nil).SetOverrides(t.Context(), "shop", set(1000, "^sk-"), set(2000, "=gold", "/10.0.0.0/8"), set(3000, "=gold", "/2001:db8::/32")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop", set(1000, "^sk-"), set(2000, "=gold", "/10.0.0.0/8"), set(3000, "=gold", "/2001:db8::/32")))(t)
 		<-time.After(defaultSyncRate)
 		for _, test := range []struct {
 			key  Key
@@ -49,14 +43,9 @@ func TestChangeOfALongList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		counted := &counting{Backend: w}
-		n, err := NewNamespace(Options{Name: "shop", Backend: counted, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(NewNamespace(Options{Name: "shop", Backend: counted, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}}))(t)
 		defer func() {
-			if err := n.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, n.Close(t.Context()))
 		}()
 		l := limiter(t, n, "r")
 		list := make([]wire.Override, 30_000)
@@ -67,9 +56,7 @@ func TestChangeOfALongList(t *testing.T) {
 		set := func(least, most int64, set ...wire.Override) {
 			t.Helper()
 			before := counted.bytes.Load()
-			if _, err := w.backend.By(nil).SetOverrides(t.Context(), "shop", set...); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop", set...))(t)
 			<-time.After(5 * defaultSyncRate)
 			for _, o := range set[max(0, len(set)-3):] {
 				if got := decide(t, l, 1, o.Values...).Limit.Quota(); got != o.Limits[0].Max {

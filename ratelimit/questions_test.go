@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A program asks whether a budget has room, and another program counts the costs of requests. No more pass
@@ -40,9 +42,7 @@ func TestQuestions(t *testing.T) {
 						return
 					}
 					// Hits that go back are there again, though the program that gives them back has taken none.
-					if err := a.GiveBack(t.Context(), Key{"ann"}, limit-left); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, a.GiveBack(t.Context(), Key{"ann"}, limit-left))
 					pause(5 * time.Second)
 					for _, l := range []*Limiter{a, b} {
 						if d := decide(t, l, 0, "ann"); d.Remaining < limit-32 { // others may have leased some

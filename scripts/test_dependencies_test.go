@@ -19,10 +19,7 @@ func TestDependenciesWithoutRoot(t *testing.T) {
 	dir := t.TempDir()
 	// Another user gets there too.
 	must.OK(t, os.Chmod(filepath.Dir(dir), 0o755))
-	script, err := os.ReadFile("test-dependencies")
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(os.ReadFile("test-dependencies"))(t)
 	tools := filepath.Join(dir, "tools")
 	for name, content := range map[string]string{
 		filepath.Join(dir, "scripts", "test-dependencies"): string(script),
@@ -43,7 +40,7 @@ func TestDependenciesWithoutRoot(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
-	err = command.Run()
+	err := command.Run()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("%v, want exit status 1", err)
 	}

@@ -230,9 +230,6 @@ func location(t *testing.T, name string) *time.Location {
 		tables = iana.zones
 	}
 	must.OK(t, err)
-	l, err := time.LoadLocationFromTZData(name, tables[name])
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(time.LoadLocationFromTZData(name, tables[name]))(t)
 	return l
 }

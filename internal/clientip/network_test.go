@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 func TestNetwork(t *testing.T) {
@@ -82,10 +84,7 @@ func FuzzNetwork(f *testing.F) {
 		if address.Is4() {
 			prefix = prefix4
 		}
-		want, err := address.Prefix(prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(address.Prefix(prefix))(t)
 		if string(got) != string(want.Addr().AsSlice()) {
 			t.Errorf("%q: got %x, want %v", source, got, want)
 		}

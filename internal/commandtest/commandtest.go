@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Process is a running command. Its methods are safe for concurrent use, except Wait.
@@ -100,9 +102,7 @@ func (p *Process) End() error {
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
 	p.ended = true
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, p.cmd.Process.Kill())
 	var killed *exec.ExitError
 	if err := <-p.end; !errors.As(err, &killed) {
 		t.Errorf("killed: got %v", err)

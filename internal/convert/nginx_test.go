@@ -307,9 +307,6 @@ func plugin(t *testing.T) *host.Module {
 	if err != nil {
 		t.Fatalf("make build first: %v", err)
 	}
-	module, err := host.Compile(t.Context(), wasm, host.Options{CacheDir: "../../dist/cache"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := must.Get(host.Compile(t.Context(), wasm, host.Options{CacheDir: "../../dist/cache"}))(t)
 	return module
 }

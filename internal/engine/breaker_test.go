@@ -10,6 +10,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -193,10 +194,7 @@ func TestAbsurdGrants(t *testing.T) {
 				r, _ := f.request("")
 				waited := r.Waiting()
 				for _, p := range f.taken() {
-					push, err := wire.DecodePush(p.body)
-					if err != nil {
-						t.Fatal(err)
-					}
+					push := must.Get(wire.DecodePush(p.body))(t)
 					answer := wire.Answer{NowNanos: number, Nodes: number}
 					total := wire.Total{Newest: number, Hits: []uint64{number, number}}
 					if shape.Precision != 0 {

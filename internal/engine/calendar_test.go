@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/calendar"
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -40,10 +41,7 @@ func TestCalendarWindows(t *testing.T) {
 
 func moment(t *testing.T, text string) int64 {
 	t.Helper()
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(time.Parse(time.RFC3339, text))(t)
 	return at.UnixNano()
 }
 

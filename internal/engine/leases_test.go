@@ -13,6 +13,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/model"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -341,10 +342,7 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 		granted := int64(0)
 		end := func(f *fakeNode) { // its pushes arrive, and their answers don't
 			for _, p := range f.taken() {
-				reader, err := wire.NewAnswerReader(w.apply(p.body))
-				if err != nil {
-					t.Fatal(err)
-				}
+				reader := must.Get(wire.NewAnswerReader(w.apply(p.body)))(t)
 				var total wire.Total
 				for reader.Next(&total) {
 				}

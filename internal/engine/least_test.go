@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -129,14 +130,9 @@ func TestLeastLimit(t *testing.T) {
 				b := backend.New(w.store)
 				for _, f := range w.nodes {
 					f.report()
-					if _, err := b.Push(t.Context(), f.reports[len(f.reports)-1]); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(b.Push(t.Context(), f.reports[len(f.reports)-1]))(t)
 				}
-				top, err := b.Top(t.Context(), "default", "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				top := must.Get(b.Top(t.Context(), "default", ""))(t)
 				m := top.Rules[0].Measured
 				l := m.Limits[0]
 				if l.Sure == nil {

@@ -9,6 +9,7 @@ import (
 	"weir/internal/backend/backendtest"
 	"weir/internal/engine"
 	"weir/internal/engine/link"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -95,9 +96,7 @@ func TestNodesTellWhatTheyKnow(t *testing.T) {
 	w.ticks(2*time.Second, time.Second)
 	w.override(override("ann", 50), override("bob", 1, 2)) // the rule has one limit
 	_, version, err := w.store.Overrides(t.Context(), "default", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := range 120 {
 		w.pass(25 * time.Millisecond)
 		for k, f := range w.nodes { // workers tick in turns, each every tenth of a second
@@ -107,10 +106,7 @@ func TestNodesTellWhatTheyKnow(t *testing.T) {
 				f.deliver()
 			}
 		}
-		applied, err := store.ReadApplied(t.Context(), w.store, "default")
-		if err != nil {
-			t.Fatal(err)
-		}
+		applied := must.Get(store.ReadApplied(t.Context(), w.store, "default"))(t)
 		for _, said := range applied {
 			for i, f := range w.nodes {
 				if f.Table().ID() == said.Node && said.Version == version && (f.limitOf("ann") != 50 || said.Unfit != 1) {
@@ -267,9 +263,7 @@ func TestOldNewsOfAnotherBackend(t *testing.T) {
 	w.override(override("ann", 50))
 	w.ticks(time.Second, time.Second)
 	list, version, err := w.store.Overrides(t.Context(), "default", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w.override(override("ann", 60))
 	w.ticks(time.Second, time.Second)
 	w.wantLimits("ann", 60)
@@ -278,10 +272,7 @@ func TestOldNewsOfAnotherBackend(t *testing.T) {
 		for _, f := range w.nodes {
 			f.tick()
 			for _, p := range f.taken() {
-				push, err := wire.DecodePush(p.body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				push := must.Get(wire.DecodePush(p.body))(t)
 				f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &wire.Answer{
 					NowNanos: uint64(w.now), Nodes: 1, Overrides: wire.OverridesFor(push, list, version),
 				}))

@@ -10,6 +10,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -283,10 +284,7 @@ func TestIntervalsOfTheirOwn(t *testing.T) {
 	items := map[wire.ID]int{}
 	count := func() {
 		for _, p := range f.taken() {
-			push, err := wire.DecodePush(p.body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			push := must.Get(wire.DecodePush(p.body))(t)
 			for i := range push.Items {
 				items[push.Items[i].ID]++
 			}

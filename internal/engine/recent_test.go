@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -25,10 +26,7 @@ func TestReportsTellWhatIsRecent(t *testing.T) {
 			w.advance(100 * time.Millisecond)
 		}
 		for _, body := range f.reports {
-			r, err := wire.DecodeReport(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(wire.DecodeReport(body))(t)
 			if len(r.Rules) == 0 {
 				continue
 			}

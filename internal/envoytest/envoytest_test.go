@@ -19,10 +19,7 @@ func TestEnvoy(t *testing.T) {
 	for _, binary := range binaries {
 		t.Run(binary.Version, func(t *testing.T) {
 			t.Parallel()
-			clock, err := NewClock(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			clock := must.Get(NewClock(t.TempDir()))(t)
 			t.Cleanup(func() { closes(t, clock) })
 			monday := time.Date(2026, 1, 5, 12, 30, 0, 0, time.UTC)
 			must.OK(t, clock.Stop(monday))
@@ -33,7 +30,7 @@ func TestEnvoy(t *testing.T) {
 				t.Errorf("status %d at %s, want 200 at %v", status, date, monday)
 			}
 			var refused *RefusedError
-			err = files.SetListeners(t.Context(), e, []Object{hello("first"), {"name": "second", "address": Address("127.0.0.1", 0)}})
+			err := files.SetListeners(t.Context(), e, []Object{hello("first"), {"name": "second", "address": Address("127.0.0.1", 0)}})
 			if !errors.As(err, &refused) || !strings.Contains(refused.Log, "second") {
 				t.Errorf("a listener without filters: got %v", err)
 			}
@@ -51,11 +48,8 @@ func TestEnvoy(t *testing.T) {
 // If Envoy can't read a bootstrap, the error says so.
 func TestBadBootstrap(t *testing.T) {
 	t.Parallel()
-	binary, err := Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Start(t.Context(), Options{Binary: binary, Dir: t.TempDir(), Bootstrap: []byte(`{"adm": {}}`)})
+	binary := must.Get(Newest())(t)
+	_, err := Start(t.Context(), Options{Binary: binary, Dir: t.TempDir(), Bootstrap: []byte(`{"adm": {}}`)})
 	if err == nil || !strings.Contains(err.Error(), "adm") {
 		t.Errorf("got %v", err)
 	}

@@ -310,9 +310,7 @@ func TestProxyStreams(t *testing.T) {
 	lines := bufio.NewReader(answer.Body)
 	for _, next := range []string{"mark two\n", "three\n", ""} {
 		line := must.Get(lines.ReadString('\n'))(t)
-		if err := <-wrote; err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, <-wrote)
 		t.Logf("%q", line)
 		go func() {
 			if next == "" {

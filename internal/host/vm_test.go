@@ -178,11 +178,8 @@ func TestInitializationTrapsHostCalls(t *testing.T) {
 	if !errors.Is(err, ErrFailed) {
 		t.Errorf("main: error %v", err)
 	}
-	vm, err := startAssembled(t, p, abi01, function{"malloc", i32ToI32, []byte{constant, 1, call, 0}},
-		function{"proxy_on_configure", twoToI32, []byte{constant, 0, constant, 4, call, 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm := must.Get(startAssembled(t, p, abi01, function{"malloc", i32ToI32, []byte{constant, 1, call, 0}},
+		function{"proxy_on_configure", twoToI32, []byte{constant, 0, constant, 4, call, 2}}))(t)
 	if _, err := vm.NewRoot(Plugin{Configuration: []byte("x")}); !errors.Is(err, ErrFailed) {
 		t.Errorf("allocation: error %v", err)
 	}
@@ -197,10 +194,7 @@ func TestABI010(t *testing.T) {
 		function{"proxy_on_request_headers", twoToI32, []byte{call, 1, drop, constant, 1}},
 		function{"proxy_on_response_headers", twoToI32, []byte{argument, 1}})
 	must.OK(t, err)
-	r, err := vm.NewRoot(Plugin{Configuration: []byte("conf")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(vm.NewRoot(Plugin{Configuration: []byte("conf")}))(t)
 	if b, ok := vm.memory.Read(32, 4); !ok || string(b) != "conf" {
 		t.Errorf("memory has %q", b)
 	}

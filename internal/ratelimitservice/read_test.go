@@ -118,13 +118,10 @@ func TestRead(t *testing.T) {
 	if err == nil {
 		t.Errorf("a field that nobody knows: %v", c)
 	}
-	c, err = Read([]File{
+	c = must.Get(Read([]File{
 		{"a", []byte("domain: d\ndescriptors:\n- {key: a, shadow_mode: yes, rate_limit: &l {unit: SECOND, requests_per_unit: 7, shadow_mode: true}}\n- {key: 5, value: 1.5, rate_limit: {<<: *l, requests_per_unit: 8}}")},
 		{"b", []byte("domain: d\ndescriptors:\n- {key: c, rate_limit: }")},
-	}, Options{MergeDomains: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, Options{MergeDomains: true}))(t)
 	if want := "a:3: descriptors[0].rate_limit.shadow_mode: the rate limit service ignores the field here"; len(c.Ignored) == 0 || c.Ignored[0].Error() != want {
 		t.Errorf("ignored are %v, want %q", c.Ignored, want)
 	}

@@ -53,10 +53,7 @@ func TestServer(t *testing.T) {
 	if got := health(); got != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("then it is %v", got)
 	}
-	info, err := reflectionpb.NewServerReflectionClient(on.connection).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(reflectionpb.NewServerReflectionClient(on.connection).ServerReflectionInfo(t.Context()))(t)
 	list := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
 	must.OK(t, info.Send(list))
 	if listed, err := info.Recv(); err != nil || !strings.Contains(listed.String(), "envoy.service.ratelimit.v3.RateLimitService") {

@@ -77,10 +77,7 @@ func TestSilentConnection(t *testing.T) {
 
 func replaced(t *testing.T, protocol string) {
 	authority := trusttest.New(t)
-	pair, err := tls.LoadX509KeyPair(authority.Issue(t, "weir"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.LoadX509KeyPair(authority.Issue(t, "weir")))(t)
 	p := &pipes{accepted: make(chan net.Conn)}
 	s := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,6 +110,7 @@ func replaced(t *testing.T, protocol string) {
 		t.Fatalf("answer %q, %v, want %s", got, err, protocol)
 	}
 	p.silent.Store(p.dialled.Load())
+	var err error
 	tries := 0
 	for ; tries < 10; tries++ {
 		if _, err = ask(); err == nil {

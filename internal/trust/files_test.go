@@ -45,9 +45,7 @@ func TestPipesAreReadOnce(t *testing.T) {
 			}
 		}
 	}
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-written)
 	if n := strings.Count(log.String(), "want a regular file"); n != 1 || strings.Contains(log.String(), "pipe:") {
 		t.Errorf("the log tells %d times of a file that is a pipe:\n%s", n, log.String())
 	}

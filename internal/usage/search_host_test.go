@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -33,10 +34,7 @@ func TestOnWebAssembly(t *testing.T) {
 	command([]string{"GOOS=wasip1", "GOARCH=wasm"}, "go", "test", "-c", "-ldflags=-w", "-o", plain, ".")
 	command(nil, "go", "run", "../../scripts/straighten", plain, straight)
 	for _, file := range nightly.Or([]string{plain, straight}, []string{straight}) {
-		module, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		module := must.Get(os.ReadFile(file))(t)
 		ctx := context.Background()
 		engine := wazero.NewRuntime(ctx)
 		defer engine.Close(ctx)
@@ -44,7 +42,7 @@ func TestOnWebAssembly(t *testing.T) {
 		var output bytes.Buffer
 		config := wazero.NewModuleConfig().WithStdout(&output).WithStderr(&output).WithSysWalltime().WithSysNanotime().WithRandSource(zeros{}).
 			WithArgs("usage.test", "-test.v", "-test.run=^TestSearch(|Long)$")
-		_, err = engine.InstantiateWithConfig(ctx, module, config)
+		_, err := engine.InstantiateWithConfig(ctx, module, config)
 		said := output.String()
 		for _, name := range []string{"TestSearch", "TestSearchLong"} {
 			if !strings.Contains(said, "--- PASS: "+name+" ") {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"weir/internal/jsonpath"
+	"weir/internal/must"
 	"weir/internal/usage"
 )
 
@@ -249,10 +250,7 @@ func TestEndings(t *testing.T) {
 		if (p.Ending == usage.NoEnding) != (p.Name == "bedrock" || p.Name == "ollama") {
 			t.Errorf("%s has the ending %d", p.Name, p.Ending)
 		}
-		fields, err := p.Fields(false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fields := must.Get(p.Fields(false))(t)
 		for _, before := range []string{"", "event: x\ndata: {}\n\n"} {
 			var r usage.Reader
 			costOf(&r, fields, usage.Events, []byte(before), 1)
@@ -363,10 +361,7 @@ func TestPresets(t *testing.T) {
 	t.Parallel()
 	presets := map[string]*usage.Fields{}
 	for _, p := range usage.Presets {
-		fields, err := p.Fields(false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fields := must.Get(p.Fields(false))(t)
 		presets[p.Name] = fields
 	}
 	for _, c := range []struct {
@@ -458,10 +453,7 @@ type shape struct {
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	for name, shape := range shapes(t) {
-		body, err := os.ReadFile(filepath.Join("testdata", "shapes", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must.Get(os.ReadFile(filepath.Join("testdata", "shapes", name)))(t)
 		for i := range usage.Presets {
 			p := &usage.Presets[i]
 			if p.Name != usage.Auto && p.Name != shape.Preset {
@@ -489,10 +481,7 @@ func TestShapes(t *testing.T) {
 
 func fieldsOf(t testing.TB, p *usage.Preset, priced bool) *usage.Fields {
 	t.Helper()
-	fields, err := p.Fields(priced)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fields := must.Get(p.Fields(priced))(t)
 	return fields
 }
 
@@ -502,9 +491,7 @@ func shapes(t testing.TB) (list map[string]shape) {
 	if err == nil {
 		err = json.Unmarshal(text, &list)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return list
 }
 
@@ -552,10 +539,7 @@ func BenchmarkEvents(b *testing.B) {
 	}
 	for _, preset := range usage.Presets[:2] {
 		b.Run(preset.Name, func(b *testing.B) {
-			fields, err := preset.Fields(false)
-			if err != nil {
-				b.Fatal(err)
-			}
+			fields := must.Get(preset.Fields(false))(b)
 			var r usage.Reader
 			stream := []byte(body.String())
 			b.SetBytes(int64(len(stream)))

@@ -68,10 +68,7 @@ func expect(t *testing.T, registry *prometheus.Registry, metric string, want int
 	if err != nil || got != 1 {
 		t.Fatalf("%s: %v", metric, err)
 	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == metric && int(f.GetMetric()[0].GetCounter().GetValue()) != want {
 			t.Errorf("got %v, want %s", f.GetMetric()[0].GetCounter().GetValue(), text)

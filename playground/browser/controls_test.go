@@ -9,6 +9,8 @@ import (
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"weir/internal/must"
 )
 
 // began is the tab of a test whose time stands at 0, without requests.
@@ -88,9 +90,7 @@ func TestKeysHold(t *testing.T) {
 		press := func(kind input.DispatchKeyEventType) {
 			t.Helper()
 			params := input.DispatchKeyEventParams{Type: kind, Key: key.name, WindowsVirtualKeyCode: key.code, Text: key.text}
-			if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, params); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))(t)
 		}
 		press(input.DispatchKeyEventTypeKeyDown)
 		p.pass(time.Second)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/internal/commandtest"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/playground"
 	"weir/window"
@@ -47,9 +48,7 @@ func nodes(t *testing.T) string {
 func nodesOf(t *testing.T, configuration string, args ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.json")
-	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(configuration), 0o600))
 	args = append([]string{"run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1"}, args...)
 	return command(t, args...).Wait(t, `^playground +(http://\S+)/$`)
 }
@@ -162,15 +161,9 @@ func TestLiveSeesOthers(t *testing.T) {
 	p.until(`document.querySelectorAll("#nodes .rule").length === 8`)
 	addresses := value[[]string](p, `[...document.querySelectorAll("#nodes .status")].map((e) => e.textContent)`)
 	for i := range 90 {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addresses[min(i%3, 1)]+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addresses[min(i%3, 1)]+"/", nil))(t)
 		request.Header.Set("x-user", []string{"ann", "bob", "ann", "ann"}[i%4])
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(http.DefaultClient.Do(request))(t)
 		answer.Body.Close()
 	}
 	for _, want := range [][2]string{
@@ -245,15 +238,9 @@ func TestLiveShowsText(t *testing.T) {
 	url := nodes(t)
 	p := visit(t, url, liveLook)
 	p.until(`document.querySelectorAll("#nodes .node").length === 2`)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/", nil))(t)
 	request.Header.Set("x-user", key)
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.DefaultClient.Do(request))(t)
 	answer.Body.Close()
 	p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, key))
 	if n := value[int](p, `document.querySelectorAll("img").length`); n != 0 {
@@ -291,20 +278,14 @@ func TestLiveIsGuarded(t *testing.T) {
 		{"leave to send the header", "OPTIONS", "/live/burst", "", "http://evil.test", "", http.StatusForbidden},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			request, err := http.NewRequestWithContext(t.Context(), test.method, url+test.path, strings.NewReader(`{"requests": 1}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := must.Get(http.NewRequestWithContext(t.Context(), test.method, url+test.path, strings.NewReader(`{"requests": 1}`)))(t)
 			request.Host = test.host
 			for name, value := range map[string]string{"origin": test.origin, "x-weir": test.header} {
 				if value != "" {
 					request.Header.Set(name, value)
 				}
 			}
-			answer, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(http.DefaultClient.Do(request))(t)
 			answer.Body.Close()
 			if answer.StatusCode != test.status {
 				t.Errorf("status %d, want %d", answer.StatusCode, test.status)
@@ -428,9 +409,7 @@ func TestWatch(t *testing.T) {
 func TestWatchChanges(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("shop looks verbs=read\nshop does verbs=push,change name=eve\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("shop looks verbs=read\nshop does verbs=push,change name=eve\n"), 0o600))
 	served := command(t, "serve", "--token-file", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
 	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
 	backend, page := served.Wait(t, log), served.Wait(t, log)
@@ -604,16 +583,10 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 // send sends what has to be taken.
 func send(t *testing.T, method, url, token, contentType string, body []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body)))(t)
 	request.Header.Set("authorization", "Bearer "+token)
 	request.Header.Set("content-type", contentType)
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.DefaultClient.Do(request))(t)
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s", url, answer.Status)

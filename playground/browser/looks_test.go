@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/playground"
 )
@@ -145,9 +146,7 @@ func TestKeyboard(t *testing.T) {
 	for i, name := range want {
 		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
 			params := input.DispatchKeyEventParams{Type: kind, Key: "Tab", WindowsVirtualKeyCode: 9}
-			if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, params); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))(t)
 		}
 		got := value[[]string](p, `{ const e = document.activeElement; [e.id || e.dataset.preset || e.tagName, getComputedStyle(e).outlineStyle] }`)
 		if got[0] != name {

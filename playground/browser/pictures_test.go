@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"weir/internal/must"
 )
 
 // pictures is where make screenshots wants the pictures of the documents.
@@ -85,10 +87,7 @@ func (p *page) picture(l look, prefix string) {
 // small is a PNG with a palette of the colours that it has most.
 func small(t testing.TB, shot []byte) []byte {
 	t.Helper()
-	from, err := png.Decode(bytes.NewReader(shot))
-	if err != nil {
-		t.Fatal(err)
-	}
+	from := must.Get(png.Decode(bytes.NewReader(shot)))(t)
 	often := map[color.Color]int{}
 	bounds := from.Bounds()
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
@@ -112,8 +111,6 @@ func small(t testing.TB, shot []byte) []byte {
 	}
 	var out bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
-	if err := encoder.Encode(&out, to); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, encoder.Encode(&out, to))
 	return out.Bytes()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -49,10 +50,7 @@ func TestSite(t *testing.T) {
 		lanes.run(fmt.Sprintf(`document.querySelectorAll("details.lane")[%d].open = true; document.querySelectorAll("details.lane iframe")[%[1]d].scrollIntoView()`, i))
 		lanes.until(fmt.Sprintf(`document.querySelectorAll("details.lane iframe")[%d].contentDocument?.querySelector("#lanes")?.children.length === 1`, i))
 	}
-	folder, err := filepath.Abs("../../dist/docs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Get(filepath.Abs("../../dist/docs"))(t)
 	for _, at := range []string{server.URL, "file://" + folder} {
 		p := tabOf(t, at, look{width: 1440, height: 900, theme: "light", path: "/index.html"})
 		for word, page := range searched {
@@ -65,10 +63,7 @@ func TestSite(t *testing.T) {
 			t.Errorf("%s: of a sample's commands this is copied: %q", at, copied)
 		}
 	}
-	list, err := os.ReadFile(filepath.Join(folder, "llms.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(os.ReadFile(filepath.Join(folder, "llms.txt")))(t)
 	pages := regexp.MustCompile(`\]\((.*)\)`).FindAllStringSubmatch(string(list), -1)
 	for _, page := range pages {
 		if _, err := os.Stat(filepath.Join(folder, page[1])); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/playground/lane"
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
@@ -39,10 +40,7 @@ func TestDecidesAsTheLibrary(t *testing.T) {
 				ratelimit.SlidingLog(limit, width),
 				ratelimit.TokenBucket(limit, width, limit),
 			}[i], trace)
-			times, err := json.Marshal(trace)
-			if err != nil {
-				t.Fatal(err)
-			}
+			times := must.Get(json.Marshal(trace))(t)
 			p.t = t
 			got := value[[]string](p, fmt.Sprintf(`(async () => {
 				const { load } = await import("./engine.js");
@@ -103,25 +101,17 @@ func traceOf(seed, limit uint64, width time.Duration) []string {
 func library(t *testing.T, name string, limit ratelimit.Limit, trace []string) []string {
 	t.Helper()
 	var now time.Time
-	namespace, err := ratelimit.NewNamespace(ratelimit.Options{
+	namespace := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 		Name: "playground", Now: func() time.Time { return now }, Rules: []ratelimit.Rule{{Name: name, Limits: []ratelimit.Limit{limit}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter, err := namespace.Limiter(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	limiter := must.Get(namespace.Limiter(name))(t)
 	handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand {
 		return []ratelimit.Demand{limiter.Demand(nil, 1)}
 	}, limithttp.Options{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	answers := make([]string, len(trace))
 	for i, at := range trace {
 		var nanos int64
-		if _, err := fmt.Sscan(at, &nanos); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(fmt.Sscan(at, &nanos))(t)
 		now = time.Unix(0, nanos)
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))

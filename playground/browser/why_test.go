@@ -7,6 +7,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"weir/internal/must"
 )
 
 // refusing has a rule whose keys can be read, a rule that blocks networks, and a rule that each node counts
@@ -84,14 +86,8 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.until(`document.getElementById("why-limits").children.length === 0 && document.getElementById("act").hidden`)
 	p.expect()
 	for range 6 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/login", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/login", nil))(t)
+		answer := must.Get(http.DefaultClient.Do(r))(t)
 		answer.Body.Close()
 	}
 	p.enter("#why-key input", "127.0.0.1")

@@ -3,6 +3,7 @@ package pair
 import (
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/sim"
 )
 
@@ -13,10 +14,7 @@ const (
 
 func start(t *testing.T) *Pair {
 	t.Helper()
-	p, err := New(limit, width)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(limit, width))(t)
 	return p
 }
 

@@ -13,16 +13,14 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"weir/internal/must"
 	"weir/ratelimit"
 	"weir/ratelimit/limithttp"
 )
 
 // TestGRPC has a gRPC server behind the middleware. A refused call fails there as it does behind the plugin.
 func TestGRPC(t *testing.T) {
-	limiter, err := ratelimit.NewLimiter(ratelimit.FirstHitWindow(1, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := must.Get(ratelimit.NewLimiter(ratelimit.FirstHitWindow(1, time.Hour)))(t)
 	calls := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(calls, health.NewServer())
 	server := httptest.NewUnstartedServer(limithttp.Middleware(func(*http.Request) []ratelimit.Demand {
@@ -32,23 +30,17 @@ func TestGRPC(t *testing.T) {
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	defer server.Close()
-	conn, err := grpc.NewClient(server.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(server.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	client := grpc_health_v1.NewHealthClient(conn)
 	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Error(err)
 	}
-	_, err = client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	_, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || s.Message() != "Rate limit exceeded" {
 		t.Errorf("got %v", err)
 	}
-	stream, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{}))(t)
 	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a stream: got %v", err)
 	}

@@ -40,20 +40,14 @@ func TestOpenFile(t *testing.T) {
 	t.Parallel()
 	path := "file:" + filepath.Join(t.TempDir(), "weir.db")
 	for want := 3.0; want < 10; want += 3 {
-		store, err := stores.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := must.Get(stores.Open(path))(t)
 		if _, err := stores.Open(path); err == nil {
 			t.Error("the file can be opened twice")
 		}
-		n, err := ratelimit.NewNamespace(ratelimit.Options{
+		n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 			Name: "shop", Backend: store, Timeout: time.Minute, Windows: []time.Duration{300 * 24 * time.Hour},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = n.Increment(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour, 3)
+		}))(t)
+		_, err := n.Increment(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour, 3)
 		must.OK(t, errors.Join(err, n.Sync(t.Context())))
 		if rate, err := n.Rate(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour); err != nil || rate < want-0.1 || rate > want {
 			t.Errorf("got a rate of %v, %v, want %v", rate, err, want)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 // cluster is an API server with what istiod needs. There is no kubelet, no scheduler and no controller: a Deployment has no
@@ -68,10 +69,7 @@ func TestCluster(t *testing.T) {
 // newCluster starts etcd and an API server.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	envoy, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	envoy := must.Get(envoytest.Newest())(t)
 	c := &cluster{world: newPlace(t), parent: t, envoy: envoy.Path}
 	for name, program := range map[string]string{"etcd": "server", "kube-apiserver": "kube-apiserver", "kubectl": "kubectl", "pilot-discovery": "pilot-discovery", "pilot-agent": "pilot-agent"} {
 		link(t, filepath.Join(os.Getenv("PROGRAMS"), program), filepath.Join(c.dir, "bin", name))
@@ -191,9 +189,7 @@ func (c *cluster) agent(t *testing.T, p proxy) *proxy {
 	}
 	here := &cluster{world: &world{dir: filepath.Join(c.dir, fmt.Sprint("proxy-", p.port)), environment: c.environment}}
 	for _, dir := range []string{"var/lib/istio/envoy", "etc/istio/proxy", "var/run/secrets/tokens", "var/run/secrets/istio"} {
-		if err := os.MkdirAll(filepath.Join(here.dir, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(here.dir, dir), 0o700))
 	}
 	if said := c.try("kubectl", "create", "serviceaccount", "-n", p.namespace, p.account); said != "" && !strings.Contains(said, "AlreadyExists") {
 		t.Fatal(said)
@@ -233,10 +229,7 @@ func (p *proxy) as(t *testing.T, method, path, user string, requests int) map[in
 	t.Helper()
 	statuses := map[int]int{}
 	for range requests {
-		request, err := http.NewRequestWithContext(t.Context(), method, p.url()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), method, p.url()+path, nil))(t)
 		request.Header.Set("X-User", user)
 		statuses[do(request).status]++
 	}
@@ -270,14 +263,9 @@ func podsAreRestricted(t *testing.T, c *cluster, _ *proxy) {
 			} `json:"template"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal([]byte(c.command(t, "kubectl", "get", "-n", "weir-system", "deployment/weir", "-o", "json")), &deployment); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(c.command(t, "kubectl", "get", "-n", "weir-system", "deployment/weir", "-o", "json")), &deployment))
 	pod := func() string {
-		text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "weir", "namespace": "restricted"}, "spec": deployment.Spec.Template.Spec})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "weir", "namespace": "restricted"}, "spec": deployment.Spec.Template.Spec}))(t)
 		return c.tryInput(string(text))
 	}
 	if said := pod(); said != "" {
@@ -297,10 +285,7 @@ func pluginIsNotFetched(t *testing.T, c *cluster, ingress *proxy) {
 		c.command(t, "kubectl", "patch", "wasmplugin", "-n", "istio-system", "weir", "--type=merge", "-p", fmt.Sprintf(`{"spec": {"url": "oci://%s/%s", "failStrategy": %q}}`, c.registry, url, strategy))
 	}
 	probe := func() int {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, ingress.url(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, ingress.url(), nil))(t)
 		request.Host = "weir-probe.internal"
 		return do(request).status
 	}
@@ -363,10 +348,7 @@ func (c *cluster) copyImage(t *testing.T, from, to, tag string) {
 
 func (c *cluster) at(t *testing.T, method, path, body string) *http.Request {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+c.registry+"/v2/"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), method, "http://"+c.registry+"/v2/"+path, strings.NewReader(body)))(t)
 	return request
 }
 
@@ -565,10 +547,7 @@ configuration:
 `)
 	c.install(t, "Istio", "upgrade", "0.1.0", "-f", "bodies.yaml")
 	post := func() answer {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, ingress.url()+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 600}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, ingress.url()+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 600}`)))(t)
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("X-User", fmt.Sprint("user", time.Now().UnixNano()))
 		return do(request)
@@ -616,19 +595,13 @@ func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 	waypoint := c.agent(t, proxy{kind: "waypoint", namespace: "shop", account: "waypoint", labels: `{"gateway.networking.k8s.io/gateway-name":"waypoint"}`, address: "127.0.0.4", port: 15008, offset: 300})
 	defer waypoint.stop()
 	own := filepath.Join(c.dir, "proxy-15008")
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(own, "cert-chain.pem"), filepath.Join(own, "key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.LoadX509KeyPair(filepath.Join(own, "cert-chain.pem"), filepath.Join(own, "key.pem")))(t)
 	tunnel := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}} //nolint:gosec // the name is a SPIFFE identity
 	vip := c.command(t, "kubectl", "get", "service", "-n", "shop", "app", "-o", "jsonpath={.spec.clusterIP}") + ":80"
 	ask := func() answer {
 		inner, write := io.Pipe()
 		defer write.Close()
-		outer, err := http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://127.0.0.4:15008", inner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outer := must.Get(http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://127.0.0.4:15008", inner))(t)
 		outer.Host = vip
 		connected, err := tunnel.RoundTrip(outer)
 		if err != nil {

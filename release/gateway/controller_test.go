@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // controlled is a cluster in which weir controller works, as the account that the chart gives it.
@@ -45,10 +47,7 @@ func TestController(t *testing.T) {
 	c.command(t, "kubectl", "create", "namespace", "weir-system")
 	c.command(t, "kubectl", "create", "namespace", "tenant")
 	c.write(t, "values.yaml", read(t, "../../charts/values/controller.yaml"))
-	chart, err := filepath.Abs("../../charts/weir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	chart := must.Get(filepath.Abs("../../charts/weir"))(t)
 	c.apply(t, c.command(t, "helm", "template", "weir", chart, "-n", "weir-system", "-f", "values.yaml", "--kube-version", kubernetes))
 	c.apply(t, read(t, "testdata/controller.yaml"), "http: 3000", fmt.Sprint("http: ", c.app), "http: 9180", "http: "+c.backend[strings.LastIndexByte(c.backend, ':')+1:])
 	c.apply(t, strings.Replace(read(t, "testdata/gateways.yaml"), "port: 8085}]\n---", "port: 8085, allowedRoutes: {namespaces: {from: All}}}]\n---", 1))
@@ -100,10 +99,7 @@ spec:
 // at asks a host.
 func (p *proxy) at(t *testing.T, host, path, user string) answer {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url()+path, nil))(t)
 	request.Host = host
 	request.Header.Set("X-User", user)
 	return do(request)

@@ -36,6 +36,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -88,10 +89,7 @@ func limitsAreExact(t *testing.T, _ *world) {
 
 // bodiesAreRead wants a request's own number, which the plugin has only where it gets bodies.
 func bodiesAreRead(t *testing.T, _ *world) {
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gateways[0]+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 600}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, gateways[0]+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 600}`)))(t)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-User", "max")
 	if a := do(request); a.status != http.StatusOK || !strings.Contains(a.header.Get("RateLimit"), `"tokens";r=400`) {
@@ -167,22 +165,13 @@ func backendSpeaksTLS(t *testing.T, w *world) {
 // certificate writes a certificate that has signed itself, and its key.
 func (w *world) certificate(t *testing.T, name, host string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{host}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
+	private := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
 	w.write(t, name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
 	w.write(t, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 }
@@ -257,10 +246,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newPlace(t)
 	w.redis = strings.TrimPrefix(redistest.Start(t).URL(), "redis://")
-	envoy, err := envoytest.Newest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	envoy := must.Get(envoytest.Newest())(t)
 	link(t, envoy.Path, filepath.Join(w.dir, "eg/data/envoy-versions/1.40.0/bin/envoy"))
 	w.command(t, "envoy-gateway", "certgen", "--local", "--config-home", "eg/config")
 	w.write(t, "server.yaml", read(t, "../../envoy/gateway/server.yaml"))
@@ -270,12 +256,9 @@ func newWorld(t *testing.T) *world {
 	for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} {
 		data[file] = base64.StdEncoding.EncodeToString([]byte(read(t, filepath.Join(w.dir, "eg/config/certs/envoy", file))))
 	}
-	secret, err := json.Marshal(map[string]any{
+	secret := must.Get(json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]string{"name": "envoy", "namespace": "envoy-gateway-system"}, "type": "kubernetes.io/tls", "data": data,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	w.apply(t, "secret.yaml", string(secret))
 	return w
 }
@@ -287,21 +270,14 @@ func (w *world) release(t *testing.T, version string) {
 	plugin := []byte(read(t, "../../dist/weir.wasm"))
 	// A custom section: its length, that of its name, and its name.
 	plugin = append(plugin, append([]byte{0, byte(len(version) + 1), byte(len(version))}, version...)...)
-	if err := os.WriteFile(filepath.Join(files, "weir.wasm"), plugin, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(files, "weir.wasm"), plugin, 0o600))
 	for _, arch := range []string{"amd64", "arm64"} {
 		// The command's image is not run.
 		script := filepath.Join(files, "weir")
-		if err := os.WriteFile(script, []byte(version), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(script, []byte(version), 0o700))
 		w.command(t, "tar", "czf", filepath.Join(files, "weir_linux_"+arch+".tar.gz"), "-C", files, "weir")
 	}
-	chart, err := filepath.Abs("../../charts/weir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	chart := must.Get(filepath.Abs("../../charts/weir"))(t)
 	w.command(t, os.Getenv("IMAGES"), "-chart", chart, "-tag", version, "-files", files)
 	w.command(t, os.Getenv("IMAGES"), "-image", w.registry+"/weir", "-tag", version, "-files", files)
 }
@@ -359,10 +335,7 @@ func shown(t *testing.T, name string) (install []string, values string) {
 // digest is that of an image.
 func (w *world) digest(t *testing.T, image, tag string) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "http://"+w.registry+"/v2/"+image+"/manifests/"+tag, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodHead, "http://"+w.registry+"/v2/"+image+"/manifests/"+tag, nil))(t)
 	a := do(request)
 	if !strings.HasPrefix(a.header.Get("Docker-Content-Digest"), "sha256:") {
 		t.Fatalf("%+v", a)
@@ -382,9 +355,7 @@ func (w *world) module(t *testing.T) string {
 				ActiveState json.RawMessage `json:"active_state"` // what takes connections; others warm or drain
 			}
 		}
-		if err := json.Unmarshal([]byte(text), &dump); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(text), &dump))
 		for _, listener := range dump.Configs {
 			if sum := pluginSum.FindSubmatch(listener.ActiveState); sum != nil {
 				sums = append(sums, string(sum[1]))
@@ -405,10 +376,7 @@ func (w *world) dumps(t *testing.T, kind string) (dumps []string) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, file := range files {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+read(t, file)+"/config_dump?resource="+kind, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+read(t, file)+"/config_dump?resource="+kind, nil))(t)
 		dumps = append(dumps, do(request).body)
 	}
 	return dumps
@@ -417,15 +385,10 @@ func (w *world) dumps(t *testing.T, kind string) (dumps []string) {
 // run runs a process until the test ends, which prints what it has said if the test has failed.
 func (w *world) run(t *testing.T, environment []string, name string, arguments ...string) (stop func()) {
 	t.Helper()
-	said, err := os.Create(filepath.Join(t.TempDir(), name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	said := must.Get(os.Create(filepath.Join(t.TempDir(), name)))(t)
 	cmd := exec.Command(w.path(name), arguments...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, environment, said, said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	stop = sync.OnceFunc(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("%s has ended by itself: %v", name, err)
@@ -472,26 +435,18 @@ func (w *world) apply(t *testing.T, name, text string) {
 	t.Helper()
 	// Not in pieces: it reads a file as soon as it is there.
 	w.write(t, "."+name, text)
-	if err := os.MkdirAll(filepath.Join(w.dir, "resources"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(w.dir, "."+name), filepath.Join(w.dir, "resources", name)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(w.dir, "resources"), 0o700))
+	must.OK(t, os.Rename(filepath.Join(w.dir, "."+name), filepath.Join(w.dir, "resources", name)))
 }
 
 func (w *world) remove(t *testing.T, name string) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(w.dir, "resources", name)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(w.dir, "resources", name)))
 }
 
 func (w *world) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600))
 }
 
 // answer is a request's answer; its status is 0 if there is none.
@@ -560,20 +515,14 @@ func waitFor(t *testing.T, what string, happened func() bool) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	return string(text)
 }
 
@@ -586,7 +535,5 @@ func link(t *testing.T, file, at string) {
 	if err == nil {
 		err = os.Symlink(file, at)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -70,9 +71,7 @@ func TestEnvoyGatewayInCluster(t *testing.T) {
 func (c *cluster) serviceOf(t *testing.T) {
 	t.Helper()
 	var made deployment
-	if err := json.Unmarshal([]byte(c.command(t, "kubectl", "get", "deployment", "-n", system, "envoy-ratelimit", "-o", "json")), &made); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(c.command(t, "kubectl", "get", "deployment", "-n", system, "envoy-ratelimit", "-o", "json")), &made))
 	container := made.Spec.Template.Spec.Containers[0]
 	if want := c.registry + "/weir:v0.1.0"; container.Image != want || !slices.Equal(container.Command, []string{"/bin/ratelimit"}) {
 		t.Errorf("%s %v, want /bin/ratelimit of %s", container.Image, container.Command, want)
@@ -95,9 +94,7 @@ func (c *cluster) serviceOf(t *testing.T) {
 func (c *cluster) controller(t *testing.T) {
 	t.Helper()
 	c.crds(t, "GATEWAY", "charts/gateway-helm/charts/crds/crds")
-	if err := os.CopyFS(filepath.Join(c.dir, "gateway-helm"), os.DirFS(filepath.Join(os.Getenv("GATEWAY"), "charts/gateway-helm"))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.CopyFS(filepath.Join(c.dir, "gateway-helm"), os.DirFS(filepath.Join(os.Getenv("GATEWAY"), "charts/gateway-helm"))))
 	c.write(t, "gateway-helm/values.yaml", strings.NewReplacer("${GatewayImage}", "envoyproxy/gateway:v1.9.1", "${GatewayImagePullPolicy}", "IfNotPresent").Replace(read(t, filepath.Join(c.dir, "gateway-helm/values.tmpl.yaml"))))
 	page := section(t, "Envoy Gateway")
 	shown := acceptsPatches.FindStringSubmatch(page)
@@ -123,18 +120,11 @@ func (c *cluster) pod(t *testing.T, program string, volumes ...string) *world {
 	link(t, filepath.Join(c.dir, "bin", program), filepath.Join(w.dir, "bin", program))
 	for i := 0; i < len(volumes); i += 2 {
 		var volume struct{ Data map[string]string }
-		if err := json.Unmarshal([]byte(c.command(t, "kubectl", "get", "-n", system, volumes[i], "-o", "json")), &volume); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(filepath.Join(w.dir, volumes[i+1]), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(c.command(t, "kubectl", "get", "-n", system, volumes[i], "-o", "json")), &volume))
+		must.OK(t, os.MkdirAll(filepath.Join(w.dir, volumes[i+1]), 0o700))
 		for name, text := range volume.Data {
 			if strings.HasPrefix(volumes[i], "secret/") {
-				decoded, err := base64.StdEncoding.DecodeString(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				decoded := must.Get(base64.StdEncoding.DecodeString(text))(t)
 				text = string(decoded)
 			}
 			w.write(t, filepath.Join(volumes[i+1], name), text)
@@ -171,10 +161,7 @@ func (c *cluster) envoyOf(t *testing.T, gateway string) (version string) {
 		if container.Name != "envoy" {
 			continue
 		}
-		binaries, err := envoytest.Binaries()
-		if err != nil {
-			t.Fatal(err)
-		}
+		binaries := must.Get(envoytest.Binaries())(t)
 		for _, binary := range binaries {
 			if strings.Contains(container.Image, "v"+binary.Version) {
 				link(t, binary.Path, filepath.Join(c.dir, "bin/envoy"))

@@ -459,14 +459,11 @@ func TestLate(t *testing.T) {
 func TestMergeEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	endless := io.MultiReader(strings.NewReader(samples[0].line+"\n"), &repeated{text: samples[0].line + "\n"})
-	m, err := Merge(ctx, []*Log{{Name: "log", Reader: NewReader(endless, &Options{})}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(Merge(ctx, []*Log{{Name: "log", Reader: NewReader(endless, &Options{})}}))(t)
 	cancel()
 	m.Close()
 	broken := io.MultiReader(strings.NewReader(samples[0].line+"\n"), &repeated{})
-	if _, err = Merge(t.Context(), []*Log{{Name: "broken.log", Reader: NewReader(broken, &Options{})}}); err == nil {
+	if _, err := Merge(t.Context(), []*Log{{Name: "broken.log", Reader: NewReader(broken, &Options{})}}); err == nil {
 		t.Error("a log that can't be read is no error")
 	} else if !errors.Is(err, io.ErrNoProgress) || !strings.Contains(err.Error(), "broken.log") {
 		t.Error(err)

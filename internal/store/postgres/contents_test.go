@@ -213,10 +213,7 @@ func TestHostileContents(t *testing.T) {
 			// A new store each time, so that each also looks for expired rows.
 			counters := open(t, url, atEpoch)
 			contents(t, counters)
-			out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log))(t)
 			var got [3]uint64
 			for i, total := range out.Answer.Totals[1:] {
 				for _, h := range total.Hits {
@@ -229,7 +226,7 @@ func TestHostileContents(t *testing.T) {
 			if got := len(contents(t, counters)); got != 4 {
 				t.Errorf("%d counters, want 4", got)
 			}
-			if out, err = pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log); err != nil || !out.Duplicate || out.Repaired != 0 {
+			if out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log); err != nil || !out.Duplicate || out.Repaired != 0 {
 				t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
 			}
 		})

@@ -3,6 +3,8 @@ package postgres
 import (
 	"testing"
 	"testing/synctest"
+
+	"weir/internal/must"
 )
 
 // A pool that can't grow leaves half of its connections to other namespaces too.
@@ -19,9 +21,7 @@ func TestPlacesOfANarrowPool(t *testing.T) {
 			t.Errorf("a namespace has %d of 4 connections, want half", held)
 		}
 		for range 2 {
-			if err := p.take(t.Context(), "victim"); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.take(t.Context(), "victim"))
 		}
 	})
 }

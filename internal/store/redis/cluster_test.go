@@ -654,10 +654,7 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 		if err != nil || len(keys) == 0 {
 			t.Fatalf("keys %v, error %v", keys, err)
 		}
-		slot, err := cluster.Client(0).ClusterKeySlot(t.Context(), keys[0]).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		slot := must.Get(cluster.Client(0).ClusterKeySlot(t.Context(), keys[0]).Result())(t)
 		store := open(t, cluster.URL(), atEpoch)
 		sequence := uint64(0)
 		cluster.MoveSlot(int(slot), master[id], (master[id]+1)%3, func() {

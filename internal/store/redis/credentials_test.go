@@ -14,6 +14,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/must"
 	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 )
@@ -69,18 +70,11 @@ func TestRenewedCredentials(t *testing.T) {
 				if auth == "aws-iam" {
 					password = "nopass"
 				}
-				if err := admin.Do(context.Background(), "ACL", "SETUSER", "weir", "reset", "on", password, "~*", "&*", "+@all").Err(); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, admin.Do(context.Background(), "ACL", "SETUSER", "weir", "reset", "on", password, "~*", "&*", "+@all").Err())
 			}
-			s, err := redis.Open("redis://weir@"+server.Addr+"?pool_size=1&max_retries=-1&auth="+auth+parameters, redis.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(redis.Open("redis://weir@"+server.Addr+"?pool_size=1&max_retries=-1&auth="+auth+parameters, redis.Options{}))(t)
 			defer func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, s.Close())
 			}()
 			for round := range 3 {
 				if err := s.Ping(t.Context()); err != nil {
@@ -90,9 +84,7 @@ func TestRenewedCredentials(t *testing.T) {
 					t.Errorf("round %d: nobody is weir: %v\n%s", round, err, who)
 				}
 				f.on("token-0") // what was given out is not taken any more
-				if err := admin.Do(t.Context(), "CLIENT", "KILL", "USER", "weir").Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "weir").Err())
 				// The connection is dead before its next use is tried.
 				for range 2 {
 					if s.Ping(t.Context()) == nil {
@@ -105,9 +97,7 @@ func TestRenewedCredentials(t *testing.T) {
 			}
 			f.away.Store(true)
 			f.on("token-0")
-			if err := admin.Do(t.Context(), "CLIENT", "KILL", "USER", "weir").Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "weir").Err())
 			failed := false
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -133,10 +123,7 @@ func TestAWSToken(t *testing.T) {
 	if err != nil || user != "ann" || !strings.HasPrefix(token, "my-cache/?") {
 		t.Fatalf("got %s, %s, %v", user, token, err)
 	}
-	u, err := neturl.Parse("http://" + token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(neturl.Parse("http://" + token))(t)
 	got := u.Query()
 	if day := got.Get("X-Amz-Date")[:8]; got.Get("X-Amz-Credential") != "AKIDEXAMPLE/"+day+"/eu-north-1/memorydb/aws4_request" {
 		t.Errorf("credential %s", got.Get("X-Amz-Credential"))

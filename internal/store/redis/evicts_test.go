@@ -42,15 +42,9 @@ func TestPoliciesThatEvict(t *testing.T) {
 				return out.Answer.Grants[0].Units
 			}
 			passed := take()
-			info, err := client.Info(t.Context(), "memory").Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			info := must.Get(client.Info(t.Context(), "memory").Result())(t)
 			_, text, _ := strings.Cut(info, "used_memory:")
-			used, err := strconv.Atoi(text[:strings.Index(text, "\r")])
-			if err != nil {
-				t.Fatal(err)
-			}
+			used := must.Get(strconv.Atoi(text[:strings.Index(text, "\r")]))(t)
 			set("maxmemory", fmt.Sprint(used+100_000))
 			// Write more keys than there is room for, with longer lives. Some policies choose at
 			// random, so write until the counter is evicted.

@@ -480,23 +480,14 @@ func TestFullRedis(t *testing.T) {
 func TestRedisClock(t *testing.T) {
 	server := redistest.Start(t)
 	counters, client := open(t, server.URL(), nil), raw(t, server)
-	before, err := client.Time(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := client.Time(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(client.Time(t.Context()).Result())(t)
+	out := must.Get(pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour)))(t)
+	after := must.Get(client.Time(t.Context()).Result())(t)
 	if got := out.Answer.NowNanos; got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
 		t.Errorf("answered at %d, want Redis's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
 	}
 	var visited int
-	err = counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { visited++; return nil })
+	err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { visited++; return nil })
 	if err != nil || visited != 1 {
 		t.Errorf("%d counters, error %v; want 1", visited, err)
 	}

@@ -142,26 +142,18 @@ func TestCopiesOfAFile(t *testing.T) {
 	path, second, third := filepath.Join(dir, "region.db"), filepath.Join(dir, "copy.db"), filepath.Join(dir, "late.db")
 	synctest.Test(t, func(t *testing.T) {
 		sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
-		r, err := onFile(t, sea, Share, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(onFile(t, sea, Share, path))(t)
 		(&client{t: t, of: r, id: 1}).take(hourly(1, window.FixedWindow, 1000), 1, 1, false)
 		r.kill(t)
 		copied(t, path, second)
 		copied(t, path, third)
-		if r, err = onFile(t, sea, Share, path); err != nil {
-			t.Fatal(err)
-		}
-		if _, err = onFile(t, sea, Share, second); !errors.Is(err, ErrCopied) {
+		r = must.Get(onFile(t, sea, Share, path))(t)
+		if _, err := onFile(t, sea, Share, second); !errors.Is(err, ErrCopied) {
 			t.Errorf("error %v, want %v", err, ErrCopied)
 		}
 		// While the parent is away the copy is not noticed. After that the region stops answering.
 		sea.cut(time.Minute)
-		late, err := onFile(t, sea, Share, third)
-		if err != nil {
-			t.Fatal(err)
-		}
+		late := must.Get(onFile(t, sea, Share, third))(t)
 		<-time.After(2 * time.Minute)
 		if err := late.Ping(t.Context()); !errors.Is(err, ErrCopied) {
 			t.Errorf("error %v, want %v", err, ErrCopied)

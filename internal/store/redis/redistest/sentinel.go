@@ -11,6 +11,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"weir/internal/must"
 )
 
 // Watched is a master of a test with two replicas, which three Sentinels watch by the name mymaster. It is not safe for
@@ -48,9 +50,7 @@ func StartWatched(t testing.TB) *Watched {
 		s := launch(t, func(port string) []string { return []string{file, "--sentinel", "--port", port} }, func() []string {
 			text := "sentinel monitor mymaster " + strings.ReplaceAll(w.Servers[0].Addr, ":", " ") +
 				" 2\nsentinel down-after-milliseconds mymaster " + patient + "\nsentinel failover-timeout mymaster 5000\n"
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 			return nil
 		})
 		client := goredis.NewSentinelClient(&goredis.Options{Addr: s.Addr})
