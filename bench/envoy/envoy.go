@@ -67,7 +67,7 @@ func run(ctx context.Context, o *options) error {
 		if o.quick || o.only != "" {
 			return nil
 		}
-		return page.Keep(o.Dir, false, nil, f.String())
+		return page.Keep(filepath.Join(o.Dir, "README.md"), map[string]string{"envoy": f.String()})
 	})
 }
 

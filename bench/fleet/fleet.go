@@ -1,8 +1,7 @@
 // Command fleet measures what a fleet of 10 to 10,000 proxies costs its clients and its backend: how many requests wait and
 // for how long, how many are refused falsely or pass above a limit, and how many pushes and bytes the backend gets. It runs
 // the plugin's own engine on simulated nodes, and the backend's own store behind a simulated network, under a virtual
-// clock. It prints tables, and updates README.md in its folder. With -check it writes nothing, and fails if README.md is
-// out of date.
+// clock. It prints tables, and updates README.md in its folder.
 //
 // TestReal measures real nodes against a real weir serve.
 package main
@@ -10,23 +9,17 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"path/filepath"
 
 	"weir/bench/page"
 	"weir/internal/sim"
 )
 
 func main() {
-	check := flag.Bool("check", false, "write nothing; fail if what is in the folder is out of date")
-	page.Main("fleet", func(context.Context) error { return run(*check) })
+	page.Main("fleet", run)
 }
 
-// quickTables is the file with the tables of small fleets.
-const quickTables = "testdata/quick.txt"
-
-func run(check bool) error {
+func run(context.Context) error {
 	busy, errBusy := busyTable(fleets())
 	idle, errIdle := idleTable(idleFleets())
 	small, errSmall := tables(smallFleets(), smallIdle())
@@ -34,7 +27,7 @@ func run(check bool) error {
 		return err
 	}
 	fmt.Print(busy, idle)
-	return page.Keep(filepath.Join("bench", "fleet"), check, map[string]string{quickTables: small}, busy, idle)
+	return page.KeepStudy("fleet", small, map[string]string{"busy": busy, "idle": idle})
 }
 
 func tables(busy []fleet, idle []idleFleet) (string, error) {

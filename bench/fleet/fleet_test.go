@@ -12,7 +12,7 @@ import (
 // README.md.
 func TestFiguresAreKept(t *testing.T) {
 	got := must.Get(tables(smallFleets(), smallIdle()))(t)
-	page.Kept(t, quickTables, "fleet", got)
+	page.Kept(t, "fleet", got)
 }
 
 // No fleet passes more than a limit.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"regexp"
 
 	"weir/bench/page"
 	"weir/internal/sim"
@@ -180,8 +179,8 @@ func refusalGrids() []refusalGrid {
 	}
 }
 
-// refusalRows returns the rows with trials whose names match.
-func refusalRows(only *regexp.Regexp) (rows []refusalRow) {
+// refusalRows returns all rows.
+func refusalRows() (rows []refusalRow) {
 	for _, g := range refusalGrids() {
 		for _, a := range g.algorithms {
 			for _, limit := range g.limits {
@@ -201,13 +200,9 @@ func refusalRows(only *regexp.Regexp) (rows []refusalRow) {
 							t.limit.Precision = minute / a.buckets
 						}
 						t.name = fmt.Sprintf("refusals/%s/%d/%d/%s", row.name, limit, nodes, kind)
-						if only.MatchString(t.name) {
-							row.trials = append(row.trials, t)
-						}
+						row.trials = append(row.trials, t)
 					}
-					if len(row.trials) > 0 {
-						rows = append(rows, row)
-					}
+					rows = append(rows, row)
 				}
 			}
 		}

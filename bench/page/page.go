@@ -3,9 +3,9 @@ package page
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -48,36 +48,8 @@ func Matching(only string, names []string) (map[string]bool, error) {
 	return matching, nil
 }
 
-// Keep writes tables into the README.md of a folder, and files by their paths in it. With check it writes nothing, and
-// returns an error if anything would change.
-func Keep(dir string, check bool, files map[string]string, tables ...string) error {
-	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil {
-		return err
-	}
-	written, err := WithTables(string(readme), tables...)
-	if err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
-	}
-	all := map[string]string{"README.md": written}
-	maps.Copy(all, files)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		path := filepath.Join(dir, name)
-		if !check {
-			if err := os.WriteFile(path, []byte(all[name]), 0o644); err != nil {
-				return err
-			}
-		} else if there, err := os.ReadFile(path); err != nil {
-			return err
-		} else if string(there) != all[name] {
-			return fmt.Errorf("%s is out of date: run go run ./%s", path, filepath.ToSlash(dir))
-		}
-	}
-	return nil
-}
-
-// KeepNamed writes tables into a page, each into the block of its name, and leaves its other blocks.
-func KeepNamed(file string, tables map[string]string) error {
+// Keep writes tables into a page, each into the block of its name, and leaves its other blocks.
+func Keep(file string, tables map[string]string) error {
 	readme, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -95,29 +67,22 @@ func KeepNamed(file string, tables map[string]string) error {
 	return os.WriteFile(file, []byte(written), 0o644)
 }
 
-// Kept fails a test unless a file has the tables that a study prints now, so that a change comes with new figures.
-func Kept(t testing.TB, file, study, tables string) {
+// quick is the file with the tables that a study's test makes anew.
+const quick = "testdata/quick.txt"
+
+// KeepStudy is [Keep] of the README.md in a study's folder, and keeps the tables of its test.
+func KeepStudy(study, fast string, tables map[string]string) error {
+	dir := filepath.Join("bench", study)
+	return errors.Join(Keep(filepath.Join(dir, "README.md"), tables), os.WriteFile(filepath.Join(dir, quick), []byte(fast), 0o644))
+}
+
+// Kept fails a test unless it has the tables that the study has kept, so that a change comes with new figures.
+func Kept(t testing.TB, study, tables string) {
 	t.Helper()
-	kept := must.Get(os.ReadFile(file))(t)
+	kept := must.Get(os.ReadFile(quick))(t)
 	if tables != string(kept) {
 		t.Errorf("figures have changed: run go run ./bench/%s\ngot:\n%s\nwant:\n%s", study, tables, kept)
 	}
-}
-
-// block is what a README.md has of a program's tables.
-var block = regexp.MustCompile("(?s)\n<!-- figures -->\n(.*?)<!-- end of figures -->\n")
-
-// WithTables returns a README.md with its tables replaced, the first by the first of tables, and so on. It returns an
-// error unless there are as many of both.
-func WithTables(readme string, tables ...string) (string, error) {
-	found := block.FindAllStringSubmatchIndex(readme, -1)
-	if len(found) != len(tables) {
-		return "", fmt.Errorf("README.md has %d blocks for %d tables", len(found), len(tables))
-	}
-	for i, at := range slices.Backward(found) {
-		readme = readme[:at[2]] + tables[i] + "\n" + readme[at[3]:]
-	}
-	return readme, nil
 }
 
 // Table returns a table in Markdown. Its rows have tabs between their cells; the first is its heading.

@@ -115,7 +115,7 @@ func TestChoose(t *testing.T) {
 		for _, g := range groups {
 			tables[g.name] = ""
 		}
-		if err := page.KeepNamed(file, tables); err != nil {
+		if err := page.Keep(file, tables); err != nil {
 			t.Errorf("%s: %v", of, err)
 		}
 	}

@@ -84,7 +84,7 @@ func run(ctx context.Context, o *options) error {
 	if len(written) == 0 {
 		return nil
 	}
-	return errors.Join(page.KeepNamed(filepath.Join(o.Dir, "README.md"), written), page.KeepNamed(filepath.Join(o.Dir, "..", "docs", "comparison.md"), beside))
+	return errors.Join(page.Keep(filepath.Join(o.Dir, "README.md"), written), page.Keep(filepath.Join(o.Dir, "..", "docs", "comparison.md"), beside))
 }
 
 // hurry measures little.
