@@ -217,63 +217,6 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// Numbers are written as in encoding/binary, and read up to a bound; a number that is cut or has no
-// end is wrong, and so is one behind the end of all bytes.
-func TestNumbers(t *testing.T) {
-	t.Parallel()
-	for _, v := range []uint64{0, 1, 1<<7 - 1, 1 << 7, 1<<7 + 1, 1<<14 - 1, 1 << 14, 1<<14 + 1, 1<<21 - 1, 1 << 21, MaxHits, math.MaxUint64} {
-		encoded := appendUvarint([]byte{9}, v)
-		if want := binary.AppendUvarint([]byte{9}, v); !bytes.Equal(encoded, want) {
-			t.Errorf("%d is written as %x, want %x", v, encoded, want)
-		}
-		end := len(encoded)
-		for name, test := range map[string]struct {
-			b    []byte
-			at   int
-			most uint64
-			want int
-		}{
-			"at the end":  {encoded, 1, v, end},
-			"before more": {append(bytes.Clone(encoded), 1, 2), 1, v, end},
-			"below most":  {encoded, 1, v | 1, end},
-			"cut":         {encoded[: end-1 : end-1], 1, v, wrong},
-			"behind":      {encoded, end, v, wrong},
-			"after wrong": {encoded, wrong, v, wrong},
-			"without end": {bytes.Repeat([]byte{0xff}, 20), 0, math.MaxUint64, wrong},
-			"larger":      {append(encoded[:end-1:end-1], encoded[end-1]|0x80, 0x7f), 1, v, wrong},
-		} {
-			if got, next := uvarint(test.b, test.at, test.most); next != test.want || next == end && got != v {
-				t.Errorf("%d, %s: read as %d until %d", v, name, got, next)
-			}
-			if v > MaxHits || name == "larger" {
-				continue
-			}
-			if got, next := sum(test.b, test.at); next != test.want || next == end && got != v {
-				t.Errorf("%d, %s: the sum is read as %d until %d", v, name, got, next)
-			}
-		}
-		if v > 0 {
-			if _, next := uvarint(encoded, 1, v-1); next != wrong {
-				t.Errorf("%d is read, though it is above the most", v)
-			}
-		}
-	}
-	if _, next := sum(binary.AppendUvarint(nil, MaxHits+1), 0); next != wrong {
-		t.Error("more than the most hits are read")
-	}
-	for _, v := range []int64{0, 1, -1, 63, 64, -64, -65, MaxHits, -MaxHits, 2*MaxHits + 1, -2*MaxHits - 1} {
-		encoded := binary.AppendVarint(nil, v)
-		if got := binary.AppendUvarint(nil, zigzag(v)); !bytes.Equal(got, encoded) {
-			t.Errorf("%d is %x, want %x", v, got, encoded)
-		}
-		for most, want := range map[int64]int{max(v, -v): len(encoded), max(v, -v) - 1: wrong} {
-			if got, next := varint(encoded, 0, most); most >= 0 && (next != want || next != wrong && got != v) {
-				t.Errorf("%d of at most %d: read as %d until %d", v, most, got, next)
-			}
-		}
-	}
-}
-
 // A state is of no use beyond the bounds of what it says, to whomever reads it.
 func TestStateBounds(t *testing.T) {
 	t.Parallel()

@@ -62,68 +62,6 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// Hits of a grant are used without a trace for the backend, count here when they are used, and go
-// back if they aren't.
-func TestLeaseIsUsedAndReturned(t *testing.T) {
-	t.Parallel()
-	for _, l := range leasing {
-		at := monday + 7*second
-		var s State
-		l.Advance(&s, at)
-		if !l.Lease(&s, grantOf(30, at), granted(&l, at, at, 50)) {
-			t.Errorf("%+v: a grant has no place", l)
-		}
-		if l.Leased(&s) != 30 || l.Remaining(&s) != 80 || s.Pending() {
-			t.Errorf("%+v: leased %d, %d remain, want 30 and 80: 20 of others count", l, l.Leased(&s), l.Remaining(&s))
-		}
-		l.CountLeased(&s, 10)
-		if l.Leased(&s) != 20 || l.Remaining(&s) != 70 || s.Pending() {
-			t.Errorf("%+v: leased %d, %d remain after 10 were used, want 20 and 70", l, l.Leased(&s), l.Remaining(&s))
-		}
-		var again State
-		if encoded := AppendState(nil, &l, &s, true); DecodeState(encoded, &again) != len(encoded) || l.Leased(&again) != 20 || len(encoded) > MaxStateSize(&l, true) {
-			t.Errorf("%+v: %d are leased in shared data", l, l.Leased(&again))
-		}
-		s.ReturnLease(5)
-		if l.Leased(&s) != 5 || pending(&s) != -15 || l.Remaining(&s) != 70 {
-			t.Errorf("%+v: leased %d, pending %d, %d remain, want 5, -15 and 70", l, l.Leased(&s), pending(&s), l.Remaining(&s))
-		}
-		if l.ForgetAt(&s) <= s.Newest || l.PushEnds(&s) <= s.Newest {
-			t.Errorf("%+v: a lease is forgotten at once", l)
-		}
-		s.ReturnLease(9)
-		if l.Leased(&s) != 5 {
-			t.Errorf("%+v: a lease of 5 is %d after all above 9 went back", l, l.Leased(&s))
-		}
-	}
-}
-
-// In the same bucket there is nothing to push of leased hits; in a later one they are moved.
-func TestLeasedHitsMoveToTheirBucket(t *testing.T) {
-	t.Parallel()
-	l := subBuckets(100, minute, 10*second)
-	s := leasedAt(&l, 30, monday)
-	if l.MovesLease(&s) {
-		t.Error("the present's bucket is another one")
-	}
-	l.CountLeased(&s, 4)
-	if s.Pending() {
-		t.Error("hits that stay where they were counted are pushed")
-	}
-	l.Advance(&s, monday+15*second)
-	if !l.MovesLease(&s) {
-		t.Error("hits of another bucket stay there")
-	}
-	l.CountLeased(&s, 4)
-	if s.Buckets[0].Pending != -4 || s.Buckets[1].Pending != 4 || l.Leased(&s) != 22 {
-		t.Errorf("got %+v", s.Buckets)
-	}
-	l.Advance(&s, monday+minute)
-	if l.Leased(&s) != 0 || l.Remaining(&s) != 96 {
-		t.Errorf("leased %d, %d remain when the bucket of the grant has left, want 0 and 96", l.Leased(&s), l.Remaining(&s))
-	}
-}
-
 // A lease ends with its window. Unused hits of a sliding window go back, as they count in the next.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	t.Parallel()
@@ -176,23 +114,6 @@ func TestLateLeases(t *testing.T) {
 		if kept != test.kept || l.Leased(&s) != test.leased || pending(&s) != test.pending {
 			t.Errorf("%+v, %d s late: kept %v, leased %d, pending %d", l, test.later/second, kept, l.Leased(&s), pending(&s))
 		}
-	}
-}
-
-// The backend's clock may be a little ahead, so that its window is the next; much ahead, its grant
-// is refused, and nothing is forgotten.
-func TestLeaseOfALaterWindow(t *testing.T) {
-	t.Parallel()
-	l := fixed(100, minute)
-	var s State
-	l.Advance(&s, monday-second)
-	l.Count(&s, 3)
-	if !l.Lease(&s, grantOf(30, monday+second), granted(&l, 0, monday+second, 30)) || l.Leased(&s) != 30 || s.Newest != monday+second {
-		t.Errorf("got %+v", s)
-	}
-	l.Count(&s, 3)
-	if l.Lease(&s, grantOf(30, monday+3600*second), granted(&l, 0, monday+3600*second, 30)) || pending(&s) != 3 || l.Leased(&s) != 30 {
-		t.Errorf("an hour ahead: got %+v", s)
 	}
 }
 
@@ -358,27 +279,6 @@ func TestLeaseOfBuckets(t *testing.T) {
 	}
 }
 
-// Only as much as is leased is used, and a lease of one is one.
-func TestLeaseIsUsedUp(t *testing.T) {
-	t.Parallel()
-	for _, l := range leasing {
-		for _, hits := range []uint64{1, 2, 30} {
-			s := leasedAt(&l, hits, monday)
-			if l.CountLeased(&s, hits); l.Leased(&s) != 0 || l.Remaining(&s) != 100-hits || s.Pending() {
-				t.Errorf("%+v: of %d, %d are leased and %d remain", l, hits, l.Leased(&s), l.Remaining(&s))
-			}
-			if s.ReturnLease(0); s.Pending() {
-				t.Errorf("%+v: %d go back of a lease that is used up", l, -pending(&s))
-			}
-			if !l.Kind.Bucketed() {
-				if l.CountLeased(&s, 1); s.Hits[0].Lease != 0 {
-					t.Errorf("%+v: a lease of nothing is %d", l, s.Hits[0].Lease)
-				}
-			}
-		}
-	}
-}
-
 // A clock of the backend's may be 10 s ahead, and any bit more within a window.
 func TestLeaseAhead(t *testing.T) {
 	t.Parallel()
@@ -515,51 +415,6 @@ func TestDoubt(t *testing.T) {
 		s := State{Hits: [2]Hits{test.hits, test.hits}}
 		if s.Doubt(); s.Hits[0].Sum() != test.want || s.Hits[1].Sum() != test.want {
 			t.Errorf("%+v: %d and %d hits, want %d", test.hits, s.Hits[0].Sum(), s.Hits[1].Sum(), test.want)
-		}
-	}
-}
-
-// A lease of tokens stays while it is no more than the node's even part of the tokens that the
-// backend's bucket lacks. The tokens above that wear as tokens come back, to the token, however
-// often the lease is looked at.
-func TestLeaseOfTokensWears(t *testing.T) {
-	t.Parallel()
-	l := tokens(60, 100, minute) // one a second
-	for _, test := range []struct {
-		name                 string
-		taken, leased, nodes uint64
-		after                int64
-		want                 uint64
-	}{
-		{"an even part", 50, 10, 5, 0, 10},
-		{"an even part, not any more", 50, 10, 5, 2 * second, 9},
-		{"far from full", 90, 10, 5, 40 * second, 10},
-		{"nearly full", 10, 10, 5, 3 * second, 7},
-		{"nearly full for longer", 10, 10, 5, 8 * second, 2},
-		{"the even part of what is missing stays", 10, 10, 5, 5 * second, 5},
-		{"the even part is more than what has not worn", 30, 10, 5, 15 * second, 3},
-		{"full", 10, 10, 5, 10 * second, 0},
-		{"alone", 10, 10, 1, 4 * second, 6},
-		{"an unknown number", 20, 10, 0, 4 * second, 10},
-	} {
-		for _, each := range []int64{second / 8, second, 7 * second / 3, minute} {
-			s := State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: test.taken, Lease: test.leased}}}
-			worn := monday
-			for now := monday; ; now = min(now+each, monday+test.after) {
-				leased := l.Leased(&s)
-				l.Advance(&s, now)
-				l.WearLease(&s, leased, test.nodes, worn, now)
-				worn = now
-				if now == monday+test.after {
-					break
-				}
-			}
-			if each > second && test.want > 0 && l.Leased(&s) >= test.want {
-				continue // it was not looked at in between, when it was an even part
-			}
-			if got := l.Leased(&s); got != test.want {
-				t.Errorf("%s, each %v s: %d are left, want %d", test.name, float64(each)/float64(second), got, test.want)
-			}
 		}
 	}
 }

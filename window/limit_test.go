@@ -5,34 +5,6 @@ import (
 	"testing"
 )
 
-// In doubt the sum is too large: what goes back counts until the backend has said so.
-func TestSum(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		hits Hits
-		want uint64
-		idle bool
-	}{
-		{Hits{}, 0, true},
-		{Hits{Total: 5}, 5, false},
-		{Hits{Pending: 5}, 5, false},
-		{Hits{InFlight: 5}, 5, false},
-		{Hits{Total: 5, Pending: 6, InFlight: 7}, 18, false},
-		{Hits{Total: 5, Pending: -2}, 3, false},
-		{Hits{Total: 5, InFlight: -2}, 5, false},
-		{Hits{Total: 5, Pending: -9}, 0, false},
-		{Hits{Total: 5, Lease: 5}, 0, false},
-		{Hits{Total: 5, Lease: 2, Pending: 1}, 4, false},
-		{Hits{Pending: 2, InFlight: -2}, 2, false},
-		{Hits{Pending: -2, InFlight: 2}, 0, false},
-		{Hits{Lease: 1}, 0, false},
-	} {
-		if got := test.hits.Sum(); got != test.want || test.hits.idle() != test.idle {
-			t.Errorf("%+v: the sum is %d, idle %v", test.hits, got, test.hits.idle())
-		}
-	}
-}
-
 // No number of hits leaves its bounds, however many are counted or given back.
 func TestHitsAreBounded(t *testing.T) {
 	t.Parallel()

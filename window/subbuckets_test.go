@@ -2,7 +2,6 @@ package window
 
 import (
 	"maps"
-	"slices"
 	"testing"
 )
 
@@ -22,44 +21,6 @@ func TestBucketsBeforeTheEpoch(t *testing.T) {
 		}
 		if l.Settle(&s, true, true, &Totals{}); sumBuckets(&s) != 0 {
 			t.Errorf("%+v: %+v is left of what others have given back", l, s)
-		}
-	}
-}
-
-// A log forgets its oldest hits as long as those that remain are above the limit without them.
-func TestTrimmedLog(t *testing.T) {
-	t.Parallel()
-	const newest = 100
-	for _, test := range []struct {
-		name   string
-		before []uint64 // hits of the buckets before the newest
-		cost   uint64
-		want   []uint64
-	}{
-		{"room", []uint64{3, 4}, 3, []uint64{3, 4, 3}},
-		{"above the limit, but not without the oldest", []uint64{3, 4}, 6, []uint64{3, 4, 6}},
-		{"above it without the oldest too", []uint64{3, 4}, 7, []uint64{4, 7}},
-		{"and without the two oldest", []uint64{3, 4, 1}, 10, []uint64{1, 10}},
-		{"the newest stays, however many it has", []uint64{3, 4}, 50, []uint64{50}},
-	} {
-		logged, buckets := log(10, minute), subBuckets(10, minute, second)
-		for _, l := range []Limit{logged, buckets} {
-			s := State{Newest: newest * l.Precision}
-			for i, hits := range test.before {
-				s.Buckets = append(s.Buckets, Bucket{Number: newest - int64(len(test.before)-i), Hits: Hits{Total: hits}})
-			}
-			want := test.want
-			if l == buckets {
-				want = append(slices.Clone(test.before), test.cost) // which are few enough
-			}
-			var got []uint64
-			l.Count(&s, test.cost)
-			for i := range s.Buckets {
-				got = append(got, s.Buckets[i].Sum())
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("%s, precision %d: got %v, want %v", test.name, l.Precision, got, want)
-			}
 		}
 	}
 }

@@ -152,33 +152,6 @@ func sums(l *Limit, s *State) uint64 {
 	return s.Hits[0].Sum() + s.Hits[1].Sum()
 }
 
-// Two nodes whose windows began a little apart keep to the window that began first, as a single
-// node would have.
-func TestFirstHitWindowsMerge(t *testing.T) {
-	t.Parallel()
-	l := firstHit(10, minute)
-	b := backend{limit: l}
-	early, late := State{}, State{}
-	l.Advance(&early, monday)
-	l.Count(&early, 2)
-	l.Advance(&late, monday+5*second)
-	l.Count(&late, 3)
-	l.Settle(&late, true, true, b.exchange(&late))
-	l.Settle(&early, true, true, b.exchange(&early))
-	l.Count(&late, 1)
-	l.Settle(&late, true, true, b.exchange(&late))
-	if late.Start != monday || late.Hits[0] != (Hits{Total: 6}) {
-		t.Errorf("late node: got %+v, want the window of %d", late, monday)
-	}
-	if early.Start != monday || early.Hits[0] != (Hits{Total: 5}) {
-		t.Errorf("early node: got %+v", early)
-	}
-	l.Advance(&late, monday+minute)
-	if !l.Allows(&late, 10) {
-		t.Error("the merged window did not end with the first hit's minute")
-	}
-}
-
 // Hits go back into the window that they came from also if an answer has moved its start since, and
 // not into a later one.
 func TestGiveBackAfterAnAnswer(t *testing.T) {
@@ -331,35 +304,6 @@ func TestAdded(t *testing.T) {
 	}{{nil, 0}, {[]int64{0}, 0}, {[]int64{3, 4}, 7}, {[]int64{3, -1}, 2}, {[]int64{3, -4}, 0}} {
 		if got := (&Push{Hits: test.hits}).Added(); got != test.want {
 			t.Errorf("%v: got %d, want %d", test.hits, got, test.want)
-		}
-	}
-}
-
-// Hits of any window or bucket are pending, then in flight, then counted.
-func TestPendingAndInFlight(t *testing.T) {
-	t.Parallel()
-	for _, diff := range []int64{1, 2, -1, -5} {
-		for name, at := range map[string]func(s *State) *Hits{
-			"the window":       func(s *State) *Hits { return &s.Hits[0] },
-			"the one before":   func(s *State) *Hits { return &s.Hits[1] },
-			"the first bucket": func(s *State) *Hits { return &s.Buckets[0].Hits },
-			"the last":         func(s *State) *Hits { return &s.Buckets[1].Hits },
-		} {
-			s := State{Newest: monday, Buckets: []Bucket{{Number: 1}, {Number: 2}}}
-			h := at(&s)
-			h.Total = 7
-			if s.Pending() || s.InFlight() {
-				t.Errorf("%s: pending %v, in flight %v, with nothing to push", name, s.Pending(), s.InFlight())
-			}
-			if h.Pending = diff; !s.Pending() || s.InFlight() {
-				t.Errorf("%s: pending %v, in flight %v, with %d to push", name, s.Pending(), s.InFlight(), diff)
-			}
-			if s.Claim(); s.Pending() || !s.InFlight() || *h != (Hits{Total: 7, InFlight: diff}) {
-				t.Errorf("%s: pending %v, in flight %v, once claimed: %+v", name, s.Pending(), s.InFlight(), *h)
-			}
-			if s.EndFlight(); s.InFlight() || *h != (Hits{Total: uint64(7 + max(diff, 0))}) {
-				t.Errorf("%s: in flight %v, once answered: %+v", name, s.InFlight(), *h)
-			}
 		}
 	}
 }

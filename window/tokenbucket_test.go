@@ -151,33 +151,6 @@ func TestMuldiv(t *testing.T) {
 	}
 }
 
-// A lease, and the tokens that go back, are never more than the backend's bucket lacks.
-func TestLeaseWears(t *testing.T) {
-	t.Parallel()
-	l := tokens(60, 100, minute) // one a second
-	for _, test := range []struct {
-		name  string
-		hits  Hits
-		later int64
-		want  Hits
-	}{
-		{"it lacks more", Hits{Total: 50, Lease: 30, Pending: -10}, 10 * second, Hits{Total: 50, Lease: 30, Pending: -10}},
-		{"it lacks just as much", Hits{Total: 50, Lease: 30, Pending: -10}, 10*second + second - 1, Hits{Total: 50, Lease: 30, Pending: -10}},
-		{"one less than goes back", Hits{Total: 50, Lease: 30, Pending: -10}, 11 * second, Hits{Total: 50, Lease: 30, Pending: -9}},
-		{"only the lease", Hits{Total: 50, Lease: 30, Pending: -10}, 20 * second, Hits{Total: 50, Lease: 30}},
-		{"one less than the lease", Hits{Total: 50, Lease: 30, Pending: -10}, 21 * second, Hits{Total: 50, Lease: 29}},
-		{"what is in flight is taken there", Hits{Total: 10, InFlight: 40, Lease: 10}, 45 * second, Hits{Total: 10, InFlight: 40, Lease: 5}},
-		{"what goes back in flight is not known yet", Hits{Total: 50, InFlight: -40, Lease: 30}, 10 * second, Hits{Total: 50, InFlight: -40, Lease: 30}},
-		{"hits to push do not wear", Hits{Total: 50, Lease: 30, Pending: 10}, 25 * second, Hits{Total: 50, Lease: 25, Pending: 10}},
-		{"without a lease", Hits{Total: 20, Pending: -10}, 9 * second, Hits{Total: 20, Pending: -10}},
-	} {
-		s := State{Newest: monday, Start: monday, Hits: [2]Hits{test.hits}}
-		if l.Advance(&s, monday+test.later); s.Hits[0] != test.want || s.Start != monday {
-			t.Errorf("%s: got %+v from %d s on, want %+v", test.name, s.Hits[0], (s.Start-monday)/second, test.want)
-		}
-	}
-}
-
 // A grant of tokens that arrives late is of use, less what has come back. Requests that have waited
 // for it get theirs. If the answer tells that the bucket lacked enough all the while, none is lost.
 func TestLateTokens(t *testing.T) {

@@ -222,7 +222,6 @@ func TestTimelines(t *testing.T) {
 // million in all.
 var decisionsPerKind = flag.Int("decisions", 220_000, "decisions of each algorithm to compare with the model's")
 
-// modelOf is the model of a limit.
 func modelOf(l *Limit) *model.Counter {
 	algorithms := map[Kind]model.Algorithm{
 		FixedWindow: model.FixedWindow, FirstHitWindow: model.FirstHit, SlidingWindow: model.SlidingWindow,
