@@ -484,7 +484,6 @@ func (n *envoyNode) typedModule() (envoytest.Object, error) {
 	}), nil
 }
 
-// cluster returns a cluster of HTTP/1.1.
 func cluster(name string, addresses ...string) envoytest.Object {
 	c := envoytest.Cluster(name, addresses...)
 	// An idle connection that its server is just closing would fail a request, which nothing

@@ -22,7 +22,6 @@ func program(t *testing.T, backend, secret string, exact bool, limit ratelimit.L
 	return programIn(t, "default", backend, secret, exact, limit)
 }
 
-// programIn is program in a namespace.
 func programIn(t *testing.T, namespace, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
 	t.Helper()
 	server := must.Get(ratelimit.Dial("http://"+backend, ratelimit.DialOptions{}))(t)

@@ -148,7 +148,6 @@ type counterLine struct {
 	}
 }
 
-// hits returns the counter's hits.
 func (c counterLine) hits() (sum int64) {
 	for _, w := range c.Windows {
 		sum += w.Hits

@@ -406,7 +406,6 @@ func (n *Namespace) release(c *call) {
 	n.leave()
 }
 
-// add adds a demand.
 func (c *call) add(l *Limiter, key Key, cost uint64) {
 	if mode := c.namespace.modes[l.rule.Index]; mode == wire.Shadow || mode == wire.Off {
 		c.putAside(l, key, cost, mode)

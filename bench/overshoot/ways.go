@@ -55,7 +55,6 @@ func (j *judge) admitted(at int64) {
 // patience bounds the wait of a request: several callouts, one after the other.
 const patience = 2 * second
 
-// world returns the world of a trial.
 func (t *trial) world() (*sim.World, error) {
 	return sim.New(sim.Options{
 		Seed: t.seed, Places: nodes, Workers: workers, Network: t.condition.network, ClocksOff: t.condition.clocksOff,

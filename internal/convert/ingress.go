@@ -285,7 +285,6 @@ func (k *controller) serverOf(host string, root *directive) *directive {
 	return s
 }
 
-// location returns a location of an Ingress.
 func (i *ingress) location(at place, args ...string) *directive {
 	l := said(at, "location", args...)
 	l.block = slices.Clone(i.limits)

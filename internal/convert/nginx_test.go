@@ -300,7 +300,6 @@ func converted(t *testing.T, source, text string, lost ...string) (document []by
 	return result.Document
 }
 
-// plugin is the compiled plugin.
 func plugin(t *testing.T) *host.Module {
 	t.Helper()
 	wasm, err := os.ReadFile("../../dist/weir.wasm")

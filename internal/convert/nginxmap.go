@@ -239,7 +239,6 @@ func (t text) matches(value string) bool {
 	return err == nil && expression.MatchString(value)
 }
 
-// geo reads a geo.
 func (c *converter) geo(o *directive) *decision {
 	if len(o.args) > 2 || len(o.args) == 2 && o.arg(0) != "$remote_addr" {
 		c.lose(o.at, "geo: a rule knows the client's address alone, not %.80q", o.arg(0))

@@ -185,7 +185,6 @@ func (v value) get(path ...string) value {
 	return v
 }
 
-// list returns the elements of a list.
 func (v value) list() (all []value) {
 	if v.node == nil || v.node.Kind != yaml.SequenceNode {
 		return nil

@@ -144,7 +144,6 @@ func (p *Pattern) takes(in *instruction, r rune) bool {
 	return p.classes[in.x].has(r)
 }
 
-// begin begins a step.
 func (p *Pattern) begin() {
 	if p.step == math.MaxUint32 {
 		clear(p.marks)

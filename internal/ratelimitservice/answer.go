@@ -55,7 +55,6 @@ func (s *Service) answer(r *pb.RateLimitRequest, all []asked) *pb.RateLimitRespo
 	return response
 }
 
-// status returns the status of a descriptor.
 func (a *asked) status() *pb.RateLimitResponse_DescriptorStatus {
 	status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 	switch {

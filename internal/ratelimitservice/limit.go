@@ -73,7 +73,6 @@ func shapeOf(unit pb.RateLimitResponse_RateLimit_Unit, p pace) (s shape, ok bool
 	return shape{algorithm: fixedWindow, window: window, pace: p}, ok
 }
 
-// limit returns a limit of this shape.
 func (s shape) limit(hits, burst uint64) ratelimit.Limit {
 	switch {
 	case s.algorithm == tokenBucket:

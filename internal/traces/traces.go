@@ -87,7 +87,6 @@ func protocol(chosen, signal string, getenv func(string) string) (isGRPC bool, e
 	}
 }
 
-// resource is the process.
 func (o *Options) resource(ctx context.Context) (*resource.Resource, error) {
 	attributes := append([]attribute.KeyValue{attribute.String("service.name", o.Service), attribute.String("service.version", o.Version)}, o.More...)
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attributes...), resource.WithFromEnv())

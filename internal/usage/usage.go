@@ -394,7 +394,6 @@ func (f *Field) rate(rates *Rates) uint64 {
 	return rates[f.kind]
 }
 
-// begin begins a text.
 func (r *Reader) begin() {
 	if r.reading = len(r.texts); r.broken {
 		r.reading = 0

@@ -258,7 +258,6 @@ func numberDifferences(t *testing.T, header string) (all []string) {
 	return all
 }
 
-// values returns the values of constants.
 func values(t *testing.T, header string, names []string) []string {
 	t.Helper()
 	header = must.Get(filepath.Abs(header))(t)

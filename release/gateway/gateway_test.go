@@ -332,7 +332,6 @@ func shown(t *testing.T, name string) (install []string, values string) {
 	return install, found[1]
 }
 
-// digest is that of an image.
 func (w *world) digest(t *testing.T, image, tag string) string {
 	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodHead, "http://"+w.registry+"/v2/"+image+"/manifests/"+tag, nil))(t)

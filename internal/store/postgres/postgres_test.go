@@ -63,7 +63,6 @@ func exec(t *testing.T, c *pgx.Conn, statements ...string) {
 	}
 }
 
-// number returns the number that a query returns.
 func number(t *testing.T, c *pgx.Conn, sql string) (n int64) {
 	t.Helper()
 	if err := c.QueryRow(t.Context(), sql).Scan(&n); err != nil {

@@ -173,7 +173,6 @@ func (l ledger) Add(item *wire.Item) {
 	h.changed, h.expires = true, expires
 }
 
-// decide decides a batch.
 func (a *attempt) decide(one *pending) {
 	b, in := one.b, ledger{a, one}
 	applies := false
