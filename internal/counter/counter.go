@@ -99,17 +99,21 @@ func (r *Rule) nodes() uint64 {
 // Synced reports whether the rule's counters are pushed to a backend.
 func (r *Rule) Synced() bool { return r.Interval > 0 }
 
+// Shared is the use of a key by several nodes: what this one has leased, and has heard from the
+// backend.
+type Shared struct {
+	Use
+	sync   Sync
+	lease  Lease
+	synced bool
+}
+
 // Counter is the decoded entry of one key: a state for each limit of the rule.
 //
 // Call Load with the bytes in shared data, then Advance. Then ask, call Count, and write the result
 // of Append. The zero Counter is ready for Load.
 type Counter struct {
-	rule *Rule
-	// States are in the order of the rule's limits.
-	States    []window.State
-	sync      Sync
-	lease     Lease
-	synced    bool
+	Shared
 	revocable bool
 	moved     bool
 	// others are the encoded states of limits that this rule lacks. They belong to another filter's
@@ -205,21 +209,9 @@ func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool
 	return true
 }
 
-// turn makes the counter, with its content, that of another variant of its rule. It returns false
-// if rule is not a variant.
-//
-//go:noinline
-func (c *Counter) turn(rule *Rule) bool {
-	if c.rule == nil || rule.kin == nil || c.rule.kin != rule.kin {
-		return false
-	}
-	c.rule = rule
-	return true
-}
-
 // loadSync decodes the data that precede the states of a synced entry. ok is false if they are
 // malformed.
-func (c *Counter) loadSync(payload []byte) (states []byte, ok bool) {
+func (c *Shared) loadSync(payload []byte) (states []byte, ok bool) {
 	if len(payload) < 1+syncSize {
 		return nil, false
 	}
@@ -349,28 +341,8 @@ func (c *Counter) advanceLeased(now int64) {
 	c.lease.Granted -= min(before-min(before, c.Leased()), c.lease.Granted)
 }
 
-// Allows reports whether cost hits fit every limit.
-func (c *Counter) Allows(cost uint64) bool {
-	for i := range c.States {
-		if !c.rule.Limits[i].Allows(&c.States[i], cost) {
-			return false
-		}
-	}
-	return true
-}
-
-// Possible reports whether cost hits would fit every limit of a new key.
-func (c *Counter) Possible(cost uint64) bool {
-	for i := range c.rule.Limits {
-		if cost > c.rule.Limits[i].Quota() {
-			return false
-		}
-	}
-	return true
-}
-
 // Count counts cost hits in every limit. They come from the lease if it has enough.
-func (c *Counter) Count(cost uint64) {
+func (c *Shared) Count(cost uint64) {
 	if c.synced && c.Leased() >= cost {
 		c.countLeased(cost)
 		return
@@ -384,36 +356,6 @@ func (c *Counter) Count(cost uint64) {
 func (c *Counter) CountRevocable(cost uint64) {
 	c.revocable = true
 	c.Count(cost)
-}
-
-//go:noinline
-func (c *Counter) countLeased(cost uint64) {
-	for i := range c.States {
-		c.rule.Limits[i].CountLeased(&c.States[i], cost)
-	}
-}
-
-// Numbers appends the numbers of the counter's present windows, for GiveBack.
-func (c *Counter) Numbers(dst []uint64) []uint64 {
-	for i := range c.States {
-		dst = append(dst, c.rule.Limits[i].Number(&c.States[i]))
-	}
-	return dst
-}
-
-// GiveBack takes cost hits back from the windows with these numbers.
-func (c *Counter) GiveBack(numbers []uint64, cost uint64) {
-	for i := range c.States {
-		c.rule.Limits[i].GiveBack(&c.States[i], numbers[i], cost)
-	}
-}
-
-// CountRejected counts cost hits of a rejected request.
-func (c *Counter) CountRejected(cost uint64) {
-	for i := range c.States {
-		l, s := &c.rule.Limits[i], &c.States[i]
-		l.Count(s, l.Rejected(s, cost))
-	}
 }
 
 // Append encodes the counter for Load. It includes states of other limits that still mean something
@@ -442,7 +384,7 @@ func (c *Counter) Append(dst []byte, now int64) []byte {
 // appendSync appends the data for synchronisation, and completes the flags at the end of dst.
 //
 //go:noinline
-func (c *Counter) appendSync(dst []byte) []byte {
+func (c *Shared) appendSync(dst []byte) []byte {
 	flags := &dst[len(dst)-1]
 	if *flags |= syncedFlag; c.lease.none() {
 		return c.sync.append(dst)
@@ -529,15 +471,4 @@ func (c *Counter) wantedUntil() (at int64) {
 		rest = rest[length:]
 	}
 	return at
-}
-
-// Leased is how many hits may be taken without asking the backend.
-//
-//go:noinline
-func (c *Counter) Leased() uint64 {
-	leased := uint64(math.MaxUint64)
-	for i := range c.States {
-		leased = min(leased, c.rule.Limits[i].Leased(&c.States[i]))
-	}
-	return leased
 }

@@ -60,7 +60,7 @@ func (r *Rule) Share(nodes uint64) {
 // Otherwise the backend must be asked, unless it has just refused: then it is asked again when hits
 // have come back, or after a pause if they come back too fast for that. A refusal of a larger request
 // says nothing about a smaller request that has room.
-func (c *Counter) Verdict(cost uint64, now int64) Verdict {
+func (c *Shared) Verdict(cost uint64, now int64) Verdict {
 	allows := c.Allows(cost)
 	switch {
 	case allows && (cost == 0 || c.Leased() >= cost):
@@ -71,23 +71,12 @@ func (c *Counter) Verdict(cost uint64, now int64) Verdict {
 	return Unsure
 }
 
-// forgets reports whether a log has hits that are on their way to the backend, which may grant others without them:
-// a full log would forget as many. They were decided without the backend.
-func (c *Counter) forgets() bool {
-	for i := range c.States {
-		if c.rule.Limits[i].IsLog() && c.States[i].Late() {
-			return true
-		}
-	}
-	return false
-}
-
 // Stale reports whether it is time to ask again for a full key, though its windows have to end before
 // hits come back by themselves: others may have given back leases. In the study of bench/fleet a
 // request that waited for the answer was refused nearly always. Such waits were 98 of the 232 of 1,000
 // requests that waited at 300 nodes with limits of 1,000 a minute. Where hits come back singly, 24 of
 // 1,000 requests would be refused falsely instead of none.
-func (c *Counter) Stale(now int64) bool {
+func (c *Shared) Stale(now int64) bool {
 	if !c.synced || c.lease.Refused == 0 || c.dryFor(now) > 0 {
 		return false
 	}
@@ -105,7 +94,7 @@ func (c *Counter) Stale(now int64) bool {
 // dryFor is how long the backend is not to be asked, in nanoseconds.
 //
 //go:noinline
-func (c *Counter) dryFor(now int64) int64 {
+func (c *Shared) dryFor(now int64) int64 {
 	if c.lease.Dry == 0 {
 		return 0
 	}
@@ -117,10 +106,10 @@ func (c *Counter) dryFor(now int64) int64 {
 
 // DryUntil is the time until which hits within the limits are refused because the backend had no
 // more; now if there is no such time.
-func (c *Counter) DryUntil(now int64) int64 { return now + c.dryFor(now) }
+func (c *Shared) DryUntil(now int64) int64 { return now + c.dryFor(now) }
 
 // Silent reports whether taking cost hits leaves nothing to push.
-func (c *Counter) Silent(cost uint64) bool {
+func (c *Shared) Silent(cost uint64) bool {
 	if !c.synced || c.Leased() < cost {
 		return false
 	}
@@ -132,17 +121,9 @@ func (c *Counter) Silent(cost uint64) bool {
 	return true
 }
 
-// unheard is how many hits the backend has not heard of, by the limit with most.
-func (c *Counter) unheard() (hits uint64) {
-	for i := range c.States {
-		hits = max(hits, c.States[i].Unheard())
-	}
-	return hits
-}
-
 // Grant takes in a grant for limit i: see [window.Limit.Lease]. g need not have Newer and Nodes,
 // which the counter knows. After the last limit, call Granted and Heard.
-func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool) {
+func (c *Shared) Grant(i int, g window.Grant, total *window.Totals) (kept bool) {
 	g.Newer, g.Nodes = c.newer(g.Answered), c.rule.nodes()
 	return c.rule.Limits[i].Lease(&c.States[i], &g, total)
 }
@@ -150,7 +131,7 @@ func (c *Counter) Grant(i int, g window.Grant, total *window.Totals) (kept bool)
 // Granted completes the grants of units, where least to most were asked for. ahead says whether they
 // are for requests to come. Requests that wait need relied hits of the lease besides.
 // spread, from 0 to 1, keeps nodes from asking all at once if there is less than they want.
-func (c *Counter) Granted(units, least, most, relied uint64, ahead bool, now int64, spread float64) {
+func (c *Shared) Granted(units, least, most, relied uint64, ahead bool, now int64, spread float64) {
 	// The lease before the grant.
 	leased := c.Leased()
 	if !c.rule.Leases() {
@@ -204,15 +185,8 @@ func short(units, least uint64) uint64 {
 	return least
 }
 
-//go:noinline
-func (c *Counter) trimLease(keep uint64) {
-	for i := range c.States {
-		c.States[i].ReturnLease(keep)
-	}
-}
-
 // RunDry records that a key is known to be full, so that no worker asks for more.
-func (c *Counter) RunDry(now int64, spread float64) {
+func (c *Shared) RunDry(now int64, spread float64) {
 	if c.dryFor(now) > 0 || c.Leased() > 0 || c.lease.none() {
 		return
 	}
@@ -226,14 +200,14 @@ func (c *Counter) RunDry(now int64, spread float64) {
 
 // Doubtful reports whether others may still give back leases of a full key, in the pause before the next
 // question.
-func (c *Counter) Doubtful(now int64) bool { return c.Hopes() && c.dryFor(now) > 0 }
+func (c *Shared) Doubtful(now int64) bool { return c.Hopes() && c.dryFor(now) > 0 }
 
 // Hopes is Doubtful for a key that is asked for.
-func (c *Counter) Hopes() bool { return c.rule.Leases() && c.lease.Refused <= doubtful }
+func (c *Shared) Hopes() bool { return c.rule.Leases() && c.lease.Refused <= doubtful }
 
 // Review gives back the part of the lease that is no longer of use: by halves, except for the few
 // hits that stay for a key that is hit seldom. It reports whether a lease is left to review again.
-func (c *Counter) Review(now int64) (again bool) {
+func (c *Shared) Review(now int64) (again bool) {
 	leased := c.Leased()
 	c.trimLease(leased) // hits that not all limits have leased are of no use
 	if leased == 0 {
@@ -273,7 +247,7 @@ func (c *Counter) Review(now int64) (again bool) {
 
 // Trim gives back leased hits above this node's part of the hits left, by totals that have just
 // arrived. If it is relied on, because requests wait that need it and more, it stays.
-func (c *Counter) Trim(relied bool, now int64) {
+func (c *Shared) Trim(relied bool, now int64) {
 	leased := c.Leased()
 	c.lease.Worn = DueAt(now) + 1
 	if most := c.most(); leased > most && !relied && c.rule.Leases() {
@@ -283,7 +257,7 @@ func (c *Counter) Trim(relied bool, now int64) {
 }
 
 // ReturnLeases gives back all leases.
-func (c *Counter) ReturnLeases() { c.trimLease(0) }
+func (c *Use) ReturnLeases() { c.trimLease(0) }
 
 // Own reports whether the worker that changed the counter must come back to it: to push hits that
 // it has given back, if nothing was pending before and so no other worker pushes them, or to review
@@ -304,6 +278,6 @@ func (c *Counter) Own(wasPending bool, now int64) bool {
 
 // Learn takes in totals for limit i that came without a push. answered is their time, by the
 // backend's clock.
-func (c *Counter) Learn(i int, answered int64, total *window.Totals) {
+func (c *Shared) Learn(i int, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Learn(&c.States[i], c.newer(answered), total)
 }

@@ -101,7 +101,7 @@ func (r *Rule) Leases() bool {
 // Ahead is how many hits are worth leasing for requests to come, beyond the present lease: those of
 // the next horizon at the recent rate, or a few for a key that is hit seldom, but at most a node's
 // part of the hits left. It is 0 for a new key.
-func (c *Counter) Ahead(now int64) uint64 {
+func (c *Shared) Ahead(now int64) uint64 {
 	used, from := c.used()
 	if used == 0 && from == 0 {
 		return 0
@@ -114,10 +114,10 @@ func (c *Counter) Ahead(now int64) uint64 {
 }
 
 // Stands is Ahead for a key of unknown pace that is worth a lease.
-func (c *Counter) Stands() uint64 { return window.SaturatingSub(c.standing(), c.Leased()) }
+func (c *Shared) Stands() uint64 { return window.SaturatingSub(c.standing(), c.Leased()) }
 
 // used is how many hits were taken since a time, as far as is known.
-func (c *Counter) used() (hits uint64, from Due) {
+func (c *Shared) used() (hits uint64, from Due) {
 	if c.lease.Since != 0 {
 		return c.unheard() + c.lease.Granted - min(c.Leased(), c.lease.Granted), c.lease.Since
 	}
@@ -126,7 +126,7 @@ func (c *Counter) used() (hits uint64, from Due) {
 
 // pace is the number of hits per horizon at the rate since a time, or since an interval ago if that
 // is unknown.
-func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
+func (c *Shared) pace(hits uint64, from Due, now int64) float64 {
 	since := c.rule.Interval
 	if ago := -from.In(now); from != 0 && ago >= 0 && ago < longestPause {
 		since = max(ago, dueUnit, c.rule.Interval/leastPace) // two hits may come at once by chance
@@ -136,7 +136,7 @@ func (c *Counter) pace(hits uint64, from Due, now int64) float64 {
 
 // standing is the most hits of a lease that stays for a key that is hit seldom. It is 0 if tokens
 // would return meanwhile, which makes leases worthless.
-func (c *Counter) standing() uint64 {
+func (c *Use) standing() uint64 {
 	for i := range c.rule.Limits {
 		if c.rule.Limits[i].Kind.Refills() {
 			return 0
@@ -150,7 +150,7 @@ func (c *Counter) standing() uint64 {
 }
 
 // most is the most hits that a lease should have. Its present hits count as left in the limits.
-func (c *Counter) most() (hits uint64) {
+func (c *Use) most() (hits uint64) {
 	hits = math.MaxUint64
 	for i := range c.States {
 		l := &c.rule.Limits[i]
@@ -160,7 +160,7 @@ func (c *Counter) most() (hits uint64) {
 }
 
 // endsIn is how long leases can be used, in nanoseconds, but at most in.
-func (c *Counter) endsIn(now, in int64) int64 {
+func (c *Use) endsIn(now, in int64) int64 {
 	for i := range c.States {
 		l := &c.rule.Limits[i]
 		if l.Kind.Clocked() && l.Calendar == nil {
@@ -175,11 +175,11 @@ func (c *Counter) endsIn(now, in int64) int64 {
 }
 
 // reviewIn is the time until a lease in use is reviewed: an interval, or until it ends.
-func (c *Counter) reviewIn(now int64) int64 { return c.endsIn(now, c.rule.Interval-dueUnit) + dueUnit }
+func (c *Use) reviewIn(now int64) int64 { return c.endsIn(now, c.rule.Interval-dueUnit) + dueUnit }
 
 // Low reports whether taking cost hits has brought the lease down to the level at which more is
 // asked for, so that no request has to wait.
-func (c *Counter) Low(cost uint64) bool {
+func (c *Shared) Low(cost uint64) bool {
 	leased, low := c.Leased(), c.lease.Granted/lowShare
 	if low == 0 && (c.lease.Granted > 1 || c.lease.Pace > 0) {
 		low = 1 // the key is in steady use
@@ -189,11 +189,11 @@ func (c *Counter) Low(cost uint64) bool {
 
 // Asks is how many hits a request of cost hits asks for: more than cost if hits of a full limit
 // come back too fast to ask for each.
-func (c *Counter) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
+func (c *Shared) Asks(cost uint64) uint64 { return max(cost, min(c.quantum(), c.lease.Pace)) }
 
 // Room is the most hits that the counter may have now, as far as this node knows: no more than the
 // backend had if it has just refused.
-func (c *Counter) Room(now int64) (hits uint64) {
+func (c *Shared) Room(now int64) (hits uint64) {
 	hits = math.MaxUint64
 	for i := range c.States {
 		hits = min(hits, c.rule.Limits[i].Remaining(&c.States[i]))
@@ -206,7 +206,7 @@ func (c *Counter) Room(now int64) (hits uint64) {
 
 // Lacks is how many hits a request of cost hits has to ask for: those that the lease lacks. If the lease has
 // enough and the request waits all the same, it asks for all of them, as it may not use the lease.
-func (c *Counter) Lacks(cost uint64) uint64 {
+func (c *Shared) Lacks(cost uint64) uint64 {
 	if leased := c.Leased(); leased < cost {
 		return cost - leased
 	}
@@ -214,7 +214,7 @@ func (c *Counter) Lacks(cost uint64) uint64 {
 }
 
 // quantum is how many hits are worth asking for at once while the limits are full.
-func (c *Counter) quantum() (hits uint64) {
+func (c *Use) quantum() (hits uint64) {
 	for i := range c.rule.Limits {
 		hits = max(hits, c.rule.Limits[i].Quantum())
 	}
@@ -224,7 +224,7 @@ func (c *Counter) quantum() (hits uint64) {
 // dry sets when to ask again: when a hit comes back, or when others may have given back leases,
 // which is the less likely the longer the key has been full. If hits come back too fast to ask for
 // each, all nodes together ask once per quantum.
-func (c *Counter) dry(now int64, spread float64) {
+func (c *Shared) dry(now int64, spread float64) {
 	doubts := min(c.rule.Interval<<max(c.lease.Refused, 1)>>1, c.rule.longest())
 	longest := float64(doubts) * (0.5 + spread)
 	wait := 0.0

@@ -113,14 +113,14 @@ func (l *Lease) decode(b []byte) (length int) {
 }
 
 // Identify sets the identity in the backend of a counter without one.
-func (c *Counter) Identify(id [16]byte) { c.sync.ID = id }
+func (c *Shared) Identify(id [16]byte) { c.sync.ID = id }
 
 // Identified reports whether the counter has an identity, or needs none because its rule isn't
 // synced.
-func (c *Counter) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
+func (c *Shared) Identified() bool { return !c.synced || c.sync.ID != [16]byte{} }
 
 // Sync returns the record of the counter's synchronisation.
-func (c *Counter) Sync() Sync { return c.sync }
+func (c *Shared) Sync() Sync { return c.sync }
 
 // Pending reports whether there are hits that were not pushed yet.
 func (c *Counter) Pending() bool {
@@ -140,7 +140,7 @@ func (c *Counter) Pending() bool {
 
 // Settled reports whether an answer given at a time of the backend's clock knows of all hits
 // counted here: none is pending or in flight, and no answer as new was taken in.
-func (c *Counter) Settled(answered int64) bool {
+func (c *Shared) Settled(answered int64) bool {
 	if !c.newer(answered) {
 		return false
 	}
@@ -153,7 +153,7 @@ func (c *Counter) Settled(answered int64) bool {
 }
 
 // Owes reports whether hits are on their way back to the backend, or will be.
-func (c *Counter) Owes() (owes bool) {
+func (c *Use) Owes() (owes bool) {
 	for i := range c.States {
 		owes = owes || c.States[i].Owes()
 	}
@@ -206,42 +206,42 @@ func (c *Counter) Claim(now int64) (claimed bool) {
 
 // Abandon lets the next Claim ignore an earlier push, because the worker that would take in its
 // answer is leaving.
-func (c *Counter) Abandon() {
+func (c *Use) Abandon() {
 	for i := range c.States {
 		c.States[i].EndFlight()
 	}
 }
 
 // Outgoing fills p with the hits in flight of limit i.
-func (c *Counter) Outgoing(i int, p *window.Push) {
+func (c *Use) Outgoing(i int, p *window.Push) {
 	c.rule.Limits[i].Outgoing(&c.States[i], c.rule.nodes(), p)
 }
 
 // PushEnds is the time from which the hits in flight of limit i no longer matter.
-func (c *Counter) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
+func (c *Use) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States[i]) }
 
 // Settle takes in the backend's answer for limit i to the push with this claim. answered is the
 // answer's time, by the backend's clock. If the counter was claimed again since, or made anew,
 // nothing in flight is answered, and totals are only raised. After the last limit, call Heard.
-func (c *Counter) Settle(i int, claim Due, answered int64, total *window.Totals) {
+func (c *Shared) Settle(i int, claim Due, answered int64, total *window.Totals) {
 	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
 }
 
 // newer reports whether an answer is newer than all that were taken in.
-func (c *Counter) newer(answered int64) bool {
+func (c *Shared) newer(answered int64) bool {
 	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
 }
 
 // HeardSince reports whether an answer of the time since then was taken in. It may miss answers that are
 // older than 26 days.
-func (c *Counter) HeardSince(then, now int64) bool {
+func (c *Shared) HeardSince(then, now int64) bool {
 	ago := -c.sync.Heard.In(now)
 	return c.synced && c.sync.Heard != 0 && ago <= now-then && (ago >= 0 || -ago < longestPause)
 }
 
 // Heard records when the backend gave an answer that was taken in. It reports whether the answer's totals
 // are now those of the counter: older answers only raise them.
-func (c *Counter) Heard(answered int64) (newer bool) {
+func (c *Shared) Heard(answered int64) (newer bool) {
 	if newer = c.newer(answered); newer {
 		c.sync.Heard = DueAt(answered)
 	}
