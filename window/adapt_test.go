@@ -44,7 +44,7 @@ func TestAdapt(t *testing.T) {
 	} {
 		from, to := tokens(test.from, 1000, minute), tokens(test.to, 1000, minute)
 		s := State{Newest: now, Start: test.start, Hits: [2]Hits{test.hits}}
-		to.Adapt(&s, &from)
+		Adapt(&to, &s, &from)
 		if s.Hits[0] != test.want || s.Start != test.starts {
 			t.Errorf("%s: %+v since %d, want %+v since %d", test.name, s.Hits[0], s.Start-now, test.want, test.starts-now)
 		}
@@ -85,7 +85,7 @@ func TestAdaptKeepsTheTime(t *testing.T) {
 		to := from
 		to.Max = 1 + random.Uint64N(1<<random.UintN(40))
 		before, was := s, fullAt(&from, &s)
-		to.Adapt(&s, &from)
+		Adapt(&to, &s, &from)
 		is := fullAt(&to, &s)
 		if s.Start == 0 && is > was {
 			continue // what is pending would have taken longer than since 1970
@@ -119,7 +119,7 @@ func TestAdaptInTurns(t *testing.T) {
 		limits := [2]*Limit{&to, &from}
 		for turn := range 1000 {
 			l := limits[turn%2]
-			l.Adapt(&s, limits[(turn+1)%2])
+			Adapt(l, &s, limits[(turn+1)%2])
 			if is := fullAt(l, &s); is != max(was, s.Newest) {
 				t.Fatalf("%d and %d in %d ns, turn %d: %+v is full %d ns late", from.Max, to.Max, to.Width, turn, s, is-was)
 			}

@@ -207,12 +207,12 @@ func FuzzLease(f *testing.F) {
 				case 9:
 					other := l
 					other.Max = total % (MaxLimit + 1)
-					other.Adapt(&s, &l)
+					Adapt(&other, &s, &l)
 					if random.IntN(2) == 0 {
 						other.Advance(&s, now)
 						other.CountLeased(&s, min(hits, other.Leased(&s)))
 					}
-					l.Adapt(&s, &other)
+					Adapt(&l, &s, &other)
 				case 0:
 					l.Lease(&s, &Grant{Hits: hits, At: at, Answered: at, Newer: random.IntN(2) == 0}, totals)
 				case 1:

@@ -135,7 +135,7 @@ func fillTime(l *Limit) (nanos int64, whole bool) {
 // tokens keep their number, for the backend: if they are more than are missing now, Start moves
 // so far that the rest has returned. With a limit of 0 nothing comes back and tokens have no
 // time, so the same number stays missing.
-func (l *Limit) Adapt(s *State, other *Limit) {
+func Adapt(l *Limit, s *State, other *Limit) {
 	h := &s.Hits[0]
 	if !l.Kind.Refills() || l.Max == other.Max || h.idle() {
 		return

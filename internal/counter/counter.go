@@ -260,7 +260,7 @@ func (c *Counter) loadAny(rule *Rule, payload []byte) (valid bool) {
 		}
 		if i >= 0 {
 			leased = min(leased, rule.Limits[i].Leased(state))
-			rule.Limits[i].Adapt(state, &stored)
+			window.Adapt(&rule.Limits[i], state, &stored)
 		} else {
 			c.others = append(c.others, rest[:length]...)
 		}

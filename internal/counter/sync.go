@@ -112,8 +112,12 @@ func (l *Lease) decode(b []byte) (length int) {
 	return length
 }
 
-// Identify sets the identity in the backend of a counter without one.
-func (c *Shared) Identify(id [16]byte) { c.sync.ID = id }
+// Identify sets the identity in the backend of a counter that lacks one.
+func (c *Shared) Identify(id [16]byte) {
+	if !c.Identified() {
+		c.sync.ID = id
+	}
+}
 
 // Identified reports whether the counter has an identity, or needs none because its rule isn't
 // synced.

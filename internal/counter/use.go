@@ -154,20 +154,23 @@ func (c *Use) Blocked() bool {
 	return false
 }
 
-// Block activates the limits that block, and reports whether that changed anything.
-func (c *Use) Block(extend bool) (changed bool) {
+// Block activates the limits that block. It reports whether that changed anything, and whether the key was
+// not blocked before.
+func (c *Use) Block(extend bool) (changed, began bool) {
+	began = !c.Blocked()
 	for i := range c.States {
 		changed = c.rule.Limits[i].Block(&c.States[i], extend) || changed
 	}
-	return changed
+	return changed, changed && began
 }
 
-// BlockUntil is [window.Limit.BlockUntil] for the limits that block.
-func (c *Use) BlockUntil(until int64) (changed bool) {
+// BlockUntil is Block by [window.Limit.BlockUntil].
+func (c *Use) BlockUntil(until int64) (changed, began bool) {
+	began = !c.Blocked()
 	for i := range c.States {
 		changed = c.rule.Limits[i].BlockUntil(&c.States[i], until) || changed
 	}
-	return changed
+	return changed, changed && began
 }
 
 // Relend turns cost held hits in windows with these numbers back into leased hits.

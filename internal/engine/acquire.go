@@ -57,7 +57,7 @@ func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) b
 
 // prefetch asks for more hits before the lease is used up.
 func (a *acquires) prefetch(d *rule.Check, now int64) {
-	if len(a.unsent) < maxUnsent && a.link.ConnectedAt(now) && (a.outbox.away == 0 || !a.outbox.lost(a.entries.Named(d).ID)) {
+	if len(a.unsent) < maxUnsent && a.link.ConnectedAt(now) && !a.away(d) {
 		a.leaseAhead(d)
 	}
 }
@@ -65,7 +65,7 @@ func (a *acquires) prefetch(d *rule.Check, now int64) {
 // askBehind asks whether a full key has room again, for requests to come. It reports whether it
 // could. While the breaker is open, it could not: the configuration says how to decide such requests.
 func (a *acquires) askBehind(d *rule.Check) bool {
-	if len(a.unsent) >= maxUnsent || a.link.Open() || a.outbox.away != 0 && a.outbox.lost(a.entries.Named(d).ID) {
+	if len(a.unsent) >= maxUnsent || a.link.Open() || a.away(d) {
 		return false
 	}
 	if a.waits.leases.find(d, false, 1) == nil {
@@ -218,9 +218,7 @@ func (a *acquires) claimAlong(b *batch, t *ask, now int64) {
 	if a.entries.Read(d, now); !d.Slot.Found() || !d.Counter.Pending() {
 		return
 	}
-	if !d.Counter.Identified() {
-		d.Counter.Identify(t.parts[0].ID)
-	}
+	d.Counter.Identify(t.parts[0].ID)
 	if !d.Counter.Claim(now) || !a.entries.Write(d, now) {
 		return // another worker has the key, or it is pushed later
 	}
@@ -316,14 +314,9 @@ func (a *acquires) lost(t *ask) bool {
 	return false
 }
 
-// lostAny reports whether the partition of any check that of selects is away.
-func (a *acquires) lostAny(checks []rule.Check, of func(*rule.Check) bool) bool {
-	for i := range checks {
-		if d := &checks[i]; of(d) && a.outbox.lost(a.entries.Named(d).ID) {
-			return true
-		}
-	}
-	return false
+// away reports whether the partition of a check's key is away.
+func (a *acquires) away(d *rule.Check) bool {
+	return a.outbox.away != 0 && a.outbox.lost(a.entries.Identity(d))
 }
 
 // ask is a question for hits, for a key's entry or for one request.

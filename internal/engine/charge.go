@@ -5,7 +5,6 @@ import (
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
-	"weir/window"
 )
 
 // Charges change what requests that have passed have taken.
@@ -17,7 +16,6 @@ type Charges struct {
 	observer *observe.Observer
 	meter    *observe.Meter
 	decider  *decider
-	push     window.Push // of a counter that the table has lost
 }
 
 // Of records what an allowed check has taken, for Revise. Call it before the check is used again.
@@ -52,8 +50,7 @@ func (h *Charges) Revise(c *rule.Charge, cost uint64, now int64) {
 //
 //go:noinline
 func (h *Charges) account(c *rule.Charge, before uint64, at int64) {
-	d := &h.decider.charged
-	h.entries.Restore(d, &c.Ref)
+	d := h.entries.Restore(&h.decider.charged, &c.Ref)
 	h.entries.Read(d, h.link.Now()) // the budget needs the counter
 	if c.Counted == c.Model {
 		h.meter.Add(d, int64(c.Cost-before), c.Model, at)
@@ -76,8 +73,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}
-	d := &h.decider.charged
-	h.entries.Restore(d, &c.Ref)
+	d := h.entries.Restore(&h.decider.charged, &c.Ref)
 	numbers := c.Numbers[:len(c.Rule.Limits)]
 	lost := false
 	switch written := h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
@@ -87,7 +83,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 		return !lost, false
 	}); {
 	case lost:
-		h.reviseElsewhere(c, cost, now)
+		h.entries.ReviseElsewhere(c, cost, now)
 	case written && cost > c.Cost:
 		d.NoteExcess(now)
 		h.observer.WarnOf(d, now)
@@ -126,19 +122,16 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 		d.Cost = hits
 		c := rule.Charge{Ref: h.entries.Save(d)}
 		c.Note(d, now)
-		h.reviseElsewhere(&c, 0, now)
+		h.entries.ReviseElsewhere(&c, 0, now)
 	}
 }
 
 // HoldBack blocks a check's key until a time, on all nodes, if its rule has a hold: see
 // [window.NewHold]. It reports whether the key was not blocked before.
 func (h *Charges) HoldBack(s *rule.Ref, until, now int64) (began bool) {
-	d := &h.decider.charged
-	h.entries.Restore(d, s)
+	d := h.entries.Restore(&h.decider.charged, s)
 	if h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
-		before := d.Counter.Blocked()
-		writes = d.Counter.BlockUntil(until)
-		began = writes && !before
+		writes, began = d.Counter.BlockUntil(until)
 		return writes, false
 	}) {
 		h.decider.refusals.Forget(d.Address) // it is longer now
@@ -152,8 +145,7 @@ func (h *Charges) Renew(c *rule.Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	d := &h.decider.charged
-	h.entries.Restore(d, &c.Ref)
+	d := h.entries.Restore(&h.decider.charged, &c.Ref)
 	numbers := c.Numbers
 	if !h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		numbers = c.Numbers
@@ -178,8 +170,7 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 		h.Revise(c, 0, now)
 		return
 	}
-	d := &h.decider.charged
-	h.entries.Restore(d, &c.Ref)
+	d := h.entries.Restore(&h.decider.charged, &c.Ref)
 	switch done := h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		if !d.Slot.Found() {
 			return false, false
@@ -190,7 +181,7 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 	case !done:
 		h.tallies.GivenUp++ // the places expire by themselves
 	case !d.Slot.Found():
-		h.reviseElsewhere(c, 0, now)
+		h.entries.ReviseElsewhere(c, 0, now)
 	}
 	c.Cost = 0
 }
@@ -200,8 +191,7 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 // call, at least a push and its answer ago: others may be about to give back leases, and a grant
 // may be on its way here.
 func (h *Charges) Spent(c *rule.Charge, now int64) bool {
-	d := &h.decider.charged
-	h.entries.Restore(d, &c.Ref)
+	d := h.entries.Restore(&h.decider.charged, &c.Ref)
 	h.entries.Read(d, now)
 	for i := range d.Counter.States {
 		d.Counter.States[i].Doubt()
@@ -216,32 +206,4 @@ func (h *Charges) Spent(c *rule.Charge, now int64) bool {
 		c.AboveFrom = now
 	}
 	return now-c.AboveFrom >= d.Rule.Interval+h.link.Timeout
-}
-
-// reviseElsewhere pushes a charge's change when the table has lost its counter.
-func (h *Charges) reviseElsewhere(c *rule.Charge, cost uint64, now int64) {
-	for i := range c.Rule.Limits {
-		l := &c.Rule.Limits[i]
-		hits := int64(cost) - int64(c.Cost)
-		if l.Kind.Blocks() {
-			continue // requests take nothing from a block
-		}
-		if hits < 0 {
-			hits = -int64(l.Returnable(uint64(-hits), c.At, now))
-		}
-		if hits == 0 || !c.Rule.Synced() {
-			continue
-		}
-		push := &h.push
-		push.Newest, push.Hits, push.Ages = c.Numbers[i], append(push.Hits[:0], hits), push.Ages[:0]
-		switch {
-		case l.Kind.Bucketed():
-			push.Ages = append(push.Ages, 0)
-		case l.Kind.Refills() && hits < 0:
-			push.Newest = uint64(c.At)
-		}
-		if !h.entries.KeepOrphan(c.ID, l, push, now+2*l.Width) && hits > 0 {
-			h.tallies.Lost += uint64(hits)
-		}
-	}
 }

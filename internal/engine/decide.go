@@ -99,7 +99,7 @@ func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
 	d.Listed, d.Unheard, d.Verdict = false, 0, counter.Allowed
 	table := e.entries.Table
 	found := e.entries.Recalls && table.Recall(&d.Slot, d.Address) || table.Borrow(&d.Slot, d.Address)
-	if !found || !countInSlot(d, now, counted) {
+	if !found || !d.CountInPlace(now, false) {
 		if d.Slot.Corrupt() || !d.Counter.Load(&d.Rule.Rule, d.Slot.Payload()) {
 			return counter.Unsure
 		}
@@ -135,9 +135,7 @@ func (e *decider) block(checks []rule.Check, now int64) {
 		}
 		began := false
 		if e.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
-			before := d.Counter.Blocked()
-			writes = d.Counter.Block(d.Rule.Extends)
-			began = writes && !before
+			writes, began = d.Counter.Block(d.Rule.Extends)
 			return writes, false
 		}) && began {
 			e.tallies.Blocked++
@@ -226,15 +224,10 @@ func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) coun
 			}
 		}
 	}
-	if recall && d.Cost != 0 && e.entries.Table.Recall(&d.Slot, d.Address) && countInSlot(d, now, how) {
+	taken, found := e.entries.CountOrRead(d, now, recall, how == revocable)
+	if taken {
 		return counter.Allowed
 	}
-	found := e.entries.Table.Read(&d.Slot, d.Address)
-	if found && d.Cost != 0 && countInSlot(d, now, how) {
-		return counter.Allowed
-	}
-	e.entries.Decode(d, found)
-	d.Counter.Advance(now)
 	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && e.synced {
 		d.Unheard = e.credit.Hits.Uncounted(d.Address)
 	}
@@ -269,16 +262,6 @@ func (e *decider) resolve(d *rule.Check, now int64) counter.Verdict {
 		return counter.Rejected
 	}
 	return counter.Unsure
-}
-
-// countInSlot counts a check's hits directly in the slot, if the state there is simple enough.
-// Nearly every request finds such a state.
-func countInSlot(d *rule.Check, now int64, how debiting) (counted bool) {
-	counted = d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, how == revocable)
-	if counted {
-		d.CountInSlot()
-	}
-	return counted
 }
 
 // rememberRefusal remembers a refusal if the entry will stay unchanged while it has no room: then
@@ -334,7 +317,8 @@ func (e *decider) tryDebit(d *rule.Check, now int64, how debiting) (taken bool) 
 		if d.Passed() {
 			return true
 		}
-		adopted = e.prepare(d, now, how)
+		// Rejected hits never use a lease, so they must be pushed.
+		adopted = e.entries.Own(d, now, how == rejected || !d.Counter.Silent(d.Cost))
 	}
 	switch {
 	case d.InSlot():
@@ -380,18 +364,6 @@ func (e *decider) debitAgain(d *rule.Check, now int64, how debiting) counter.Ver
 	}
 }
 
-// prepare prepares a counter for its check's hits, and reports whether this worker is to push
-// them. Rejected hits never use a lease, so they must be pushed.
-//
-//go:noinline
-func (e *decider) prepare(d *rule.Check, now int64, how debiting) (adopted bool) {
-	adopted = (how == rejected || !d.Counter.Silent(d.Cost)) && e.entries.Adopt(d, now)
-	if !d.Counter.Identified() {
-		d.Counter.Identify(e.entries.Identity(d))
-	}
-	return adopted
-}
-
 // afterDebit does everything that follows from hits that were taken.
 //
 //go:noinline
@@ -432,8 +404,7 @@ func (e *decider) giveBack(d *rule.Check, now int64) {
 
 // forceRef is force for a referred check.
 func (e *decider) forceRef(s *rule.Ref, now int64) {
-	d := &e.charged
-	e.entries.Restore(d, s)
+	d := e.entries.Restore(&e.charged, s)
 	e.entries.Read(d, now)
 	e.force(d, now)
 }

@@ -9,9 +9,7 @@ import (
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
-	"weir/internal/failure"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // Engine decides the requests of one worker. Make it with New. It is not safe for concurrent use. It
@@ -170,38 +168,8 @@ func (e *Engine) Backlog() Backlog {
 // can be reached and no hit counts that passed without it. The gauge is shared by the process, so
 // such a hit counts for all of its rules. Hits that responses charged above a limit are added, as
 // far as they are known.
-//
-//go:noinline
 func (e *Engine) Overshoot(rule int) (hits uint64) {
-	r, now := &e.rules.List[rule], e.link.Now()
-	if !r.Synced() {
-		return 0
-	}
-	return min(e.admittedAlone(r, now)+r.Excess.At(now), window.MaxHits)
-}
-
-// admittedAlone is how many hits nodes without the backend may admit above a rule's limits.
-func (e *Engine) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
-	if e.requests.failure == failure.Deny {
-		return 0
-	}
-	nodes, hits := e.rules.Nodes, r.Quota()
-	if r.Advances {
-		hits += hits / 2 // the advanced hits of all nodes
-	}
-	switch peak, counts := e.link.CountsAlone(now, r.Lasts()); {
-	case counts:
-		nodes, hits = max(nodes, peak), max(hits, e.rules.Before(r.Index))
-	case !e.link.Open():
-		return 0
-	}
-	if e.requests.failure == failure.Allow || nodes == 0 {
-		return window.MaxHits // the number of nodes is unknown
-	}
-	if !r.Forgets() {
-		nodes-- // this node keeps to the limit
-	}
-	return min(hits*nodes, window.MaxHits)
+	return e.observer.Overshoot(&e.rules.List[rule], e.requests.failure)
 }
 
 // Warnings is how often a decision or a later charge has left a key of the rule at WarnAt or above.
@@ -272,9 +240,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 // totals, as far as that is possible without asking the backend. It leaves out [Engine.Uncounted].
 func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
-	known = e.entries.Table.Read(&d.Slot, d.Address)
-	e.entries.Decode(d, known)
-	d.Counter.Advance(now)
+	known = e.entries.Read(d, now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }
 

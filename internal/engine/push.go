@@ -55,38 +55,16 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 			p.addAdvanced(b)
 		}
 	}
-	keys := &p.entries.Dirty
-	for keys.More() {
-		if !p.all && keys.Calm(now) {
-			keys.Skip()
-			continue
+	done = p.entries.Dirty.Visit(now, p.all, func() bool { return p.link.HostNow() >= deadline }, func(key *entry.DirtyKey, r *rule.Rule) entry.Fate {
+		if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
+			p.crowded = b == nil
+			return entry.Stop
 		}
-		for {
-			key, ok := keys.Next()
-			if !ok {
-				break
-			}
-			if wake, waits := p.notDue(key, now); waits {
-				keys.Keep(*key, now, wake)
-				continue
-			}
-			if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
-				p.outbox.send(b)
-				p.crowded = b == nil
-				return b == nil
-			}
-			handled++
-			p.pushKey(b, *key, now)
-		}
-		keys.Skip()
-		if keys.Unvisited() && p.link.HostNow() >= deadline {
-			p.outbox.send(b)
-			return false
-		}
-	}
-	keys.Rewind()
+		handled++
+		return p.claim(b, key, r, now)
+	})
 	p.outbox.send(b)
-	return true
+	return done || p.crowded
 }
 
 // addOrphan adds to a batch the orphan that nextOrphan has found.
@@ -141,31 +119,6 @@ func (p *pushes) pushAll() (done bool) {
 	return !p.crowded && p.entries.Orphans.Count()+len(p.credit.Hits.Unsent) == 0
 }
 
-// notDue reports whether a key is not due yet, and from when on it may be.
-func (p *pushes) notDue(key *entry.DirtyKey, now int64) (wake int64, waits bool) {
-	if p.all {
-		return 0, false
-	}
-	r := p.entries.Dirty.RuleOf(key)
-	if !key.Due.Passed(now, r.Interval) {
-		return now + key.Due.In(now) - entry.DueSlack, true
-	}
-	return key.NotBefore, key.NotBefore > now && key.NotBefore-now <= r.Interval
-}
-
-// pushKey claims the key that is being visited, and keeps it if there will be more to do.
-func (p *pushes) pushKey(b *batch, key entry.DirtyKey, now int64) {
-	switch r := p.entries.Dirty.RuleOf(&key); p.claim(b, &key, r, now) {
-	case claimLater:
-		key.NotBefore = now + r.Interval
-		p.entries.Dirty.Keep(key, now, 0)
-	case claimReview:
-		p.entries.Dirty.Keep(key, now, 0)
-	case claimDone:
-		p.entries.Dirty.Forget()
-	}
-}
-
 // room returns a batch with room for another key: b, or a new batch after sending a full b. It is
 // nil if too many batches are unanswered.
 func (p *pushes) room(b *batch) *batch {
@@ -179,31 +132,19 @@ func (p *pushes) room(b *batch) *batch {
 	return p.outbox.newBatch()
 }
 
-// claiming says what becomes of a due key.
-type claiming uint8
-
-const (
-	// claimDone drops the key.
-	claimDone claiming = iota
-	// claimReview keeps the key until its new due time: it has a lease, or is watched.
-	claimReview
-	// claimLater keeps the key because it can't be claimed yet.
-	claimLater
-)
-
 // claim moves a key's pending hits in flight, and adds them to a batch. It gives back the part of a
 // lease that is no longer of use. If a lease stays, it asks for the key's totals, because the hits
 // of others may make the lease too large.
-func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) claiming {
+func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) entry.Fate {
 	d := p.entries.At(&p.check, r, key.Address)
-	becomes, claimed := claimDone, false
+	becomes, claimed := entry.Drop, false
 	if !p.entries.Update(d, entry.AsStored, now, func() (writes, lists bool) {
-		becomes, claimed = claimDone, false
+		becomes, claimed = entry.Drop, false
 		if !d.Slot.Found() || d.Counter.Sync().Due != key.Due {
 			return false, false // evicted with its hits rescued, or adopted by another worker
 		}
 		if p.outbox.lost(d.Counter.Sync().ID) {
-			becomes = claimLater
+			becomes = entry.Retry
 			return false, false
 		}
 		d.Counter.Advance(now)
@@ -222,13 +163,13 @@ func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) c
 			return changed, false
 		}
 		if claimed = d.Counter.Claim(now); !claimed {
-			becomes = claimLater
+			becomes = entry.Retry
 		} else if watched || leases {
-			becomes = claimReview
+			becomes = entry.Stay
 		}
 		return claimed, false
 	}) {
-		return claimLater
+		return entry.Retry
 	}
 	if claimed {
 		p.addClaimed(b, d)

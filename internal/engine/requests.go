@@ -152,12 +152,8 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 	if len(q.outbox.batches) >= maxUnanswered {
 		return false
 	}
-	if q.outbox.away != 0 {
-		of := whole
-		if of == nil {
-			of = (*rule.Check).Leases
-		}
-		if q.acquires.lostAny(checks, of) {
+	for i := range checks {
+		if d := &checks[i]; (whole == nil && d.Leases() || whole != nil && whole(d)) && q.acquires.away(d) {
 			return false
 		}
 	}
@@ -339,9 +335,7 @@ func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict coun
 			return true
 		}
 	}
-	if w.room.Waits() {
-		w.room.Leave()
-	}
+	w.room.Leave()
 	return false
 }
 
@@ -351,8 +345,7 @@ func (q *requests) takeUp(w *Wait) []rule.Check {
 		q.checks = append(q.checks, rule.Check{}) // several keys of a rule
 	}
 	for i := range w.kept {
-		d := &q.checks[i]
-		q.entries.Restore(d, &w.kept[i])
+		d := q.entries.Restore(&q.checks[i], &w.kept[i])
 		d.Patient = w.patient(d)
 	}
 	return q.checks[:len(w.kept)]

@@ -26,8 +26,7 @@ type answers struct {
 
 	total  wire.Total
 	totals [wire.MaxLimits]window.Totals
-	push   window.Push // hits that go back
-	check  rule.Check  // of the key whose answer is taken in
+	check  rule.Check // of the key whose answer is taken in
 }
 
 // takeIn keeps the answer to a batch, and reports whether the batch was answered.
@@ -394,9 +393,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 		if kept = !a.stray(d); !kept {
 			return false, false
 		}
-		if !d.Counter.Identified() {
-			d.Counter.Identify(part.ID)
-		}
+		d.Counter.Identify(part.ID)
 		owned := d.Counter.Pending()
 		for i := range d.Counter.States {
 			lost[i] = !d.Counter.Grant(i, given, &a.totals[i])
@@ -428,22 +425,10 @@ func (a *answers) stray(d *rule.Check) bool {
 // returnGrant gives back hits that were granted for limit i and have no place here, in the window
 // where they were counted.
 func (a *answers) returnGrant(part *rule.Ref, i int, hits uint64, at int64) {
-	if hits == 0 {
-		return
+	if number, counts := part.Rule.Limits[i].LeaseNumber(at, &a.totals[i]); counts && hits > 0 {
+		a.pushes.hasty = a.pushes.hasty || part.Rule.Exact()
+		a.entries.Elsewhere(part, i, -int64(hits), number, a.link.Now()) // without room, the hits stay unused until their window ends
 	}
-	l := &part.Rule.Limits[i]
-	push := &a.push
-	number, counts := l.LeaseNumber(at, &a.totals[i])
-	if !counts {
-		return
-	}
-	push.Newest = number
-	push.Hits, push.Ages = append(push.Hits[:0], -int64(hits)), push.Ages[:0]
-	if l.Kind.Bucketed() {
-		push.Ages = append(push.Ages, 0)
-	}
-	a.pushes.hasty = a.pushes.hasty || part.Rule.Exact()
-	a.entries.KeepOrphan(part.ID, l, push, a.link.Now()+2*l.Width) // without room, the hits stay unused until their window ends
 }
 
 // learn keeps an answer's totals in a key's entry, for the headers and for the time when the
@@ -454,16 +439,14 @@ func (a *answers) learn(part *rule.Ref, answered int64) {
 		if a.stray(d) || !d.Slot.Found() && a.nothing(len(d.Counter.States)) {
 			return false, false
 		}
-		if !d.Counter.Identified() {
-			d.Counter.Identify(part.ID)
-		}
+		d.Counter.Identify(part.ID)
 		for i := range d.Counter.States {
 			d.Counter.Learn(i, answered, &a.totals[i])
 		}
 		d.Counter.Heard(answered)
 		d.NoteExcess(now)
 		// Hits that were counted before the rule had a backend are still to be pushed.
-		return true, (part.Rule.Watched || d.Counter.Pending()) && a.entries.Adopt(d, now)
+		return true, (part.Rule.Watched || d.Counter.Pending()) && a.entries.Own(d, now, true)
 	}) {
 		a.tallies.GivenUp++
 	}

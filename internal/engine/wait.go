@@ -64,9 +64,7 @@ func (w *Wait) Leave() {
 	if w.room == nil {
 		return
 	}
-	if w.room.Waits() {
-		w.room.Leave()
-	}
+	w.room.Leave()
 	w.room.Delayed = 0
 }
 

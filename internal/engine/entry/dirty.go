@@ -41,8 +41,8 @@ const leastRules = 1 << 10
 // DirtyKey is a key with hits to push or a lease to review.
 type DirtyKey struct {
 	Address sharedata.Address
-	// NotBefore is when to try again, if the key was due but could not be claimed.
-	NotBefore int64
+	// notBefore is when to try again, if the key was due but could not be claimed.
+	notBefore int64
 	// Due is the due time in the entry. If the entry has another, another worker has adopted the
 	// key.
 	Due  counter.Due
@@ -87,8 +87,8 @@ type dirtyBlock struct {
 	calmFrom, calmUntil int64
 }
 
-// DueSlack is above the rounding of due times, in nanoseconds.
-const DueSlack = int64(1) << 21
+// dueSlack is above the rounding of due times, in nanoseconds.
+const dueSlack = int64(1) << 21
 
 // Add adds a key, unless the list is full.
 func (k *Dirty) Add(address sharedata.Address, r *rule.Rule, due counter.Due) {
@@ -128,26 +128,82 @@ func (k *Dirty) number(r *rule.Rule) uint32 {
 	return r.Hint
 }
 
-// More reports whether this visit has another block. If not, it prepares the next visit.
-func (k *Dirty) More() bool {
+// Fate says what becomes of a key that was visited.
+type Fate uint8
+
+const (
+	// Drop drops the key.
+	Drop Fate = iota
+	// Stay keeps the key until it is due again, by the due time that the visit has given it.
+	Stay
+	// Retry keeps the key for another try an interval later.
+	Retry
+	// Stop ends the visit before the key.
+	Stop
+)
+
+// Visit calls visit with each key that is due, or with all. It returns false if visit has stopped it, or
+// there is more after a block of keys and it is late. Then the next visit goes on there.
+func (k *Dirty) Visit(now int64, all bool, late func() bool, visit func(key *DirtyKey, r *rule.Rule) Fate) (done bool) {
+	for k.more() {
+		if !all && k.Calm(now) {
+			k.skip()
+			continue
+		}
+		for key, ok := k.next(); ok; key, ok = k.next() {
+			r := k.Rules[key.rule]
+			if wake, waits := key.wakes(r, now); waits && !all {
+				k.keep(*key, now, wake)
+				continue
+			}
+			switch visit(key, r) {
+			case Drop:
+				k.forget()
+			case Stay:
+				k.keep(*key, now, 0)
+			case Retry:
+				key.notBefore = now + r.Interval
+				k.keep(*key, now, 0)
+			case Stop:
+				return false
+			}
+		}
+		if k.skip(); k.block < len(k.blocks) && late() {
+			return false
+		}
+	}
+	k.rewind()
+	return true
+}
+
+// wakes reports whether a key is not due yet, and from when on it may be.
+func (d *DirtyKey) wakes(r *rule.Rule, now int64) (wake int64, waits bool) {
+	if !d.Due.Passed(now, r.Interval) {
+		return now + d.Due.In(now) - dueSlack, true
+	}
+	return d.notBefore, d.notBefore > now && d.notBefore-now <= r.Interval
+}
+
+// more reports whether this visit has another block. If not, it prepares the next visit.
+func (k *Dirty) more() bool {
 	if k.block >= k.end && k.block < len(k.blocks) {
-		k.Rewind()
+		k.rewind()
 	}
 	return k.block < len(k.blocks)
 }
 
-// Next returns the next key to visit, until the end of its block. Call keep or forget with each.
-func (k *Dirty) Next() (d *DirtyKey, ok bool) {
+// next returns the next key to visit, until the end of its block. Call keep or forget with each.
+func (k *Dirty) next() (d *DirtyKey, ok bool) {
 	if k.block == len(k.blocks) || k.at == k.blocks[k.block].length {
 		return nil, false
 	}
 	return &k.blocks[k.block].keys[k.at], true
 }
 
-// Keep keeps a key, and moves on. There is no reason to visit it again before wake.
+// keep keeps a key, and moves on. There is no reason to visit it again before wake.
 //
 //go:noinline
-func (k *Dirty) Keep(d DirtyKey, now, wake int64) {
+func (k *Dirty) keep(d DirtyKey, now, wake int64) {
 	b := &k.blocks[k.block]
 	if k.kept == 0 {
 		b.calmFrom, b.calmUntil = now, wake
@@ -159,8 +215,8 @@ func (k *Dirty) Keep(d DirtyKey, now, wake int64) {
 	k.at++
 }
 
-// Forget drops a key, and moves on.
-func (k *Dirty) Forget() {
+// forget drops a key, and moves on.
+func (k *Dirty) forget() {
 	k.at++
 	k.Count--
 }
@@ -171,8 +227,8 @@ func (k *Dirty) Calm(now int64) bool {
 	return k.at == 0 && b.calmFrom <= now && now < b.calmUntil
 }
 
-// Skip keeps the rest of a block, and moves on.
-func (k *Dirty) Skip() {
+// skip keeps the rest of a block, and moves on.
+func (k *Dirty) skip() {
 	b := &k.blocks[k.block]
 	if k.at != k.kept {
 		copy(b.keys[k.kept:], b.keys[k.at:b.length])
@@ -194,19 +250,13 @@ func (k *Dirty) Skip() {
 	k.keptBlocks++
 }
 
-// Unvisited reports whether this visit has blocks left.
-func (k *Dirty) Unvisited() bool { return k.block < len(k.blocks) }
-
-// RuleOf returns the rule of a key in the list.
-func (k *Dirty) RuleOf(key *DirtyKey) *rule.Rule { return k.Rules[key.rule] }
-
-// Rewind ends a visit. Keys that it has not reached stay for the next.
-func (k *Dirty) Rewind() {
+// rewind ends a visit. Keys that it has not reached stay for the next.
+func (k *Dirty) rewind() {
 	for k.block < len(k.blocks) {
 		if k.at > 0 {
 			k.blocks[k.block].calmUntil = 0 // the visit did not see all of the block
 		}
-		k.Skip()
+		k.skip()
 	}
 	clear(k.blocks[k.keptBlocks:])
 	k.blocks = k.blocks[:k.keptBlocks]
@@ -235,8 +285,8 @@ func (k *Dirty) dropRules() {
 // inherit moves all keys of another list to the end of this list, even beyond maxDirty: no other
 // worker knows of them.
 func (k *Dirty) inherit(from *Dirty) {
-	k.Rewind()
-	from.Rewind()
+	k.rewind()
+	from.rewind()
 	for i := range from.blocks {
 		b := &from.blocks[i]
 		for j := range b.keys[:b.length] {

@@ -7,6 +7,7 @@ import (
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // Entries has the counters of a process's keys, in the table, and their names.
@@ -18,7 +19,8 @@ type Entries struct {
 	// Recalls means that the worker remembers pages that it wrote recently.
 	Recalls bool
 	Recent  sharedata.Recent
-	payload []byte // an encoded counter
+	payload []byte      // an encoded counter
+	push    window.Push // of hits whose counter is not in the table
 	// local means that all rules count in this process only. Then there is no backend, and
 	// identities, the names of keys there, are not used.
 	local      bool
@@ -112,23 +114,44 @@ func (k *Entries) Named(d *rule.Check) rule.Ref {
 // Restore makes a check from its saved part.
 //
 //go:noinline
-func (k *Entries) Restore(d *rule.Check, s *rule.Ref) {
+func (k *Entries) Restore(d *rule.Check, s *rule.Ref) *rule.Check {
 	d.Ref, d.Key = *s, d.Key[:0]
 	d.Begin()
 	d.Verdict, d.Asks, d.Patient = counter.Allowed, false, false
+	return d
 }
 
-// Read loads a check's counter, and advances it to now.
-func (k *Entries) Read(d *rule.Check, now int64) {
-	k.Fetch(d)
+// CountOrRead counts a check's hits in the slot if it can, and otherwise is Read. A recalled page serves
+// only to be written.
+func (k *Entries) CountOrRead(d *rule.Check, now int64, recall, revocable bool) (counted, found bool) {
+	if recall && d.Cost != 0 && k.Table.Recall(&d.Slot, d.Address) && d.CountInPlace(now, revocable) {
+		return true, true
+	}
+	found = k.Table.Read(&d.Slot, d.Address)
+	if found && d.Cost != 0 && d.CountInPlace(now, revocable) {
+		return true, true
+	}
+	k.decode(d, found)
 	d.Counter.Advance(now)
+	return false, found
 }
 
-// Fetch loads a check's counter.
-func (k *Entries) Fetch(d *rule.Check) { k.Decode(d, k.Table.Read(&d.Slot, d.Address)) }
+// Read loads a check's counter, and advances it to now. It reports whether the table has the key.
+func (k *Entries) Read(d *rule.Check, now int64) (found bool) {
+	found = k.Fetch(d)
+	d.Counter.Advance(now)
+	return found
+}
 
-// Decode takes a check's counter from its slot, in which the key was found or not.
-func (k *Entries) Decode(d *rule.Check, found bool) {
+// Fetch loads a check's counter, and reports whether the table has the key.
+func (k *Entries) Fetch(d *rule.Check) (found bool) {
+	found = k.Table.Read(&d.Slot, d.Address)
+	k.decode(d, found)
+	return found
+}
+
+// decode takes a check's counter from its slot, in which the key was found or not.
+func (k *Entries) decode(d *rule.Check, found bool) {
 	if d.Slot.Corrupt() {
 		k.tallies.Corrupt++
 	}
@@ -162,9 +185,16 @@ func (k *Entries) Write(d *rule.Check, now int64) (written bool) {
 	return true
 }
 
-// Adopt reports whether this worker becomes the worker that pushes a check's counter.
-func (k *Entries) Adopt(d *rule.Check, now int64) bool {
-	return d.Counter.Adopt(now, !k.link.Open())
+// Own prepares the counter of a check for a change: the counter gets its identity. If the change is to be
+// pushed and no other worker is to do so, this one adopts the key.
+//
+//go:noinline
+func (k *Entries) Own(d *rule.Check, now int64, pushes bool) (adopted bool) {
+	adopted = pushes && d.Counter.Adopt(now, !k.link.Open())
+	if !d.Counter.Identified() {
+		d.Counter.Identify(k.Identity(d))
+	}
+	return adopted
 }
 
 // updating says what a change of a counter needs besides.
@@ -191,10 +221,7 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 		if k.Fetch(d); how&AsStored == 0 {
 			d.Counter.Advance(now)
 		}
-		adopted := how&Adopts != 0 && k.Adopt(d, now)
-		if how&Adopts != 0 && !d.Counter.Identified() {
-			d.Counter.Identify(k.Identity(d))
-		}
+		adopted := how&Adopts != 0 && k.Own(d, now, true)
 		writes, lists := change()
 		if !writes {
 			return true

@@ -41,7 +41,7 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 				number++
 				to.Add(sharedata.Address{}, r, counter.DueAt(due))
 				last := &to.blocks[len(to.blocks)-1]
-				last.keys[last.length-1].NotBefore = number
+				last.keys[last.length-1].notBefore = number
 				added = append(added, key{number, due >> 20 << 20, r})
 			}
 			return added
@@ -58,7 +58,7 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 			whole := list.block == 0 && list.at == 0
 			left := random.IntN(3000) // keys, after which the visit is left
 			var visited []int64
-			for ; left > 0 && list.More(); list.Skip() {
+			for ; left > 0 && list.more(); list.skip() {
 				if list.block == 0 && list.at == 0 {
 					visited = visited[:0] // another visit
 				}
@@ -66,24 +66,24 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 					continue
 				}
 				for {
-					d, ok := list.Next()
+					d, ok := list.next()
 					if !ok {
 						break
 					}
 					if in := d.Due.In(now); in > 0 {
-						list.Keep(*d, now, now+in-DueSlack)
+						list.keep(*d, now, now+in-dueSlack)
 						continue
 					}
 					if left--; left < 0 {
 						break
 					}
-					visited = append(visited, d.NotBefore)
-					if i := slices.IndexFunc(model, func(k key) bool { return k.number == d.NotBefore }); i < 0 || model[i].rule != list.Rules[d.rule] {
-						t.Fatalf("seed %d: key %d is not there, or of another rule", seed, d.NotBefore)
+					visited = append(visited, d.notBefore)
+					if i := slices.IndexFunc(model, func(k key) bool { return k.number == d.notBefore }); i < 0 || model[i].rule != list.Rules[d.rule] {
+						t.Fatalf("seed %d: key %d is not there, or of another rule", seed, d.notBefore)
 					} else {
 						model = slices.Delete(model, i, i+1)
 					}
-					list.Forget()
+					list.forget()
 				}
 				if left < 0 {
 					break
@@ -96,7 +96,7 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 				t.Fatalf("seed %d: out of order: %v", seed, visited)
 			}
 			if list.block == len(list.blocks) {
-				list.Rewind()
+				list.rewind()
 				for _, k := range model {
 					if whole && k.due <= now {
 						t.Fatalf("seed %d: key %d was due %v ago and not visited", seed, k.number, time.Duration(now-k.due))
@@ -120,19 +120,19 @@ func TestVisitsEndWhileKeysCome(t *testing.T) {
 	for range 2000 {
 		for pushed := 0; pushed < dirtyBlockKeys; {
 			if list.block == len(list.blocks) {
-				list.Rewind()
+				list.rewind()
 			}
-			list.More()
-			d, ok := list.Next()
+			list.more()
+			d, ok := list.next()
 			switch {
 			case !ok:
-				list.Skip()
+				list.skip()
 			case d.Due == kept:
 				seen++
-				list.Keep(*d, start, 0)
+				list.keep(*d, start, 0)
 			default:
 				pushed++
-				list.Forget()
+				list.forget()
 				list.Add(sharedata.Address{}, r, counter.DueAt(start))
 			}
 		}
@@ -160,13 +160,13 @@ func TestDirtyKeysAreBounded(t *testing.T) {
 		t.Errorf("%d keys, and %d that were left, after %d allocations; want %d", list.Count, other.Count, inheriting, 2*maxDirty)
 	}
 	for visited := 0; list.block < len(list.blocks); visited++ {
-		if _, ok := list.Next(); ok {
-			list.Forget()
+		if _, ok := list.next(); ok {
+			list.forget()
 		} else {
-			list.Skip()
+			list.skip()
 		}
 	}
-	if list.Rewind(); list.Count != 0 || len(list.Rules) != 0 || len(list.blocks) != 0 || list.Rules[:1][0] != nil {
+	if list.rewind(); list.Count != 0 || len(list.Rules) != 0 || len(list.blocks) != 0 || list.Rules[:1][0] != nil {
 		t.Errorf("%d keys in %d blocks, and %d rules are left", list.Count, len(list.blocks), len(list.Rules))
 	}
 }
@@ -179,12 +179,12 @@ func TestCalmIsBounded(t *testing.T) {
 	list.Add(sharedata.Address{}, r, counter.DueAt(start+sec))
 	list.Add(sharedata.Address{}, r, counter.DueAt(start+2*sec))
 	for _, in := range []int64{sec, 2 * sec} {
-		d, _ := list.Next()
-		list.Keep(*d, start, start+in-DueSlack)
+		d, _ := list.next()
+		list.keep(*d, start, start+in-dueSlack)
 	}
-	list.Skip()
-	list.Rewind()
-	for at, calm := range map[int64]bool{-1: false, 0: true, sec - DueSlack - 1: true, sec - DueSlack: false} {
+	list.skip()
+	list.rewind()
+	for at, calm := range map[int64]bool{-1: false, 0: true, sec - dueSlack - 1: true, sec - dueSlack: false} {
 		if list.Calm(start+at) != calm {
 			t.Errorf("%v after it was looked at: calm is %v", time.Duration(at), !calm)
 		}
@@ -203,22 +203,22 @@ func TestVariantsAreForgotten(t *testing.T) {
 	for i := range rules {
 		list.Add(sharedata.Address{}, &rules[i], 0)
 		if i%16 == 15 {
-			for n := 0; list.More(); list.Skip() {
+			for n := 0; list.more(); list.skip() {
 				for {
-					key, ok := list.Next()
+					key, ok := list.next()
 					if !ok {
 						break
 					}
 					if n++; n%16 == 1 && list.Count > 100 {
-						list.Keep(*key, 0, 0)
+						list.keep(*key, 0, 0)
 						continue
 					}
-					list.Forget()
+					list.forget()
 				}
 			}
 		}
 	}
-	list.Rewind()
+	list.rewind()
 	if n := len(list.Rules); n > 3*leastRules {
 		t.Errorf("the list has %d rules for %d keys", n, list.Count)
 	}

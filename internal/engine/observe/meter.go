@@ -1,5 +1,6 @@
 // Package observe collects what people look at and decisions do not depend on: what keys have used, what
-// was refused, which limits are nearly used up, and what processes hold.
+// was refused, which limits are nearly used up and by how much they may be exceeded, and what processes
+// hold.
 package observe
 
 import (

@@ -165,8 +165,11 @@ func (p *Place) Rest() { p.line.queue.due.stop(&p.line.alarm) }
 // Address is where the request waits.
 func (p *Place) Address() sharedata.Address { return p.line.address }
 
-// Leave removes the request from any place of its line. The next request may have room too.
+// Leave removes the request from any place of its line, if it waits. The next request may have room too.
 func (p *Place) Leave() {
+	if !p.Waits() {
+		return
+	}
 	l := p.line
 	q := l.queue
 	now := q.now()
