@@ -61,6 +61,7 @@ func Warnings(c *Config) (warnings Errors) {
 			add(path, smallSlidingWindow(&rule.Limits[j]))
 			add(path, shortWindow(rule, &rule.Limits[j]))
 			add(path, hiddenLimit(rule, j))
+			add(path, emptyPart(rule, &rule.Limits[j]))
 		}
 	}
 	return warnings
@@ -183,6 +184,19 @@ func hiddenLimit(rule *Rule, index int) string {
 		if i != index && hides(other, this) && (i < index || !hides(this, other)) {
 			return "never decides, because limits[" + strconv.Itoa(i) + "] refuses first: " + strconv.FormatUint(other.Max, 10) + " in " +
 				formatDuration(Duration(other.Width))
+		}
+	}
+	return ""
+}
+
+// emptyPart warns if a class has no whole hit of a limit, and so no part of its own.
+func emptyPart(rule *Rule, l *window.Limit) string {
+	if rule.Classes == nil || l.Max == 0 {
+		return ""
+	}
+	for _, c := range rule.Classes.Of {
+		if c.Guaranteed > 0 && (l.Max*uint64(c.Guaranteed) < 1000 || l.Kind.Bursts() && l.Burst*uint64(c.Guaranteed) < 1000) {
+			return "guarantees nothing to class " + c.Name + ", because " + formatShare(int(c.Guaranteed)) + " of it is less than a hit: it has the pool alone"
 		}
 	}
 	return ""

@@ -78,6 +78,13 @@ func TestWarnings(t *testing.T) {
 			"rules[1].reveal: shows nobody anything: without backend, or with a sync_rate below 0, a rule counts in each proxy alone"}},
 		{`{"on_backend_failure": "local", "rules": [{"name": "a", "reveal": "hash", "limits": [{"limit": 100, "window": 1}]}]}`, nil},
 
+		// A class with less than a hit of one limit has no part of the others.
+		{rule(`"limits": [{"limit": 1000, "window": "1h"}, {"limit": 9, "window": "1s", "algorithm": "sliding_log"}, {"limit": 600, "window": "1m", "algorithm": "token_bucket", "burst": 5}],
+			"classes": {"by": {"header": "x-class"}, "of": {"a": {"guaranteed": 0.8}, "b": {"guaranteed": 0.112}, "c": {"most": 0.5}}}`), []string{
+			"rules[0].limits[2]: guarantees nothing to class b, because 0.112 of it is less than a hit: it has the pool alone"}},
+		{rule(`"limits": [{"limit": 9, "window": "1s", "algorithm": "token_bucket"}], "classes": {"by": {"header": "x-class"}, "of": {"a": {"guaranteed": 0.111}}}`), []string{
+			"rules[0].limits[0]: guarantees nothing to class a, because 0.111 of it is less than a hit: it has the pool alone"}},
+
 		{`{"capacity": 4095, "rules": [{"name": "a", "key": ["method", {"header": "X-Team"}, "path"], "limits": [{"limit": 100, "window": 1}]}]}`, []string{
 			"capacity: room for 4095 counters, but rule a has one for each x-team: counters that make room for others forget their hits"}},
 		{`{"capacity": 4096, "rules": [{"name": "a", "key": ["path"], "limits": [{"limit": 100, "window": 1}]}]}`, nil},

@@ -132,6 +132,16 @@ type divided struct {
 	own, most   [3][]*model.Counter // by class: its part, and what it may have of the pool
 }
 
+// part is a counter of a part of a limit. A bucket has one only with both a rate and a burst.
+func part(of model.Limit, hits, burst uint64) *model.Counter {
+	if of.Max = hits; of.Algorithm == model.TokenBucket {
+		if of.Burst = burst; hits == 0 || burst == 0 {
+			of.Max, of.Burst = 0, 1
+		}
+	}
+	return &model.Counter{Limit: of}
+}
+
 func fit(counters []*model.Counter, at int64, cost uint64) bool {
 	for _, c := range counters {
 		if !c.Fits(at, cost) {
@@ -188,32 +198,31 @@ func TestClassesAgainstModel(t *testing.T) {
 				text += fmt.Sprintf(`"token_bucket", "burst": %d}`, all.Burst)
 			}
 			limits = append(limits, text)
-			of := func(hits, burst uint64) *model.Counter {
-				l := all
-				if l.Max = hits; l.Algorithm == model.TokenBucket {
-					if l.Burst = burst; hits == 0 || burst == 0 {
-						l.Max, l.Burst = 0, 1
-					}
+			d.whole = append(d.whole, part(all, all.Max, all.Burst))
+		}
+		for c := range guaranteed { // a class has its part of all limits, or of none
+			for _, w := range d.whole {
+				if part(w.Limit, w.Max*guaranteed[c]/1000, w.Burst*guaranteed[c]/1000).Max == 0 {
+					guaranteed[c] = 0
 				}
-				return &model.Counter{Limit: l}
 			}
-			d.whole = append(d.whole, of(all.Max, all.Burst))
-			left, leftBurst := all.Max, all.Burst
-			var own [3]*model.Counter
+		}
+		for i, w := range d.whole {
+			left, leftBurst := w.Max, w.Burst
 			for c := range guaranteed {
-				own[c] = of(all.Max*guaranteed[c]/1000, all.Burst*guaranteed[c]/1000)
-				d.own[c] = append(d.own[c], own[c])
-				if own[c].Max > 0 {
-					left, leftBurst = left-own[c].Max, leftBurst-own[c].Burst
+				own := part(w.Limit, w.Max*guaranteed[c]/1000, w.Burst*guaranteed[c]/1000)
+				d.own[c] = append(d.own[c], own)
+				if own.Max > 0 {
+					left, leftBurst = left-own.Max, leftBurst-own.Burst
 				}
 			}
-			d.pool = append(d.pool, of(left, leftBurst))
+			d.pool = append(d.pool, part(w.Limit, left, leftBurst))
 			for c := range mosts {
-				most, burst := all.Max*mosts[c]/1000, all.Burst*mosts[c]/1000
-				if own[c].Max > 0 {
-					most, burst = most-own[c].Max, burst-min(burst, own[c].Burst)
+				most, burst := w.Max*mosts[c]/1000, w.Burst*mosts[c]/1000
+				if own := d.own[c][i]; own.Max > 0 {
+					most, burst = most-own.Max, burst-min(burst, own.Burst)
 				}
-				d.most[c] = append(d.most[c], of(min(most, left), min(burst, leftBurst)))
+				d.most[c] = append(d.most[c], part(w.Limit, min(most, left), min(burst, leftBurst)))
 			}
 		}
 		configuration := synced(rate, `{"name": "r", "cost": {"header": "x-cost", "least": 0}, "limits": [`+strings.Join(limits, ", ")+`], "classes": {"by": {"header": "x-class"}, "of": {`+classes[2:]+`}}}`)

@@ -119,7 +119,7 @@ func (r *Rule) makePart(number int) *Rule {
 		has := r.pool(l)
 		switch of {
 		case own:
-			has = guaranteed(l, &r.Classes[class])
+			has = r.guaranteed(l, &r.Classes[class])
 			has.plus(r.borrowed(l, class)).put(&reach[i])
 		case bound:
 			has = r.borrowed(l, class)
@@ -142,20 +142,27 @@ func (r *Rule) makePart(number int) *Rule {
 type share struct{ hits, burst uint64 }
 
 // guaranteed is a class's own part of a limit, pool is what no class has, and borrowed what a class may
-// have of that.
-func guaranteed(l *window.Limit, class *Class) share { return shareOf(l, class.Guaranteed) }
+// have of that. A class without a whole hit of one limit could not use its part of another, so that is none.
+func (r *Rule) guaranteed(l *window.Limit, class *Class) share {
+	for i := range r.Limits {
+		if shareOf(&r.Limits[i], class.Guaranteed).hits == 0 {
+			return share{}
+		}
+	}
+	return shareOf(l, class.Guaranteed)
+}
 
 func (r *Rule) pool(l *window.Limit) share {
 	left := share{l.Max, l.Burst}
 	for i := range r.Classes {
-		left = left.minus(guaranteed(l, &r.Classes[i]))
+		left = left.minus(r.guaranteed(l, &r.Classes[i]))
 	}
 	return left.whole(l)
 }
 
 func (r *Rule) borrowed(l *window.Limit, class int) share {
 	of := &r.Classes[class]
-	pool, most := r.pool(l), shareOf(l, of.Most).minus(guaranteed(l, of))
+	pool, most := r.pool(l), shareOf(l, of.Most).minus(r.guaranteed(l, of))
 	return share{min(pool.hits, most.hits), min(pool.burst, most.burst)}.whole(l)
 }
 
