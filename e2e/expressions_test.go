@@ -21,6 +21,8 @@ import (
 var expressionsByHand = []string{
 	`request.method == "POST" && request.url_path.startsWith("/s/a") && !("x-a" in request.headers)`,
 	`request.path.contains("user+name=5") || request.path.endsWith("/ann")`,
+	`request.path.matches("\\Q?user+name=5") || request.path.matches("\\Qann\\E$|^/s/\\Qx")`, `request.path.matches("^*") && request.headers["x-a"].matches("^\\Qan\\E+a?$")`,
+	`destination.port >= 8080 && !(destination.port < 8080) || destination.port in [1, 2]`,
 	`request.path.matches("^/s/x?ann(a|)[?]") && request.scheme == "http"`,
 	`request.headers["X-A"].matches("^[0-9]+$")`,
 	`request.headers["x-a"].startsWith("a") && request.headers["x-a"].endsWith("a") && request.headers["x-a"] != "anna"`,

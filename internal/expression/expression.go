@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"net/netip"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"sync"
@@ -258,12 +260,26 @@ func (c *compiler) comparison(at ast.Expr, operator string, left, right ast.Expr
 		return c.fail(right, "want a value in the list")
 	case list != (operator == operators.In || operator == inNetworks):
 		return c.fail(right, "want a text or a number, or a list of these for in and "+inNetworks)
-	case len(numbers) == n:
+	case len(numbers) == n && operator != operators.In && opposite[operator] == "":
+		return c.fail(at, wantCondition)
+	case len(numbers) == n && numeric:
 		return p.compareNumbers(operator, numbers, wanted)
+	case len(numbers) == n && (operator == operators.In || operator == operators.Equals || operator == operators.NotEquals):
+		for _, number := range numbers {
+			texts = append(texts, number.String()) // attributes that are equal have this text
+		}
+	case len(numbers) == n:
+		return p.order(operator, numbers[0], wanted)
 	case len(texts) != n:
 		return c.fail(right, "want texts in quotes, or whole numbers")
 	case numeric:
 		return c.fail(right, "want whole numbers")
+	case operator == overloads.Matches:
+		if _, err := syntax.Parse(texts[0], syntax.Perl); err != nil {
+			return c.fail(right, "want a regular expression: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		}
+	case operator == operators.In && p.field == "client_ip" && slices.ContainsFunc(texts, isNoAddress):
+		return c.fail(right, "want addresses for in, and "+inNetworks+"(client_ip, [...]) for networks")
 	}
 	n, ok := p.compareTexts(operator, texts)
 	switch {
@@ -275,6 +291,11 @@ func (c *compiler) comparison(at ast.Expr, operator string, left, right ast.Expr
 		return node{kind: noneOf, of: []node{n}}
 	}
 	return node{kind: allOf, of: []node{p.compare("present", true), {kind: noneOf, of: []node{n}}}}
+}
+
+func isNoAddress(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err != nil
 }
 
 // compareTexts compiles a comparison with texts, and reports whether there is one.
@@ -309,11 +330,20 @@ func (p part) compareTexts(operator string, texts []string) (n node, ok bool) {
 
 const anywhere = "(?s:.*)"
 
+// quoting matches an escaped character, or what stands between \Q and \E.
+var quoting = regexp.MustCompile(`(?s)\\[^Q]|\\Q.*?(?:\\E|$)`)
+
 // whole returns an expression that matches the texts that have a match of another.
 func whole(expression string) string {
 	before, after := anywhere, anywhere
+	expression = quoting.ReplaceAllStringFunc(expression, func(text string) string {
+		if quoted, found := strings.CutPrefix(text, `\Q`); found { // which would quote what follows, too
+			return regexp.QuoteMeta(strings.TrimSuffix(quoted, `\E`))
+		}
+		return text
+	})
 	if !strings.Contains(expression, "|") && !strings.Contains(expression, "(?") {
-		if rest, found := strings.CutPrefix(expression, "^"); found {
+		if rest, found := strings.CutPrefix(expression, "^"); found && !strings.ContainsAny(rest[:min(1, len(rest))], "*+?{") {
 			expression, before = rest, ""
 		}
 		if rest, found := strings.CutSuffix(expression, "$"); found && !strings.HasSuffix(rest, `\`) {
@@ -366,6 +396,22 @@ func (p part) compareNumbers(operator string, numbers []*big.Int, wanted bool) n
 		combined.add(is)
 	}
 	return node{kind: allOf, of: []node{combined, digits}}
+}
+
+// order compiles a comparison of an attribute that may have a fraction, as metadata does.
+func (p part) order(operator string, n *big.Int, wanted bool) node {
+	if !wanted {
+		operator = opposite[operator]
+	}
+	how := "below"
+	if operator == operators.Greater || operator == operators.GreaterEquals {
+		how = "above"
+	}
+	beyond := p.compare(how, n)
+	if operator == operators.Less || operator == operators.Greater {
+		return beyond
+	}
+	return node{kind: anyOf, of: []node{beyond, p.compare("exact", n.String())}}
 }
 
 func (p part) between(low, high *big.Int) node {
@@ -432,6 +478,6 @@ func encoded(value any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(value) // texts, lists of texts and booleans have a form
+	_ = e.Encode(value) // texts, lists of texts, numbers and booleans have a form
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -3,11 +3,18 @@ package expression_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+
 	"weir/config"
 	"weir/internal/expression"
+	"weir/internal/must"
 )
 
 // compile returns a match for an expression, or the mistake in it.
@@ -45,6 +52,10 @@ func TestCompile(t *testing.T) {
 			`{"path_segment":{"2":{"exact":"v1"}},"request_json":{"a.b":{"regex":"x[0-9]"}},"jwt_claim":{"sub":{"regex":"(?s:.*)(?:a|^b)(?s:.*)"}}}`},
 		{`metadata.filter_metadata["envoy.filters.http.jwt_authn"].payload["a|b"] == "c" && !connection.mtls`,
 			`{"property":{"metadata.filter_metadata.envoy\\.filters\\.http\\.jwt_authn.payload.a\\|b":{"exact":"c"},"connection.mtls":{"exact":"false"}}}`},
+		{`query.a.matches("\\Qa|b") && query.b.matches("^\\Q.\\E\\\\Q$") && query.c.matches("^*")`,
+			`{"query":{"a":{"regex":"(?s:.*)(?:a\\|b)(?s:.*)"},"b":{"regex":"\\.\\\\Q"},"c":{"regex":"(?s:.*)^*(?s:.*)"}}}`},
+		{`destination.port == 80 && source.port in [1, 2] && connection.id >= 7 && !(request.size <= 5)`,
+			`{"property":{"destination.port":{"exact":"80"},"source.port":{"in":["1","2"]},"request.size":{"above":5}},"any":[{"property":{"connection.id":{"above":7}}},{"property":{"connection.id":{"exact":"7"}}}]}`},
 		{`property["metadata.filter_metadata.plan"] == "gold" && request.path.endsWith("?x") && request.scheme == "http"`,
 			`{"property":{"metadata.filter_metadata.plan":{"exact":"gold"}},"headers":{":path":{"suffix":"?x"},":scheme":{"exact":"http"}}}`},
 	} {
@@ -86,12 +97,83 @@ func TestMistakes(t *testing.T) {
 		`request.method in cookie`:                 "column 16: want a list, or a name in quotes",
 		`destination.port in ["80", 443]`:          "column 21: want texts in quotes, or whole numbers",
 		`destination.port == [80]`:                 "column 21: want a text or a number, or a list of these",
+		`client_ip in ["10.0.0.1", "10.0.0.0/8"]`:  "column 14: want addresses for in, and in_cidr(client_ip, [...]) for networks",
+		`request.method.matches("a(")`:             "column 24: want a regular expression: missing closing ): `a(`",
+		`destination.port + 1`:                     "column 18: want a condition on the request, of ==",
+		`int(query.x) % 2`:                         "column 14: want a condition on the request, of ==",
 		`in_cidr(request.method, ["10.0.0.0/8"])`:  "column 8: want a condition on the request, of ==",
 	} {
 		if got := compile(expression); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: got %s, want %s", expression, got, want)
 		}
 	}
+}
+
+// A number of metadata may have a fraction, and metadata may be a text: CEL decides so of all of them.
+func TestNumbersOfMetadata(t *testing.T) {
+	t.Parallel()
+	env, err := cel.NewEnv(cel.Variable("metadata", cel.DynType))
+	must.OK(t, err)
+	for _, text := range []string{"%s < 5", "%s <= 5", "%s > 5", "%s >= 5", "%s == 5", "%s != 5", "%s in [5, 7]", "5 < %s", "-1 >= %s"} {
+		text = fmt.Sprintf(text, "metadata.n")
+		for _, text := range []string{text, "!(" + text + ")"} {
+			checked, issues := env.Compile(text)
+			must.OK(t, issues.Err())
+			program := must.Get(env.Program(checked))(t)
+			var m map[string]any
+			must.OK(t, json.Unmarshal([]byte(compile(text)), &m))
+			for _, value := range []any{-1e30, -1.5, -1.0, 0.0, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0, 1e30, "", "abc", "x5", true, nil} {
+				of := map[string]any{}
+				if value != nil {
+					of["n"] = value
+				}
+				result, _, err := program.Eval(map[string]any{"metadata": of})
+				if want := err == nil && result == types.True; meets(m, value) != want {
+					t.Errorf("%s of %v: %v, CEL says %v, %v\n%s", text, value, !want, result, err, compile(text))
+				}
+			}
+		}
+	}
+}
+
+// meets reports whether metadata.n meets a match, as the plugin compares its text.
+func meets(m map[string]any, value any) bool {
+	text, number := fmt.Sprint(value), math.NaN()
+	if n, ok := value.(float64); ok {
+		text, number = strconv.FormatFloat(n, 'f', -1, 64), n
+	}
+	for field, of := range m {
+		switch field {
+		case "any":
+			if !slices.ContainsFunc(of.([]any), func(m any) bool { return meets(m.(map[string]any), value) }) {
+				return false
+			}
+		case "not":
+			if meets(of.(map[string]any), value) {
+				return false
+			}
+		case "property":
+			for how, wanted := range of.(map[string]any)["metadata.n"].(map[string]any) {
+				holds := false
+				switch how {
+				case "exact":
+					holds = text == wanted
+				case "in":
+					holds = slices.Contains(wanted.([]any), any(text))
+				case "above":
+					holds = number > wanted.(float64)
+				case "below":
+					holds = number < wanted.(float64)
+				case "present":
+					holds = wanted == true
+				}
+				if holds = holds && value != nil || how == "present" && wanted == (value != nil); !holds {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // FuzzCompile wants each expression to be refused, or to become an object of conditions.
