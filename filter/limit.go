@@ -137,7 +137,7 @@ var numbersOfAPIs = [...]struct{ part, name string }{
 func (c *cost) numberFor() (number *jsonpath.Path) {
 	path, _ := proxywasm.RequestHeader(":path")
 	path = withoutQuery(path)
-	longest := 0
+	longest := -1 // the only path of a rule is for any API
 	for i := range c.absent {
 		if part := c.absent[i].part; len(part) > longest && bytes.HasSuffix(path, []byte(part)) {
 			longest, number = len(part), c.absent[i].path

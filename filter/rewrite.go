@@ -65,12 +65,19 @@ func (w *rewriting) set(v *bodyValues, r *jsonpath.Reader, value []byte) (ok boo
 		case other.At != e.At:
 		case other.Size == e.Size && string(other.Text) == string(e.Text):
 			return true // of another rule
-		case other.Size+e.Size > 0 || e.Text[0] != ',' && e.Text[len(e.Text)-1] != ',':
-			return false // two values at a place, or two first members of an object
+		case other.Size+e.Size > 0 || e.Text[0] != ',' && e.Text[len(e.Text)-1] != ',' || bytes.EqualFold(memberOf(other.Text), memberOf(e.Text)):
+			return false // two values at a place, two first members of an object, or two of a name
 		}
 	}
 	w.texts, w.edits = texts, append(w.edits, e)
 	return true
+}
+
+// memberOf is the name of the member that a text adds, between its first quotes.
+func memberOf(text []byte) []byte {
+	_, text, _ = bytes.Cut(text, []byte{'"'})
+	name, _, _ := bytes.Cut(text, []byte{'"'})
+	return name
 }
 
 // replace makes the changes in the current piece, and mends the body's length.
