@@ -63,6 +63,28 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+// A request whose class will have no room in time takes no place in a line: it is refused at once, by its
+// class's rule. One whose class has room waits.
+func TestDelayBesideClasses(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [` + classed(ofHour, "") + `, ` + smoothRule[len(`{"rules": [`):])
+	send := func(class string) *stream { return v.pause("x-key", "k", "x-user", "ann", "x-class", class) }
+	for range 20 {
+		if send("rest") != nil || v.reply != nil {
+			t.Fatalf("its class has room: %+v", v.reply)
+		}
+		v.now += second / 10
+	}
+	send("interactive")
+	for i := range 3 {
+		if send("rest") != nil || v.reply == nil || v.reply.headers["x-ratelimit-limit"] != "20" || v.reply.headers["retry-after"] != "3598" {
+			t.Fatalf("request %d of a class without room: %+v", i, v.reply)
+		}
+		if send("interactive") == nil {
+			t.Fatalf("request %d of another does not wait: %+v", i, v.reply)
+		}
+	}
+}
+
 // A request does not wait for longer than it may, whoever else takes the room, and those that wait as their
 // configuration is replaced are let go all the same.
 func TestDelayEnds(t *testing.T) {

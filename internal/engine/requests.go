@@ -276,16 +276,13 @@ func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int6
 	if w.Patience > 0 {
 		delay.Most = min(delay.Most, w.Patience)
 	}
-	for i := range checks {
+	for i := 0; i < len(checks); i += 1 + checks[i].Rule.Spares {
 		d, before := &checks[i], 0
 		if d == of {
 			before = ahead
 		}
-		if d.Over || d.Rule.Spares > 0 || d.Rule.Spare {
-			continue
-		}
-		if at, ok := d.FitsAfter(uint64(before), now); !ok || at-now > delay.Most {
-			of.Verdict, d.Verdict = counter.Allowed, counter.Rejected
+		if at, ok := rule.FitsAfter(checks[i:i+1+d.Rule.Spares], uint64(before), now); !ok || at-now > delay.Most {
+			of.Verdict, d.Verdict, d.Over = counter.Allowed, counter.Rejected, false
 			return counter.Rejected
 		}
 	}

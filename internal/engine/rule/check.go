@@ -137,9 +137,30 @@ func (d *Check) fitsAt(now int64) (at int64, ok bool) {
 	return at, true
 }
 
-// FitsAfter is a time before which a check, whose counter was read, can't fit if that number of
-// hits comes before it. ok is false if no waiting helps.
-func (d *Check) FitsAfter(ahead uint64, now int64) (at int64, ok bool) {
+// FitsAfter is a time before which a check, whose counter was read, and its spares can't fit if that
+// number of hits comes before it. ok is false if no waiting helps.
+func FitsAfter(checks []Check, ahead uint64, now int64) (at int64, ok bool) {
+	d, spares := &checks[0], checks[1:]
+	if d.Over && len(spares) == 0 {
+		return now, true
+	}
+	at, ok = d.fitsAfter(ahead, now)
+	if len(spares) == 0 {
+		return at, ok
+	}
+	other, may := now, true
+	for i := range spares {
+		fits, can := spares[i].fitsAfter(ahead, now)
+		other, may = max(other, fits), may && can
+	}
+	if may && (!ok || other < at) {
+		return other, true
+	}
+	return at, ok
+}
+
+// fitsAfter is FitsAfter for one check.
+func (d *Check) fitsAfter(ahead uint64, now int64) (at int64, ok bool) {
 	at = now
 	for i := range d.Counter.States {
 		l := &d.Rule.Limits[i]
