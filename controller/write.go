@@ -162,7 +162,11 @@ func targetOf(g *policy.Gateway) fields {
 
 func (w *writer) istio(g *policy.Gateway, plugins []any) (all []*unstructured.Unstructured, err error) {
 	for i, configuration := range plugins {
-		o, err := made(wasmPlugin, g, pluginName(i)+"-"+g.Name, nil, fields{
+		name := "weir-" + g.Name
+		if i > 0 {
+			name = "weir" + strconv.Itoa(i+1) + "-" + g.Name // no other Gateway's, such as that of 2-public
+		}
+		o, err := made(wasmPlugin, g, name, nil, fields{
 			"targetRefs": []any{targetOf(g)}, "url": "oci://" + w.plugin, "imagePullPolicy": w.pull, "phase": "AUTHZ", "failStrategy": "FAIL_RELOAD",
 			"priority": len(plugins) - i, "pluginConfig": configuration,
 		})

@@ -23,7 +23,7 @@ func TestObjects(t *testing.T) {
 	rules := []byte(`{"namespace": "shop", "rules": [{"name": "tokens", "cost_on_response": "openai", "reserve": {"request_json": "max_tokens", "default": 1}, "limits": [{"limit": 1, "window": "1h"}]}], "sync_rate": 1, "backend": {"timeout": "100ms"}}`)
 	for implementation, want := range map[policy.Implementation][]string{
 		policy.Istio: {
-			`"cluster":"outbound|9180||weir.weir-system.svc.cluster.local"`, `"token":"secret"`, `"timeout":"100ms"`, `"url":"oci://registry.example/weir-plugin:v1"`, `"priority":2`, `"name":"weir-2-public"`,
+			`"cluster":"outbound|9180||weir.weir-system.svc.cluster.local"`, `"token":"secret"`, `"timeout":"100ms"`, `"url":"oci://registry.example/weir-plugin:v1"`, `"priority":2`, `"name":"weir2-public"`,
 			`"envoyfilter.istio.io/referenced-services":"weir-system/weir.weir-system.svc.cluster.local"`, `"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"public"}]`,
 		},
 		policy.EnvoyGateway: {
@@ -60,6 +60,25 @@ func TestObjects(t *testing.T) {
 			if implementation == policy.EnvoyGateway && strings.Contains(f.Problem, "default is taken") {
 				t.Errorf("the plugin gets no bodies: %+v", f)
 			}
+		}
+	}
+}
+
+// No two Gateways of a namespace have an object of the same name, however many plugins they have.
+func TestNamesOfObjects(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range []string{"public", "2-public", "2-2-public", "public-2"} {
+		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, Implementation: policy.Istio}
+		objects, err := newWriter(t).objects(g, [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			key := o.GetKind() + " " + o.GetName()
+			if other := seen[key]; other != "" {
+				t.Errorf("%s is of %s and of %s", key, other, name)
+			}
+			seen[key] = name
 		}
 	}
 }

@@ -321,6 +321,32 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
+// The number of replicas is for rules that divide their limits. Others may stand beside them, or alone.
+func TestReplicas(t *testing.T) {
+	for base, rule := range map[string]string{`{"replicas": 3}`: "sync_rate: share", `{"replicas": 3, "sync_rate": "share"}`: "sync_rate: -1"} {
+		planner, err := NewPlanner([]byte(base))
+		if err != nil {
+			t.Fatal(base, err)
+		}
+		rules := []string{"rules: [{name: r, limits: [{limit: 9, window: 1h}]}]", "rules: [{name: r, " + rule + ", limits: [{limit: 9, window: 1h}]}]"}
+		for _, some := range [][]string{rules[:1], rules[1:], rules} {
+			r := resources(Istio)
+			for i, text := range some {
+				r.Policies = append(r.Policies, one{fmt.Sprint("p", i), []string{"HTTPRoute app2", "Gateway public"}[i], "defaults: {strategy: merge, " + text + "}"}.policy(t, i))
+			}
+			plan := planner.Plan(r)
+			for _, o := range plan.Outcomes {
+				if o.Refused != "" {
+					t.Errorf("%s: %s is refused: %s", base, some, o.Refused)
+				}
+			}
+			if got := applied(t, plan, requests(Istio)["app2"]); len(got) == 0 {
+				t.Errorf("%s: %s: none apply", base, some)
+			}
+		}
+	}
+}
+
 func TestRuleName(t *testing.T) {
 	seen := map[string][3]string{}
 	for _, parts := range [][3]string{

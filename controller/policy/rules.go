@@ -71,7 +71,26 @@ func (p *Planner) document(namespace string, rules any) []byte {
 	if err != nil {
 		return []byte(err.Error()) // a raw message that is no JSON: the parser refuses it
 	}
+	if _, there := fields["replicas"]; there && !shares(text) {
+		delete(fields, "replicas") // the parser wants it beside limits that are divided alone
+		text, _ = json.Marshal(fields)
+	}
 	return text
+}
+
+// shares reports whether a rule of a document has its limits divided.
+func shares(text []byte) bool {
+	type rated struct {
+		Rate any `json:"sync_rate"`
+	}
+	var c struct {
+		rated
+		Rules []rated
+	}
+	_ = json.Unmarshal(text, &c) // the parser tells what is wrong
+	return slices.ContainsFunc(c.Rules, func(r rated) bool {
+		return r.Rate == "share" || r.Rate == nil && c.Rate == "share"
+	})
 }
 
 // outcome reads a policy. If it is refused, what was accepted before stays in force.
