@@ -95,14 +95,12 @@ func (x *XDS) wait(ctx context.Context) error {
 	}
 }
 
-func (x *XDS) dial() (*grpc.ClientConn, error) {
+func (x *XDS) dial(more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
 	if x.TLS != nil {
 		secure = credentials.NewTLS(x.TLS)
 	}
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(secure), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery}),
-	}
+	options := append(more, grpc.WithTransportCredentials(secure), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery}))
 	if x.MaxMessage > 0 {
 		options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(x.MaxMessage)))
 	}

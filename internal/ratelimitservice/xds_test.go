@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,6 +20,7 @@ import (
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
 	grpcmeta "google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -275,4 +278,53 @@ func TestRefusalsPause(t *testing.T) {
 	cancel()
 	<-ended
 	server.Stop()
+}
+
+// muted is a connection whose writes are lost once it is.
+type muted struct {
+	net.Conn
+	is atomic.Bool
+}
+
+func (m *muted) Write(b []byte) (int, error) {
+	if m.is.Load() {
+		return len(b), nil
+	}
+	return m.Conn.Write(b)
+}
+
+// TestXDSPings has a server of package grpc without settings, as Envoy Gateway's is: it closes connections with more pings than one in
+// five minutes. An idle stream stays, and ends once the server is gone.
+func TestXDSPings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		listener, server := bufconn.Listen(1<<16), grpc.NewServer()
+		states := cache.NewSnapshotCache(false, cache.IDHash{}, nil)
+		discovery.RegisterAggregatedDiscoveryServiceServer(server, xds.NewServer(t.Context(), states, nil))
+		go func() { _ = server.Serve(listener) }() // it ends when it is stopped
+		defer server.Stop()
+		must.OK(t, states.SetSnapshot(t.Context(), "me", must.Get(cache.NewSnapshot("1", map[resource.Type][]types.Resource{resource.RateLimitConfigType: {perMinute("a", 10)}}))(t)))
+		connection := &muted{}
+		source := &XDS{Address: "passthrough:server", Node: "me", Log: slog.New(slog.DiscardHandler)}
+		client := must.Get(source.dial(grpc.WithContextDialer(func(ctx context.Context, _ string) (_ net.Conn, err error) {
+			connection.Conn, err = listener.DialContext(ctx)
+			return connection, err
+		})))(t)
+		defer func() { must.OK(t, client.Close()) }()
+		s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
+		changed, ended := make(chan bool, 1), make(chan error, 1)
+		go func() { ended <- source.follow(t.Context(), client, s, func() { changed <- true }) }()
+		<-changed
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(24 * time.Hour):
+		}
+		began := time.Now()
+		connection.is.Store(true)
+		err := <-ended
+		if took := time.Since(began); took < time.Second || took > 2*pingEvery || !strings.Contains(err.Error(), "keepalive ping failed") {
+			t.Errorf("a server that is gone is noticed after %v: %v", took, err)
+		}
+	})
 }
