@@ -96,6 +96,7 @@ test-raced:
 	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./internal/store/redis ./internal/store/postgres $(raced)
 test-rest:
 	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./playground/browser ./internal/engine ./docs $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
+	GOWORK=off go -C release/gateway/cluster test .
 
 test-nightly: export WEIR_NIGHTLY = 1
 test-nightly: native test ## the same tests at full length
@@ -118,6 +119,7 @@ check: ## formats, vets, lints code and workflows, and verifies the modules
 	GOWORK=off go -C bench mod tidy -diff
 	GOWORK=off go -C controller mod tidy -diff
 	GOWORK=off go -C release mod tidy -diff
+	GOWORK=off go -C release/gateway/cluster mod tidy -diff
 
 fuzz: ## each fuzz target for TIME=10s
 	for file in $$(grep -rl --include='*_test.go' --exclude-dir=dist --exclude-dir=node_modules '^func Fuzz' .); do \
