@@ -263,13 +263,16 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	return err
 }
 
-// leasedText says how much of what is used nodes have only leased for requests to come. They have told
-// it some seconds ago, and may have used it since.
-func leasedText(l *server.CounterLimit) string {
-	if l.Leased == 0 {
-		return ""
+// usedText says how much of a limit is used, leased and pending. limit is empty or begins with of.
+func usedText(l *server.CounterLimit, limit string) string {
+	text := fmt.Sprintf("%d%s used", l.Used-min(l.Used, l.Leased), limit)
+	if l.Leased > 0 {
+		text += fmt.Sprintf(", %d leased", l.Leased)
 	}
-	return fmt.Sprintf(" (up to %d of them leased to nodes, for requests to come)", l.Leased)
+	if l.Pending > 0 {
+		text += fmt.Sprintf(", up to %d pending", l.Pending)
+	}
+	return text
 }
 
 // inFlight is the name of the algorithm whose hits are places held by requests.
@@ -299,9 +302,9 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			fmt.Fprint(c.out, "refused whatever room there is")
 		} else if l.Limit == nil {
 			known = false
-			fmt.Fprintf(c.out, "%d used%s", l.Used, leasedText(l))
+			fmt.Fprint(c.out, usedText(l, ""))
 		} else {
-			fmt.Fprintf(c.out, "%d of %d used%s, %d left", l.Used, most(l), leasedText(l), *l.Left)
+			fmt.Fprintf(c.out, "%s, %d left", usedText(l, fmt.Sprint(" of ", most(l))), *l.Left)
 			if *l.Left == 0 {
 				fmt.Fprintf(c.out, ", room %s", room(l))
 			}
@@ -310,6 +313,12 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			fmt.Fprintf(c.out, ", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
 		}
 		fmt.Fprintln(c.out)
+	}
+	if slices.ContainsFunc(found.Limits, func(l server.CounterLimit) bool { return l.Leased > 0 }) {
+		fmt.Fprintln(c.out, "  leased: some seconds ago proxies had taken these for requests to come, beside those that are used")
+	}
+	if slices.ContainsFunc(found.Limits, func(l server.CounterLimit) bool { return l.Pending > 0 }) {
+		fmt.Fprintln(c.out, "  pending: passed at proxies, which count them here at their next push, within their sync_rate")
 	}
 	for _, h := range found.Holders {
 		fmt.Fprintf(c.out, "  node %s holds %d, the oldest for %v\n", h.Node, h.Places, time.Duration(h.OldestMS)*time.Millisecond)

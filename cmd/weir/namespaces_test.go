@@ -46,7 +46,7 @@ func TestToldRules(t *testing.T) {
 		told := wire.AppendTold(nil, node/3, rules) // the last has another configuration
 		r := wire.Report{Namespace: "shop", Node: node + 1, Sender: node + 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
 			Name: "per-ip", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 5, Hits: 5}, Every: 1,
-			Used: wire.KeyList{Keys: []wire.ReportKey{{ID: id, Hits: 5, Recent: 1, Use: 1000, Leased: 9}, {ID: other, Hits: 2, Recent: node % 2, Use: 400, Leased: (node + 1) / 4}}},
+			Used: wire.KeyList{Keys: []wire.ReportKey{{ID: id, Hits: 5, Recent: 1, Use: 1000, Leased: 9}, {ID: other, Hits: 2, Recent: node % 2, Use: 400, Leased: (node + 1) / 4, Pending: (node + 1) / 2}}}, SyncMillis: node / 3 * 60_000,
 		}}}
 		if asked := push(wire.AppendReport(nil, &r)); (asked == wire.TellRules) != (node == 0 || node == 3) {
 			t.Errorf("node %d: %q", node, asked)
@@ -78,7 +78,7 @@ func TestToldRules(t *testing.T) {
 		{"all", "top shop --json", `"limits":\[\{"algorithm":"first_hit_window","width_ms":3600000,"ordinal":0,"used":5,"limit":5,"left":0,"next_ms":\d+`},
 		{"all", "report shop per-ip", `\n  it allows 5 a 1h \(first hit window\)\n`},
 		{"all", "counter get shop per-ip 192.0.2.1", `^0 first hit window of 1h: 5 of 5 used, 0 left, room in 59m59\.\d+s, free in 59m59\.\d+s\n$`},
-		{"all", "counter get shop per-ip 198.51.100.9", `^0 first hit window of 1h: 2 of 5 used \(up to 1 of them leased to nodes, for requests to come\), 3 left, free in`},
+		{"all", "counter get shop per-ip 198.51.100.9", `^0 first hit window of 1h: 1 of 5 used, 1 leased, up to 2 pending, 3 left, free in .*\n  leased: some seconds ago .*\n  pending: passed at proxies`},
 		{"all", "counter get shop per-ip ann", `^2 .*\n.*want an address for value 1 of the key of per-ip`},
 		{"all", "counter get shop new ann --allow-none", `^0 fixed window of a month: 0 of 100 used, 100 left\n(.*\n)*some keys of this rule have other limits by the configuration`},
 	} {

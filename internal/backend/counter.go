@@ -29,8 +29,9 @@ type Counter struct {
 	Limits []store.LimitCounter
 	Known  bool
 	// Leased is how many hits nodes had leased and not used, as far as they have reported it of requests
-	// in the last ten seconds or so.
-	Leased uint64
+	// in the last ten seconds or so. Pending is how many hits had passed at nodes by then that they have
+	// not told yet, at most.
+	Leased, Pending uint64
 	// Holders are the nodes whose requests hold places of the key, by their recent reports, in
 	// descending order of places.
 	Holders []Holder
@@ -50,26 +51,32 @@ func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c 
 		return c, err
 	}
 	reports, err := b.reports(ctx, namespace, c.NowNanos)
-	c.Holders, c.Leased = holders(reports, id), leased(reports, id)
+	c.Holders = holders(reports, id)
+	c.Leased, c.Pending = passing(reports, id, c.NowNanos)
 	return c, err
 }
 
-// leased sums up what nodes have leased of a key. The workers of a node see the same leases.
-func leased(reports []*wire.Report, id wire.ID) (sum uint64) {
+// passing sums up what nodes have leased of a key, and what they have not told yet at a time. The workers
+// of a node see the same leases.
+func passing(reports []*wire.Report, id wire.ID, now uint64) (leased, pending uint64) {
 	by := map[uint64]uint64{}
 	for _, r := range reports {
 		for i := range r.Rules {
 			for _, k := range r.Rules[i].Used.Keys {
-				if k.ID == id && k.Recent > 0 {
-					by[r.Node] = max(by[r.Node], k.Leased)
+				if k.ID != id || k.Recent == 0 {
+					continue
+				}
+				by[r.Node] = max(by[r.Node], k.Leased)
+				if now < r.AtNanos+1e6*r.Rules[i].SyncMillis { // else they are counted by now
+					pending += k.Pending
 				}
 			}
 		}
 	}
 	for _, hits := range by {
-		sum += hits
+		leased += hits
 	}
-	return sum
+	return leased, pending
 }
 
 // holders returns the nodes that have reported places of a key.

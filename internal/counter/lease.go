@@ -143,7 +143,7 @@ func (c *Shared) Granted(units, least, most, relied uint64, ahead bool, now int6
 		return
 	}
 	before := leased - min(units, leased)
-	used := c.unheard() + c.lease.Granted - min(before, c.lease.Granted)
+	used := c.Unheard() + c.lease.Granted - min(before, c.lease.Granted)
 	from := c.lease.Since
 	if from == 0 {
 		from = c.sync.Claimed

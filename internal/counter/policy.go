@@ -119,9 +119,9 @@ func (c *Shared) Stands() uint64 { return window.SaturatingSub(c.standing(), c.L
 // used is how many hits were taken since a time, as far as is known.
 func (c *Shared) used() (hits uint64, from Due) {
 	if c.lease.Since != 0 {
-		return c.unheard() + c.lease.Granted - min(c.Leased(), c.lease.Granted), c.lease.Since
+		return c.Unheard() + c.lease.Granted - min(c.Leased(), c.lease.Granted), c.lease.Since
 	}
-	return c.unheard(), c.sync.Claimed
+	return c.Unheard(), c.sync.Claimed
 }
 
 // pace is the number of hits per horizon at the rate since a time, or since an interval ago if that

@@ -104,8 +104,8 @@ func (c *Use) forgets() bool {
 	return false
 }
 
-// unheard is how many hits the backend has not heard of, by the limit with most.
-func (c *Use) unheard() (hits uint64) {
+// Unheard is how many hits the backend has not heard of, by the limit with most.
+func (c *Use) Unheard() (hits uint64) {
 	for i := range c.States {
 		hits = max(hits, c.States[i].Unheard())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/link"
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -226,5 +227,42 @@ func TestLeasesAreReported(t *testing.T) {
 	}
 	if k := f.report().Rules[0].Used.Keys[0]; k.Hits != requests || k.Leased == 0 || k.Leased > 1000-requests {
 		t.Errorf("told are %+v", k)
+	}
+}
+
+// A report tells which hits of a key have passed and are not pushed, and how long they wait for that at most.
+// What was seen before that time is pushed.
+func TestPendingHitsAreReported(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+	f := w.nodes[0]
+	f.reports = nil
+	for i := 0; len(f.reports) == 0; i++ {
+		f.ask(fmt.Sprint("user", i))
+		w.advance(100 * time.Millisecond)
+	}
+	told := must.Get(wire.DecodeReport(f.reports[0]))(t).Rules[0]
+	pending := 0
+	for _, k := range told.Used.Keys {
+		pending += int(k.Pending)
+	}
+	if n := len(told.Used.Keys); told.SyncMillis != 1000 || n < 20 || pending < 8 || pending > 10 {
+		t.Errorf("of %d keys %d hits are pending, for %d ms, want those of the last second", n, pending, told.SyncMillis)
+	}
+}
+
+// After a node was idle, what it has seen is told a second after its first request.
+func TestFirstReportAfterIdling(t *testing.T) {
+	_, f := alone(t, second, engine.Options{}, users(fixed(1000)))
+	for range 200 {
+		f.advance(time.Second)
+	}
+	f.reports = nil
+	for i := range 15 {
+		f.send("ann")
+		if f.advance(100 * time.Millisecond); (len(f.reports) > 0) != (i > 9) {
+			t.Fatalf("%d reports after %d requests in as many tenths of a second", len(f.reports), i+1)
+		}
 	}
 }

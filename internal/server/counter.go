@@ -56,11 +56,14 @@ type CounterLimit struct {
 	// PrecisionNS is the width of sub-buckets in nanoseconds, if there are any.
 	PrecisionNS uint64 `json:"precision_ns,omitempty"`
 	Ordinal     uint8  `json:"ordinal"`
-	// Used is how many hits count now, including unused leases of nodes.
+	// Used is how many hits the store counts now: those that requests have used, and those that are Leased.
 	Used uint64 `json:"used"`
 	// Leased is how many of Used nodes had leased and not used some seconds ago, as they have reported.
 	// Since then they may have used them.
 	Leased uint64 `json:"leased,omitempty"`
+	// Pending is how many hits have passed at nodes that the store does not count yet, at most: they were
+	// not pushed when nodes reported, and the time for that is not over.
+	Pending uint64 `json:"pending,omitempty"`
 	// Limit and Left are left out if the limit is unknown.
 	Limit *uint64 `json:"limit,omitempty"`
 	Burst uint64  `json:"burst,omitempty"`
@@ -190,8 +193,10 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 		}
 		l := a.standing(calendar)
 		// What was reported may be over: then it was given back.
-		if kind := window.Kind(a.of.Kind); found.Leased <= l.Used && !kind.Blocks() && !kind.Held() {
-			l.Leased = found.Leased
+		if kind := window.Kind(a.of.Kind); !kind.Blocks() && !kind.Held() {
+			if l.Pending = found.Pending; found.Leased <= l.Used {
+				l.Leased = found.Leased
+			}
 		}
 		counter.Limits = append(counter.Limits, l)
 	}

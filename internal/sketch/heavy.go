@@ -34,8 +34,10 @@ type Entry struct {
 	marks [2]uint64
 	// Use is the last reported share of the key's limit, in thousandths.
 	Use uint16
-	// Leased is how many hits of the key's process were leased and not used then.
-	Leased uint64
+	// Leased is how many hits of the key's process were leased and not used at the time At, and Pending how
+	// many the backend had not heard of.
+	Leased, Pending uint64
+	At              int64
 
 	nameSize uint8
 	name     uint8 // index in names

@@ -83,6 +83,9 @@ type RuleReport struct {
 	Name       string
 	Shadow     bool
 	SpanMillis uint64
+	// SyncMillis is how long hits that have passed may wait for their push; 0 if the rule is not pushed, or
+	// the sender does not say.
+	SyncMillis uint64
 	Amounts    // exact
 	// Recent is the part of these in the last RecentMillis; 0 if the sender does not say.
 	RecentMillis uint64
@@ -116,8 +119,9 @@ type ReportKey struct {
 	Recent uint64
 	// Use is the used share of the key's tightest limit, in thousandths.
 	Use uint64
-	// Leased is how many hits of the sender's process were leased and not used when it was last seen.
-	Leased uint64
+	// Leased is how many hits of the sender's process were leased and not used when it was last seen, and
+	// Pending how many had passed that the sender has told nobody yet, as far as it knows.
+	Leased, Pending uint64
 	// Name is empty unless the rule reveals it: a list of values made by [AppendValue].
 	Name []byte
 }
@@ -209,7 +213,7 @@ func AppendReport(dst []byte, r *Report) []byte {
 // AppendRuleReport appends one rule of a report.
 func AppendRuleReport(dst []byte, r *RuleReport) []byte {
 	dst = appendUvarint(appendAmounts(appendUvarint(appendText(dst, r.Name), r.SpanMillis), &r.Amounts), r.Every)
-	dst = appendAmounts(appendUvarint(dst, r.RecentMillis), &r.Recent)
+	dst = appendAmounts(appendUvarints(dst, r.SyncMillis, r.RecentMillis), &r.Recent)
 	dst = appendKeys(appendKeys(dst, &r.Used), &r.Refused)
 	if !r.Shadow {
 		return append(dst, 0)
@@ -249,7 +253,7 @@ func appendKeys(dst []byte, l *KeyList) []byte {
 	dst = append(appendUvarint(dst, l.Floor), byte(len(l.Keys)))
 	for i := range l.Keys {
 		k := &l.Keys[i]
-		dst = appendUvarints(append(dst, k.ID[:]...), k.Hits, k.Error, k.Recent, k.Use, k.Leased)
+		dst = appendUvarints(append(dst, k.ID[:]...), k.Hits, k.Error, k.Recent, k.Use, k.Leased, k.Pending)
 		dst = appendCounted(dst, k.Name)
 	}
 	return dst
@@ -326,6 +330,9 @@ func (r *reader) ruleName() string {
 
 func (r *reader) ruleReport(released bool) (p RuleReport) {
 	p.Name, p.SpanMillis, p.Amounts, p.Every = r.ruleName(), r.amount(), r.amounts(), r.amount()
+	if !released {
+		p.SyncMillis = r.amount()
+	}
 	p.RecentMillis, p.Recent = r.amount(), r.amounts()
 	p.Used, p.Refused = r.keyList(released), r.keyList(released)
 	if p.Shadow = r.few(1) == 1; !p.Shadow {
@@ -370,7 +377,7 @@ func (r *reader) keyList(released bool) KeyList {
 func (r *reader) reportKey(released bool) ReportKey {
 	k := ReportKey{ID: r.id(), Hits: r.amount(), Error: r.amount(), Recent: r.amount(), Use: r.amount()}
 	if !released {
-		k.Leased = r.amount()
+		k.Leased, k.Pending = r.amount(), r.amount()
 	}
 	k.Name = r.name()
 	if r.err == nil && k.Error > k.Hits {

@@ -19,8 +19,8 @@ func exampleReport() *Report {
 		{ID: ID{1}, Places: 3, SinceNanos: 1_700_000_000_000_000_000}, {ID: ID{2}, Places: 1},
 	}, Digest: 7, Told: []byte("told"), Rules: []RuleReport{
 		{
-			Name: "per-user", SpanMillis: 60_000, Amounts: Amounts{Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4}, Every: 8,
-			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Recent: 3, Use: 1000, Leased: 5, Name: name}, {ID: ID{2}, Hits: 3, Name: []byte{}}}},
+			Name: "per-user", SpanMillis: 60_000, Amounts: Amounts{Requests: 10, Hits: 20, RefusedRequests: 3, RefusedHits: 4}, Every: 8, SyncMillis: 1500,
+			Used:    KeyList{Floor: 2, Keys: []ReportKey{{ID: ID{1}, Hits: 9, Error: 2, Recent: 3, Use: 1000, Leased: 5, Pending: 4, Name: name}, {ID: ID{2}, Hits: 3, Name: []byte{}}}},
 			Refused: KeyList{Keys: []ReportKey{{ID: ID{1}, Hits: 4, Name: []byte{}}}},
 		},
 		{

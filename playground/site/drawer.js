@@ -142,7 +142,7 @@ export class Drawer {
       const title = `${within(l)} (${l.algorithm.replaceAll("_", " ")})`;
       say(item.firstChild, title);
       item.gauge(l.limit === undefined ? undefined : l.used / Math.max(1, l.burst || l.limit), `${title}: ${count(l.used)} used`);
-      const used = `${count(l.used)} used${l.leased ? `, up to ${count(l.leased)} of these leased` : ""}`;
+      const used = `${count(l.used - (l.leased ?? 0))} used${l.leased ? `, ${count(l.leased)} leased` : ""}${l.pending ? `, up to ${count(l.pending)} pending` : ""}`;
       const back = l.reset_ms === undefined || l.algorithm === "in_flight" ? "" : `, all back in ${time(l.reset_ms)}`;
       say(item.querySelector("p"), l.left === undefined ? `${used}${back}` : `${used}, ${count(l.left)} left: ${room(l)}${back}`);
     });
@@ -162,7 +162,8 @@ export class Drawer {
     if (block) facts.push(`A block is in force, and ends in ${time(block.reset_ms)}${block.reset_ms === undefined ? "" : " at the latest, unless it is prolonged"}.`);
     if (rule?.costly) facts.push("A request of this rule can take more than one hit. It is refused when fewer are left.");
     for (const { node, places, oldest_ms: oldest } of told.holders ?? []) facts.push(`Proxy ${node} holds ${count(places)}, the oldest for ${time(oldest)}.`);
-    if (all.some((l) => l.leased)) facts.push("Hits that proxies have leased count as used. A proxy lets requests pass by them, even if nothing is left here.");
+    if (all.some((l) => l.leased)) facts.push("Leased hits are counted ahead: some seconds ago proxies had taken them for requests to come. A proxy lets requests pass by them, even if nothing is left here.");
+    if (all.some((l) => l.pending)) facts.push("Pending hits have passed at proxies, which count them here at their next push, within their sync_rate.");
     if (all.some((l) => l.left === undefined)) facts.push("No proxy has told the rule’s limits. weir counter get, with the proxies’ --config, tells how much is left.");
     return [...facts, ...(this.more ?? [])];
   }

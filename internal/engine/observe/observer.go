@@ -118,16 +118,16 @@ func (w *Observer) seeKey(s *seen, d *rule.Check, now int64, weight uint64) {
 	if weight == 0 || d.Cost == 0 {
 		return
 	}
-	w.lookAt(&s.now.used, d, id, weight)
+	w.lookAt(&s.now.used, d, id, now, weight)
 }
 
 // lookAt adds a check to the keys with most hits.
-func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, weight uint64) {
+func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, now int64, weight uint64) {
 	e := h.Add(id, clamp(d.Cost)*weight)
 	_, use := d.Counter.Worth()
-	e.Use, e.Leased = thousandths(use), 0
+	e.Use, e.Leased, e.Pending, e.At = thousandths(use), 0, 0, now
 	if d.Rule.Synced() {
-		e.Leased = d.Counter.Leased()
+		e.Leased, e.Pending = d.Counter.Leased(), d.Counter.Unheard()
 	}
 	if h.Named(e) {
 		return
@@ -158,7 +158,7 @@ func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
 		if weight == 0 || d.Cost == 0 {
 			continue
 		}
-		w.lookAt(&s.now.refused, d, w.keys.Identity(d), weight)
+		w.lookAt(&s.now.refused, d, w.keys.Identity(d), now, weight)
 	}
 }
 
@@ -167,6 +167,7 @@ func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
 func (w *Observer) DueReport(leaving bool) []byte {
 	s, now := w.sightings, w.link.HostNow()
 	s.turn(w.link.ToBackend(now), now)
+	s.wake(now)
 	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || leaving || w.link.Open() {
 		return nil
 	}
@@ -196,7 +197,7 @@ func (w *Observer) DueReport(leaving bool) []byte {
 	s.body = wire.AppendReportHeader(s.body[:0], &head)
 	for i := range w.rules.List {
 		if r := &w.rules.List[i]; w.reports(r) {
-			s.body = s.report(s.body, r, string(rule.NameOf(r)), now, (wire.MaxReport-1-len(s.body))/rules)
+			s.body = s.report(s.body, r, string(rule.NameOf(r)), w.link.ToBackend(now), now, (wire.MaxReport-1-len(s.body))/rules)
 			rules--
 		}
 	}

@@ -15,7 +15,9 @@ const (
 	// reportEvery is the time between two reports, in nanoseconds. Figures are collected in
 	// generations, and a report covers the last generation or the last two.
 	reportEvery = int64(5e9)
-	generation  = int64(60e9)
+	// wakesAfter is the time until the first report after a pause.
+	wakesAfter = int64(1e9)
+	generation = int64(60e9)
 	// exactEvery is how many requests a second are recorded with their keys. Beyond that, one
 	// request in sampled is recorded, at random.
 	exactEvery = 1000
@@ -169,6 +171,18 @@ func (s *sightings) turn(now, hostNow int64) {
 	s.skippedBefore, s.skipped = s.skipped, false
 }
 
+// wake has what an idle worker is asked for told soon, as somebody may be trying a rule.
+func (s *sightings) wake(hostNow int64) {
+	if soon := hostNow + wakesAfter; s.idle && s.reportAt > soon {
+		for i := range s.rules {
+			if s.rules[i].now.Requests > 0 {
+				s.reportAt, s.idle = soon, false
+				return
+			}
+		}
+	}
+}
+
 // hashOf returns the hash by which samples choose keys.
 func hashOf(id [16]byte) uint64 { return binary.LittleEndian.Uint64(id[8:]) }
 
@@ -178,7 +192,7 @@ func thousandths(use uint16) uint16 {
 }
 
 // report appends a report on a rule, in at most most bytes if possible.
-func (s *sightings) report(dst []byte, r *rule.Rule, name string, hostNow int64, most int) []byte {
+func (s *sightings) report(dst []byte, r *rule.Rule, name string, now, hostNow int64, most int) []byte {
 	of := &s.rules[r.Index]
 	a, b := &of.now, &of.past
 	p := wire.RuleReport{
@@ -189,7 +203,11 @@ func (s *sightings) report(dst []byte, r *rule.Rule, name string, hostNow int64,
 	if s.skipped || s.skippedBefore {
 		p.Every = sampled
 	}
-	p.Used, p.Refused = keyList(sketch.Merge(&a.used, &b.used)), keyList(sketch.Merge(&a.refused, &b.refused))
+	if r.Synced() {
+		p.SyncMillis = uint64(r.Interval / 1e6)
+	}
+	told := now - r.Interval // hits up to then are pushed
+	p.Used, p.Refused = keyList(&a.used, &b.used, told), keyList(&a.refused, &b.refused, told)
 	threshold, own := uint64(math.MaxUint64), r.Own()
 	if of.sample != nil {
 		for i := range own {
@@ -229,11 +247,18 @@ func between(before, after wire.Amounts) wire.Amounts {
 
 func clamp(hits uint64) uint64 { return min(hits, wire.MaxHits) }
 
-func keyList(keys []sketch.Key, floor uint64) (l wire.KeyList) {
+// keyList lists the keys of two generations. What was pending before the time told is pushed.
+func keyList(newer, older *sketch.Heavy, told int64) (l wire.KeyList) {
+	keys, floor := sketch.Merge(newer, older)
 	l.Floor = floor
 	for i := range keys {
 		k := &keys[i]
-		l.Keys = append(l.Keys, wire.ReportKey{ID: k.ID, Hits: k.Count, Error: k.Error, Recent: k.Recent, Use: uint64(k.Use), Leased: clamp(k.Leased), Name: k.Name})
+		if k.At <= told {
+			k.Pending = 0
+		}
+		l.Keys = append(l.Keys, wire.ReportKey{
+			ID: k.ID, Hits: k.Count, Error: k.Error, Recent: k.Recent, Use: uint64(k.Use), Leased: clamp(k.Leased), Pending: clamp(k.Pending), Name: k.Name,
+		})
 	}
 	return l
 }
