@@ -23,8 +23,10 @@ const namespacesUsage = `[NAMESPACE]
   weir namespaces
   weir namespaces shop
 
-It lists the namespaces in which proxies have reported within a month, and when they last did. With a
-namespace it shows the rules that its proxies have told, those of most of them if they differ.
+It lists the namespaces in which proxies have reported within a month, as they last stood: how many
+proxies reported in half a minute, how many of them have another configuration than most, and how many
+rules most have. That is noted each minute while proxies report. With a namespace it shows how that
+stands now, and the rules that its proxies have told, those of most of them if they differ.
 `
 
 // namespaces runs weir namespaces.
@@ -62,10 +64,10 @@ func namespaces(ctx context.Context, args []string, env environment) error {
 
 func namespacesTable(out io.Writer, found *server.Namespaces, rules bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAMESPACE\tPROXIES\tRULES\tLAST REPORT")
+	fmt.Fprintln(w, "NAMESPACE\tPROXIES\tUNLIKE MOST\tRULES\tLAST REPORT")
 	for i := range found.Namespaces {
 		n := &found.Namespaces[i]
-		fmt.Fprintf(w, "%s\t%d\t%d\t%v ago\n", n.Namespace, n.Nodes, n.Rules, time.Duration(n.HeardSeconds)*time.Second)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%v ago\n", n.Namespace, n.Nodes, n.Others, n.Rules, time.Duration(n.HeardSeconds)*time.Second)
 	}
 	if !rules {
 		return w.Flush()

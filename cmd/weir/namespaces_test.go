@@ -66,7 +66,7 @@ func TestToldRules(t *testing.T) {
 		return fmt.Sprintf("%d %s%s", code, stdout, stderr)
 	}
 	for _, test := range []struct{ token, args, want string }{
-		{"all", "namespaces", `^0 NAMESPACE  PROXIES  RULES  LAST REPORT\napi        0        0      \ds ago\nshop       1        3      \ds ago\n$`},
+		{"all", "namespaces", `^0 NAMESPACE  PROXIES  UNLIKE MOST  RULES  LAST REPORT\napi        1        0            0      \ds ago\nshop       4        1            3      \ds ago\n$`},
 		{"of-shop", "namespaces", `^0 NAMESPACE .*\nshop .*\n$`},
 		{"of-shop", "namespaces api", `^1 weir namespaces: the backend answered 403`},
 		{"all", "namespaces none", `^1 weir namespaces: no proxy has reported in none\n$`},

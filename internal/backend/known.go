@@ -21,6 +21,8 @@ const (
 	// heardEvery is how often the store gets the same note of what nodes have told of their rules, and
 	// of a namespace that they report in.
 	heardEvery = time.Minute
+	// heardSoon is the first of these intervals, which double: the first nodes of many are soon not all.
+	heardSoon = 5 * time.Second
 	// askEvery is how often a node is asked for rules that nobody tells.
 	askEvery = 10 * time.Second
 	// directory is the namespace of the notes on namespaces.
@@ -37,12 +39,16 @@ type known struct {
 	swept time.Time
 }
 
-// heard is what a backend knows of a digest: when it was last noted, and when a node was asked for it.
-type heard struct{ noted, asked time.Time }
+// heard is what a backend knows of a digest: when it was last noted, for how long that holds, and when a node
+// was asked for it.
+type heard struct {
+	noted, asked time.Time
+	holds        time.Duration
+}
 
-// hear notes which rules the sender of a report has. tell means that it should tell them in its next report. If
-// the store fails, the next report notes them.
-func (k *known) hear(ctx context.Context, r *wire.Report) (tell bool) {
+// hear notes which rules the sender of a report has. tell means that it should tell them in its next report, and
+// noted that its namespace should be noted, too. If the store fails, the next report notes them.
+func (k *known) hear(ctx context.Context, r *wire.Report) (tell, noted bool) {
 	key, now := member{r.Namespace, r.Digest}, k.now()
 	k.mu.Lock()
 	if now.Sub(k.swept) >= heardEvery || now.Before(k.swept) {
@@ -50,19 +56,16 @@ func (k *known) hear(ctx context.Context, r *wire.Report) (tell bool) {
 		k.heard.sweep(func(h heard) bool { return now.Sub(h.noted) >= 2*heardEvery && now.Sub(h.asked) >= askEvery })
 	}
 	h, _ := k.heard.get(key)
-	recent := now.Sub(h.noted) < heardEvery && !now.Before(h.noted)
+	recent := now.Sub(h.noted) < h.holds && !now.Before(h.noted)
 	if !recent {
-		h.noted = now // others need not, meanwhile
+		h.noted, h.holds = now, min(max(2*h.holds, heardSoon), heardEvery) // others need not, meanwhile
 		k.heard.put(key, h)
 	}
 	k.mu.Unlock()
 	if recent {
-		return false
+		return false, false
 	}
-	count, found, err := k.note(ctx, r, now)
-	if err == nil && (found || r.Digest == 0) {
-		err = k.noteNamespace(ctx, r.Namespace, count, now)
-	}
+	found, err := k.note(ctx, r, now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if h, _ = k.heard.get(key); err != nil || !found {
@@ -75,16 +78,16 @@ func (k *known) hear(ctx context.Context, r *wire.Report) (tell bool) {
 		}
 		k.heard.put(key, h)
 	}
-	return tell
+	return tell, err == nil && (found || r.Digest == 0)
 }
 
 // note notes again what a digest names. found is false if the store does not have it.
-func (k *known) note(ctx context.Context, r *wire.Report, now time.Time) (rules int, found bool, err error) {
+func (k *known) note(ctx context.Context, r *wire.Report, now time.Time) (found bool, err error) {
 	told := r.Told
 	if len(told) == 0 && r.Digest != 0 {
 		notes, err := k.store.Notes(ctx, store.Rules, r.Namespace)
 		if err != nil {
-			return 0, false, err
+			return false, err
 		}
 		for _, n := range notes {
 			if _, of := store.RulesOf(n); n.Member == r.Digest {
@@ -92,33 +95,36 @@ func (k *known) note(ctx context.Context, r *wire.Report, now time.Time) (rules 
 			}
 		}
 	}
-	_, shapes, err := wire.DecodeTold(told)
-	if err != nil || wire.DigestOf(told) != r.Digest {
-		return 0, false, nil
+	if _, _, err := wire.DecodeTold(told); err != nil || wire.DigestOf(told) != r.Digest {
+		return false, nil
 	}
 	_, err = k.store.Note(ctx, store.Rules, r.Namespace, store.RulesNote(r.Digest, now, told))
-	return len(shapes), true, err
+	return true, err
 }
 
-func (k *known) noteNamespace(ctx context.Context, namespace string, rules int, now time.Time) error {
+// noteNamespace notes how a namespace stands, so that a list of all takes one call to the store.
+func (b *Backend) noteNamespace(ctx context.Context, namespace string) {
+	n, _, err := b.Census(ctx, namespace)
+	if err != nil {
+		return // a later report notes it
+	}
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(namespace)) // it never fails
-	body := fmt.Appendf(nil, "%d %d %s", now.Unix(), rules, namespace)
-	_, err := k.store.Note(ctx, store.Namespaces, directory, store.Note{Member: hash.Sum64(), Body: body})
-	return err
+	body := fmt.Appendf(nil, "%d %d %d %d %s", b.known.now().Unix(), n.Rules, n.Nodes, n.Others, namespace)
+	_, _ = b.store.Note(ctx, store.Namespaces, directory, store.Note{Member: hash.Sum64(), Body: body}) // also later
 }
 
 // Namespace is a namespace in which nodes have reported.
 type Namespace struct {
 	Name string
-	// Rules is how many rules the node had that was noted last. Nodes have asked for overrides in the
-	// last minute.
-	Rules, Nodes int
-	// Heard is when a node's report was last noted: each minute.
+	// Nodes have reported in the half minute before Heard. Rules is how many rules most of them have, and
+	// Others how many nodes have another configuration than those.
+	Rules, Nodes, Others int
+	// Heard is when this was last noted: each minute while nodes report.
 	Heard time.Time
 }
 
-// Namespaces returns the namespaces that may returns true for, by their names.
+// Namespaces returns the namespaces that may returns true for, by their names, as they were noted.
 func (b *Backend) Namespaces(ctx context.Context, may func(namespace string) bool) (all []Namespace, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -129,15 +135,10 @@ func (b *Backend) Namespaces(ctx context.Context, may func(namespace string) boo
 	for _, n := range notes {
 		var found Namespace
 		seconds := int64(0)
-		if _, err := fmt.Fscanf(bytes.NewReader(n.Body), "%d %d %s", &seconds, &found.Rules, &found.Name); err != nil || !wire.IsNamespace(found.Name) || !may(found.Name) {
+		if _, err := fmt.Fscanf(bytes.NewReader(n.Body), "%d %d %d %d %s", &seconds, &found.Rules, &found.Nodes, &found.Others, &found.Name); err != nil || !wire.IsNamespace(found.Name) || !may(found.Name) {
 			continue
 		}
 		found.Heard = time.Unix(seconds, 0)
-		applied, err := store.ReadApplied(ctx, b.store, found.Name)
-		if err != nil {
-			return nil, err
-		}
-		found.Nodes = len(applied)
 		all = append(all, found)
 	}
 	slices.SortFunc(all, func(a, b Namespace) int { return cmp.Compare(a.Name, b.Name) })
@@ -157,13 +158,31 @@ type Configuration struct {
 // Configurations returns the configurations that nodes report, the one of most nodes first. If nobody
 // reports, it is the last that was noted.
 func (b *Backend) Configurations(ctx context.Context, namespace string) (all []Configuration, err error) {
+	_, all, err = b.Census(ctx, namespace)
+	return all, err
+}
+
+// Census returns how a namespace stands now, without Heard, and its Configurations.
+func (b *Backend) Census(ctx context.Context, namespace string) (n Namespace, all []Configuration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	reports, err := b.reports(ctx, namespace, 0)
 	if err != nil {
-		return nil, err
+		return n, nil, err
 	}
-	return b.configurations(ctx, namespace, reports), nil
+	nodes := map[uint64]bool{}
+	for _, r := range reports {
+		nodes[r.Node] = true
+	}
+	n, all = Namespace{Name: namespace, Nodes: len(nodes)}, b.configurations(ctx, namespace, reports)
+	for i := range all {
+		if i == 0 {
+			n.Rules = len(all[i].Rules)
+		} else {
+			n.Others += len(all[i].Nodes)
+		}
+	}
+	return n, all, nil
 }
 
 // configurations is Configurations by some reports. If the store can't tell the rules, as where it may not

@@ -103,7 +103,7 @@ func TestRulesAreKnown(t *testing.T) {
 		t.Errorf("two configurations: %+v", c)
 	}
 	found, err := a.Namespaces(t.Context(), func(namespace string) bool { return namespace == "shop" })
-	if err != nil || len(found) != 1 || found[0].Name != "shop" || found[0].Rules != 2 || !found[0].Heard.Equal(now) {
+	if err != nil || len(found) != 1 || found[0] != (Namespace{Name: "shop", Rules: 2, Nodes: 3, Others: 1, Heard: now}) {
 		t.Errorf("namespaces: %+v, %v", found, err)
 	}
 	if found, err := a.Namespaces(t.Context(), func(string) bool { return false }); err != nil || len(found) != 0 {
@@ -126,6 +126,60 @@ func TestRulesAreKnown(t *testing.T) {
 	}
 	if !one.say(a, nil) {
 		t.Error("forgotten rules are not asked for")
+	}
+}
+
+// reads counts the notes that are asked for.
+type reads struct {
+	store.Store
+	notes int
+}
+
+func (r *reads) Notes(ctx context.Context, topic store.Topic, namespace string) ([]store.Note, error) {
+	r.notes++
+	return r.Store.Notes(ctx, topic, namespace)
+}
+
+// A list of many namespaces takes one call to the store. It has how they stood at their nodes' last reports, which
+// is noted more often at first.
+func TestManyNamespaces(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	counted := &reads{Store: memory.New(memory.Options{Now: func() time.Time { return now }})}
+	b := New(counted)
+	b.known.now = func() time.Time { return now }
+	for i := range 60 {
+		one := newTeller(t, 1, 7, exampleRule("per-user", 100))
+		one.report.Namespace = fmt.Sprint("n", i)
+		one.say(b, one.told)
+	}
+	list := func() []Namespace {
+		t.Helper()
+		counted.notes = 0
+		found := must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t)
+		if counted.notes != 1 {
+			t.Errorf("%d calls for a list of %d namespaces", counted.notes, len(found))
+		}
+		return found
+	}
+	if found := list(); len(found) != 60 || found[0] != (Namespace{Name: "n0", Rules: 1, Nodes: 1, Heard: now}) {
+		t.Errorf("%d namespaces, the first %+v", len(found), found[0])
+	}
+	one, two := newTeller(t, 1, 7, exampleRule("per-user", 100)), newTeller(t, 2, 7, exampleRule("per-user", 100))
+	one.report.Namespace, two.report.Namespace = "n0", "n0"
+	two.say(b, nil)
+	var seen []int
+	for range 30 {
+		now = now.Add(5 * time.Second)
+		counted.notes = 0
+		one.say(b, nil)
+		two.say(b, nil)
+		seen = append(seen, counted.notes)
+	}
+	if got := list()[0]; got.Nodes != 2 {
+		t.Errorf("of two nodes there are %+v", got)
+	}
+	if fmt.Sprint(seen) != "[3 0 3 0 0 0 3 0 0 0 0 0 0 0 3 0 0 0 0 0 0 0 0 0 0 0 3 0 0 0]" {
+		t.Errorf("calls every five seconds: %v", seen)
 	}
 }
 

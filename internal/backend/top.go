@@ -23,10 +23,17 @@ func (b *Backend) report(ctx context.Context, body []byte) (answer []byte, err e
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	if _, err = b.store.Note(ctx, store.Reports, r.Namespace, store.Note{Member: r.Sender, Body: body}); err == nil && b.known.hear(ctx, r) {
+	if _, err = b.store.Note(ctx, store.Reports, r.Namespace, store.Note{Member: r.Sender, Body: body}); err != nil {
+		return nil, err
+	}
+	tell, noted := b.known.hear(ctx, r)
+	if noted {
+		b.noteNamespace(ctx, r.Namespace)
+	}
+	if tell {
 		answer = []byte(wire.TellRules)
 	}
-	return answer, err
+	return answer, nil
 }
 
 // Top sums up the recent reports of a namespace's nodes about its keys.

@@ -22,11 +22,13 @@ type Namespaces struct {
 // Namespace is a namespace that nodes have reported in.
 type Namespace struct {
 	Namespace string `json:"namespace"`
-	// Nodes have asked for overrides in the last minute. Rules is how many rules they have.
-	Nodes int `json:"nodes"`
-	Rules int `json:"rules"`
-	// HeardSeconds is how long ago a node has last reported, to a minute. Nodes without requests are
-	// silent.
+	// Nodes have reported in half a minute. Rules is how many rules most of them have, and Others how many of
+	// them have another configuration than most.
+	Nodes  int `json:"nodes"`
+	Rules  int `json:"rules"`
+	Others int `json:"others"`
+	// HeardSeconds is how long ago that was noted: each minute while nodes report. Nodes without requests
+	// are silent. The answer about one namespace has what is so now.
 	HeardSeconds float64 `json:"heard_seconds"`
 	// Known are the rules that most nodes have, and Configurations are all that nodes have. Only the
 	// answer about one namespace has them.
@@ -90,8 +92,10 @@ func (h *handler) namespaces(w http.ResponseWriter, r *http.Request, namespace s
 		return (namespace == "" || of == namespace) && client.May(trust.GetNamespaces, of) == trust.Allowed
 	})
 	var known []backend.Configuration
-	if err == nil && namespace != "" {
-		known, err = h.backend.Configurations(r.Context(), namespace)
+	if err == nil && len(found) > 0 && namespace != "" {
+		heard := found[0].Heard
+		found[0], known, err = h.backend.Census(r.Context(), namespace)
+		found[0].Heard = heard
 	}
 	if !h.worked(w, r, err, false) {
 		return
@@ -99,9 +103,9 @@ func (h *handler) namespaces(w http.ResponseWriter, r *http.Request, namespace s
 	answer := Namespaces{[]Namespace{}}
 	for i := range found {
 		f := &found[i]
-		n := Namespace{Namespace: f.Name, Nodes: f.Nodes, Rules: f.Rules, HeardSeconds: rounded(max(0, h.health.now().Sub(f.Heard).Seconds()))}
+		n := Namespace{Namespace: f.Name, Nodes: f.Nodes, Rules: f.Rules, Others: f.Others, HeardSeconds: rounded(max(0, h.health.now().Sub(f.Heard).Seconds()))}
 		if n.Configurations = configurationsOf(known); len(known) > 0 {
-			n.Known, n.Rules = []KnownRule{}, len(known[0].Rules)
+			n.Known = []KnownRule{}
 			for j := range known[0].Rules {
 				n.Known = append(n.Known, knownRule(&known[0].Rules[j]))
 			}
