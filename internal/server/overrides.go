@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -71,8 +72,48 @@ type Changed struct {
 // someOverrides is how many are listed for a page.
 const someOverrides = 50
 
-// maxOverridesBody bounds a list in JSON, in bytes.
-const maxOverridesBody = 2 * wire.MaxOverridesSize
+// Bounds of a list in JSON, in bytes.
+const (
+	maxOverridesBody = 2 * wire.MaxOverridesSize
+	// maxOverrideBody bounds an override: 16 values of 1,024 bytes, all of them escaped.
+	maxOverrideBody = 128 << 10
+	// mostSet bounds the overrides of a call, modes of whole rules among them.
+	mostSet = 2 * wire.MaxOverrides
+)
+
+// settings is the body that sets overrides. It is counted as it is read, since a body may have many more than
+// a namespace.
+type settings struct {
+	Overrides
+	List bounded `json:"overrides"`
+}
+
+// bounded are at most so many overrides that one call can set them, none of them larger than any can be.
+type bounded []Override
+
+func (l *bounded) UnmarshalJSON(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return errors.New("overrides: want an array")
+	}
+	for d.More() {
+		var one json.RawMessage
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		if len(*l) == mostSet || len(one) > maxOverrideBody {
+			return fmt.Errorf("overrides: want at most %d, each of at most %d bytes", mostSet, maxOverrideBody)
+		}
+		var o Override
+		strict := json.NewDecoder(bytes.NewReader(one))
+		strict.DisallowUnknownFields()
+		if err := strict.Decode(&o); err != nil {
+			return err
+		}
+		*l = append(*l, o)
+	}
+	return nil
+}
 
 // overrides answers with a namespace's overrides, or those of a rule.
 func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace string) {
@@ -101,13 +142,13 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace st
 
 // setOverrides adds overrides, or replaces those of the same keys.
 func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
-	var given Overrides
+	var given settings
 	if !h.readJSON(w, r, maxOverridesBody, &given, `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`) {
 		return
 	}
-	set := make([]wire.Override, len(given.Overrides))
+	set := make([]wire.Override, len(given.List))
 	for i := range set {
-		o := &given.Overrides[i]
+		o := &given.List[i]
 		var err error
 		if set[i], err = o.wire(); err == nil && o.Until != nil && !o.Until.After(h.health.now()) {
 			err = fmt.Errorf("until: want a time to come, got %s", o.Until.Format(time.RFC3339))

@@ -61,7 +61,7 @@ func (h *handler) prices(w http.ResponseWriter, r *http.Request, namespace strin
 // setPrices sets prices of models.
 func (h *handler) setPrices(w http.ResponseWriter, r *http.Request, namespace string) {
 	var given SetPrices
-	if !h.readJSON(w, r, maxOverridesBody, &given, `{"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`) {
+	if !h.readJSON(w, r, wire.MaxOverridesSize, &given, `{"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`) {
 		return
 	}
 	var prices []wire.Price
