@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	neturl "net/url"
 	"slices"
 	"strings"
@@ -51,9 +52,13 @@ func cutCredentials(u *neturl.URL, query neturl.Values) (credentials, error) {
 	}
 	_, has := u.User.Password()
 	user := u.User.Username()
+	address, err := netip.ParseAddr(u.Hostname())
+	here := u.Hostname() == "localhost" || err == nil && address.IsLoopback() // as of a proxy that speaks TLS
 	switch {
 	case auth == "":
 		return nil, nil
+	case !strings.HasPrefix(u.Scheme, "rediss") && !here:
+		return nil, errors.New("auth: want TLS with it, as by rediss://: whoever is on the way could read the password")
 	case !slices.Contains(auths, auth):
 		return nil, fmt.Errorf("auth: want %s, got %.20q", strings.Join(auths, ", "), auth)
 	case has:
