@@ -39,9 +39,14 @@ var routes = []struct {
 	{trust.ChangeCounter, "POST", "/v1/counter", `{"id": "` + annID + `", "rule": "r", "reset": true}`, "change admin none"},
 	{trust.SetOverrides, "PUT", "/v1/overrides", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1000}]}]}`, "change admin none"},
 	{trust.UnsetOverrides, "DELETE", "/v1/overrides?rule=r", "", "change admin none"},
+	{trust.SetOverrides, "PUT", "/v1/overrides", `{"overrides": [{"rule": "*", "mode": "off"}, {"rule": "r", "mode": "shadow"}]}`, "change admin none"},
+	{trust.SetOverrides, "PUT", "/v1/overrides?force", `{"overrides": [{"rule": "r", "key": ["a"], "pattern": "prefix", "limits": [{"limit": 1, "width_ms": 1000}]}]}`, "change admin none"},
+	{trust.UnsetOverrides, "DELETE", "/v1/overrides?rule=*&whole", "", "change admin none"},
 	{trust.SetPrices, "PUT", "/v1/prices", `{"list": "l", "models": {"m": {"input": 1}}}`, "change admin none"},
 	{trust.UnsetPrices, "DELETE", "/v1/prices?list=l", "", "change admin none"},
 	{trust.PushHits, "POST", wire.PushPath, "push", "push admin none"},
+	{trust.PushHits, "POST", wire.PushPath, "report", "push admin none"},
+	{trust.PushHits, "POST", wire.PushPath, "used", "push admin none"},
 	{trust.GetLive, "GET", "/livez", "", "push read change admin none nobody"},
 	{trust.GetReady, "GET", "/readyz", "", "push read change admin none nobody"},
 	{trust.GetHealth, "GET", "/healthz", "", "push read change admin none nobody"},
@@ -110,10 +115,15 @@ func TestMatrix(t *testing.T) {
 func routed(t *testing.T, url, method, path, body, namespace, token string) *http.Request {
 	t.Helper()
 	if strings.HasPrefix(path, wire.PushPath) {
-		if body == "push" {
+		switch body {
+		case "push":
 			push := examplePush()
 			push.Namespace = namespace
 			body = string(wire.AppendPush(nil, push))
+		case "report":
+			body = string(wire.AppendReport(nil, &wire.Report{Namespace: namespace, Node: 1, Sender: 1}))
+		case "used":
+			body = string(wire.AppendUsed(nil, &wire.Used{Namespace: namespace, Sender: 1, Sequence: 1, Rows: []wire.UsedRow{{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: 20454, Hits: 1}}}))
 		}
 	} else if strings.Contains(path, "?") {
 		path += "&namespace=" + namespace
