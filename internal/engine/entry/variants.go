@@ -1,6 +1,8 @@
 package entry
 
 import (
+	"math/bits"
+
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
@@ -14,8 +16,8 @@ type OverrideTable struct {
 	// Version is that of the list; 0 if there has been none. List is its encoded form.
 	Version uint64
 	List    []byte
-	// Places is an open hash table with a power of two as its size, at most three quarters full;
-	// nil if empty. The first place of an address counts.
+	// Places is an open hash table that is at most three quarters full; nil if empty. The first place of
+	// an address counts.
 	Places []Place
 	// All is what the list says of all rules together, and Rules what it says of each, by index; nil
 	// if it says nothing of any.
@@ -55,10 +57,14 @@ type Place struct {
 // Find returns the place of an address: that of its override, or a free place. The table must not
 // be nil.
 func (o *OverrideTable) Find(a sharedata.Address) *Place {
-	for i := a.Hash(); ; i++ {
-		p := &o.Places[i&uint64(len(o.Places)-1)]
+	size := uint64(len(o.Places))
+	for i, _ := bits.Mul64(a.Hash(), size); ; {
+		p := &o.Places[i]
 		if p.At == 0 || p.Address == a {
 			return p
+		}
+		if i++; i == size {
+			i = 0
 		}
 	}
 }

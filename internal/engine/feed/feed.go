@@ -44,23 +44,19 @@ func (v *Feed) asksEvery() int64 { return v.rules.Interval * 3 / 4 }
 // build begins to make a table from a list.
 func (v *Feed) build(version uint64, list []byte) *building {
 	b := &building{OverrideTable: entry.OverrideTable{Version: version, List: list}, emptied: v.news.shared.emptied}
-	count, places := 0, 1
+	count, places := 0, 0 // prices, which have no rule, take none
 	for b.reader.Reset(list, 0); b.reader.Next(); {
-		if string(b.reader.Rule) != string(b.name) || count == 0 { // a list groups the overrides of a rule
+		if string(b.reader.Rule) != string(b.name) { // a list groups the overrides of a rule
 			b.name = append(b.name[:0], b.reader.Rule...)
 			places = v.perKey(b.name)
 		}
 		count += places
 	}
-	size := 4
-	for size*3/4 < count {
-		size *= 2
-	}
 	if l, ok := v.variants.Owner.(entry.Listener); ok {
 		b.listener = l
 		l.BeginList()
 	}
-	b.Places = make([]entry.Place, size)
+	b.Places = make([]entry.Place, count*4/3+1)
 	b.reader.Reset(list, 0)
 	return b
 }
@@ -156,7 +152,7 @@ func (v *Feed) next(b *building) bool {
 	return true
 }
 
-// perKey is how many places the override of a key of a rule takes.
+// perKey is how many places the override of a key of a rule takes: none if only other nodes have the rule.
 func (v *Feed) perKey(name []byte) int {
 	prefix := counter.AppendPart(nil, name)
 	for i := range v.rules.List {
@@ -164,7 +160,7 @@ func (v *Feed) perKey(name []byte) int {
 			return max(1, r.Parts())
 		}
 	}
-	return 1
+	return 0
 }
 
 // place puts an override into the table, unless its key has one.
