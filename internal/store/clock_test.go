@@ -149,65 +149,6 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// Hits for windows that are over are dropped, and hits given back that nobody has counted.
-func TestLateHits(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t)
-	l.set(10 * minute)
-	for _, test := range []struct {
-		item             wire.Item
-		want             []uint64
-		applied, dropped int64
-	}{
-		{item(fixed, 1, minute, 10*minute, 1, 2, 4), []uint64{1, 0, 0}, 1, 6},
-		{item(sliding, 2, minute, 10*minute, 8, 16, 32), []uint64{8, 16, 0}, 24, 32},
-		{item(firstHit, 3, minute, 9*minute, 64), []uint64{0}, 0, 64},
-		{item(fixed, 1, minute, 9*minute, -3), []uint64{0}, 0, 3},
-		{item(fixed, 4, minute, 10*minute, wire.MaxHits, wire.MaxHits, wire.MaxHits), []uint64{wire.MaxHits, 0, 0}, wire.MaxHits, wire.MaxHits},
-	} {
-		l.hits(test.item, test.want...)
-		l.counted(test.item, test.applied, 0, test.dropped)
-	}
-	many := item(sliding, 5, minute, 10*minute, make([]int64, wire.MaxWindows)...)
-	want := make([]uint64, wire.MaxWindows)
-	for i := range many.Hits {
-		many.Hits[i] = 1
-	}
-	want[0], want[1] = 1, 1
-	l.hits(many, want...)
-}
-
-// A fixed window begins at zero, and for a while the last one can be read. A sliding window also counts the one before.
-func TestClockWindows(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t)
-	l.hits(item(fixed, 1, minute, 0, 5), 5)
-	l.set(minute)
-	l.hits(item(fixed, 1, minute, minute, 1), 1)
-	l.hits(item(fixed, 1, minute, minute, 0, 0), 1, 5)
-	l.hits(item(fixed, 1, minute, 2*minute, 0, 0, 0), 0, 1, 5)
-
-	l.set(0)
-	l.hits(item(sliding, 2, minute, 0, 40), 40)
-	l.set(minute)
-	l.hits(item(sliding, 2, minute, minute, 10, 2), 10, 42)
-	l.set(2*minute - 1)
-	l.hits(item(sliding, 2, minute, minute, 0, 1), 10, 43)
-	if got := l.counting(counter(sliding, 2, minute)); len(got) != 2 || got[0].Hits != 10 || got[1].Hits != 43 {
-		t.Errorf("%+v count, want both windows", got)
-	}
-	l.set(2 * minute)
-	l.hits(item(sliding, 2, minute, 2*minute, 1, 1, 7), 1, 11, 43)
-	l.counted("of the window before the last", 2, 0, 7)
-	l.pass(store.Grace)
-	l.hits(item(sliding, 2, minute, 2*minute, 0, 0, 0), 1, 11, 0)
-	// Read again from the next year, with the widest windows.
-	l.set(0)
-	l.hits(item(sliding, 3, 366*day, 0, 1, 1), 1, 1)
-	l.set(366 * day)
-	l.hits(item(sliding, 3, 366*day, 366*day, 0, 0), 0, 1)
-}
-
 // If the clock is set back, nothing is lost that still counts, and nothing comes back that was forgotten.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()

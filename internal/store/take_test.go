@@ -296,26 +296,6 @@ func TestTakesOfSeveralRooms(t *testing.T) {
 	}
 }
 
-// A take of no hits only asks: it counts nothing, and starts no window. A window that is just full keeps its limit, and
-// one above its limit does not.
-func TestTakesOfNothing(t *testing.T) {
-	t.Parallel()
-	for _, r := range rooms(5, 0) {
-		l := newLedger(t)
-		if g := l.take(take(1, 3, r), 3); sumOf(g.Totals[0]) != 0 || len(l.counters) > 0 {
-			t.Errorf("kind %d: totals %+v of %+v, want nothing counted", r.Kind, g.Totals, l.counters)
-		}
-		free, none := r, r
-		free.Cost, none.Limit, none.Burst = 1, 0, 0
-		l.take(take(1, 1, none), 0)
-		l.take(take(5, 5, free), 5)
-		l.take(take(1, 3, r), 3)
-		l.push(l.RoomItem(&r, 1))
-		l.take(take(1, 3, r), 0)
-		l.used(r, 6)
-	}
-}
-
 func TestTakesRejected(t *testing.T) {
 	t.Parallel()
 	for _, r := range rooms(10, 2) {
@@ -425,51 +405,6 @@ func TestLeases(t *testing.T) {
 		r := room(tokens, 9, test.limit, 1)
 		r.Burst = test.burst
 		newLedger(t).among(2, lease(1, 640, r), test.want)
-	}
-}
-
-// Hits are given back as nodes do with leased hits that they have not used: they can be had again, in their window. More
-// than is counted is dropped.
-func TestTakesReturned(t *testing.T) {
-	t.Parallel()
-	back := func(r wire.Room, g wire.Grant, hits int64) wire.Item {
-		it := store.Calendar{NowNanos: g.AtNanos}.RoomItem(&r, 0)
-		if window.Kind(r.Kind).Started() {
-			it.Newest = g.Totals[0].Newest
-		}
-		it.Hits[0] = -hits
-		return it
-	}
-	for _, r := range rooms(120, 2) {
-		l := newLedger(t)
-		l.set(7 * second)
-		l.take(take(1, 1, r), 1)
-		l.pass(second / 10) // twice this is too short for a token to come back
-		g := l.take(lease(1, 99, r), 14)
-		l.pass(second / 10)
-		l.push(back(r, g, 18))
-		l.counted(r, 0, 18, 0)
-		l.used(r, 12)
-		l.take(take(55, 55, r), 0)
-		l.take(take(54, 54, r), 54)
-		l.take(take(1, 1, r), 0)
-		// Hits that come back after the window's end make no room in another.
-		l.pass(2*minute + second)
-		l.take(take(1, 1, r), 1)
-		l.push(back(r, g, 18))
-		l.counted(r, 0, 0, 18)
-		l.take(take(1, 99, r), 59)
-	}
-	for _, r := range rooms(10, 1) {
-		l := newLedger(t)
-		l.set(7 * second)
-		g := l.take(take(7, 7, r), 7)
-		l.push(back(r, g, wire.MaxHits))
-		l.counted(r, 0, 7, wire.MaxHits-7)
-		l.push(back(r, g, wire.MaxHits))
-		l.counted(r, 0, 0, wire.MaxHits)
-		l.used(r, 0)
-		l.take(take(1, 99, r), 10)
 	}
 }
 
