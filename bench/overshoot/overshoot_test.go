@@ -5,7 +5,6 @@ import (
 
 	"weir/bench/page"
 	"weir/internal/must"
-	"weir/internal/sim"
 )
 
 // The tables of the quick grid equal the kept tables, so they are the same every time: a change must come with new figures
@@ -43,29 +42,5 @@ func TestWays(t *testing.T) {
 		if r.periodic.worst < 1.05 {
 			t.Errorf("%s: periodic sync uses %g of the limit at most", a.name, r.periodic.worst)
 		}
-	}
-}
-
-// When all is quiet the backend has all admitted hits, although callouts are lost.
-func TestNothingIsLost(t *testing.T) {
-	trial := quickTrial("fixed_window", kinds[0], 5)
-	trial.width = minute
-	trial.condition = hard[1]
-	w := must.Get(trial.world())(t)
-	passed := int64(0)
-	w.Passed = func(*sim.Request) { passed++ }
-	f := trial.flow()
-	f.end = monday + 20*second
-	for a := range f.arrivals() {
-		w.Advance(a.at)
-		w.Request(a.place, a.worker, onlyKey, 0)
-	}
-	w.Advance(monday + 45*second)
-	sum, err := w.Backend.Sum("default")
-	if err != nil || w.Failure() != nil {
-		t.Fatal(err, w.Failure())
-	}
-	if passed == 0 || sum != passed || w.Backend.Duplicates == 0 {
-		t.Errorf("%d passed, the backend has %d, and has seen %d pushes again", passed, sum, w.Backend.Duplicates)
 	}
 }
