@@ -17,6 +17,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"weir/controller/policy"
+	"weir/internal/must"
 )
 
 // A policy becomes a plugin, stays when it breaks, and takes the plugin along when it goes. What nobody has changed is not written
@@ -24,9 +25,7 @@ import (
 func TestReconcile(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, add(scheme))
 	}
 	of := func(rule string) policy.Spec {
 		ref := gatewayv1.LocalPolicyTargetReferenceWithSectionName{}
@@ -39,17 +38,12 @@ func TestReconcile(t *testing.T) {
 		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "istio"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/gateway-controller"}},
 		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio"}},
 	).Build()
-	planner, err := policy.NewPlanner([]byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	planner := must.Get(policy.NewPlanner([]byte("{}")))(t)
 	r := &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter(t), restart: func(error) {}}
 	r.writer.present = map[schema.GroupVersionKind]bool{wasmPlugin: true, envoyFilter: true}
 	pass := func() (plugin *unstructured.Unstructured, version string) {
 		t.Helper()
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.Reconcile(t.Context(), reconcile.Request{}))(t)
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
 		}
@@ -67,22 +61,16 @@ func TestReconcile(t *testing.T) {
 		t.Error("written again")
 	}
 	plugin.Object["spec"].(fields)["failStrategy"] = "FAIL_OPEN"
-	if err := c.Update(t.Context(), plugin); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Update(t.Context(), plugin))
 	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
 		t.Error("another's change stays")
 	}
 	p.Spec, p.Generation = of(`{"name":"r"}`), 2
-	if err := c.Update(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Update(t.Context(), p))
 	if plugin, _ = pass(); plugin == nil || meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {
 		t.Errorf("%+v, %+v", plugin, p.Status)
 	}
-	if err := c.Delete(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Delete(t.Context(), p))
 	if plugin, _ = pass(); plugin != nil {
 		t.Error("the plugin outlives the policy")
 	}

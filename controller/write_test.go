@@ -10,6 +10,7 @@ import (
 
 	"weir/controller/policy"
 	"weir/internal/check"
+	"weir/internal/must"
 )
 
 func newWriter(t *testing.T) *writer {
@@ -32,16 +33,10 @@ func TestObjects(t *testing.T) {
 		},
 	} {
 		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "public"}, Implementation: implementation, Listeners: []string{"http"}}
-		objects, err := newWriter(t).objects(g, [][]byte{rules, rules})
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(newWriter(t).objects(g, [][]byte{rules, rules}))(t)
 		var all strings.Builder
 		for _, o := range objects {
-			text, err := o.MarshalJSON()
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(o.MarshalJSON())(t)
 			all.WriteString("---\n" + strings.ReplaceAll(string(text), `\u003e`, ">"))
 			if gatewayOf(o) != g.NamespacedName {
 				t.Errorf("%s is of %s", text, gatewayOf(o))
@@ -92,12 +87,8 @@ func TestHas(t *testing.T) {
 		{`{}`, `{"a": 1}`, false}, {`{"a": [1]}`, `{"a": [1, 2]}`, false}, {`{"a": [1, 2]}`, `{"a": [1]}`, false}, {`{"a": 1}`, `{"a": {"b": 1}}`, false}, {`{"a": "1"}`, `{"a": 1}`, false},
 	} {
 		var one, other any
-		if err := json.Unmarshal([]byte(of.one), &one); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal([]byte(of.other), &other); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(of.one), &one))
+		must.OK(t, json.Unmarshal([]byte(of.other), &other))
 		if has(one, other) != of.want {
 			t.Errorf("%s has %s: %t", of.one, of.other, !of.want)
 		}
@@ -106,10 +97,7 @@ func TestHas(t *testing.T) {
 
 // The chart's Deployment gives flags that the program has.
 func TestFlagsOfTheChart(t *testing.T) {
-	template, err := os.ReadFile("../charts/weir/templates/controller.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := must.Get(os.ReadFile("../charts/weir/templates/controller.yaml"))(t)
 	for _, flag := range []string{"--configuration", "--lease-namespace", "--plugin", "--pull-policy", "--backend", "--trusted-ca"} {
 		if !strings.Contains(string(template), flag+"=") {
 			t.Errorf("the chart gives no %s", flag)

@@ -108,10 +108,7 @@ func TestCommand(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			content, err := io.ReadAll(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			content := must.Get(io.ReadAll(r))(t)
 			found[head.Name] = fmt.Sprintf("%o %x%s", head.Mode, sha256.Sum256(content), head.Linkname)
 			if *made != "" && head.Name == "usr/local/bin/weir" && platform.Architecture == runtime.GOARCH {
 				run(t, content)

@@ -425,9 +425,7 @@ func TestChartsMemoryFits(t *testing.T) {
 		url := "http://" + b.addresses["the counter backend listens"]
 		metric := func(name string) (value float64) {
 			_, metrics := ask(t, "GET", url+"/metrics", "", nil)
-			if _, err := fmt.Sscan(regexp.MustCompile(`\n` + name + ` (.*)`).FindStringSubmatch(metrics)[1], &value); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(fmt.Sscan(regexp.MustCompile(`\n` + name + ` (.*)`).FindStringSubmatch(metrics)[1], &value))(t)
 			return value
 		}
 		p := wire.Push{Namespace: "ns", Sender: 1, Items: slices.Repeat([]wire.Item{shape.Item}, shape.items)}

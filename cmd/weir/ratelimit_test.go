@@ -60,12 +60,9 @@ func TestRedisVariables(t *testing.T) {
 	} {
 		v := variables{getenv: func(name string) string { return test.variables[name] }}
 		logs := logFlags{format: "text"}
-		log, err := logs.logger(io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := must.Get(logs.logger(io.Discard))(t)
 		got := v.store(log).name
-		err = v.err()
+		err := v.err()
 		switch {
 		case test.err == "" && (got != test.want || err != nil):
 			t.Errorf("%v: got %q, %v", test.variables, got, err)
@@ -105,10 +102,7 @@ func TestRateLimitService(t *testing.T) {
 		t.Errorf("the metrics lack %s:\n%s", want, metrics)
 	}
 	end() // and statsd is told
-	told, err := statsd.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	told := must.Get(statsd.Accept())(t)
 	if text, err := io.ReadAll(told); err != nil || !strings.Contains(string(text), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n") {
 		t.Errorf("statsd is told %s, %v", text, err)
 	}
@@ -146,10 +140,7 @@ func TestStatsdOfDrained(t *testing.T) {
 	address, end := startRateLimit(ctx, t, descriptorsOf(t, "USE_STATSD", "true", "STATSD_HOST", "127.0.0.1", "STATSD_PORT", port, "STATS_FLUSH_INTERVAL", "1h"))
 	client := dialRateLimit(t, address("the rate limit service listens"))
 	// The message of this request comes later.
-	late, err := client.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	late := must.Get(client.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
 	watching, unwatch := context.WithCancel(t.Context())
 	defer unwatch()
 	becomes := watchHealth(watching, t, client)
@@ -290,10 +281,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	mutual := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: authority.Pool, ClientCAs: authority.Pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 	control := grpc.NewServer(grpc.Creds(credentials.NewTLS(mutual)))
 	discovery.RegisterAggregatedDiscoveryServiceServer(control, xds.NewServer(context.Background(), snapshots, nil))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	go func() { _ = control.Serve(l) }() // it ends when it is stopped
 	defer control.Stop()
 

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A completion has at most the requested tokens, and has their number; a stream has it only on
@@ -23,9 +25,7 @@ func TestModelAnswers(t *testing.T) {
 			Choices []struct{ Message struct{ Content string } }
 			Usage   chatUsage
 		}
-		if err := json.Unmarshal(ask(`{"messages": [{}], `+asked+`}`).Body.Bytes(), &got); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(ask(`{"messages": [{}], `+asked+`}`).Body.Bytes(), &got))
 		u := got.Usage
 		if n := strings.Count(got.Choices[0].Message.Content, "word "); got.Object != "chat.completion" || n < 1 || n > 3 ||
 			u.CompletionTokens != n || u.PromptTokens != 1 || u.TotalTokens != n+1 {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/config"
+	"weir/internal/must"
 )
 
 // one is a policy of namespace shop or, with a slash in its name, of another. Each is a minute younger than the one before.
@@ -39,9 +40,7 @@ func (p one) policy(t *testing.T, age int) *RateLimitPolicy {
 		target += ", sectionName: " + section
 	}
 	policy := &RateLimitPolicy{}
-	if err := yaml.UnmarshalStrict([]byte(fmt.Sprintf("targetRefs: [{group: gateway.networking.k8s.io, kind: %s, name: %s}]\n%s", kind, target, p.rules)), &policy.Spec); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.UnmarshalStrict([]byte(fmt.Sprintf("targetRefs: [{group: gateway.networking.k8s.io, kind: %s, name: %s}]\n%s", kind, target, p.rules)), &policy.Spec))
 	policy.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(p.name), Generation: 1, CreationTimestamp: metav1.NewTime(time.Unix(int64(age*60), 0))}
 	return policy
 }
@@ -205,10 +204,7 @@ func TestPlan(t *testing.T) {
 					r.Policies = append(r.Policies, p.policy(t, i))
 				}
 				slices.Reverse(r.Policies)
-				planner, err := NewPlanner([]byte("{}"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				planner := must.Get(NewPlanner([]byte("{}")))(t)
 				plan := planner.Plan(r)
 				got, want := map[string]string{}, map[string]string{}
 				for name, request := range requests(implementation) {
@@ -243,10 +239,7 @@ func TestPlan(t *testing.T) {
 func TestForgedName(t *testing.T) {
 	r := resources(Istio)
 	r.Policies = []*RateLimitPolicy{one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0)}
-	planner, err := NewPlanner([]byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	planner := must.Get(NewPlanner([]byte("{}")))(t)
 	plan := planner.Plan(r)
 	if got := applied(t, plan, request{"shop.app2.0", "t.example", "/"}); len(got) > 0 {
 		t.Errorf("%v of another host", got)
@@ -271,10 +264,7 @@ func TestBrokenPolicy(t *testing.T) {
 	r := resources(EnvoyGateway)
 	good, bad := one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app", "rules: [{name: r}]"}.policy(t, 0)
 	bad.Generation = 2
-	planner, err := NewPlanner([]byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	planner := must.Get(NewPlanner([]byte("{}")))(t)
 	r.Policies = []*RateLimitPolicy{good}
 	bad.Status.InForce = planner.Plan(r).Outcomes[0].InForce
 	r.Policies[0] = bad
@@ -287,9 +277,7 @@ func TestBrokenPolicy(t *testing.T) {
 		if got := applied(t, plan, requests(EnvoyGateway)["app2"]); len(got) != 1 {
 			t.Errorf("%v apply", got)
 		}
-		if planner, err = NewPlanner([]byte("{}")); err != nil {
-			t.Fatal(err)
-		}
+		planner = must.Get(NewPlanner([]byte("{}")))(t)
 	}
 }
 
@@ -302,10 +290,7 @@ func TestManyRules(t *testing.T) {
 		r.Policies = append(r.Policies, one{name, "HTTPRoute " + name, "rules: " + limits("a", "b")}.policy(t, i))
 	}
 	r.Policies = append(r.Policies, one{"g", "Gateway public", "rules: " + limits("all")}.policy(t, 0))
-	planner, err := NewPlanner([]byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	planner := must.Get(NewPlanner([]byte("{}")))(t)
 	plan := planner.Plan(r)
 	if n := len(plan.Configurations[public]); n != 2 {
 		t.Errorf("%d plugins, want 2", n)

@@ -287,10 +287,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}))
 	body := wire.AppendPush(nil, examplePush())
 	post(t, s, body)
-	c, err := pgx.Connect(t.Context(), postgres.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(pgx.Connect(t.Context(), postgres.URL()))(t)
 	must.Get(c.Exec(t.Context(), "BEGIN; LOCK TABLE weir.senders IN ACCESS EXCLUSIVE MODE"))(t)
 	ctx, giveUp := context.WithCancel(t.Context())
 	gone := make(chan error, 1)

@@ -90,9 +90,7 @@ func TestOverridesEnd(t *testing.T) {
 	counters := open()
 	s := start(t, counters, server.Options{})
 	ended := wire.Override{Rule: "r", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 1, WidthMillis: 1}}, Until: 1}
-	if _, err := backend.New(counters).By(nil).ForceOverrides(t.Context(), "shop", ended); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(backend.New(counters).By(nil).ForceOverrides(t.Context(), "shop", ended))(t)
 	if got := overrides(t, s, "namespace=shop"); len(got.Overrides) != 0 {
 		t.Errorf("got %+v", got)
 	}
