@@ -27,7 +27,7 @@ var binaries = map[string]string{"HELM": tools.Helm, "ENVOY_GATEWAY": tools.Envo
 
 // modules are those whose files the test reads, by their names.
 var modules = map[string]string{
-	"ISTIO": "istio.io/istio", "GATEWAY": "github.com/envoyproxy/gateway@v1.9.1",
+	"ISTIO": "istio.io/istio", "GATEWAY_API": "sigs.k8s.io/gateway-api", "GATEWAY": "github.com/envoyproxy/gateway@v1.9.1",
 	"PROMETHEUS": "github.com/prometheus-operator/prometheus-operator@v0.85.0",
 }
 
