@@ -57,7 +57,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"shipped", shippedLimits}, {"restricted", podsAreRestricted}, {"unfetched", pluginIsNotFetched}, {"left out", clusterIsLeftOut},
 		{"charts", chartsAreApplied}, {"helm", helmInstalls}, {"gateway", gatewayOfTheAPI}, {"bodies", bodiesByEnvoyFilter},
-		{"sidecar", sidecarLimits}, {"waypoint", waypointLimits},
+		{"sidecar", sidecarLimits}, {"waypoint", waypointLimits}, {"pods", podsAreApart},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c, ingress) }) {
 			return
@@ -71,7 +71,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	envoy := must.Get(envoytest.Newest())(t)
 	c := &cluster{world: newPlace(t), parent: t, envoy: envoy.Path}
-	for name, program := range map[string]string{"etcd": "server", "kube-apiserver": "kube-apiserver", "kubectl": "kubectl", "pilot-discovery": "pilot-discovery", "pilot-agent": "pilot-agent"} {
+	for name, program := range map[string]string{"etcd": "server", "kube-apiserver": "kube-apiserver", "kubectl": "kubectl", "pilot-discovery": "pilot-discovery", "pilot-agent": "pilot-agent", "kube-scheduler": "kube-scheduler", "kube-controller-manager": "kube-controller-manager"} {
 		link(t, filepath.Join(os.Getenv("PROGRAMS"), program), filepath.Join(c.dir, "bin", name))
 	}
 	c.certificate(t, "accounts", "accounts")
