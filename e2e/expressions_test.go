@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,6 +144,9 @@ func TestExpressions(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(56, 1))
 		expressions := expressionsByHand
+		if e, ok := d.(envoys); ok && e.native { // a module reads no metadata
+			expressions = slices.DeleteFunc(slices.Clone(expressions), func(text string) bool { return strings.Contains(text, "metadata.") })
+		}
 		for len(expressions) < count {
 			expressions = append(expressions, randomExpression(r, parts, 3))
 		}
