@@ -87,6 +87,8 @@ func readPriceList(v *value) *usage.PriceList {
 		switch {
 		case v.name == "" || len(v.name) > usage.MaxModel:
 			v.fail("want the name of a model, 1 to 256 bytes")
+		case !usage.IsName(v.name):
+			v.fail("want a model behind above=TOKENS/ or service_tier=TIER/, such as above=200000/gpt-5")
 		case !list.Add(v.name, &rates):
 			v.givenTwice()
 		}

@@ -144,6 +144,9 @@ func (v *bodyValues) addRule(r *rule, s *scratch) {
 	}
 	if p := r.prices; p.readsBody(s) {
 		v.addText(p.text, p.textPath)
+		if p.list.HasTiers() {
+			v.addText(tierText, tierPath)
+		}
 	}
 	if r.asks && s.isCompletions() {
 		v.addAsk(r.config.Ask)

@@ -29,9 +29,15 @@ type pricing struct {
 	// and unknown that the list lacks it.
 	rates         *usage.Rates
 	sure, unknown bool
-	// model is the entry of the list with these rates; empty if the answer will tell.
-	model string
+	// model is the entry of the list with these rates; empty if the answer will tell. tier is how the list
+	// names that of the request.
+	model, tier string
+	finder      usage.Finder
 }
+
+const tierText = "service_tier"
+
+var tierPath, _ = jsonpath.Compile(tierText)
 
 func (r *request) pricing(c *config.Prices) *pricing {
 	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, inPath: c.InPath}
@@ -56,17 +62,27 @@ func (p *pricing) readsBody(s *scratch) bool {
 	return true
 }
 
-// findRates finds the prices of the current request's tokens. If its model is not certain, the
+// findRates finds the prices of the current request's tokens. If its model or its tier is not certain, the
 // highest prices apply until the answer has told.
 func (p *pricing) findRates(r *request) {
 	var model []byte
 	found, sure := false, true
+	p.tier = ""
+	if p.list.HasTiers() && p.readsBody(&r.scratch) && r.body != nil {
+		if tier, _, certain := r.body.text(tierText); certain {
+			p.tier = p.list.Tier(tier)
+		} else {
+			p.tier, sure = usage.AnyTier, false
+		}
+	}
 	switch {
 	case p.by >= 0:
 		model, found = r.value(p.by)
 	case p.readsBody(&r.scratch):
 		if r.body != nil {
-			model, found, sure = r.body.text(p.text)
+			var certain bool
+			model, found, certain = r.body.text(p.text)
+			sure = sure && certain
 		}
 		if len(model) > p.longest {
 			sure = false
@@ -81,15 +97,16 @@ func (p *pricing) findRates(r *request) {
 		p.rates, p.model = p.list.Most(), ""
 		return
 	}
-	rates, entry, known := p.list.Find(model)
+	rates, entry, known := p.finder.Find(p.list, p.tier, model)
 	p.rates, p.model, p.unknown = rates, entry, !known && found
 }
 
 // inUnits returns the cost of a number of tokens of an answer, and of a prompt.
 func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 	var sum usage.Sum
-	sum.Add(answer, p.rates.Answer())
-	sum.Add(prompt, p.rates.Prompt())
+	out, in := p.list.Highest(p.rates, p.model, p.tier, prompt)
+	sum.Add(answer, out)
+	sum.Add(prompt, in)
 	if units, ok := sum.Whole(); ok {
 		return units
 	}

@@ -34,6 +34,52 @@ func (v *fakeVM) taken(key string) (units int) {
 	return 100000000 - units
 }
 
+// A request of a tier costs the tier's prices, where the list has them. One that hides its tier costs the highest of its model.
+func TestTiers(t *testing.T) {
+	const answer = `"usage":{"prompt_tokens":1000,"completion_tokens":200,"total_tokens":1200}}`
+	rule := strings.Replace(priced("", reservesPrompt), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4}, "service_tier=priority/gpt-5*": {"input": 2, "output": 20},
+		"above=1000/gpt-5": {"input": 9, "output": 90}, "above=999/claude": {"input": 6, "output": 22.5}, "above=999/service_tier=priority/gpt-5*": {"input": 4, "output": 30}, "above=20/gpt-5-mini*": {"input": 1, "output": 5},`, 1)
+	for _, c := range []struct {
+		body, answer string
+		out, in      float64 // reserved
+		costs        int
+	}{
+		{`{"max_tokens":50,"model":"gpt-5"}`, `{` + answer, 10, 1.25, 3250},
+		{`{"max_tokens":50,"model":"gpt-5","service_tier":"default"}`, `{` + answer, 10, 1.25, 3250},
+		{`{"max_tokens":50,"model":"gpt-5","service_tier":null}`, `{` + answer, 10, 1.25, 3250},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{` + answer, 4, 0.5, 1300},
+		{`{"service_tier":"fl\u0065x","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5-2025-08-07",` + answer, 4, 0.5, 1300},
+		{`{"service_tier":"priority","max_tokens":50,"model":"gpt-5-2025-08-07"}`, `{"model":"gpt-5-2025-08-07",` + answer, 20, 2, 10000}, // a long prompt
+		{`{"max_tokens":50,"model":"claude"}`, `{` + answer, 15, 3.75, 10500},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5-mini"}`, `{"model":"gpt-5-mini",` + answer, 2, 0.25, 2000},                                  // it has no such tier
+		{`{"model":"gpt-5-mini","max_tokens":50,"x":"` + strings.Repeat("x", 50) + `"}`, `{"usage":{"prompt_tokens":20,"completion_tokens":10}}`, 5, 1, 25}, // reserves for a long one
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"claude",` + answer, 4, 0.5, 10500},                                           // the dearer counts
+		{`{"service_tier":"flex","max_tokens":50,"model":"alias"}`, `{"model":"gpt-5",` + answer, 100, 100, 1300},
+		{`{"service_tier":"flex","service_tier":"priority","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
+		{`{"service_tier":"priority","Service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
+		{`{"service_tier":["flex"],"max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
+		{`{"max_tokens":50,"model":"service_tier=flex/gpt-5"}`, `{"model":"service_tier=flex/gpt-5",` + answer, 100, 100, 120000},
+		{`{"max_tokens":4000,"model":"gpt-5","service_tier":"flex","x":"` + strings.Repeat(" ", 32<<10) + `"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
+	} {
+		v := newProxy(t).start(rule)
+		s, _ := v.ask("x-key", "ann", "content-length", fmt.Sprint(len(c.body)))
+		v.upload(s, true, c.body)
+		tokens := 50.0
+		if len(c.body) > 4000 {
+			tokens = 4000
+		}
+		if got, want := v.taken("ann"), int(tokens*c.out+float64((len(c.body)+3)/4)*c.in+0.99); got != want {
+			t.Errorf("%.90s: %d reserved, want %d", c.body, got, want)
+		}
+		v.respond(s, false, "content-type", "application/json")
+		v.bring(s, true, c.answer)
+		v.reset(s)
+		if got := v.taken("ann"); got != c.costs {
+			t.Errorf("%.90s: %d taken, want %d", c.body, got, c.costs)
+		}
+	}
+}
+
 // Requests reserve what they may cost at most by their model's prices, and cost what their answers say.
 func TestPrices(t *testing.T) {
 	const answer = `"usage":{"prompt_tokens":1000,"completion_tokens":200,"total_tokens":1200,"prompt_tokens_details":{"cached_tokens":400}}}`

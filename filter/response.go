@@ -82,10 +82,10 @@ type hint struct {
 	ending usage.Ending
 	// rates are the prices of the tokens, of list's entry for the model that the request names. If it
 	// names none of the list, model is empty, and list has the prices of the model that the answer
-	// names.
-	rates *usage.Rates
-	list  *usage.PriceList
-	model string
+	// names. tier is how the list names the request's.
+	rates       *usage.Rates
+	list        *usage.PriceList
+	model, tier string
 }
 
 // forget drops a request: a cost that its response has not told by now stays unknown.
@@ -180,7 +180,7 @@ func (c *charges) noteHints(checks []engine.Check) {
 			hint.ending = endingOf(providerOf())
 		}
 		if p := rule.prices; p != nil {
-			if hint.rates, hint.list = p.rates, p.list; p.unknown {
+			if hint.rates, hint.list, hint.tier = p.rates, p.list, p.tier; p.unknown {
 				rules.request.unknownModels++
 			} else if p.sure {
 				hint.model = p.model
@@ -255,7 +255,7 @@ func (c *charges) openResponse(end bool) {
 			charge.reader = reader
 			hint := c.hintFor(charge.rule)
 			if charge.reader.Reset(charge.rule.config.Usage.Fields, format, hint.rates); hint.list != nil {
-				charge.reader.Ask(hint.list, hint.model)
+				charge.reader.Ask(hint.list, hint.model, hint.tier)
 			}
 			if charge.rule.config.Cut {
 				charge.reader.CountEvents()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,10 +26,11 @@ type priceReader struct {
 	begins   bool   // a name stands for all models that begin so
 	scale    *big.Rat
 	into     modelPrices
-	// models counts the models of the file that were asked for. told has what is not carried over, a
+	// models counts the models of the file that were asked for, and priced those with prices. told has what is not carried over, a
 	// line for each model.
-	models int
-	told   []string
+	models, priced int
+	told           []string
+	tiers          bool // also the prices of tiers
 }
 
 // microDollars is how many millionths of a micro-dollar a dollar has.
@@ -43,7 +45,7 @@ func (c *priceCommand) readPrices(document []byte) (modelPrices, error) {
 		}
 		return models, nil
 	}
-	r := priceReader{provider: c.provider, begins: c.begins, into: modelPrices{}, scale: big.NewRat(microDollars, 1)}
+	r := priceReader{provider: c.provider, begins: c.begins, tiers: c.tiers, into: modelPrices{}, scale: big.NewRat(microDollars, 1)}
 	if c.unit == "nano-dollars" {
 		r.scale.SetInt64(1000 * microDollars)
 	}
@@ -54,7 +56,7 @@ func (c *priceCommand) readPrices(document []byte) (modelPrices, error) {
 	for _, line := range r.told {
 		fmt.Fprintln(c.env.stderr, line)
 	}
-	fmt.Fprintf(c.env.stderr, "%d of %d models have prices\n", len(r.into), r.models)
+	fmt.Fprintf(c.env.stderr, "%d of %d models have prices\n", r.priced, r.models)
 	if len(r.into) == 0 {
 		return nil, fmt.Errorf("%w: the file has no price for a token of these models", errUsage)
 	}
@@ -84,9 +86,54 @@ func (r *priceReader) litellm(document []byte) error {
 				costs[field] = value
 			}
 		}
-		r.add(provider, name, litellmKinds, costs, r.scale)
+		for mark, own := range r.variants(costs) {
+			r.add(provider, name, mark, litellmKinds, own, r.scale)
+		}
+		r.add(provider, name, "", litellmKinds, costs, r.scale)
 	}
 	return nil
+}
+
+// variant is what LiteLLM has behind a price of long prompts, or of a service_tier.
+var variant = regexp.MustCompile(`^(?:_above_([0-9]{1,9})k_tokens)?(?:_(flex|priority))?$`)
+
+// variants takes the prices out of a model's that are for long prompts and for tiers, by what a list has before its name.
+// Those that are not given are the usual ones.
+func (r *priceReader) variants(costs map[string]json.RawMessage) map[string]map[string]json.RawMessage {
+	suffixes := map[string][]string{}
+	var used []string
+	for field := range costs {
+		for _, kind := range litellmKinds {
+			suffix, _ := strings.CutPrefix(field, kind)
+			part := variant.FindStringSubmatch(suffix)
+			if suffix == "" || part == nil || part[2] != "" && !r.tiers {
+				continue
+			}
+			mark, of := "", []string{""}
+			if part[2] != "" {
+				mark, of = "service_tier="+part[2]+"/", append(of, "_"+part[2])
+			}
+			if part[1] != "" {
+				mark, of = "above="+part[1]+"000/"+mark, append(of, "_above_"+part[1]+"k_tokens", suffix)
+			}
+			suffixes[mark], used = of, append(used, field)
+		}
+	}
+	all := map[string]map[string]json.RawMessage{}
+	for mark, of := range suffixes {
+		all[mark] = map[string]json.RawMessage{}
+		for _, kind := range litellmKinds {
+			for _, suffix := range of {
+				if value, there := costs[kind+suffix]; there {
+					all[mark][kind] = value
+				}
+			}
+		}
+	}
+	for _, field := range used {
+		delete(costs, field)
+	}
+	return all
 }
 
 // modelsDevKinds are the names of prices in api.json, in dollars for a million tokens, in the order of tokens.KindNames.
@@ -105,15 +152,46 @@ func (r *priceReader) modelsDev(document []byte) error {
 	scale := new(big.Rat).Quo(r.scale, big.NewRat(1_000_000, 1))
 	for provider, p := range providers {
 		for name, m := range p.Models {
-			r.add(provider, provider+"/"+name, modelsDevKinds, m.Cost, scale)
+			for mark, own := range contexts(m.Cost) {
+				r.add(provider, provider+"/"+name, mark, modelsDevKinds, own, scale)
+			}
+			r.add(provider, provider+"/"+name, "", modelsDevKinds, m.Cost, scale)
 		}
 	}
 	return nil
 }
 
+// contexts takes the prices of long prompts out of a model's, as variants does.
+func contexts(costs map[string]json.RawMessage) map[string]map[string]json.RawMessage {
+	var tiers []map[string]json.RawMessage
+	_ = json.Unmarshal(costs["tiers"], &tiers)
+	all := map[string]map[string]json.RawMessage{}
+	for _, own := range tiers {
+		var of struct {
+			Type string
+			Size uint64
+		}
+		if json.Unmarshal(own["tier"], &of) != nil || of.Type != "context" || of.Size == 0 {
+			return nil // it is told that they are not carried over
+		}
+		delete(own, "tier")
+		for _, kind := range modelsDevKinds {
+			if value, there := costs[kind]; there && own[kind] == nil {
+				own[kind] = value
+			}
+		}
+		all["above="+strconv.FormatUint(of.Size, 10)+"/"] = own
+	}
+	if len(all) > 0 {
+		delete(costs, "tiers")
+		delete(costs, "context_over_200k") // says the same
+	}
+	return all
+}
+
 // add takes the prices of a model, if it is one of those that were asked for. Upstreams of that provider do
-// not have its name in front of the model's.
-func (r *priceReader) add(provider, name string, kinds []string, costs map[string]json.RawMessage, scale *big.Rat) {
+// not have its name in front of the model's. mark is what a list has before the name of a variant.
+func (r *priceReader) add(provider, name, mark string, kinds []string, costs map[string]json.RawMessage, scale *big.Rat) {
 	place := name
 	if r.provider != "" {
 		if provider != r.provider {
@@ -121,7 +199,11 @@ func (r *priceReader) add(provider, name string, kinds []string, costs map[strin
 		}
 		name = strings.TrimPrefix(name, provider+"/")
 	}
-	r.models++
+	if mark != "" {
+		name, place = mark+name, mark+place
+	} else {
+		r.models++
+	}
 	place = word(place)
 	prices := map[string]uint64{}
 	var rounded, left []string
@@ -184,6 +266,9 @@ func (r *priceReader) add(provider, name string, kinds []string, costs map[strin
 	}
 	if twice {
 		r.told = append(r.told, word(name)+": given twice: the higher price of each kind counts")
+	}
+	if !twice && mark == "" {
+		r.priced++
 	}
 	r.into[name] = prices
 }

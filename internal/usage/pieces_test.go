@@ -76,7 +76,7 @@ func TestPiecesAreAlike(t *testing.T) {
 			var r usage.Reader
 			r.Reset(of, format, unlisted)
 			if asks {
-				r.Ask(list, asked)
+				r.Ask(list, asked, "")
 			}
 			if guesses {
 				r.CountEvents()
@@ -117,7 +117,7 @@ func TestFirstModelCounts(t *testing.T) {
 	} {
 		var r usage.Reader
 		r.Reset(fieldsOf(t, &usage.Presets[0], true), usage.Events, &usage.Rates{usage.Output: 100 * usage.Parts})
-		r.Ask(list, "")
+		r.Ask(list, "", "")
 		r.Feed([]byte(body))
 		if got, found := r.Cost(); got != want || !found {
 			t.Errorf("%q costs %d, %t, want %d", body, got, found, want)
@@ -148,7 +148,7 @@ func TestDearerModelCounts(t *testing.T) {
 	} {
 		var r usage.Reader
 		r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, rates(3, 3))
-		r.Ask(list, "mid")
+		r.Ask(list, "mid", "")
 		r.Feed([]byte(`{"model":"` + model + `","usage":{"prompt_tokens":10,"completion_tokens":10}}`))
 		if got, found := r.Cost(); got != want.cost || !found || r.Model() != want.entry {
 			t.Errorf("%s costs %d, %t, as %q, want %d as %q", model, got, found, r.Model(), want.cost, want.entry)

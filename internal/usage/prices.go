@@ -1,6 +1,13 @@
 package usage
 
-import "weir/internal/jsonpath"
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+
+	"weir/internal/jsonpath"
+)
 
 // PriceList has the prices of models. Once in use it is not modified, and is safe for concurrent
 // reads.
@@ -13,6 +20,15 @@ type PriceList struct {
 	// rates.
 	others *Rates
 	most   Rates
+	tiers  []string // beginnings of names, such as service_tier=flex/
+	long   []long
+}
+
+// long are the rates of a request with more tokens than above in its prompt, to a model of an entry.
+type long struct {
+	above uint64
+	entry string
+	rates Rates
 }
 
 type model struct {
@@ -35,6 +51,19 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 		added = p.others == nil
 		p.others = rates
 		return p.added(rates, added)
+	}
+	if above, of, ok := longOf(name); ok {
+		for i := range p.long {
+			if l := &p.long[i]; l.above == above && l.entry == of {
+				l.rates = *rates
+				return p.added(rates, false)
+			}
+		}
+		p.long = append(p.long, long{above, of, *rates})
+		return p.added(rates, true)
+	}
+	if at := strings.IndexByte(name, '/'); strings.HasPrefix(name, tierMark) && at >= 0 && !slices.Contains(p.tiers, name[:at+1]) {
+		p.tiers = append(p.tiers, name[:at+1])
 	}
 	entry, from, to := name, 0, p.whole
 	begins := name != "" && name[len(name)-1] == '*'
@@ -67,6 +96,9 @@ func (p *PriceList) added(rates *Rates, added bool) bool {
 		for i := range p.models {
 			p.most.raise(&p.models[i].rates)
 		}
+		for i := range p.long {
+			p.most.raise(&p.long[i].rates)
+		}
 	}
 	p.most.raise(rates)
 	return added
@@ -81,7 +113,7 @@ func (r *Rates) raise(other *Rates) {
 
 // Clone returns an independent copy of the list.
 func (p *PriceList) Clone() *PriceList {
-	return &PriceList{models: append([]model(nil), p.models...), whole: p.whole, others: p.others, most: p.most}
+	return &PriceList{models: append([]model(nil), p.models...), whole: p.whole, others: p.others, most: p.most, tiers: slices.Clip(p.tiers), long: slices.Clone(p.long)}
 }
 
 func before(a, b string, longestFirst bool) bool {
@@ -115,6 +147,111 @@ func (p *PriceList) Find(name []byte) (rates *Rates, entry string, known bool) {
 		return p.others, others, false
 	}
 	return &p.most, others, false
+}
+
+// tierMark begins the names of models at the prices of a tier: service_tier=flex/gpt-5 are those of gpt-5 for requests
+// whose service_tier is flex.
+const tierMark = "service_tier="
+
+// AnyTier is the tier of a request that hides it.
+const AnyTier = "*"
+
+// longMark begins the names of models at the prices of long prompts: above=200000/gpt-5 are those of the entry gpt-5 for
+// requests whose prompt has more than 200,000 tokens.
+const longMark = "above="
+
+func longOf(name string) (above uint64, entry string, ok bool) {
+	if name, ok = strings.CutPrefix(name, longMark); !ok {
+		return 0, "", false
+	}
+	digits, entry, found := strings.Cut(name, "/")
+	for i := range len(digits) {
+		if c := digits[i]; c < '0' || c > '9' || i == 15 {
+			return 0, "", false
+		}
+		above = above*10 + uint64(digits[i]-'0')
+	}
+	return above, entry, found && above > 0 && entry != ""
+}
+
+// IsName reports whether a list may have prices under a name: one of a model or an entry stands behind its marks.
+func IsName(name string) bool {
+	if strings.HasPrefix(name, longMark) {
+		_, entry, ok := longOf(name)
+		return ok && !strings.HasPrefix(entry, longMark) && IsName(entry)
+	}
+	tier, model, found := strings.Cut(name, "/")
+	return !strings.HasPrefix(name, tierMark) || found && tier != tierMark && model != ""
+}
+
+// isFor reports whether the rates are for a model of an entry, or may be if its tier is hidden.
+func (l *long) isFor(entry, tier string, prompt uint64) bool {
+	if prompt <= l.above || !strings.HasSuffix(l.entry, entry) {
+		return false
+	}
+	before := l.entry[:len(l.entry)-len(entry)]
+	return before == "" || tier == AnyTier && strings.HasPrefix(before, tierMark) && strings.IndexByte(before, '/') == len(before)-1
+}
+
+// Highest returns the highest prices of text of an entry's models that comes out and that goes in, where a prompt has so many
+// tokens.
+func (p *PriceList) Highest(rates *Rates, entry, tier string, prompt uint64) (answer, in uint64) {
+	answer, in = rates.Answer(), rates.Prompt()
+	for i := range p.long {
+		if l := &p.long[i]; l.isFor(entry, tier, prompt) {
+			answer, in = max(answer, l.rates.Answer()), max(in, l.rates.Prompt())
+		}
+	}
+	return answer, in
+}
+
+// HasTiers reports whether some model has prices of its own in a tier.
+func (p *PriceList) HasTiers() bool { return len(p.tiers) > 0 }
+
+// Tier returns how the list names a tier; empty if it does not know the tier.
+func (p *PriceList) Tier(name []byte) string {
+	for _, tier := range p.tiers {
+		if tier[len(tierMark):len(tier)-1] == string(name) {
+			return tier
+		}
+	}
+	return ""
+}
+
+// Finder has memory for [Finder.Find].
+type Finder struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	name    []byte
+	highest Rates
+}
+
+// Find is [PriceList.Find] of a model in a tier. A model without prices of its own there has its usual ones, and in AnyTier
+// the highest. The rates are valid until the next call.
+func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, entry string, known bool) {
+	if bytes.HasPrefix(model, []byte(tierMark)) {
+		model = nil // no upstream has such a model
+	}
+	rates, entry, known = p.Find(model)
+	highest := *rates
+	for _, one := range p.tiers {
+		if tier != one && tier != AnyTier {
+			continue
+		}
+		f.name = append(append(f.name[:0], one...), model...)
+		switch own, at, has := p.Find(f.name); {
+		case has && tier == one:
+			return own, at, true
+		case has:
+			highest.raise(own)
+			known = true
+		}
+	}
+	if tier == AnyTier && known {
+		f.highest = highest
+		rates = &f.highest
+	}
+	return rates, entry, known
 }
 
 // others is the entry for models that are not on a list.
@@ -162,6 +299,7 @@ func (f *Fields) addModels(stems stemSet) error {
 // priced has the prices that a body's own word on its model brings.
 type priced struct {
 	list   *PriceList // where to look up the model; nil if the rates are known
+	tier   string     // of the request
 	asked  string     // the entry of the model that the request has named, or empty
 	dearer *Rates     // of the model that has answered in its place; nil if it is the same
 	model  string     // the entry of the model that the body has named
@@ -174,8 +312,10 @@ type priced struct {
 // Ask makes the body's tokens cost the list's prices of the model that the body names first. If the
 // list lacks that model, the prices stay as they are. asked is the list's entry for the model that the
 // request has named, whose prices apply: then the answer's model counts only where it is dearer. It is
-// empty if the request has not named a model of the list.
-func (r *Reader) Ask(list *PriceList, asked string) { r.list, r.asked = list, asked }
+// empty if the request has not named a model of the list. tier is the request's.
+func (r *Reader) Ask(list *PriceList, asked, tier string) {
+	r.list, r.asked, r.tier = list, asked, tier
+}
 
 // asks reports whether the body has still to name its model. Until then no text may be skipped.
 func (r *Reader) asks() bool { return r.list != nil && r.priced.text == 0 }
@@ -187,12 +327,15 @@ func (r *Reader) takeModel(from int, name []byte, kind jsonpath.Kind) {
 		return
 	}
 	p.text = r.text
-	rates, entry, known := p.list.Find(name)
+	if from < p.from {
+		return
+	}
+	rates, entry, known := r.finder.Find(p.list, p.tier, name)
 	switch {
-	case !known || from < p.from:
+	case !known:
 	case p.asked == "":
 		r.rates, p.model, p.from = rates, entry, from
-	case entry == p.asked || entry != string(name) && isVersion(name, p.asked):
+	case entry == p.asked || entry != string(name) && isVersion(name, strings.TrimPrefix(p.asked, p.tier)):
 		p.dearer, p.model, p.from = nil, "", from
 	default:
 		p.dearer, p.model, p.from = rates, entry, from
@@ -225,8 +368,8 @@ func (r *Reader) Model() string {
 	if r.dearer == nil {
 		return r.model
 	}
-	asked, _ := r.costBy(r.rates)
-	if answered, ok := r.costBy(r.dearer); !ok || answered <= asked {
+	asked, _ := r.costOf(r.rates, cmp.Or(r.asked, r.model))
+	if answered, ok := r.costOf(r.dearer, r.model); !ok || answered <= asked {
 		return ""
 	}
 	return r.model

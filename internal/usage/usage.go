@@ -7,6 +7,7 @@ package usage
 
 import (
 	"bytes"
+	"cmp"
 
 	"weir/internal/jsonpath"
 )
@@ -244,6 +245,7 @@ type Reader struct {
 	rates  *Rates
 	format Format
 	priced // by the model that the body names
+	finder Finder
 	// texts read the current text, each for one source. reading is how many of them still look for
 	// their value. If it is 0, the rest of the text is skipped.
 	texts   []text
@@ -326,23 +328,38 @@ func (r *Reader) Feed(piece []byte) {
 // of the fields; missing fields count as 0. It is false if a value is not a number of hits, or a
 // value or the sum is above Most.
 func (r *Reader) Cost() (hits uint64, found bool) {
-	if hits, found = r.costBy(r.rates); r.dearer == nil {
+	if hits, found = r.costOf(r.rates, cmp.Or(r.asked, r.model)); r.dearer == nil {
 		return hits, found
 	}
-	if more, ok := r.costBy(r.dearer); ok && more > hits {
+	if more, ok := r.costOf(r.dearer, r.model); ok && more > hits {
 		return more, true
 	}
 	return hits, found
 }
 
-// costBy is Cost by some rates or, if these are nil, by the fields' weights.
-func (r *Reader) costBy(rates *Rates) (hits uint64, found bool) {
+// costOf is Cost by the rates of an entry of the list, and by those that it has for a prompt of this length.
+func (r *Reader) costOf(rates *Rates, entry string) (hits uint64, found bool) {
+	hits, prompt, found := r.costBy(rates)
+	for i := 0; r.list != nil && i < len(r.list.long); i++ {
+		l := &r.list.long[i]
+		if !l.isFor(entry, r.tier, prompt) {
+			continue
+		}
+		more, _, ok := r.costBy(&l.rates)
+		hits, found = max(hits, more), found && ok
+	}
+	return hits, found
+}
+
+// costBy is Cost by some rates or, if these are nil, by the fields' weights. prompt is how many of the tokens have gone
+// into the model: all of them if nothing else is told.
+func (r *Reader) costBy(rates *Rates) (hits, prompt uint64, found bool) {
 	var sum Sum
 	counted := uint64(0) // of tokens
 	for i := range r.numbers {
 		n, f := &r.numbers[i], &r.fields.list[i]
 		if n.absurd {
-			return 0, false
+			return 0, 0, false
 		}
 		found = found || n.found
 		own := n.hits
@@ -355,13 +372,17 @@ func (r *Reader) costBy(rates *Rates) (hits uint64, found bool) {
 			own -= min(own, counted)
 		}
 		counted += own
+		switch f.kind {
+		case Input, Cached, CacheWrite, Audio, Total:
+			prompt += own
+		}
 		sum.Add(own, f.rate(rates))
 	}
 	hits, ok := sum.Whole()
 	if !ok {
-		return 0, false
+		return 0, 0, false
 	}
-	return hits, found
+	return hits, prompt, found
 }
 
 // Guessed returns the cost of a number of tokens of a model's output, for tokens that the body has
