@@ -2,21 +2,23 @@ package backend
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // PatternNames are the names of the kinds of patterns.
 var PatternNames = map[byte]string{wire.ByPrefix: "prefix", wire.BySuffix: "suffix", wire.ByNetwork: "network"}
 
 // InForce returns the override by which nodes decide a key of a rule: its own, or else that of the longest
-// pattern that it has, or else that of the whole rule; nil if there is none.
-func InForce(list []wire.Override, rule string, key []string) (found *wire.Override) {
+// pattern that it has, or else that of the whole rule; nil if there is none. is reports whether values are the
+// key's. Of the rule's limits, if they are known, overrides that do not fit are left out, as by nodes.
+func InForce(list []wire.Override, rule string, key []string, is func(values []string) bool, limits []window.Limit) (found *wire.Override) {
 	for i := range list {
 		o := &list[i]
-		if o.Rule != rule || o.Mode == wire.OfKey && (o.IsNotice() || !slices.Equal(o.Values, key)) || o.Mode == wire.OfKeys && !isLike(o, key) {
+		if o.Rule != rule || o.Mode == wire.OfKey && (o.IsNotice() || !is(o.Values)) || o.Mode == wire.OfKeys && !isLike(o, key) ||
+			len(limits) > 0 && len(o.Limits) > 0 && !wire.Fits(limits, o.Limits) {
 			continue
 		}
 		if found == nil || precedence(o, found) {
@@ -26,14 +28,14 @@ func InForce(list []wire.Override, rule string, key []string) (found *wire.Overr
 	return found
 }
 
-// precedence reports whether an override goes before another of the same rule.
+// precedence reports whether an override goes before another of the same rule, which stands before it in the list.
 func precedence(o, before *wire.Override) bool {
 	if o.Mode == wire.OfKeys && before.Mode == wire.OfKeys {
 		p, _ := wire.PatternOf(o.Values)
 		q, _ := wire.PatternOf(before.Values)
 		return p.Compare(q) < 0
 	}
-	return o.Mode == wire.OfKey || o.Mode == wire.OfKeys && before.Mode.IsWhole()
+	return o.Mode == wire.OfKey && before.Mode != wire.OfKey || o.Mode == wire.OfKeys && before.Mode.IsWhole()
 }
 
 // isLike reports whether a key is one of those of an override of many.

@@ -122,17 +122,19 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace stri
 		overrides, err = h.backend.Overrides(r.Context(), namespace)
 	}
 	rule, varies := query.Get("rule"), false
+	var fit []window.Limit
 	if err == nil && rule != "" && len(limits) == 0 {
 		var known []backend.Configuration
 		known, err = h.backend.Configurations(r.Context(), namespace)
 		if of := backend.RuleOf(known, rule); of != nil && of.Flags&wire.Local == 0 {
 			limits, varies = of.Plain(), of.Flags&wire.Varies != 0
+			fit = limits
 		}
 	}
 	if !h.worked(w, r, err, false) {
 		return
 	}
-	counter := CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: rule, Key: query["key"], Limits: limits})
+	counter := CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: rule, Key: query["key"], Fit: fit, Limits: limits})
 	counter.Date(limits, int64(found.NowNanos))
 	counter.Varies = varies && counter.Override == nil
 	h.json(w, counter)
@@ -144,6 +146,10 @@ type CounterAsked struct {
 	// Rule and Key name the key's override: see [Override]. Without a rule there is none.
 	Rule string
 	Key  []string
+	// Is reports whether the values of an override are the key's; nil if they are only if they equal Key.
+	Is func(values []string) bool
+	// Fit are the rule's limits, with their calendars, if overrides that do not fit should be left out.
+	Fit []window.Limit
 	// Limits are the key's limits, as far as known. An override takes precedence.
 	Limits []window.Limit
 }
@@ -157,8 +163,12 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 			Node: fmt.Sprintf("%016x", of.Node), Places: of.Places, OldestMS: (found.NowNanos - min(found.NowNanos, of.SinceNanos)) / 1e6,
 		})
 	}
+	is := by.Is
+	if is == nil {
+		is = func(values []string) bool { return slices.Equal(values, by.Key) }
+	}
 	var override []wire.OverrideLimit
-	if o := backend.InForce(overrides, by.Rule, by.Key); o != nil {
+	if o := backend.InForce(overrides, by.Rule, by.Key, is, by.Fit); o != nil {
 		of := overrideOf(o)
 		counter.Override, override = &of, slices.Clone(o.Limits)
 	}

@@ -113,17 +113,12 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 			asked.Key, asked.Listed, by.Limits = orElse(asked.Key, o.Key), true, o.Limits
 		}
 	}
-	// As in nodes, an override that does not fit the rule is ignored, and the first of several
-	// applies.
-	var inForce []wire.Override
-	for i := range overrides.List {
-		if o := overrides.List[i]; o.Rule == rule.Name && is(o.Values) && wire.Fits(rule.Limits, o.Limits) {
-			by.Key, asked.Key, inForce = o.Values, orElse(asked.Key, o.Values), []wire.Override{o}
-			break
-		}
+	by.Key, by.Is, by.Fit = asked.Key, is, rule.Limits
+	asked.Counter = server.CounterOf(&found, overrides.List, &by)
+	if o := asked.Override; o != nil && o.Mode == "" && o.Pattern == "" {
+		asked.Key = orElse(asked.Key, o.Key)
 	}
 	asked.Varies = len(rule.LimitFrom) > 0 || rule.Overrides.By != nil
-	asked.Counter = server.CounterOf(&found, inForce, &by)
 	asked.Date(by.Limits, int64(found.NowNanos))
 	return nil
 }

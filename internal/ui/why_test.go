@@ -84,8 +84,16 @@ func (s *seen) told(query url.Values) string {
 	if why.Listed {
 		text += " listed"
 	}
-	if why.Override != nil {
+	if o := why.Override; o != nil {
 		text += " overridden"
+		if o.Pattern != "" {
+			text += " of " + o.Pattern
+		} else if o.Mode != "" {
+			text += " of rule"
+		}
+	}
+	if why.Mode != "" {
+		text += " " + why.Mode
 	}
 	for _, l := range why.Limits {
 		text += fmt.Sprintf("; %d", l.Used)
@@ -164,6 +172,27 @@ func TestWhyAsNodesDecide(t *testing.T) {
 	} {
 		rule, value, _ := strings.Cut(key, " ")
 		if got := s.told(url.Values{"rule": {rule}, "key": {value}}); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", key, got, want)
+		}
+	}
+	// A pattern goes behind a key's own override, and before what is set for the whole rule.
+	wider := []wire.Override{
+		{Rule: "login", Mode: wire.OfKeys, Values: []string{"/2001:db8::/32"}, Limits: []wire.OverrideLimit{{Max: 3, WidthMillis: 60_000}}},
+		{Rule: "login", Mode: wire.Shadow, Limits: []wire.OverrideLimit{{Max: 6, WidthMillis: 60_000}}},
+		{Rule: "monthly", Mode: wire.Off},
+	}
+	must.Get(s.view.backend.By(nil).SetOverrides(t.Context(), "shop", wider...))(t)
+	for key, want := range map[string]string{
+		"login 2001:db8::9":   "[2001:db8::9] overridden shadow; 0 of 2, 2 left",
+		"login 2001:db8:1::9": "[2001:db8:1::9] overridden of network shadow; 0 of 3, 3 left",
+		"login 192.0.2.1":     "[192.0.2.1] overridden of rule shadow; 0 of 6, 6 left",
+		"monthly":             "[] overridden of rule off; 0 of 7, 7 left",
+	} {
+		query := url.Values{}
+		for i, word := range strings.Fields(key) {
+			query.Add([]string{"rule", "key"}[i], word)
+		}
+		if got := s.told(query); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", key, got, want)
 		}
 	}

@@ -74,7 +74,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.until(`document.getElementById("act-command-set").textContent.startsWith("weir override set shop per-user ann 77/1h 25/1d --reason 'ann'\\''s import' --backend http://127.0.0.1:")`)
 	p.click("#act-set")
 	p.until(says("act-told", "The limit is 77 in 1 hour, 25 in 1 day."))
-	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "An override is in force: 77 in 1 hour, 25 in 1 day, until somebody unsets it.")`)
+	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => e.textContent === "An override of this key decides: 77 in 1 hour, 25 in 1 day, until somebody unsets it.")`)
 	p.until(says("changes-list", "set override: per-user"))
 	p.until(says("changes-list", "by anybody from 127.0.0.1: ann's import"))
 	p.click("#act-unset")

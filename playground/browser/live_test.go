@@ -14,6 +14,9 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
 	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/wire"
@@ -455,6 +458,87 @@ func TestWatchChanges(t *testing.T) {
 	looksWell(p)
 }
 
+// types has an element get keys as from a keyboard, in the place of what a field has.
+func (p *page) types(selector, keys string) {
+	p.t.Helper()
+	p.run(fmt.Sprintf(`document.querySelector(%q).focus()`, selector))
+	if value[bool](p, `document.activeElement.matches("input")`) {
+		keys = kb.End + strings.Repeat(kb.Backspace, value[int](p, `document.activeElement.value.length`)) + keys
+	}
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// TestWatchMovesRules switches a rule to shadow with another limit, all rules off, which has to be confirmed, and
+// both back, by the page of weir serve and with the keyboard alone. Who may not change anything has no such fields.
+func TestWatchMovesRules(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	must.OK(t, os.WriteFile(file, []byte("shop looks verbs=read\nshop does verbs=push,change name=eve\n"), 0o600))
+	served := command(t, "serve", "--token-file", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
+	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
+	backend, address := served.Wait(t, log), served.Wait(t, log)
+	told := wire.AppendTold(nil, 1, []wire.RuleShape{
+		{Name: "per-user", Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: 60e9}, Max: 100}}}},
+		{Name: "new", Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 1e9}, Max: 5}}}},
+	})
+	report := wire.Report{Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
+		Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 50, Hits: 50}, Every: 1,
+	}}}
+	send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &report))
+	report.Told = told
+	send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &report))
+	open := func(token string) *page {
+		t.Helper()
+		p := visit(t, "http://"+address, look{width: 1440, height: 1000, theme: "light"})
+		p.until(`location.hash === "#live" && document.getElementById("ask-token").checkVisibility()`)
+		p.types("#ask-namespace", "shop")
+		p.types("#ask-token", token+kb.Enter)
+		p.until(says("live-told", "1 proxy reports of shop. The store takes hits."))
+		return p
+	}
+	p := open("looks")
+	if value[bool](p, `document.getElementById("move").checkVisibility()`) {
+		t.Error("a token that may not change has fields for that")
+	}
+	p = open("does")
+	p.until(`document.getElementById("move").checkVisibility()`)
+	if got := value[string](p, `[...document.getElementById("move-rule").options].map((o) => o.textContent).join()`); got != "per-user,new,all rules" {
+		t.Errorf("the rules are %s", got)
+	}
+	p.types("#move-mode", "shadow")
+	p.types("#move-limits-0", "500")
+	p.types("#move-until", "6")
+	p.types("#move-reason", "refuses everybody")
+	p.until(says("move-command", "weir rule set shop per-user --mode shadow --limit 500/1m --until 6h --reason 'refuses everybody'"))
+	p.types("#move-reason", kb.Enter)
+	p.until(`document.getElementById("move-reason").matches(":invalid") && document.getElementById("move-told").textContent === ""`)
+	p.types("#move-reason", "refuses everybody"+kb.Enter)
+	p.until(says("move-told", "per-user is set: shadow, 500 in 1 minute.") + " && " + says("overrides-list", "per-usershadow, 500 in 1 minute, until "))
+	p.until(says("changes-list", "by eve from 127.0.0.1: refuses everybody"))
+
+	p.types("#move-rule", "all")
+	p.types("#move-until", "until")
+	p.until(says("move-command", "weir rule off --all shop --reason 'refuses everybody'"))
+	p.until(says("move-command-reset", "weir rule reset --all shop --reason 'refuses everybody'"))
+	p.types("#move-set", kb.Enter)
+	p.until(says("move-sure", "All rules of shop stop: every request passes, on all proxies.") + " && document.getElementById('move-sure').open")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.until(`!document.getElementById("move-sure").open`)
+	p.types("#move-set", kb.Enter)
+	p.until(`document.getElementById("move-sure").open`)
+	p.types("#move-off", kb.Enter)
+	p.until(says("move-told", "All rules are set: off.") + " && " + says("overrides-list", "*off"))
+	if n := value[int](p, `[...document.querySelectorAll("#changes-list b")].filter((e) => e.textContent.includes("off")).length`); n != 1 {
+		t.Errorf("%d changes to off, want one: what was not confirmed is none", n)
+	}
+	p.types("#move-reset", kb.Enter)
+	p.until(says("move-told", "All rules are as before.") + " && !" + says("overrides-list", "*off"))
+	p.types("#move-rule", "per")
+	p.types("#move-reset", kb.Enter)
+	p.until(says("move-told", "per-user is as before.") + " && " + says("overrides-none", "None."))
+	looksWell(p)
+}
+
 // A page goes on where a stream has ended, and does not show what no node reports any more as though it
 // were so now.
 func TestWatchGoesOn(t *testing.T) {
@@ -564,7 +648,7 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 	tells("why-next", "The block ends in 2 min.")
 	tells("why-limits", "a limit in 1 minute (fixed window)7 used, all back in 30 s")
 	tells("why-facts", "A block is in force, and ends in 2 min at the latest")
-	tells("why-facts", "An override is in force: 7 in 1 minute, until somebody unsets it.")
+	tells("why-facts", "An override of this key decides: 7 in 1 minute, until somebody unsets it.")
 	if r := <-asked; r.URL.RawQuery != "namespace=shop&id=ab&rule=r&key=ann" || r.Header.Get("authorization") != "Bearer s3cret" {
 		t.Errorf("the page asks for %s, with %q", r.URL.RawQuery, r.Header.Get("authorization"))
 	}

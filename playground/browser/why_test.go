@@ -59,7 +59,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.click("#set-limit")
 	told("user-1 passes per-user: 10 of 25 in 1 hour.")
 	row(`^25 in 1 hour \(first hit window\)\|10 used, 15 left: one passes now, `)
-	fact("An override is in force: 25 in 1 hour, until somebody unsets it.")
+	fact("An override of this key decides: 25 in 1 hour, until somebody unsets it.")
 	p.click("#unset-limit")
 	told("user-1 is refused by per-user: 10 of 10 in 1 hour.")
 	p.click("#away")

@@ -1,8 +1,30 @@
 import { byID, duration, say } from "./parts.js";
+import { refusal } from "./stream.js";
 
 // The time between two requests, in milliseconds, and how many changes are shown.
 const often = 5000;
 const most = 8;
+
+// change asks for a change, and returns why it was refused, or else undefined.
+export async function change({ namespace, headers }, reason, method, path, query, body) {
+  const asked = new URLSearchParams({ namespace, reason });
+  for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) asked.append(name, one);
+  try {
+    const response = await fetch(`v1/${path}?${asked}`, {
+      method, credentials: "omit", headers: { ...headers(), "x-weir": "1", "content-type": "application/json", "idempotency-key": `${Date.now()}-${Math.random()}` },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    return response.ok ? undefined : `Refused: ${await refusal(response)}`;
+  } catch (error) {
+    return `No answer: ${error.message}. Look whether it was done before you try again.`;
+  }
+}
+
+// later returns the time after one of the spans that people choose; undefined for never.
+export function later(span) {
+  const hours = { "1h": 1, "6h": 6, "24h": 24 }[span];
+  return hours && new Date(Date.now() + hours * 3_600_000).toISOString();
+}
 
 // Changes shows who has changed what, and the overrides in force.
 export class Changes {

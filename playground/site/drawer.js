@@ -1,3 +1,4 @@
+import { change, later } from "./changes.js";
 import { byID, count, duration, gauge, keyFields, say } from "./parts.js";
 import { refusal } from "./stream.js";
 
@@ -37,9 +38,9 @@ export class Drawer {
       button.onclick = async () => {
         try {
           await navigator.clipboard.writeText(byID(button.dataset.copy).textContent);
-          say(byID("act-told"), "Copied.");
+          say(byID(button.dataset.told ?? "act-told"), "Copied.");
         } catch {
-          say(byID("act-told"), "The browser does not let the page copy.");
+          say(byID(button.dataset.told ?? "act-told"), "The browser does not let the page copy.");
         }
       };
     }
@@ -118,7 +119,7 @@ export class Drawer {
     const key = this.values?.join(" ") || asked.name || (rule && !rule.key ? "" : this.told.hash);
     const all = told.limits.filter((l) => l.algorithm !== "block").map((l, i) => ({ ...l, span: rule?.limits[i]?.window_ms ?? l.width_ms, rule: rule?.limits[i] }));
     const block = told.limits.find((l) => l.algorithm === "block" && l.used > 0);
-    say(byID("why-told"), verdict(asked, rule, key, all, block));
+    say(byID("why-told"), verdict(asked, { shadow: rule?.shadow, full: rule?.full, mode: told.mode }, key, all, block));
     say(byID("why-next"), all.length === 0 ? "" : next(all, block));
     this.limits(all);
     const facts = this.about(told, rule, all, block);
@@ -151,10 +152,13 @@ export class Drawer {
   // about returns the facts besides the limits.
   about(told, rule, all, block) {
     const facts = [];
-    if (told.override) {
-      const limits = told.override.limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
-      const until = told.override.until ? `until ${new Date(told.override.until).toLocaleString()}` : "until somebody unsets it";
-      facts.push(`An override is in force: ${limits}, ${until}.`);
+    if (told.mode) facts.push({ off: "The rule is off at run time: it refuses nothing and counts nothing.", shadow: "The rule is a shadow rule at run time: it refuses nothing." }[told.mode] ?? "The rule is enforced at run time.");
+    const by = told.override;
+    if (by?.limits.length > 0) {
+      const limits = by.limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
+      const until = by.until ? `until ${new Date(by.until).toLocaleString()}` : "until somebody unsets it";
+      const of = by.mode ? "of the whole rule" : by.pattern ? `of all keys with the ${by.pattern} ${by.key[by.part ?? 0]}` : "of this key";
+      facts.push(`An override ${of} decides: ${limits}, ${until}.`);
     } else if (told.listed) facts.push("The configuration has limits for this key, under overrides.keys. No override was set at run time.");
     else if (this.values) facts.push("No override is in force: the limits are the rule’s.");
     else facts.push("An override is known by the key’s whole name, which the rule does not reveal.");
@@ -174,7 +178,7 @@ export class Drawer {
     byID("act").hidden = false;
     byID("act-buttons").hidden = !known || !this.mayChange;
     byID("act-reason").closest(".field").hidden = !known;
-    byID("act-unset").hidden = !this.told.override;
+    byID("act-unset").hidden = !this.told.override || Boolean(this.told.override.mode || this.told.override.pattern);
     byID("act-set").hidden = !known || !this.mayChange || all.length === 0;
     // The fields stay as they are while somebody types.
     const shape = JSON.stringify(all.map((l) => [l.span, l.algorithm]));
@@ -213,8 +217,7 @@ export class Drawer {
   }
 
   async set() {
-    const hours = { "1h": 1, "6h": 6, "24h": 24 }[byID("act-until").value];
-    const until = hours && new Date(Date.now() + hours * 3_600_000).toISOString();
+    const until = later(byID("act-until").value);
     const limits = this.asks();
     const told = limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
     await this.act("PUT", "overrides", this.force ? { force: "1" } : {}, { overrides: [{ rule: this.asked.rule, key: this.values, limits, ...(until && { until }) }] }, `The limit is ${told}.`);
@@ -224,20 +227,8 @@ export class Drawer {
   async act(method, path, query, body, done) {
     const reason = byID("act-reason");
     if (!reason.reportValidity()) return;
-    const asked = new URLSearchParams({ namespace: this.namespace, reason: reason.value.trim() });
-    for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) asked.append(name, one);
     say(byID("act-told"), "");
-    let told = done;
-    try {
-      const response = await fetch(`v1/${path}?${asked}`, {
-        method, credentials: "omit", headers: { ...this.headers(), "x-weir": "1", "content-type": "application/json", "idempotency-key": `${Date.now()}-${Math.random()}` },
-        ...(body && { body: JSON.stringify(body) }),
-      });
-      if (!response.ok) told = `Refused: ${await refusal(response)}`;
-    } catch (error) {
-      told = `No answer: ${error.message}. Look whether it was done before you try again.`;
-    }
-    say(byID("act-told"), told);
+    say(byID("act-told"), (await change(this, reason.value.trim(), method, path, query, body)) ?? done);
     if (this.asked) this.asked.at = 0;
     this.again();
     this.changed();
@@ -269,12 +260,13 @@ function next(all, block) {
 function verdict(asked, rule, key, all, block) {
   const who = key || "A request";
   const by = asked.rule;
-  const is = rule?.shadow ? "would be" : "is";
+  const is = rule.mode === "shadow" || (rule.shadow && rule.mode !== "enforce") ? "would be" : "is";
+  if (rule.mode === "off") return `${who} passes ${by}, which is off.`;
   if (block) return `${who} ${is} blocked by ${by}, whatever room it has.`;
   const full = all.filter((l) => l.left === 0);
   if (full.length > 0) {
     const limits = new Intl.ListFormat("en").format(full.map((l) => `${count(l.used)} of ${within(l)}`));
-    const does = { mark: "passes with a mark", delay: "waits for room" }[rule?.full] ?? `${is} refused`;
+    const does = { mark: "passes with a mark", delay: "waits for room" }[rule.full] ?? `${is} refused`;
     return `${who} ${does} by ${by}: ${limits}.`;
   }
   if (all.some((l) => l.left === undefined)) {
@@ -303,7 +295,7 @@ export function time(milliseconds) {
 }
 
 // span returns a window as configurations have it.
-function span(milliseconds) {
+export function span(milliseconds) {
   const [size, unit] = [[86400000, "d"], [3600000, "h"], [60000, "m"], [1000, "s"], [1, "ms"]].find(([ms]) => milliseconds % ms === 0);
   return `${milliseconds / size}${unit}`;
 }

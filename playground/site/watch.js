@@ -5,6 +5,7 @@ import { Curve, Events, Rule, Series, byID, card, count, ruleName, say } from ".
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
 import { Keys, stands } from "./view.js";
+import { Whole } from "./whole.js";
 
 // With more rules than these, only the rules that are opened in the table are drawn.
 const few = 4;
@@ -74,6 +75,7 @@ export class Watch {
     });
     this.keys = new Keys((rule, key) => this.drawer.choose(rule, key));
     this.changed = new Changes(this.namespace, headers);
+    this.whole = new Whole({ namespace: this.namespace, headers, changed: () => this.changed.again(true) });
     this.flow = new Flow();
     this.figures = new Figures(["Requests a second", "Refused", "Proxies", "Overrides"]);
     this.show(false);
@@ -155,6 +157,7 @@ export class Watch {
     this.drawer.mayChange = may === true;
     this.drawer.again();
     this.changed.again();
+    this.whole.again(this.lists && may === true);
   }
 
   // known returns the view of a rule.
