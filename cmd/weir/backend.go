@@ -76,7 +76,7 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: --backend or WEIR_BACKEND says where weir serve is", err)
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	const most = 32 << 20

@@ -66,7 +66,7 @@ func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, 
 	}
 	if len(operands) < least || len(operands) > 2 || c.keys < 1 || c.keys > 64 {
 		want, _, _ := strings.Cut(usage, "\n")
-		return nil, fmt.Errorf("%w: want %s, and --keys of 1 to 64", errUsage, want)
+		return nil, fmt.Errorf("%w: want %s, and --keys of 1 to 64; weir namespaces lists the namespaces", errUsage, want)
 	}
 	query = url.Values{"namespace": {operands[0]}}
 	if len(operands) > 1 {
@@ -202,7 +202,7 @@ func shadowed(r *server.TopRule) string {
 // reported says which nodes have reported, and when.
 func reported(top *server.Top) string {
 	if top.Nodes == 0 {
-		return "no node has reported in the last half minute: they do so every 5 s, once there are requests"
+		return "no node has reported in the last half minute: they do so every 5 s, once there are requests; weir namespaces lists the namespaces"
 	}
 	return fmt.Sprintf("%s, with %s; the oldest report is %.1f s old", count(top.Nodes, "node has reported", "nodes have reported"),
 		count(top.Senders, "worker", "workers"), top.OldestSeconds)
