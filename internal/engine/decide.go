@@ -329,14 +329,18 @@ func (e *decider) tryDebit(d *rule.Check, now int64, how debiting) (taken bool) 
 	default:
 		d.Counter.Count(d.Cost)
 	}
+	low := synced && d.Counter.Low(d.Cost)
 	if !e.entries.Write(d, now) {
 		return false
 	}
 	if d.Write(); how == revocable {
 		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	}
-	if synced {
-		e.afterDebit(d, now, adopted)
+	if adopted {
+		e.entries.Enlist(d)
+	}
+	if low {
+		e.acquires.prefetch(d, now)
 	}
 	return true
 }
@@ -361,18 +365,6 @@ func (e *decider) debitAgain(d *rule.Check, now int64, how debiting) counter.Ver
 		if e.tryDebit(d, now, how) {
 			return counter.Allowed
 		}
-	}
-}
-
-// afterDebit does everything that follows from hits that were taken.
-//
-//go:noinline
-func (e *decider) afterDebit(d *rule.Check, now int64, adopted bool) {
-	if adopted {
-		e.entries.Enlist(d)
-	}
-	if d.Counter.Low(d.Cost) {
-		e.acquires.prefetch(d, now)
 	}
 }
 

@@ -112,7 +112,7 @@ func needsBackend(checks []rule.Check) bool {
 // is nil: hits granted to the request itself would have to go back.
 func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
 	for i := range checks {
-		if d := &checks[i]; d.Leases() {
+		if d := &checks[i]; d.NeedsLease() {
 			return nil
 		}
 	}
@@ -153,7 +153,7 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 		return false
 	}
 	for i := range checks {
-		if d := &checks[i]; (whole == nil && d.Leases() || whole != nil && whole(d)) && q.acquires.away(d) {
+		if d := &checks[i]; (whole == nil && d.NeedsLease() || whole != nil && whole(d)) && q.acquires.away(d) {
 			return false
 		}
 	}
@@ -179,7 +179,7 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 	} else {
 		asked := false
 		for i := range checks {
-			if d := &checks[i]; d.Leases() {
+			if d := &checks[i]; d.NeedsLease() {
 				asked = q.acquires.lease(d, w) || asked
 			}
 		}
@@ -545,7 +545,7 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 // while the backend was asked.
 func (q *requests) hasRoom(checks []rule.Check) bool {
 	for i := range checks {
-		if d := &checks[i]; d.Leases() && !d.Counter.Allows(d.Cost) {
+		if d := &checks[i]; d.NeedsLease() && !d.Counter.Allows(d.Cost) {
 			return false
 		}
 	}
@@ -555,7 +555,7 @@ func (q *requests) hasRoom(checks []rule.Check) bool {
 // expects reports whether hits for requests to come are on their way to some unsure check.
 func (q *requests) expects(checks []rule.Check) bool {
 	for i := range checks {
-		if d := &checks[i]; d.Leases() && q.waits.leases.underWay(d) != nil {
+		if d := &checks[i]; d.NeedsLease() && q.waits.leases.underWay(d) != nil {
 			return true
 		}
 	}

@@ -111,20 +111,20 @@ func (w *Observer) See(checks []rule.Check, now int64, verdict counter.Verdict) 
 
 // seeKey records the key of a request.
 func (w *Observer) seeKey(s *seen, d *rule.Check, now int64, weight uint64) {
-	id := w.keys.Identity(d)
 	if s.sample != nil {
-		s.sample.Add(hashOf(id), d.Cost, now)
+		s.sample.Add(hashOf(w.keys.Identity(d)), d.Cost, now)
 	}
+	w.lookAt(&s.now.used, d, now, weight)
+}
+
+// lookAt adds a check of a request that stands for weight requests to the keys with most hits.
+func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, now int64, weight uint64) {
 	if weight == 0 || d.Cost == 0 {
 		return
 	}
-	w.lookAt(&s.now.used, d, id, now, weight)
-}
-
-// lookAt adds a check to the keys with most hits.
-func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, now int64, weight uint64) {
-	e := h.Add(id, clamp(d.Cost)*weight)
+	id := w.keys.Identity(d)
 	_, use := d.Counter.Worth()
+	e := h.Add(id, clamp(d.Cost)*weight)
 	e.Use, e.Leased, e.Pending, e.At = thousandths(use), 0, 0, now
 	if d.Rule.Synced() {
 		e.Leased, e.Pending = d.Counter.Leased(), d.Counter.Unheard()
@@ -155,10 +155,7 @@ func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
 		if s.sample != nil {
 			s.sample.Refuse(hashOf(w.keys.Identity(d)), now)
 		}
-		if weight == 0 || d.Cost == 0 {
-			continue
-		}
-		w.lookAt(&s.now.refused, d, w.keys.Identity(d), now, weight)
+		w.lookAt(&s.now.refused, d, now, weight)
 	}
 }
 

@@ -60,8 +60,8 @@ func (d *Check) Marked() bool { return d.Over && d.Rule.Marks }
 // Unsure reports whether only the backend can decide the check.
 func (d *Check) Unsure() bool { return d.Verdict == counter.Unsure }
 
-// Leases reports whether the check's key needs a lease for the decision.
-func (d *Check) Leases() bool { return d.Unsure() && !d.Rule.Exact() }
+// NeedsLease reports whether the check's key needs a lease for the decision.
+func (d *Check) NeedsLease() bool { return d.Unsure() && !d.Rule.Exact() }
 
 // Synced reports whether a check's rule needs the backend.
 func (d *Check) Synced() bool { return d.Rule.Synced() }
