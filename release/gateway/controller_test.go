@@ -154,8 +154,8 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: ten
 	if !maps.Equal(statuses, map[int]int{200: 3, 429: 2}) {
 		t.Errorf("%v, want 3 an hour", statuses)
 	}
-	if a := public.at(t, "tenant.example", "/forged", "bob"); !a.limits("tenant_mine_per-user") || a.limits("shop_named_r") {
-		t.Errorf("%+v: want the tenant's own rule alone", a.header)
+	if a := public.at(t, "tenant.example", "/forged", "bob"); !a.limits("shop_all_per-user") || a.limits("tenant_mine_per-user") || a.limits("shop_named_r") {
+		t.Errorf("%+v: want the Gateway's default alone", a.header)
 	}
 	if a := public.at(t, "else.example", "/", "bob"); !a.limits("shop_all_per-user") || a.limits("tenant_mine_per-user") {
 		t.Errorf("%+v: want the Gateway's default", a.header)
