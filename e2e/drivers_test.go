@@ -115,6 +115,7 @@ var alone = map[string]string{
 	"TestAccessLog":                    byLogging,
 	"TestRateLimitService":             byFilters,
 	"TestRateLimitServiceScripts":      byFilters,
+	"TestRulesMoveUnderLoad":           "it is about the parts as users have them, and TestRulesMove runs on both",
 }
 
 // onEnvoyAlone runs a scenario that the wazero host can't run. alone must have its reason.

@@ -1,21 +1,29 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/nightly"
+	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
 )
 
@@ -271,5 +279,180 @@ func TestRulesMove(t *testing.T) {
 			}
 		}
 		settle(t, backend, "default", int64(limit+3)+5) // dee's and eddy's, too
+	})
+}
+
+// asProgram has the tests' program be one with the library, at the backend that it names: it tells its address,
+// and answers there until it is told to end.
+const asProgram = "WEIR_E2E_PROGRAM"
+
+func beProgram(backend string) error {
+	server, err := ratelimit.Dial("http://"+backend, ratelimit.DialOptions{})
+	if err != nil {
+		return err
+	}
+	n, err := ratelimit.NewNamespace(ratelimit.Options{
+		Name: "default", Backend: server, SyncRate: movingRate, Timeout: 5 * time.Second,
+		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []ratelimit.Limit{ratelimit.FixedWindow(20, 366*24*time.Hour)}}},
+	})
+	if err != nil {
+		return err
+	}
+	limiter, err := n.Limiter("per-user")
+	if err != nil {
+		return err
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if allowed, err := limiter.Allow(r.Context(), r.Header.Get("x-user")); err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+		} else if !allowed {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	fmt.Println("listens address=" + strings.TrimPrefix(front.URL, "http://"))
+	ended, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	<-ended.Done()
+	front.Close()
+	return n.Close(context.Background())
+}
+
+// switchable is a way to a backend that can be cut, and counts the calls that come through.
+type switchable struct {
+	cut   atomic.Bool
+	calls atomic.Int64
+}
+
+func (s *switchable) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.cut.Load() {
+		return nil, errors.New("cut")
+	}
+	s.calls.Add(1)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// Three Envoys, a program in a process of its own and weir ratelimit share a Redis. Under load a rule goes to
+// shadow mode, off, another limit and back. No request fails, and counters stay. Who starts later, or anew, goes on
+// by what was set, and so does a proxy that was away meanwhile.
+func TestRulesMoveUnderLoad(t *testing.T) {
+	onEnvoyAlone(t, 3, newest, func(t *testing.T, d envoys) {
+		const limit = 20
+		store, at := redistest.Start(t).URL(), steadyAddress(t)
+		served, backend := serveAt(t, at, store)
+		way := &switchable{}
+		config := nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "rules": [
+			{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "366d", "algorithm": "fixed_window"}]}]}`}
+		_, addresses := nodes(t, d, 1, config)
+		config.backend = through(t, way, backend)
+		_, far := nodes(t, d, 1, config)
+		addresses = append(addresses, far...)
+		startProgram := func() *commandtest.Process {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), asProgram+"="+backend)
+			return startCommand(t, cmd)
+		}
+		program := startProgram()
+		addresses = append(addresses, "http://"+program.Wait(t, `listens address=(\S+)`))
+		startService := func() caller {
+			return callers(t, 1, "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 20}}]", store)[0]
+		}
+		service := startService()
+
+		// Other keys have hits all the time.
+		var others, failed atomic.Int64
+		done := make(chan struct{})
+		var clients sync.WaitGroup
+		end := sync.OnceFunc(func() { close(done); clients.Wait() })
+		defer end()
+		for _, address := range addresses[:2] {
+			client := client(t)
+			clients.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-done:
+						return
+					case <-time.After(5 * time.Millisecond):
+					}
+					r, err := send(t, client, address, "x-user", fmt.Sprint(address, i))
+					if err != nil || r.status != http.StatusOK {
+						failed.Add(1)
+					} else {
+						others.Add(1)
+					}
+				}
+			})
+		}
+		const ok, refused = http.StatusOK, http.StatusTooManyRequests
+		status := func(i int) int {
+			if i < len(addresses) {
+				return ask(t, envoytest.Client, addresses[i], "x-user", "ann").status
+			}
+			if passes, _ := service.ask(t, "shop", "user", "ann", 1); passes {
+				return ok
+			}
+			return refused
+		}
+		all := func() (all []int) { // the last is the service
+			for i := range len(addresses) + 1 {
+				all = append(all, i)
+			}
+			return all
+		}
+		want := func(when string, want int, of ...int) {
+			t.Helper()
+			from := way.calls.Load()
+			for _, i := range of {
+				if got := 0; !soon(func() bool { got = status(i); return got == want }) {
+					t.Errorf("%s: %d answers %d, want %d", when, i, got, want)
+				}
+			}
+			t.Logf("%s: all do it, after %d calls of a proxy to the backend", when, way.calls.Load()-from)
+		}
+		for i := range limit { // of the proxies and the program, and of the service
+			if status(i%3) != ok || status(3) != ok {
+				t.Fatalf("request %d is refused", i)
+			}
+		}
+		want("as configured", refused, all()...)
+		both := func(args ...string) {
+			t.Helper()
+			for _, of := range [][]string{{"default", "per-user"}, {"ratelimit", "year"}} {
+				weir(t, backend, append(append([]string{"rule", args[0]}, of...), args[1:]...)...)
+			}
+		}
+		both("set", "--mode", "shadow", "--force")
+		want("shadow", ok, all()...)
+		both("off", "--reason", "for a test", "--force")
+		want("off", ok, all()...)
+
+		// Who starts anew hears of it, and so does who was away.
+		way.cut.Store(true)
+		must.OK(t, served.End())
+		served, _ = serveAt(t, at, store)
+		must.OK(t, program.End())
+		program = startProgram()
+		addresses[2] = "http://" + program.Wait(t, `listens address=(\S+)`)
+		must.OK(t, service.End())
+		service = startService()
+		_, fresh := nodes(t, d, 1, nodeConfig{backend: backend, configuration: config.configuration})
+		addresses = append(addresses, fresh[0])
+		want("off, after restarts", ok, all()...)
+		weir(t, backend, "rule", "set", "default", "per-user", "--limit", "25/366d", "--force")
+		weir(t, backend, "rule", "set", "ratelimit", "year", "--limit", "25/365d", "--force")
+		want("another limit", refused, 0, 2, 3, 4)
+		if got := status(1); got != ok {
+			t.Errorf("a proxy that is away has heard of the change: status %d", got)
+		}
+		way.cut.Store(false)
+		want("another limit, at a proxy that was away", refused, 1)
+		both("reset")
+		want("reset", refused, all()...)
+		end()
+		if n := failed.Load(); n > 0 {
+			t.Errorf("%d of %d requests of others failed", n, others.Load()+n)
+		}
+		if said := weir(t, backend, "counter", "get", "default", "per-user", "ann"); !regexp.MustCompile(`: 2[0-5] of 20 used, 0 left`).MatchString(said) {
+			t.Errorf("the counter has %s", said)
+		}
 	})
 }

@@ -28,6 +28,13 @@ const (
 var module *host.Module
 
 func TestMain(m *testing.M) {
+	if backend := os.Getenv(asProgram); backend != "" {
+		if err := beProgram(backend); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code, err := runTests(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
