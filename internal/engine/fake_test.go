@@ -580,6 +580,13 @@ func allowed(requests []*fakeRequest) (n int) {
 // stored returns what the process has of a rule for a user.
 func (f *fakeNode) stored(rule int, user string) *rule.Check {
 	d := f.check(rule, user, 1)
+	for n := range d.Rule.Parts() {
+		// Read by other limits, a bucket's lease would be another.
+		if part := d.Rule.Part(n + 1); part.Value == user {
+			d.Rule = part
+			break
+		}
+	}
 	f.Look(&d, f.time())
 	return &d
 }

@@ -917,11 +917,11 @@ func (w *randomWorld) inherit(l *life, f *fakeNode) {
 }
 
 // change has all processes get another limit, one after the other. Missing tokens of a bucket would
-// be converted.
+// be converted, and a class may lose its part of a bucket with its part of another limit.
 func (w *randomWorld) change() {
 	r := &w.rules[w.random.IntN(len(w.rules))]
 	i := w.random.IntN(len(r.limits))
-	if r.limits[i].Kind == window.TokenBucket {
+	if bucket := func(l window.Limit) bool { return l.Kind == window.TokenBucket }; bucket(r.limits[i]) || r.classes != nil && slices.ContainsFunc(r.limits, bucket) {
 		return
 	}
 	w.changed++
