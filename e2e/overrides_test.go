@@ -428,7 +428,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		// Who starts anew hears of it, and so does who was away.
 		way.cut.Store(true)
 		must.OK(t, served.End())
-		served, _ = serveAt(t, at, store)
+		_, _ = serveAt(t, at, store)
 		must.OK(t, program.End())
 		program = startProgram()
 		addresses[2] = "http://" + program.Wait(t, `listens address=(\S+)`)
