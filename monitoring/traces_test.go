@@ -169,6 +169,19 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// A collector that does not answer costs spans and five seconds at the end, and is no failure of the service.
+func TestCollectorAway(t *testing.T) {
+	t.Parallel()
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t) // which answers nobody
+	defer func() { must.Report(t, l.Close()) }()
+	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory")
+	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://"+l.Addr().String())
+	weir := commandtest.Start(t, cmd)
+	ask(t, "http://"+weir.Wait(t, `the counter backend listens" address=(\S+)`)+"/v1/top?namespace=shop", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
+	must.OK(t, weir.End())
+	weir.Wait(t, "(spans or metrics were not sent)")
+}
+
 // collect serves a collector until the test ends, and returns its address.
 func collect(t *testing.T, server *grpc.Server) string {
 	t.Helper()

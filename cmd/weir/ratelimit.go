@@ -130,7 +130,8 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics(), r.answers.Stats)
 	meter, err := measuring(ctx, spans, r.registry, env.getenv)
 	if err != nil {
-		return errors.Join(err, r.close(), opened.Close(), tracer.Close())
+		tracer.Close()
+		return errors.Join(err, r.close(), opened.Close())
 	}
 	leaving := ctx.Done()
 	ctx, cancel := later(ctx, delay, "the rate limit service", log)
@@ -144,7 +145,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	cancel()
 	watching.Wait()
 	meter.Close()
-	err = errors.Join(err, tracer.Close())
+	tracer.Close()
 	if closeErr := opened.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}

@@ -126,7 +126,8 @@ func serve(ctx context.Context, args []string, env environment) error {
 	registry := prometheus.NewRegistry()
 	meter, err := measuring(ctx, tells, registry, env.getenv)
 	if err != nil {
-		return errors.Join(err, all.Close(), opened.Close(), tracer.Close())
+		tracer.Close()
+		return errors.Join(err, all.Close(), opened.Close())
 	}
 	s := &service{tracer: tracer, registry: registry, meter: meter, listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
@@ -334,7 +335,7 @@ func (s *service) serve(ctx context.Context) error {
 	log.Info("the counter backend has ended", "requests_drained", handler.ended.Load()-<-before, "requests_cut_off", handler.underWay())
 	warning.Wait()
 	s.meter.Close()
-	err = errors.Join(err, s.tracer.Close())
+	s.tracer.Close()
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}

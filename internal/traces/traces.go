@@ -99,17 +99,16 @@ func (o *Options) hear() {
 // closing bounds [Tracer.Close].
 const closing = 5 * time.Second
 
-// Close sends what is left, for five seconds at most.
-func (t *Tracer) Close() error {
+// Close sends what is left, for five seconds at most. If the collector is away, the log says so.
+func (t *Tracer) Close() {
 	if t == nil {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
-		return fmt.Errorf("traces: the last spans: %w", err)
+		otel.Handle(fmt.Errorf("the last spans: %w", err))
 	}
-	return nil
 }
 
 var w3c = propagation.TraceContext{}
