@@ -42,9 +42,10 @@ func TestOneLimit(t *testing.T) {
 			t.Errorf("%s: it begins with %+v", name, before)
 		}
 		for i := range 300 {
+			// A proxy that was refused asks again within a second and a half.
 			for proxy := range share {
 				if i < share[proxy] {
-					p.send(proxy, 1, 10)
+					p.send(proxy, 1, 20)
 				}
 			}
 		}
