@@ -110,7 +110,7 @@ func (b *Backend) noteNamespace(ctx context.Context, namespace string) {
 	}
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(namespace)) // it never fails
-	body := fmt.Appendf(nil, "%d %d %d %d %s", b.known.now().Unix(), n.Rules, n.Nodes, n.Others, namespace)
+	body := fmt.Appendf(nil, "%d %d %s %d %d", b.known.now().Unix(), n.Rules, namespace, n.Nodes, n.Others)
 	_, _ = b.store.Note(ctx, store.Namespaces, directory, store.Note{Member: hash.Sum64(), Body: body}) // also later
 }
 
@@ -135,7 +135,8 @@ func (b *Backend) Namespaces(ctx context.Context, may func(namespace string) boo
 	for _, n := range notes {
 		var found Namespace
 		seconds := int64(0)
-		if _, err := fmt.Fscanf(bytes.NewReader(n.Body), "%d %d %d %d %s", &seconds, &found.Rules, &found.Nodes, &found.Others, &found.Name); err != nil || !wire.IsNamespace(found.Name) || !may(found.Name) {
+		// Another version's may end behind the name.
+		if n, _ := fmt.Fscanf(bytes.NewReader(n.Body), "%d %d %s %d %d", &seconds, &found.Rules, &found.Name, &found.Nodes, &found.Others); n < 3 || !wire.IsNamespace(found.Name) || !may(found.Name) {
 			continue
 		}
 		found.Heard = time.Unix(seconds, 0)

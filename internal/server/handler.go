@@ -459,7 +459,7 @@ func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, g
 		problem := "body: want a JSON object such as " + like
 		if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			problem += ", which has no field " + unknown
-		} else if strings.HasPrefix(err.Error(), "overrides: ") {
+		} else if strings.HasPrefix(err.Error(), "overrides") {
 			problem = "body: " + err.Error()
 		}
 		h.problem(w, http.StatusBadRequest, problem)

@@ -110,6 +110,13 @@ func (l *bounded) UnmarshalJSON(body []byte) error {
 		if err := strict.Decode(&o); err != nil {
 			return err
 		}
+		// Else the checks of a whole call would come when it has its memory already.
+		switch at := len(*l); {
+		case len(o.Limits) > wire.MaxLimits:
+			return fmt.Errorf("overrides[%d].limits: want 1 to %d, got %d", at, wire.MaxLimits, len(o.Limits))
+		case len(o.Key) > wire.MaxOverrideValues:
+			return fmt.Errorf("overrides[%d].key: want at most %d values, got %d", at, wire.MaxOverrideValues, len(o.Key))
+		}
 		*l = append(*l, o)
 	}
 	return nil

@@ -120,6 +120,7 @@ func TestOverridesRefused(t *testing.T) {
 		{"PUT", "namespace=*", "{}", "namespace: want 1 to 64"},
 		{"PUT", "namespace=shop", "no", "body: want a JSON object"},
 		{"PUT", "namespace=shop", limits(""), "overrides[0].limits: want 1 to 8, got 0"},
+		{"PUT", "namespace=shop", limits(strings.Repeat("{},", 8) + "{}"), "overrides[0].limits: want 1 to 8, got 9"},
 		{"PUT", "namespace=shop", limits(`{"limit": -1}`), "body: want a JSON object"},
 		{"PUT", "namespace=shop", limits(`{"limit": 1}`), "overrides[0].limits[0].window: want 1 ms to 366 days"},
 		{"PUT", "namespace=shop", limits(`{"limit": 1000000000000000, "width_ms": 1}`), "overrides[0].limits[0].limit: want 0 to 999999999999999"},

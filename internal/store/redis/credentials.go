@@ -41,7 +41,8 @@ const (
 var auths = []string{"aws-iam", "entra", "gcp"}
 
 // cutCredentials takes from a URL's query how to get credentials that expire; nil if the URL has them all.
-func cutCredentials(u *neturl.URL, query neturl.Values) (credentials, error) {
+// single says that it names the only server.
+func cutCredentials(u *neturl.URL, query neturl.Values, single bool) (credentials, error) {
 	auth := query.Get("auth")
 	service, name, region, serverless := query.Get("aws_service"), query.Get("aws_name"), query.Get("aws_region"), query.Get("aws_serverless")
 	for _, field := range []string{"auth", "aws_service", "aws_name", "aws_region", "aws_serverless"} {
@@ -53,7 +54,8 @@ func cutCredentials(u *neturl.URL, query neturl.Values) (credentials, error) {
 	_, has := u.User.Password()
 	user := u.User.Username()
 	address, err := netip.ParseAddr(u.Hostname())
-	here := u.Hostname() == "localhost" || err == nil && address.IsLoopback() // as of a proxy that speaks TLS
+	// A proxy on this machine may speak TLS. A cluster or Sentinel names other machines.
+	here := single && (u.Hostname() == "localhost" || err == nil && address.IsLoopback())
 	switch {
 	case auth == "":
 		return nil, nil

@@ -144,6 +144,8 @@ func TestWrongAuth(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://weir@h?auth=entra":                                "auth: want TLS with it, as by rediss://: whoever is on the way could read the password",
 		"redis+cluster://weir@h?auth=gcp":                          "auth: want TLS with it, as by rediss://: whoever is on the way could read the password",
+		"redis+cluster://weir@localhost:6379,h:6379?auth=gcp":      "auth: want TLS with it, as by rediss://: whoever is on the way could read the password",
+		"redis+sentinel://weir@127.0.0.1/m?auth=gcp":               "auth: want TLS with it, as by rediss://: whoever is on the way could read the password",
 		"rediss://weir@h?auth=kerberos":                            `auth: want aws-iam, entra, gcp, got "kerberos"`,
 		"rediss://weir:secret@h?auth=gcp":                          "auth: want no password in the URL, as it comes from the cloud",
 		"rediss://h?auth=entra":                                    "auth: want a user in the URL with entra, as in rediss://user@host:6379",

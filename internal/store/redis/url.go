@@ -64,7 +64,7 @@ func parseURL(url string) (address, error) {
 		}
 		query.Del("wait_timeout")
 	}
-	if a.credentials, err = cutCredentials(u, query); err != nil {
+	if a.credentials, err = cutCredentials(u, query, !isCluster && !isWatched); err != nil {
 		return address{}, err
 	}
 	if isWatched {
