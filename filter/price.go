@@ -104,7 +104,7 @@ func (p *pricing) findRates(r *request) {
 // inUnits returns the cost of a number of tokens of an answer, and of a prompt.
 func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 	var sum usage.Sum
-	out, in := p.list.Highest(p.rates, p.model, p.tier, prompt)
+	out, in := p.list.Highest(p.rates, p.model, prompt)
 	sum.Add(answer, out)
 	sum.Add(prompt, in)
 	if units, ok := sum.Whole(); ok {

@@ -55,11 +55,11 @@ func TestTiers(t *testing.T) {
 		{`{"model":"gpt-5-mini","max_tokens":50,"x":"` + strings.Repeat("x", 50) + `"}`, `{"usage":{"prompt_tokens":20,"completion_tokens":10}}`, 5, 1, 25}, // reserves for a long one
 		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"claude",` + answer, 4, 0.5, 10500},                                           // the dearer counts
 		{`{"service_tier":"flex","max_tokens":50,"model":"alias"}`, `{"model":"gpt-5",` + answer, 100, 100, 1300},
-		{`{"service_tier":"flex","service_tier":"priority","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
-		{`{"service_tier":"priority","Service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
-		{`{"service_tier":["flex"],"max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
+		{`{"service_tier":"flex","service_tier":"priority","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 10000},
+		{`{"service_tier":"priority","Service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 10000},
+		{`{"service_tier":["flex"],"max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5",` + answer, 100, 100, 10000},
 		{`{"max_tokens":50,"model":"service_tier=flex/gpt-5"}`, `{"model":"service_tier=flex/gpt-5",` + answer, 100, 100, 120000},
-		{`{"max_tokens":4000,"model":"gpt-5","service_tier":"flex","x":"` + strings.Repeat(" ", 32<<10) + `"}`, `{"model":"gpt-5",` + answer, 100, 100, 6000},
+		{`{"max_tokens":4000,"model":"gpt-5","service_tier":"flex","x":"` + strings.Repeat(" ", 32<<10) + `"}`, `{"model":"gpt-5",` + answer, 100, 100, 10000},
 	} {
 		v := newProxy(t).start(rule)
 		s, _ := v.ask("x-key", "ann", "content-length", fmt.Sprint(len(c.body)))

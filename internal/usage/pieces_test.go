@@ -2,6 +2,7 @@ package usage_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
@@ -155,6 +156,57 @@ func TestDearerModelCounts(t *testing.T) {
 		}
 		if got, least := r.Guessed(1), want.cost/20; got < least && model != "reads" {
 			t.Errorf("%s: a token is guessed at %d, want %d at least", model, got, least)
+		}
+	}
+}
+
+// priced returns a list with a price for tokens that go in, and for those that come out, by name.
+func priced(of map[string]uint64) *usage.PriceList {
+	list := new(usage.PriceList)
+	for name, price := range of {
+		list.Add(name, &usage.Rates{usage.Input: price * usage.Parts, usage.Output: price * usage.Parts})
+	}
+	return list
+}
+
+// read reads an answer of a model, with 10 tokens in and 10 out, to a request that names an entry.
+func read(t *testing.T, r *usage.Reader, list *usage.PriceList, asked, tier, model string) (cost uint64) {
+	t.Helper()
+	var f usage.Finder
+	rates, _, _ := f.Find(list, tier, []byte(cmp.Or(strings.TrimPrefix(asked, tier), model)))
+	r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, rates)
+	r.Ask(list, asked, tier)
+	r.Feed([]byte(`{"model":"` + model + `","usage":{"prompt_tokens":10,"completion_tokens":10}}`))
+	cost, found := r.Cost()
+	if !found {
+		t.Errorf("%s tells no cost", model)
+	}
+	return cost
+}
+
+// Who hides the tier pays the highest prices of all tiers, also those of long prompts, whatever entries the model has.
+func TestHiddenTier(t *testing.T) {
+	t.Parallel()
+	var r usage.Reader
+	for _, of := range []map[string]uint64{
+		{"m": 1, "service_tier=flex/m": 1, "service_tier=priority/m*": 2, "above=5/service_tier=priority/m*": 4},
+		{"m*": 1, "service_tier=priority/m": 2, "above=5/service_tier=priority/m": 4},
+		{"*": 1, "service_tier=priority/m": 2, "above=5/service_tier=priority/m": 4},
+		{"*": 2, "service_tier=priority/m": 1, "above=5/*": 4},
+	} {
+		of["other"] = 3
+		list := priced(of)
+		if got := read(t, &r, list, "", usage.AnyTier, "m"); got != 80 {
+			t.Errorf("%v: costs %d, want 80", of, got)
+		}
+		if got := read(t, &r, list, "", usage.AnyTier, "other"); got != 60 {
+			t.Errorf("%v: another model costs %d, want 60", of, got)
+		}
+		r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, &usage.Rates{})
+		r.Ask(list, "", usage.AnyTier)
+		r.Feed([]byte(`{"model":"m","response":{"model":"unlisted"},"usage":{"prompt_tokens":10,"completion_tokens":10}}`))
+		if got, _ := r.Cost(); got != 80 {
+			t.Errorf("%v: costs %d beside a name that is not on the list, want 80", of, got)
 		}
 	}
 }

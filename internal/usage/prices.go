@@ -184,21 +184,17 @@ func IsName(name string) bool {
 	return !strings.HasPrefix(name, tierMark) || found && tier != tierMark && model != ""
 }
 
-// isFor reports whether the rates are for a model of an entry, or may be if its tier is hidden.
-func (l *long) isFor(entry, tier string, prompt uint64) bool {
-	if prompt <= l.above || !strings.HasSuffix(l.entry, entry) {
-		return false
-	}
-	before := l.entry[:len(l.entry)-len(entry)]
-	return before == "" || tier == AnyTier && strings.HasPrefix(before, tierMark) && strings.IndexByte(before, '/') == len(before)-1
+// isFor reports whether the rates are for a model of an entry, or of the entries in tiers.
+func (l *long) isFor(entry string, tiers []string, prompt uint64) bool {
+	return prompt > l.above && (l.entry == entry || slices.Contains(tiers, l.entry))
 }
 
 // Highest returns the highest prices of text of an entry's models that comes out and that goes in, where a prompt has so many
 // tokens.
-func (p *PriceList) Highest(rates *Rates, entry, tier string, prompt uint64) (answer, in uint64) {
+func (p *PriceList) Highest(rates *Rates, entry string, prompt uint64) (answer, in uint64) {
 	answer, in = rates.Answer(), rates.Prompt()
 	for i := range p.long {
-		if l := &p.long[i]; l.isFor(entry, tier, prompt) {
+		if l := &p.long[i]; l.isFor(entry, nil, prompt) {
 			answer, in = max(answer, l.rates.Answer()), max(in, l.rates.Prompt())
 		}
 	}
@@ -224,6 +220,8 @@ type Finder struct {
 
 	name    []byte
 	highest Rates
+	// tiers are the other entries that highest is of. One tier may have a model's name, and another a beginning of it.
+	tiers []string
 }
 
 // Find is [PriceList.Find] of a model in a tier. A model without prices of its own there has its usual ones, and in AnyTier
@@ -233,7 +231,7 @@ func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, en
 		model = nil // no upstream has such a model
 	}
 	rates, entry, known = p.Find(model)
-	highest := *rates
+	highest, earlier := *rates, len(f.tiers)
 	for _, one := range p.tiers {
 		if tier != one && tier != AnyTier {
 			continue
@@ -244,11 +242,12 @@ func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, en
 			return own, at, true
 		case has:
 			highest.raise(own)
+			f.tiers = append(f.tiers, at)
 			known = true
 		}
 	}
 	if tier == AnyTier && known {
-		f.highest = highest
+		f.highest, f.tiers = highest, slices.Delete(f.tiers, 0, earlier)
 		rates = &f.highest
 	}
 	return rates, entry, known
@@ -312,9 +311,10 @@ type priced struct {
 // Ask makes the body's tokens cost the list's prices of the model that the body names first. If the
 // list lacks that model, the prices stay as they are. asked is the list's entry for the model that the
 // request has named, whose prices apply: then the answer's model counts only where it is dearer. It is
-// empty if the request has not named a model of the list. tier is the request's.
+// empty if the request has not named a model of the list, or hides its tier. tier is the request's.
 func (r *Reader) Ask(list *PriceList, asked, tier string) {
 	r.list, r.asked, r.tier = list, asked, tier
+	r.finder.tiers = r.finder.tiers[:0]
 }
 
 // asks reports whether the body has still to name its model. Until then no text may be skipped.

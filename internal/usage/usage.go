@@ -342,7 +342,7 @@ func (r *Reader) costOf(rates *Rates, entry string) (hits uint64, found bool) {
 	hits, prompt, found := r.costBy(rates)
 	for i := 0; r.list != nil && i < len(r.list.long); i++ {
 		l := &r.list.long[i]
-		if !l.isFor(entry, r.tier, prompt) {
+		if !l.isFor(entry, r.finder.tiers, prompt) {
 			continue
 		}
 		more, _, ok := r.costBy(&l.rates)
