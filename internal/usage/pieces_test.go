@@ -211,6 +211,24 @@ func TestHiddenTier(t *testing.T) {
 	}
 }
 
+// Long prompts to models that the list lacks cost what it says of these, as they reserve.
+func TestLongPromptsToOtherModels(t *testing.T) {
+	t.Parallel()
+	list := priced(map[string]uint64{"*": 1, "above=5/*": 2, "above=10/*": 9, "m": 1})
+	var f usage.Finder
+	rates, entry, _ := f.Find(list, "", []byte("new"))
+	if answer, in := list.Highest(rates, entry, 10); answer != 2*usage.Parts || in != 2*usage.Parts {
+		t.Errorf("reserves %d and %d for a token", answer, in)
+	}
+	var r usage.Reader
+	if got := read(t, &r, list, "", "", "new"); got != 40 {
+		t.Errorf("costs %d, want 40", got)
+	}
+	if got := read(t, &r, list, "", "", "m"); got != 20 {
+		t.Errorf("a model of the list costs %d, want 20", got)
+	}
+}
+
 // A text may have some characters of a name as short escapes.
 func TestNamesWithShortEscapes(t *testing.T) {
 	t.Parallel()

@@ -308,6 +308,9 @@ type priced struct {
 	from int
 }
 
+// entry is the list's entry for the model of the request or, if that has named none, of the answer.
+func (p *priced) entry() string { return cmp.Or(p.asked, p.model, others) }
+
 // Ask makes the body's tokens cost the list's prices of the model that the body names first. If the
 // list lacks that model, the prices stay as they are. asked is the list's entry for the model that the
 // request has named, whose prices apply: then the answer's model counts only where it is dearer. It is
@@ -368,7 +371,7 @@ func (r *Reader) Model() string {
 	if r.dearer == nil {
 		return r.model
 	}
-	asked, _ := r.costOf(r.rates, cmp.Or(r.asked, r.model))
+	asked, _ := r.costOf(r.rates, r.entry())
 	if answered, ok := r.costOf(r.dearer, r.model); !ok || answered <= asked {
 		return ""
 	}

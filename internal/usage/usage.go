@@ -7,7 +7,6 @@ package usage
 
 import (
 	"bytes"
-	"cmp"
 
 	"weir/internal/jsonpath"
 )
@@ -328,7 +327,7 @@ func (r *Reader) Feed(piece []byte) {
 // of the fields; missing fields count as 0. It is false if a value is not a number of hits, or a
 // value or the sum is above Most.
 func (r *Reader) Cost() (hits uint64, found bool) {
-	if hits, found = r.costOf(r.rates, cmp.Or(r.asked, r.model)); r.dearer == nil {
+	if hits, found = r.costOf(r.rates, r.entry()); r.dearer == nil {
 		return hits, found
 	}
 	if more, ok := r.costOf(r.dearer, r.model); ok && more > hits {
