@@ -229,6 +229,21 @@ func TestLongPromptsToOtherModels(t *testing.T) {
 	}
 }
 
+// A dated model that the list has in a tier is a model of its own there, as it is without one.
+func TestDearerModelOfTier(t *testing.T) {
+	t.Parallel()
+	list := priced(map[string]uint64{"mid": 3, "mid-0613": 4, "service_tier=flex/mid": 3, "service_tier=flex/mid-0613": 4, "service_tier=flex/mid*": 20})
+	var r usage.Reader
+	for _, tier := range []string{"", "service_tier=flex/"} {
+		if got := read(t, &r, list, tier+"mid", tier, "mid-0613"); got != 80 || r.Model() != tier+"mid-0613" {
+			t.Errorf("%q: costs %d as %q, want 80", tier, got, r.Model())
+		}
+		if got := read(t, &r, list, tier+"mid", tier, "mid-0614"); got != 60 || r.Model() != "" {
+			t.Errorf("%q: a version costs %d as %q, want 60", tier, got, r.Model())
+		}
+	}
+}
+
 // A text may have some characters of a name as short escapes.
 func TestNamesWithShortEscapes(t *testing.T) {
 	t.Parallel()

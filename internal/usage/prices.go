@@ -338,7 +338,7 @@ func (r *Reader) takeModel(from int, name []byte, kind jsonpath.Kind) {
 	case !known:
 	case p.asked == "":
 		r.rates, p.model, p.from = rates, entry, from
-	case entry == p.asked || entry != string(name) && isVersion(name, strings.TrimPrefix(p.asked, p.tier)):
+	case entry == p.asked || strings.TrimPrefix(entry, p.tier) != string(name) && isVersion(name, strings.TrimPrefix(p.asked, p.tier)):
 		p.dearer, p.model, p.from = nil, "", from
 	default:
 		p.dearer, p.model, p.from = rates, entry, from
