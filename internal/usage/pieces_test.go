@@ -244,6 +244,21 @@ func TestDearerModelOfTier(t *testing.T) {
 	}
 }
 
+// A beginning of models' names that is also one of the mark of tiers says nothing of tiers.
+func TestBeginningOfMark(t *testing.T) {
+	t.Parallel()
+	list := priced(map[string]uint64{"gpt-5": 3, "s*": 9, "service_tier=flex/other": 2})
+	var f usage.Finder
+	for _, tier := range []string{"", "service_tier=flex/", usage.AnyTier} {
+		if rates, entry, known := f.Find(list, tier, []byte("gpt-5")); entry != "gpt-5" || rates[usage.Input] != 3*usage.Parts || !known {
+			t.Errorf("%q: %q at %d, %t", tier, entry, rates[usage.Input], known)
+		}
+		if _, entry, known := f.Find(list, tier, []byte("new")); entry != "*" || known {
+			t.Errorf("%q: the list knows a new model as %q", tier, entry)
+		}
+	}
+}
+
 // A text may have some characters of a name as short escapes.
 func TestNamesWithShortEscapes(t *testing.T) {
 	t.Parallel()

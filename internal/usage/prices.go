@@ -238,9 +238,10 @@ func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, en
 		}
 		f.name = append(append(f.name[:0], one...), model...)
 		switch own, at, has := p.Find(f.name); {
-		case has && tier == one:
+		case !has || !strings.HasPrefix(at, one): // such as s*, which the mark itself fits
+		case tier == one:
 			return own, at, true
-		case has:
+		default:
 			highest.raise(own)
 			f.tiers = append(f.tiers, at)
 			known = true
