@@ -259,6 +259,28 @@ func TestBeginningOfMark(t *testing.T) {
 	}
 }
 
+// A token that a stream has not told yet is guessed at the price of the long prompt, as the told ones cost it.
+func TestGuessedAfterLongPrompt(t *testing.T) {
+	t.Parallel()
+	list := priced(map[string]uint64{"mid": 3, "above=5/mid": 6, "above=10/mid": 9, "dear": 4, "above=5/dear": 8, "service_tier=flex/mid*": 5, "above=5/service_tier=flex/mid*": 7, "*": 1, "above=5/*": 2})
+	var r usage.Reader
+	for _, test := range []struct {
+		asked, tier, model string
+		want               uint64
+	}{
+		{"mid", "", "mid", 6}, {"mid", "", "dear", 8}, {"", "", "mid", 6}, {"", "", "new", 2}, {"", usage.AnyTier, "mid", 7},
+	} {
+		if cost, guess := read(t, &r, list, test.asked, test.tier, test.model), r.Guessed(1); cost != 20*test.want || guess != test.want {
+			t.Errorf("%+v: 20 tokens cost %d, and one more %d", test, cost, guess)
+		}
+	}
+	r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, &usage.Rates{usage.Output: 3 * usage.Parts})
+	r.Ask(list, "mid", "")
+	if guess := r.Guessed(1); guess != 3 {
+		t.Errorf("%d while the prompt's tokens are not told", guess)
+	}
+}
+
 // A text may have some characters of a name as short escapes.
 func TestNamesWithShortEscapes(t *testing.T) {
 	t.Parallel()

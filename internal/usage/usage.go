@@ -385,14 +385,14 @@ func (r *Reader) costBy(rates *Rates) (hits, prompt uint64, found bool) {
 }
 
 // Guessed returns the cost of a number of tokens of a model's output, for tokens that the body has
-// not told.
+// not told. Those of a long prompt's answer cost no less than what Cost takes for the told ones.
 func (r *Reader) Guessed(tokens uint64) uint64 {
 	rate := uint64(Parts)
 	if r.rates != nil {
-		rate = r.rates[Output]
+		rate = r.outputOf(r.rates, r.entry())
 	}
 	if r.dearer != nil {
-		rate = max(rate, r.dearer[Output])
+		rate = max(rate, r.outputOf(r.dearer, r.model))
 	}
 	var sum Sum
 	sum.Add(tokens, rate)
@@ -401,6 +401,22 @@ func (r *Reader) Guessed(tokens uint64) uint64 {
 		return Most
 	}
 	return hits
+}
+
+// outputOf returns the price of output by the rates of an entry of the list, and by those that it has for a prompt of
+// this length.
+func (r *Reader) outputOf(rates *Rates, entry string) uint64 {
+	rate := rates[Output]
+	if r.list == nil || len(r.list.long) == 0 {
+		return rate
+	}
+	_, prompt, _ := r.costBy(rates)
+	for i := range r.list.long {
+		if l := &r.list.long[i]; l.isFor(entry, r.finder.tiers, prompt) {
+			rate = max(rate, l.rates[Output])
+		}
+	}
+	return rate
 }
 
 // rate returns the price of a unit of a field.
