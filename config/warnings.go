@@ -25,7 +25,7 @@ const (
 const alone = "without backend, or with a sync_rate below 0, a rule counts in each proxy alone"
 
 // Warnings reports settings that the grammar allows but that hardly work as intended. Paths are
-// those of errors; there are no offsets.
+// those of errors, but have whole names; there are no offsets.
 func Warnings(c *Config) (warnings Errors) {
 	add := func(path, problem string) {
 		if problem != "" {
@@ -35,6 +35,13 @@ func Warnings(c *Config) (warnings Errors) {
 	add("capacity", fewCounters(c))
 	if c.OnBackendFailure != failure.Local && !slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.SyncRate >= 0 }) {
 		add("on_backend_failure", "says nothing: "+alone)
+	}
+	for _, p := range c.Prices {
+		for _, name := range p.List.Unused() {
+			mark, entry, _ := strings.Cut(name, "/")
+			add("prices."+p.Name+".of["+strconv.Quote(name)+"]",
+				"says nothing: the list has no entry "+strconv.Quote(entry)+"; want the whole name of one behind "+mark+"/, with its *")
+		}
 	}
 	forgeable := map[string]bool{}
 	for i := range c.Rules {

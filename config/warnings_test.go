@@ -15,6 +15,9 @@ func TestWarnings(t *testing.T) {
 	t.Parallel()
 	rule := func(rest string) string { return `{"rules": [{"name": "a", ` + rest + `}]}` }
 	limits := func(limits string) string { return rule(`"limits": [` + limits + `]`) }
+	prices := func(of string) string {
+		return `{"prices": {"models": {"of": {` + of + `}}}, "rules": [{"name": "a", "limits": [{"limit": 100, "window": 1}]}]}`
+	}
 	const hidden = "rules[0].limits[1]: never decides, because limits[0] refuses first: 100 in 1m"
 	states := func(millions string) string {
 		return ": has too many states to keep: a hostile value of 60 kB takes up to " + millions +
@@ -99,6 +102,14 @@ func TestWarnings(t *testing.T) {
 		{rule(`"match": {"path": {"regex": "/([a-z]*,?[a-z]*){100}x"}}, "limits": [{"limit": 100, "window": 1}]`), nil},
 		{rule(`"match": {"path": {"regex": "/[xy]*x[xy]{20}"}}, "except": [{"host": {"exact": "a"}}, {"headers": {"x-a": {"regex": ".*x.{500}"}}}], "limits": [{"limit": 100, "window": 1}]`), []string{
 			"rules[0].match.path.regex" + states("1.6"), "rules[0].except[1].headers.x-a.regex" + states("30.3")}},
+
+		// The prices of long prompts are for an entry, by its whole name.
+		{prices(`"gpt-5*": {"input": 1}, "above=1000/gpt-5": {"input": 2}`), []string{
+			`prices.models.of["above=1000/gpt-5"]: says nothing: the list has no entry "gpt-5"; want the whole name of one behind above=1000/, with its *`}},
+		{prices(`"gpt-5": {"input": 1}, "above=1000/service_tier=flex/gpt-5": {"input": 2}, "above=7/*": {"input": 2}`), []string{
+			`prices.models.of["above=1000/service_tier=flex/gpt-5"]: says nothing: the list has no entry "service_tier=flex/gpt-5"; want the whole name of one behind above=1000/, with its *`,
+			`prices.models.of["above=7/*"]: says nothing: the list has no entry "*"; want the whole name of one behind above=7/, with its *`}},
+		{prices(`"above=1000/gpt-5*": {"input": 2}, "gpt-5*": {"input": 1}, "above=7/service_tier=flex/m": {"input": 2}, "service_tier=flex/m": {"input": 1}, "above=7/*": {"input": 2}, "*": {"input": 1}`), nil},
 	} {
 		c, err := config.Parse([]byte(test.document))
 		if err != nil {

@@ -387,7 +387,11 @@ func withoutPlace(problem string) string {
 func locate(n *node, path string) int {
 	for path != "" {
 		var next *node
-		if index, rest, ok := strings.Cut(strings.TrimPrefix(path, "["), "]"); path[0] == '[' && ok {
+		if name, err := strconv.QuotedPrefix(path[1:]); path[0] == '[' && err == nil {
+			path = strings.TrimPrefix(path[1+len(name):], "]")
+			name, _ = strconv.Unquote(name) // a quoted string, as QuotedPrefix has found
+			next = n.get(name)
+		} else if index, rest, ok := strings.Cut(strings.TrimPrefix(path, "["), "]"); path[0] == '[' && ok {
 			if i, err := strconv.Atoi(index); err == nil && i < len(n.elements()) {
 				next = n.children[i]
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weir/internal/jsonpath"
@@ -199,6 +200,21 @@ func (p *PriceList) Highest(rates *Rates, entry string, prompt uint64) (answer, 
 		}
 	}
 	return answer, in
+}
+
+// Unused returns the names of prices of long prompts to an entry that the list lacks: no model has them.
+func (p *PriceList) Unused() (names []string) {
+	for i := range p.long {
+		l := &p.long[i]
+		has := l.entry == others && p.others != nil
+		for j := range p.models {
+			has = has || p.models[j].entry == l.entry
+		}
+		if !has {
+			names = append(names, longMark+strconv.FormatUint(l.above, 10)+"/"+l.entry)
+		}
+	}
+	return names
 }
 
 // HasTiers reports whether some model has prices of its own in a tier.
