@@ -470,6 +470,7 @@ func (p *page) types(selector, keys string) {
 
 // TestWatchMovesRules switches a rule to shadow with another limit, all rules off, which has to be confirmed, and
 // both back, by the page of weir serve and with the keyboard alone. Who may not change anything has no such fields.
+// Rules that proxies tell meanwhile change nothing of what was chosen, and a bucket keeps its burst.
 func TestWatchMovesRules(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -477,16 +478,21 @@ func TestWatchMovesRules(t *testing.T) {
 	served := command(t, "serve", "--token-file", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
 	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
 	backend, address := served.Wait(t, log), served.Wait(t, log)
-	told := wire.AppendTold(nil, 1, []wire.RuleShape{
+	tell := func(shapes ...wire.RuleShape) {
+		t.Helper()
+		told := wire.AppendTold(nil, 1, shapes)
+		report := wire.Report{Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
+			Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 50, Hits: 50}, Every: 1,
+		}}}
+		send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &report))
+		report.Told = told
+		send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &report))
+	}
+	shapes := []wire.RuleShape{
 		{Name: "per-user", Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingWindow, Width: 60e9}, Max: 100}}}},
 		{Name: "new", Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 1e9}, Max: 5}}}},
-	})
-	report := wire.Report{Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
-		Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 50, Hits: 50}, Every: 1,
-	}}}
-	send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &report))
-	report.Told = told
-	send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &report))
+	}
+	tell(shapes...)
 	open := func(token string) *page {
 		t.Helper()
 		p := visit(t, "http://"+address, look{width: 1440, height: 1000, theme: "light"})
@@ -526,6 +532,11 @@ func TestWatchMovesRules(t *testing.T) {
 	p.until(`!document.getElementById("move-sure").open`)
 	p.types("#move-set", kb.Enter)
 	p.until(`document.getElementById("move-sure").open`)
+	// Another rule comes, ahead of the others, while the page asks: the answer is for what was asked.
+	tell(append([]wire.RuleShape{{Name: "bucket", Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: 1e9}, Max: 10, Burst: 100}}}}}, shapes...)...)
+	const later = `{ const now = Date.now; Date.now = () => now() + 15_000; }`
+	p.run(later)
+	p.until(`document.getElementById("move-rule").options[0].value === "bucket"`)
 	p.types("#move-off", kb.Enter)
 	p.until(says("move-told", "All rules are set: off.") + " && " + says("overrides-list", "*off"))
 	if n := value[int](p, `[...document.querySelectorAll("#changes-list b")].filter((e) => e.textContent.includes("off")).length`); n != 1 {
@@ -536,6 +547,15 @@ func TestWatchMovesRules(t *testing.T) {
 	p.types("#move-rule", "per")
 	p.types("#move-reset", kb.Enter)
 	p.until(says("move-told", "per-user is as before.") + " && " + says("overrides-none", "None."))
+	p.types("#move-rule", "bucket")
+	p.types("#move-mode", "as")
+	p.types("#move-limits-0", "20")
+	p.until(says("move-command", "weir rule set shop bucket --limit 20/1s/100 --reason 'refuses everybody'"))
+	p.types("#move-set", kb.Enter)
+	p.until(says("changes-list", "set rule: bucket, none → 20/1s/100"))
+	tell(shapes...)
+	p.run(later)
+	p.until(says("move-told", "No proxy has the rule bucket any more.") + ` && document.getElementById("move-rule").value === ""`)
 	looksWell(p)
 }
 

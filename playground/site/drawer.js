@@ -1,5 +1,5 @@
 import { change, later } from "./changes.js";
-import { byID, count, duration, gauge, keyFields, say } from "./parts.js";
+import { byID, count, duration, gauge, keyFields, maxLimit, say } from "./parts.js";
 import { refusal } from "./stream.js";
 
 // The time between two requests, in milliseconds.
@@ -186,7 +186,7 @@ export class Drawer {
       this.shape = shape;
       this.of = all;
       keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(l.span)}`)), all.map((l) => l.burst || l.limit || l.used));
-      for (const input of byID("act-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: 1e12, step: 1, required: true });
+      for (const input of byID("act-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: maxLimit, step: 1, required: true });
     }
     byID("act-limits").hidden = !known;
     byID("act-until").closest(".field").hidden = !known || all.length === 0;

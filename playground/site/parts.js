@@ -239,6 +239,9 @@ export function keyName(key) {
   return key.values.map(({ text, cut }) => (cut ? `${text}…` : text)).join(" ");
 }
 
+// The largest limit, window.MaxLimit.
+export const maxLimit = 999_999_999_999_999;
+
 // keyFields puts an input for each part of a key into an element.
 export function keyFields(parent, parts, values = []) {
   parent.replaceChildren(...parts.map((part, i) => {

@@ -1,10 +1,14 @@
 import { change, later } from "./changes.js";
 import { quoted, span } from "./drawer.js";
-import { byID, count, duration, keyFields, say } from "./parts.js";
+import { byID, count, duration, keyFields, maxLimit, say } from "./parts.js";
 
 // The time between two questions for the rules, in milliseconds, and the name of all rules together.
 const often = 15_000;
 const all = "*";
+
+// named begins what is said of a rule, and operand returns the words of a command that name it.
+const named = (rule) => (rule === all ? "All rules are" : `${rule} is`);
+const operand = (name) => (name.startsWith("-") ? ["--", name] : [name]);
 
 // Whole changes whole rules at run time, for those who may.
 export class Whole {
@@ -12,19 +16,21 @@ export class Whole {
   constructor(of) {
     Object.assign(this, of, { rules: [], at: 0 });
     byID("move").hidden = true;
+    byID("move-rule").replaceChildren();
     byID("move-rule").onchange = () => this.choose();
     byID("move-form").oninput = () => this.command();
     byID("move-form").onsubmit = (event) => {
       event.preventDefault();
-      if (this.rule !== all) return this.set();
+      this.asked = this.asks(); // what the dialog asks about, whatever proxies tell meanwhile
+      if (this.rule !== all) return this.set(this.asked);
       say(byID("move-sure-text"), `All rules of ${this.namespace} stop: every request passes, on all proxies.`);
       byID("move-sure").returnValue = "";
       return byID("move-sure").showModal();
     };
     byID("move-sure").onclose = () => {
-      if (byID("move-sure").returnValue === "off") this.set();
+      if (byID("move-sure").returnValue === "off") this.set(this.asked);
     };
-    byID("move-reset").onclick = () => this.act("DELETE", { rule: this.rule, whole: "" }, undefined, `${this.named} as before.`);
+    byID("move-reset").onclick = () => this.act("DELETE", { rule: this.rule, whole: "" }, undefined, `${named(this.rule)} as before.`);
   }
 
   // again shows the rules that proxies have told, if that was not done just now.
@@ -41,10 +47,12 @@ export class Whole {
     }
     byID("move").hidden = !known;
     if (!known || JSON.stringify(known) === JSON.stringify(this.rules)) return;
-    const chosen = byID("move-rule").value;
+    const first = byID("move-rule").options.length === 0;
+    const chosen = this.rule;
     this.rules = known;
     byID("move-rule").replaceChildren(...known.map(({ rule }) => new Option(rule, rule)), new Option("all rules", all));
-    if (known.some(({ rule }) => rule === chosen)) byID("move-rule").value = chosen;
+    if (!first) byID("move-rule").value = chosen; // none if it is gone, and not another one
+    if (this.rule !== chosen && !first) say(byID("move-told"), `No proxy has the rule ${chosen} any more.`);
     this.choose();
   }
 
@@ -52,23 +60,36 @@ export class Whole {
     return byID("move-rule").value;
   }
 
-  get named() {
-    return this.rule === all ? "All rules are" : `${this.rule} is`;
+  get fields() {
+    return [...byID("move-limits").querySelectorAll("input")];
   }
 
-  // choose shows fields for the chosen rule. All rules together can only be off.
+  // choose shows fields for the chosen rule. They stay as they are while somebody types, unless the rule has other
+  // windows. All rules together can only be off.
   choose() {
-    this.limits = this.rules.find(({ rule }) => rule === this.rule)?.limits ?? [];
-    keyFields(byID("move-limits"), this.limits.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${l.period ?? duration(l.width_ms)}`)), this.limits.map((l) => l.limit));
-    for (const input of byID("move-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: 1e12, step: 1, required: true });
+    const limits = this.rules.find(({ rule }) => rule === this.rule)?.limits ?? [];
+    const shape = JSON.stringify([this.rule, limits.map((l) => [l.algorithm, l.width_ms, l.period])]);
+    if (shape !== this.shape) {
+      keyFields(byID("move-limits"), limits.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${l.period ?? duration(l.width_ms)}`)), limits.map((l) => l.limit));
+      for (const input of this.fields) Object.assign(input, { type: "number", min: 0, max: maxLimit, step: 1, required: true });
+    } else {
+      this.fields.forEach((input, i) => {
+        if (Number(input.value) === this.limits[i].limit) input.value = limits[i].limit;
+      });
+    }
+    Object.assign(this, { limits, shape });
     if (this.rule === all) byID("move-mode").value = "off";
     for (const option of byID("move-mode").options) option.disabled = this.rule === all && option.value !== "off";
     this.command();
   }
 
-  // asks returns what the fields describe. Limits that are as proxies have told them are left out.
+  // asks returns what the fields describe. Limits that are as proxies have told them are left out. A bucket keeps its
+  // burst, unless that is its limit, as it is without one.
   asks() {
-    const limits = [...byID("move-limits").querySelectorAll("input")].map((input, i) => ({ limit: Number(input.value), width_ms: this.limits[i].width_ms }));
+    const limits = this.fields.map((input, i) => {
+      const { limit, burst, width_ms } = this.limits[i];
+      return { limit: Number(input.value), width_ms, ...(burst && burst !== limit && { burst }) };
+    });
     const moved = limits.some(({ limit }, i) => limit !== this.limits[i].limit);
     return { rule: this.rule, mode: byID("move-mode").value, ...(moved && { limits }) };
   }
@@ -76,28 +97,29 @@ export class Whole {
   command() {
     const { rule, mode, limits = [] } = this.asks();
     byID("move-limits").hidden = mode === "off";
+    for (const input of this.fields) input.disabled = mode === "off"; // else the browser refuses what nobody sees
     const until = byID("move-until").value;
     const reason = byID("move-reason").value.trim();
-    const of = rule === all ? ["--all", this.namespace] : [this.namespace, rule];
+    const of = rule === all ? ["--all", ...operand(this.namespace)] : [...operand(this.namespace), ...operand(rule || "RULE")];
     const why = reason ? ["--reason", quoted(reason)] : [];
     const words = ["weir rule", mode === "off" ? "off" : "set", ...of];
     if (mode !== "off" && mode !== "configured") words.push("--mode", mode);
-    if (mode !== "off") limits.forEach((l, i) => words.push("--limit", `${l.limit}/${this.limits[i].algorithm === "in_flight" ? "in_flight" : span(l.width_ms)}`));
+    if (mode !== "off") limits.forEach((l, i) => words.push("--limit", [l.limit, this.limits[i].algorithm === "in_flight" ? "in_flight" : span(l.width_ms), ...(l.burst ? [l.burst] : [])].join("/")));
     if (until) words.push("--until", until);
     say(byID("move-command"), [...words, ...why].join(" "));
     say(byID("move-command-reset"), ["weir rule reset", ...of, ...why].join(" "));
   }
 
-  set() {
+  set(o) {
     const until = later(byID("move-until").value);
-    const o = this.asks();
     if (o.mode === "off") delete o.limits;
     if (o.mode === "configured" && !o.limits) return say(byID("move-told"), "Choose a mode or another limit.");
     const limits = (o.limits ?? []).map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
-    return this.act("PUT", {}, { overrides: [{ ...o, ...(until && { until }) }] }, `${this.named} set: ${[o.mode, limits].filter(Boolean).join(", ")}.`);
+    return this.act("PUT", {}, { overrides: [{ ...o, ...(until && { until }) }] }, `${named(o.rule)} set: ${[o.mode, limits].filter(Boolean).join(", ")}.`);
   }
 
   async act(method, query, body, done) {
+    if (!this.rule) return say(byID("move-told"), "Choose a rule.");
     if (!byID("move-reason").reportValidity()) return;
     say(byID("move-told"), "");
     say(byID("move-told"), (await change(this, byID("move-reason").value.trim(), method, "overrides", query, body)) ?? done);
