@@ -406,16 +406,22 @@ func TestWatch(t *testing.T) {
 	looksWell(p)
 }
 
+// watched starts weir serve with its page, for a token that looks and one that does.
+func watched(t *testing.T) (backend, page string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens")
+	must.OK(t, os.WriteFile(file, []byte("shop looks verbs=read\nshop does verbs=push,change name=eve\n"), 0o600))
+	served := command(t, "serve", "--token-file", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
+	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
+	return served.Wait(t, log), served.Wait(t, log)
+}
+
 // TestWatchChanges resets a counter and sets a limit by the page of weir serve, with a token that may,
 // and wants who did it, and why, to be on the page. With a token that may not, the page has the commands
 // alone.
 func TestWatchChanges(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(file, []byte("shop looks verbs=read\nshop does verbs=push,change name=eve\n"), 0o600))
-	served := command(t, "serve", "--token-file", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
-	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
-	backend, page := served.Wait(t, log), served.Wait(t, log)
+	backend, page := watched(t)
 	id := wire.ID{1}
 	send(t, http.MethodPost, "http://"+backend+wire.PushPath, "does", wire.ContentType, wire.AppendReport(nil, &wire.Report{
 		Namespace: "shop", Node: 7, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{{
@@ -473,11 +479,7 @@ func (p *page) types(selector, keys string) {
 // Rules that proxies tell meanwhile change nothing of what was chosen, and a bucket keeps its burst.
 func TestWatchMovesRules(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(file, []byte("shop looks verbs=read\nshop does verbs=push,change name=eve\n"), 0o600))
-	served := command(t, "serve", "--token-file", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0")
-	const log = `msg="the (?:counter backend listens|page is served)" address=(\S+)`
-	backend, address := served.Wait(t, log), served.Wait(t, log)
+	backend, address := watched(t)
 	tell := func(shapes ...wire.RuleShape) {
 		t.Helper()
 		told := wire.AppendTold(nil, 1, shapes)
