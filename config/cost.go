@@ -35,6 +35,10 @@ func readCost(v *value, rule *Rule) {
 		rule.Cost = uint64(v.integer(0, maxHits))
 		return
 	}
+	if v.get("request_json") != nil {
+		readBodyCost(v, rule)
+		return
+	}
 	rule.CostLeast, rule.CostMost = 1, math.MaxUint64
 	var least *value
 	s := readSelector(v, "an integer from 0, "+wantSelector, boundFields, func(name string, v *value) {
@@ -56,9 +60,6 @@ func readReserve(v, cost *value, rule *Rule) {
 		v.fail("want either cost or reserve, got both")
 	case rule.CostOnResponse == nil && rule.Usage == nil:
 		v.fail("want cost_on_response too, which says what the request really costs")
-	case v.get("request_json") != nil:
-		rule.Reserve = true
-		readBodyCost(v, rule)
 	default:
 		rule.Reserve = true
 		readCost(v, rule)
@@ -122,7 +123,7 @@ func readBodyCost(v *value, rule *Rule) {
 
 // readPaths reads a path, a list of paths, or a sum.
 func (b *BodyCost) readPaths(v *value) {
-	one := func(v *value) { b.Paths = append(b.Paths, readPath(v, wantRequestPath)) }
+	one := func(v *value) { b.Paths = append(b.Paths, readPathBy(v, wantRequestPath, jsonpath.CompileNumber)) }
 	switch v.kind {
 	case kindArray:
 		v.array("paths", 1, maxBodyPaths, one)
@@ -198,7 +199,7 @@ func readAsk(v *value, rule *Rule) {
 // checkLimitTokens reports a rule that does not know which number of a request to lower.
 func checkLimitTokens(v *value, rule *Rule) {
 	b := rule.CostFromBody
-	if b == nil || b.Sum {
+	if b == nil || b.Sum || !rule.Reserve {
 		v.fail(`want a reserve with "request_json" too, a path or a list: it says which number of a request is lowered`)
 		return
 	}
@@ -297,12 +298,14 @@ func readRate(v *value, least int64) uint64 {
 }
 
 // readPath returns a path, or nil after reporting an error.
-func readPath(v *value, want string) *jsonpath.Path {
+func readPath(v *value, want string) *jsonpath.Path { return readPathBy(v, want, jsonpath.Compile) }
+
+func readPathBy(v *value, want string, compile func(path string) (*jsonpath.Path, error)) *jsonpath.Path {
 	if v.kind != kindString || v.text == "" {
 		v.wrong(want)
 		return nil
 	}
-	path, err := jsonpath.Compile(v.text)
+	path, err := compile(v.text)
 	if err != nil {
 		v.fail("want " + want + ", got a path with " + err.Error())
 		return nil

@@ -614,7 +614,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 	names := map[string]bool{}
 	for _, rule := range c.Rules {
 		check(rule.SyncRate <= 0 || rule.SyncRate >= config.Millisecond && rule.SyncRate <= 24*config.Hour, "sync rate")
-		check(rule.Headers < 8, "headers")
+		check(rule.Headers < 16, "headers")
 		r := rule.Response
 		check(200 <= r.Status && r.Status <= 599 && r.ContentType != "" && 0 <= r.GRPCStatus && r.GRPCStatus <= 16, "response")
 		check(slices.IsSortedFunc(r.Headers, func(a, b config.Header) int { return strings.Compare(a.Name, b.Name) }), "order")
@@ -628,7 +628,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 		if p := rule.Match.Path; p != nil {
 			check((p.Op >= config.Present) == (p.Value == "") && !strings.Contains(p.Value, "?"), "path")
 		}
-		if rule.CostFrom == nil {
+		if rule.CostFrom == nil && rule.CostFromBody == nil {
 			check(rule.CostLeast == 0 && rule.CostMost == 0 && rule.Cost <= 999_999_999_999_999, "cost")
 		} else {
 			check(rule.CostLeast <= rule.CostMost && rule.CostMost > 0 && rule.CostLeast <= 999_999_999_999_999, "bounds of a cost")

@@ -33,10 +33,14 @@ var responseFields = []field{
 // read reads a response. Fields that it lacks keep the values of r.
 func (r *response) read(v *value) {
 	var body, preset *value
-	written := "" // the first given field that a preset would replace
+	written, status := "", "" // the first given field that a preset would replace, the second but for JSON-RPC
 	v.object(`{"status": 429}`, responseFields, func(name string, v *value) {
 		switch name {
-		case "status", "body", "content_type":
+		case "status":
+			if status = name; r.Preset != fields.JSONRPC {
+				r.Preset = fields.NoProvider
+			}
+		case "body", "content_type":
 			if r.Preset = fields.NoProvider; written == "" {
 				written = name
 			}
@@ -58,7 +62,13 @@ func (r *response) read(v *value) {
 		}
 	})
 	if preset.given() {
-		if r.Preset = fields.Provider(1 + preset.choice(fields.Providers)); written != "" {
+		r.Preset = fields.Provider(1 + preset.choice(fields.Providers))
+		if r.Preset != fields.JSONRPC && written == "" {
+			written = status
+		} else if r.Preset == fields.JSONRPC && r.bodiless() {
+			preset.fail("want another status, a response of status " + strconv.Itoa(r.Status) + " has no body")
+		}
+		if written != "" {
 			preset.fail("want either preset or " + written + ", got both")
 		}
 	}

@@ -44,7 +44,7 @@ func TestSchemaFields(t *testing.T) {
 		"response":              {"$defs", "response", "properties"},
 		"rule":                  {"$defs", "rule", "properties"},
 		"bounds":                {"$defs", "rule", "properties", "cost", "anyOf", "2", "properties"},
-		"body cost":             {"$defs", "rule", "properties", "reserve", "anyOf", "3", "properties"},
+		"body cost":             {"$defs", "body_cost", "properties"},
 		"prices":                {"properties", "prices", "additionalProperties", "properties"},
 		"rates":                 {"properties", "prices", "additionalProperties", "properties", "of", "additionalProperties", "properties"},
 		"limit":                 {"$defs", "limit", "properties"},

@@ -66,6 +66,31 @@ func TestReserveOfBody(t *testing.T) {
 	})
 }
 
+// A refused call of JSON-RPC is answered by its id, after the backend was asked, too; a batch costs one for each of its calls.
+func TestJSONRPC(t *testing.T) {
+	onEveryByNight(t, 1, func(t *testing.T, d driver) {
+		proxy := d.node(t, nodeConfig{workers: 1, upstream: tokens(t), stopsHeadersOnly: true, backend: serve(t, "memory"), configuration: `{"backend": {"cluster": "weir"},
+			"rules": [{"name": "r", "key": [{"header": "x-key"}], "sync_rate": 0, "limits": [{"limit": 3, "window": "366d", "algorithm": "fixed_window"}],
+			"cost": {"request_json": "#", "default": 1}, "response": {"preset": "jsonrpc", "status": 200}}]}`})
+		client := clientOf(t, true)
+		call := func(key, body string) string {
+			return ask(t, client, proxy.url(), ":method", "POST", "x-key", key, "content-type", "application/json", ":body", body).body
+		}
+		for i, c := range []struct{ body, id string }{
+			{`[{"id":1,"method":"a"},{"id":2,"method":"b"}]`, ""}, {`[{"id":1},{"id":2}]`, "null"}, {`{"id":"q","method":"a"}`, ""}, {`{"id":"q-\"7","method":"a"}`, `"q-\"7"`},
+		} {
+			got := call("k", c.body)
+			var answer struct {
+				Error struct{ Code int }
+				ID    json.RawMessage
+			}
+			if err := json.Unmarshal([]byte(got), &answer); err != nil || (answer.Error.Code == -32005) != (c.id != "") || string(answer.ID) != c.id {
+				t.Errorf("call %d: %s, want id %s", i, got, c.id)
+			}
+		}
+	})
+}
+
 // A request whose body can't be read takes the most, or is refused and takes nothing.
 func TestUnreadBodies(t *testing.T) {
 	onEach(t, 1, func(t *testing.T, d driver) {

@@ -23,6 +23,7 @@ type answer struct {
 	over      []byte      // the value of overHeader
 	trusts    bool        // a proxy before may have set overHeader
 	written   refusalBody // the body of a provider's refusal
+	identity  []byte      // of the call of JSON-RPC that is answered
 	log       accessLog
 }
 
@@ -123,6 +124,7 @@ func (a *answer) sendPreset(response *config.Response, r *fields.Refusal, h *fie
 			p = fields.OpenAI // most other providers accept its form
 		}
 	}
+	r.Status, r.ID = response.Status, a.identity
 	a.beginReply(h, "", a.written.write(p, r), "application/json")
 	if name, value := p.Header(r); name != "" {
 		a.pairs.Add(name, value)

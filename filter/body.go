@@ -2,7 +2,9 @@ package filter
 
 import (
 	"encoding/binary"
+	"unicode/utf8"
 
+	"weir/internal/fields"
 	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
@@ -151,6 +153,35 @@ func (v *bodyValues) addRule(r *rule, s *scratch) {
 	if r.asks && s.isCompletions() {
 		v.addAsk(r.config.Ask)
 	}
+	if r.identifies && v.textAt(idText) < 0 {
+		n := v.addPart()
+		n.path, n.text = idPath, idText
+		n.reader.Reset(idPath) // a client that gives two may take either
+	}
+}
+
+// idText is the name of the part of a body with the id of a call of JSON-RPC, and longestID the most that is kept of one.
+const (
+	idText    = "JSON-RPC's id"
+	longestID = 256
+)
+
+var idPath, _ = jsonpath.Compile("id")
+
+// appendID appends the id of a call of JSON-RPC, as JSON has it; nothing if there is none that can be told.
+func (v *bodyValues) appendID(dst []byte) []byte {
+	i := v.textAt(idText)
+	if i < 0 {
+		return dst
+	}
+	switch id, kind := v.parts[i].reader.Value(); {
+	case len(id) > longestID:
+	case kind == jsonpath.Number:
+		return append(dst, id...)
+	case kind == jsonpath.String && utf8.Valid(id):
+		return fields.AppendQuoted(dst, id)
+	}
+	return dst
 }
 
 func (v *bodyValues) addNumbers(path *jsonpath.Path) {

@@ -68,6 +68,43 @@ func TestPresets(t *testing.T) {
 	}
 }
 
+// A refused call of JSON-RPC is told so by its id, whenever that is decided.
+func TestJSONRPC(t *testing.T) {
+	const limited, invalid = `{"jsonrpc":"2.0","error":{"code":-32005,"message":"Rate limit exceeded: rule r. Please try again in 60s.","data":{"rule":"r","retry_after":60}},"id":`,
+		`{"jsonrpc":"2.0","error":{"code":-32600,"message":"The request's body can't be read for what it costs, as rule r wants it.","data":{"rule":"r"}},"id":`
+	const full = `"limits": [{"limit": 0, "window": "1m"}]`
+	const once = `"limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]`
+	const costs = `"limits": [{"limit": 9, "window": "1m"}], "cost": {"request_json": "params.n", "default": 1, "unread": "refuse"}`
+	for _, c := range []struct {
+		response, rule, body string
+		status               uint32
+		want                 string
+	}{
+		{`{"preset": "jsonrpc"}`, once, `{"jsonrpc":"2.0","id":7,"method":"tools/call"}`, 429, limited + `7}`},
+		{`{"preset": "jsonrpc", "status": 200}`, once, `{"id":"a\"\u0007\\é","method":"x"}`, 200, limited + `"a\"\u0007\\é"}`},
+		{`{"preset": "jsonrpc"}`, once, `{"params":{"id":3},"id":-1.5e3, "method"`, 429, limited + `-1.5e3}`},
+		{`{"preset": "jsonrpc"}`, once, `{"method":"notifications/x"}`, 429, limited + `null}`},
+		{`{"preset": "jsonrpc"}`, once, `{"id":{"a":1}}`, 429, limited + `null}`},
+		{`{"preset": "jsonrpc"}`, once, `{"id":true}`, 429, limited + `null}`},
+		{`{"preset": "jsonrpc"}`, once, `[{"id":1},{"id":2}]`, 429, limited + `null}`},
+		{`{"preset": "jsonrpc"}`, once, "{\"id\":\"\xff\"}", 429, limited + `null}`},
+		{`{"preset": "jsonrpc"}`, once, `{"id":"` + strings.Repeat("x", 300) + `"}`, 429, limited + `null}`},
+		{`{"preset": "jsonrpc"}`, once, ``, 429, limited + `null}`},
+		{`{"preset": "jsonrpc"}`, full, `{"id":1}`, 429, `{"jsonrpc":"2.0","error":{"code":-32005,"message":"Rate limit exceeded: rule r. No waiting helps this request.","data":{"rule":"r"}},"id":1}`},
+		{`{"preset": "jsonrpc"}`, costs, `{"id":1,"params":{"n":"many"}}`, 400, invalid + `1}`},
+		{`{"preset": "jsonrpc", "status": 200}`, costs, `{"id":1,"params":{"n":"many"}}`, 200, invalid + `1}`},
+	} {
+		v := newProxy(t).start(fmt.Sprintf(`{"response": %s, "rules": [{"name": "r", %s}]}`, c.response, c.rule))
+		for range 2 {
+			s, _ := v.ask(":path", "/mcp", "content-type", "application/json")
+			v.upload(s, true, c.body)
+		}
+		if v.reply.status != c.status || v.reply.body != c.want || !json.Valid([]byte(v.reply.body)) {
+			t.Errorf("%s: got %d %s\nwant %d %s", c.body, v.reply.status, v.reply.body, c.status, c.want)
+		}
+	}
+}
+
 // A request whose body is not read is refused as its client understands it, and one of gRPC as gRPC wants it.
 func TestPresetsOfOtherRefusals(t *testing.T) {
 	v := newProxy(t).start(`{"response": {"preset": "auto"}, "rules": [{"name": "r", "limits": [{"limit": 100, "window": "1h"}], "cost_on_response": "openai",

@@ -33,6 +33,8 @@ type rule struct {
 	texts     []*part
 	// asks means that requests for streams are made to ask for their usage.
 	asks bool
+	// identifies means that a refusal has the request's id.
+	identifies bool
 	// onResponse is charged when the response is there, if costsLater is set.
 	costsLater bool
 	onResponse cost
@@ -276,7 +278,8 @@ func (r *request) compile(c *config.Rule) rule {
 	if compiled.cost.asks = compiled.asks; c.LimitTokens {
 		compiled.cost.absent = absentNumbers(c.CostFromBody)
 	}
-	compiled.readsBody = compiled.readsBody || compiled.asks
+	compiled.identifies = c.Response.Preset == fields.JSONRPC
+	compiled.readsBody = compiled.readsBody || compiled.asks || compiled.identifies
 	compiled.variants = r.compileVariants(c)
 	return compiled
 }

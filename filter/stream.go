@@ -37,7 +37,9 @@ type stream struct {
 	// asked means that the request was made to ask for its usage, which the client did not.
 	asked bool
 	// looks means that the request waits to be told how its limits stand.
-	looks    bool
+	looks bool
+	// identity is the id of a call of JSON-RPC, as JSON has it.
+	identity []byte
 	headers  fields.List
 	deferred deferredCosts
 	// upstream are the checks whose keys follow what the upstream tells.
@@ -84,6 +86,7 @@ func (s *stream) forget() {
 		keepIdle(&s.all.responses.unasked, s.unasked, maxIdleReaders)
 		s.unasked = nil
 	}
+	s.identity = s.identity[:0]
 	s.deferred.forget()
 	s.upstream = s.upstream[:0]
 	s.charges.forget()
@@ -212,6 +215,7 @@ func (all *streams) decideWaiting(every bool) {
 func (s *stream) decideByBody(body *bodyValues) types.Action {
 	all := s.all
 	all.rules.request.beginRequest(body)
+	s.identity = body.appendID(s.identity[:0])
 	checks, shadows := all.rules.findChecks()
 	if body.unread {
 		all.rules.request.unreadBodies++
@@ -239,6 +243,7 @@ func (s *stream) refuseInvalid(checks []engine.Check, refusing int, cause fields
 	if all.answer.log.on {
 		all.answer.log.set(all.rules.of(&checks[refusing]).config.Name, "invalid")
 	}
+	all.answer.identity = s.identity
 	sent := all.answer.refuseInvalid(checks, refusing, cause, now, &s.headers)
 	checks[refusing].Verdict = counter.Rejected
 	return s.refused(checks, sent)
@@ -307,6 +312,7 @@ func (s *stream) conclude(checks []engine.Check, now int64, verdict counter.Verd
 	if verdict != counter.Allowed {
 		s.deferred.forget()
 		s.upstream = s.upstream[:0]
+		all.answer.identity = s.identity
 		return s.refused(checks, all.answer.reject(checks, now, &s.headers))
 	}
 	marked := false

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"weir/config"
+	"weir/internal/fields"
 )
 
 // Finding is a mistake or a warning.
@@ -310,7 +311,11 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 // requests whose body can't be read.
 func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	if b := rule.CostFromBody; b != nil {
-		found(path+".reserve.request_json", unreadBody[b.Unread])
+		field := ".cost"
+		if rule.Reserve {
+			field = ".reserve"
+		}
+		found(path+field+".request_json", unreadBody[b.Unread])
 	}
 	ofMatch := func(path string, of *config.Selector, _ *config.StringMatch) {
 		if of.Kind == config.SelectBody {
@@ -335,6 +340,9 @@ func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	if rule.Ask >= config.AskAlways {
 		found(path+".ask_for_usage", noneAsks)
 	}
+	if rule.Response.Preset == fields.JSONRPC {
+		found(path+".response.preset", noID)
+	}
 }
 
 // Effects of a body that can't be read, and the reasons.
@@ -342,6 +350,7 @@ const (
 	defaultTaken  = "the default is taken"
 	nothingFound  = "nothing is found"
 	noneAsks      = "no stream is made to ask"
+	noID          = "refusals have the id null"
 	bringsBodies  = "allow_on_headers_stop_iteration: true in the plugin's configuration of Envoy 1.35 or later"
 	bodiesUnknown = "needs " + bringsBodies + ", or else " + defaultTaken
 	bodiesKept    = defaultTaken + ": want " + bringsBodies

@@ -2,7 +2,7 @@ package fields
 
 import "bytes"
 
-// Provider is a provider of language models, whose own clients understand refusals in its form.
+// Provider is a provider of language models, or a protocol, whose own clients understand refusals in its form.
 type Provider uint8
 
 const (
@@ -19,10 +19,12 @@ const (
 	Bedrock
 	// AnyProvider is the provider that a request appears to be for.
 	AnyProvider
+	// JSONRPC is JSON-RPC 2.0, which servers of the Model Context Protocol and of chains speak.
+	JSONRPC
 )
 
 // Providers are the names of providers in configurations, beginning with OpenAI.
-var Providers = []string{"openai", "anthropic", "gemini", "bedrock", "auto"}
+var Providers = []string{"openai", "anthropic", "gemini", "bedrock", "auto", "jsonrpc"}
 
 // ProviderOf returns the provider whose API has a path, given without its query. It is NoProvider
 // if there is none.
@@ -78,6 +80,10 @@ type Refusal struct {
 	Tokens bool
 	// Wait is how many seconds until the same request would pass; 0 if no waiting helps.
 	Wait uint64
+	// Status is the status that the configuration wants for JSON-RPC.
+	Status int
+	// ID is the request's of JSON-RPC, as JSON has it; empty if it is not known.
+	ID []byte
 }
 
 const (
@@ -98,6 +104,9 @@ func (r *Refusal) isQuota() bool { return r.Wait == 0 || r.Wait > quotaAfter }
 
 // Status returns the HTTP status of a refusal.
 func (p Provider) Status(r *Refusal) int {
+	if p == JSONRPC && (r.Cause == OverLimit || r.Status != statusLimited) {
+		return r.Status
+	}
 	if r.Cause != OverLimit || p == Bedrock && r.isQuota() {
 		return statusInvalid
 	}
@@ -114,7 +123,7 @@ func (p Provider) Header(r *Refusal) (name, value string) {
 		return amazonError, "ServiceQuotaExceededException" // clients do not retry it
 	case p == Bedrock:
 		return amazonError, "ThrottlingException"
-	case p == Gemini || r.Cause != OverLimit || r.waits():
+	case p == Gemini || p == JSONRPC || r.Cause != OverLimit || r.waits():
 		return "", ""
 	}
 	return "x-should-retry", "false"
@@ -144,6 +153,19 @@ func (p Provider) AppendBody(dst []byte, r *Refusal) []byte {
 		return add(dst, `}}`)
 	case Bedrock:
 		return add(r.appendMessage(add(dst, `{"message":"`)), `"}`)
+	case JSONRPC:
+		code := `-32600` // the standard's "Invalid Request"
+		if limited {
+			code = `-32005` // "Limit exceeded" of EIP-1474; the standard leaves the number to servers
+		}
+		dst = add(r.appendMessage(add(dst, `{"jsonrpc":"2.0","error":{"code":`, code, `,"message":"`)), `","data":{"rule":"`, r.Rule, `"`)
+		if limited && r.Wait > 0 {
+			dst = appendNumber(add(dst, `,"retry_after":`), r.Wait)
+		}
+		if dst = add(dst, `}},"id":`); len(r.ID) == 0 {
+			return add(dst, `null}`)
+		}
+		return append(append(dst, r.ID...), '}')
 	}
 	kind, code := "requests", "rate_limit_exceeded"
 	switch {
@@ -176,6 +198,23 @@ func (r *Refusal) appendMessage(dst []byte) []byte {
 		return add(dst, ". No waiting helps this request.")
 	}
 	return add(appendNumber(add(dst, ". Please try again in "), r.Wait), "s.")
+}
+
+// AppendQuoted appends a text as a string of JSON.
+func AppendQuoted(dst, text []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, c := range text {
+		switch {
+		case c < ' ':
+			dst = append(add(dst, `\u00`), hex[c>>4], hex[c&15])
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
 }
 
 // add appends texts. It is not inlined, which would be larger than all of them.

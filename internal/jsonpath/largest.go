@@ -71,6 +71,19 @@ func (r *Reader) lack() {
 	}
 }
 
+// count takes the number of an array's elements at the array's end, if the path wants it.
+func (r *Reader) count() {
+	in := &r.levels[r.depth]
+	if in.object || r.path.names[r.depth].index != counted {
+		return
+	}
+	elements := in.index + 1
+	if r.state == first {
+		elements = 0
+	}
+	r.numbers.Found, r.numbers.Largest, in.found = true, max(r.numbers.Largest, uint64(elements)), true
+}
+
 // leave ends an object or an array that the path leads through.
 func (r *Reader) leave() {
 	in := &r.levels[r.depth]

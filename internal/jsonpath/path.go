@@ -6,11 +6,14 @@
 // finds: the first value that the whole path leads to, also where names are given twice.
 //
 // The rest of gjson's syntax is refused unless it has a \ before it: wildcards (* and ?), counts
-// and queries (#), pipes (|), and at the beginning of a name modifiers (@), literals (!) and
+// and queries (#, but see [CompileNumber]), pipes (|), and at the beginning of a name modifiers (@), literals (!) and
 // multipaths ([ and {). So are empty names.
 package jsonpath
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // MaxPath is the length of the longest path, in bytes.
 const MaxPath = 1024
@@ -24,7 +27,7 @@ type Path struct {
 // name is one step of a path.
 type name struct {
 	text  string
-	index int // of an element in an array; -1 if the name is no number
+	index int // of an element in an array; -1 if the name is no number, and counted for an array's elements
 }
 
 type mistake struct {
@@ -82,6 +85,26 @@ func Compile(path string) (*Path, error) {
 		}
 		text = append(text, c)
 	}
+}
+
+// counted is the index that stands for how many elements an array has.
+const counted = -2
+
+// CompileNumber returns a path as Compile does, for [Reader.ResetAll]. It may end in the name #, which is how many
+// elements an array has, as in gjson.
+func CompileNumber(path string) (*Path, error) {
+	before, counts := strings.CutSuffix(path, "#")
+	if counts = counts && (before == "" || before[len(before)-1] == '.'); !counts {
+		return Compile(path)
+	}
+	p, err := Compile(before + `\#`)
+	if err == nil && p.names[len(p.names)-1].text != "#" {
+		return Compile(path) // the point is a part of the name
+	}
+	if err == nil {
+		p.names[len(p.names)-1].index = counted
+	}
+	return p, err
 }
 
 // index returns the element that a name stands for in an array, or -1. As in gjson, zeros may lead.

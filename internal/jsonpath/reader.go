@@ -287,6 +287,7 @@ func (r *Reader) open(c byte) {
 
 func (r *Reader) close() {
 	if r.all {
+		r.count()
 		r.leave()
 	}
 	r.depth--

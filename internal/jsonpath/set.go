@@ -37,7 +37,7 @@ func (r *Reader) Complete() bool { return r.state == afterText }
 // IsPlain reports whether [Reader.Set] may write the path's names: as members, and without escapes.
 func (p *Path) IsPlain() bool {
 	for i := range p.names {
-		if p.names[i].index >= 0 || strings.ContainsFunc(p.names[i].text, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+		if p.names[i].index != -1 || strings.ContainsFunc(p.names[i].text, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
 			return false
 		}
 	}

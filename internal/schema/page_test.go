@@ -38,6 +38,7 @@ var sections = []struct{ title, of, prefix string }{
 	{"The configuration", "", ""},
 	{"A response", "response", "response."},
 	{"A rule", "rule", "rule."},
+	{"A number in the body", "body_cost", "rule.reserve."},
 	{"A limit", "limit", "limit."},
 	{"A match", "match", "match."},
 	{"A comparison", "comparison", ""},
@@ -51,6 +52,7 @@ var sections = []struct{ title, of, prefix string }{
 var linked = map[string]string{
 	"response": "a-response", "rule": "a-rule", "limit": "a-limit", "match": "a-match", "exception": "an-exception", "value_match": "a-comparison",
 	"path_match": "a-comparison", "selector": "a-selector", "selector_object": "a-selector", "key_selector": "a-selector", "duration": "a-duration",
+	"body_cost": "a-number-in-the-body",
 }
 
 // page writes docs/fields.md.
