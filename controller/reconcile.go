@@ -183,7 +183,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}
 		for _, l := range g.Spec.Listeners {
 			if l.Protocol == gatewayv1.HTTPProtocolType || l.Protocol == gatewayv1.HTTPSProtocolType {
-				one.Listeners = append(one.Listeners, string(l.Name))
+				one.Listeners = append(one.Listeners, policy.Listener{Name: string(l.Name), Hostname: string(deref(l.Hostname)), Port: int(l.Port)})
 			}
 		}
 		resources.Gateways = append(resources.Gateways, one)
@@ -201,8 +201,8 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			}
 			// The Gateway decides which routes may attach to it.
 			if controllers[name] == parent.ControllerName && (parent.ParentRef.Kind == nil || *parent.ParentRef.Kind == "Gateway") &&
-				meta.IsStatusConditionTrue(parent.Conditions, string(gatewayv1.RouteConditionAccepted)) && !slices.Contains(route.Gateways, name) {
-				route.Gateways = append(route.Gateways, name)
+				meta.IsStatusConditionTrue(parent.Conditions, string(gatewayv1.RouteConditionAccepted)) {
+				route.Parents = append(route.Parents, policy.Parent{Gateway: name, Listener: string(deref(parent.ParentRef.SectionName))})
 			}
 		}
 		if o.GetDeletionTimestamp() == nil {
@@ -227,11 +227,11 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 	return resources, nil
 }
 
-func deref(name *gatewayv1.SectionName) gatewayv1.SectionName {
-	if name == nil {
-		return ""
+func deref[T any](value *T) (v T) {
+	if value != nil {
+		v = *value
 	}
-	return *name
+	return v
 }
 
 // most is how long a condition's message may be, in bytes.

@@ -201,7 +201,7 @@ func (w *writer) envoyGateway(g *policy.Gateway, plugins []any) (all []*unstruct
 				value any
 			}{{"allow_on_headers_stop_iteration", true}, {"failure_policy", "FAIL_RELOAD"}} {
 				patches = append(patches, fields{
-					"type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": g.Namespace + "/" + g.Name + "/" + listener,
+					"type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": g.Namespace + "/" + g.Name + "/" + listener.Name,
 					"operation": fields{"op": "add", "jsonPath": `$..http_filters[?(@.typed_config.config.name=="` + name + `")].typed_config.config`, "path": "/" + add.field, "value": add.value},
 				})
 			}

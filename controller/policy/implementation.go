@@ -27,16 +27,21 @@ func (i Implementation) String() string {
 
 // match returns conditions of which requests for the leaves, and no others, meet one. They are about the route that Envoy has
 // chosen: the paths of one route may be a part of those of another, which may be of another namespace.
-func (i Implementation) match(leaves []leaf) (some []any) {
+func (g *Gateway) match(leaves []leaf) (some []any) {
 	for len(leaves) > 0 {
-		route, n := leaves[0].route, 0
-		for n < len(leaves) && leaves[n].route == route {
+		route, listener, n := leaves[0].route, leaves[0].listener, 0
+		for n < len(leaves) && leaves[n].route == route && leaves[n].listener == listener {
 			n++
 		}
-		if i == EnvoyGateway {
-			some = append(some, ofEnvoyGateway(route, leaves[:n])...)
-		} else {
-			some = append(some, ofIstio(route, leaves[:n])...)
+		of := ofIstio
+		if g.Implementation == EnvoyGateway {
+			of = ofEnvoyGateway
+		}
+		for _, condition := range of(route, leaves[:n]) {
+			if listener != "" {
+				g.at(listener, condition)
+			}
+			some = append(some, condition)
 		}
 		leaves = leaves[n:]
 	}
@@ -47,11 +52,42 @@ func named(condition string, value any) map[string]any {
 	return map[string]any{"property": map[string]any{"xds.route_name": map[string]any{condition: value}}}
 }
 
+// at has a condition hold at a listener alone. Envoy Gateway begins the names of virtual hosts with the listener's; Istio ends
+// them with its port. Of Istio's listeners of one port that with the longest hostname has the request.
+func (g *Gateway) at(listener string, condition map[string]any) {
+	virtual := map[string]any{"prefix": g.Namespace + "/" + g.Name + "/" + listener + "/"}
+	if g.Implementation == Istio {
+		l := g.Listeners[slices.IndexFunc(g.Listeners, func(l Listener) bool { return l.Name == listener })]
+		virtual = map[string]any{"suffix": ":" + strconv.Itoa(l.Port)}
+		if l.Hostname != "" {
+			condition["any"] = []any{map[string]any{"host": host(l.Hostname)}}
+		}
+		var others []any
+		for _, other := range g.Listeners {
+			if other.Port == l.Port && other.Hostname != l.Hostname && (l.Hostname == "" || covers(l.Hostname, other.Hostname)) {
+				others = append(others, map[string]any{"host": host(other.Hostname)})
+			}
+		}
+		if len(others) > 0 {
+			condition["not"] = map[string]any{"any": others}
+		}
+	}
+	condition["property"].(map[string]any)["xds.virtual_host_name"] = virtual
+}
+
+// host is the condition that a request's host is of a hostname.
+func host(name string) map[string]any {
+	if suffix, wild := strings.CutPrefix(name, "*"); wild {
+		return map[string]any{"suffix": suffix}
+	}
+	return map[string]any{"exact": name}
+}
+
 // ofEnvoyGateway goes by Envoy Gateway's names: httproute/shop/app/rule/0/match/0/*.
-func ofEnvoyGateway(route *Route, leaves []leaf) (some []any) {
+func ofEnvoyGateway(route *Route, leaves []leaf) (some []map[string]any) {
 	prefix := strings.ToLower(route.Kind) + "/" + route.Namespace + "/" + route.Name + "/"
 	if len(leaves) == len(route.Rules) {
-		return []any{named("prefix", prefix)}
+		return []map[string]any{named("prefix", prefix)}
 	}
 	for _, l := range leaves {
 		some = append(some, named("prefix", prefix+"rule/"+strconv.Itoa(l.rule)+"/"))
@@ -69,7 +105,7 @@ func (l leaf) istioName() string {
 
 // ofIstio goes by Istio's names: shop.app.0, or the name of the route's rule, which anybody may give to a rule elsewhere. So
 // the host has to be one of the route's, too.
-func ofIstio(route *Route, leaves []leaf) (some []any) {
+func ofIstio(route *Route, leaves []leaf) (some []map[string]any) {
 	var names, hosts []string
 	for _, l := range leaves {
 		if name := l.istioName(); !slices.Contains(names, name) {
@@ -84,8 +120,8 @@ func ofIstio(route *Route, leaves []leaf) (some []any) {
 		some = append(some, condition)
 	}
 	for _, name := range route.Hostnames {
-		if suffix, wild := strings.CutPrefix(name, "*"); wild {
-			with(map[string]any{"suffix": suffix})
+		if strings.HasPrefix(name, "*") {
+			with(host(name))
 		} else {
 			hosts = append(hosts, name)
 		}

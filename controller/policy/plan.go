@@ -22,7 +22,15 @@ type Resources struct {
 type Gateway struct {
 	types.NamespacedName
 	Implementation Implementation
-	Listeners      []string
+	Listeners      []Listener
+}
+
+// Listener is a listener of a Gateway, for HTTP.
+type Listener struct {
+	Name string
+	// Hostname may begin with a *; empty for all hosts.
+	Hostname string
+	Port     int
 }
 
 // Route is an HTTPRoute or a GRPCRoute.
@@ -32,8 +40,14 @@ type Route struct {
 	Hostnames []string
 	// Rules are the names of its rules, which may be empty.
 	Rules []string
-	// Gateways are those that have accepted it.
-	Gateways []types.NamespacedName
+	// Parents are the Gateways that have accepted it.
+	Parents []Parent
+}
+
+// Parent is where a route is attached: at a listener of a Gateway or, if Listener is empty, at all that take its hostnames.
+type Parent struct {
+	Gateway  types.NamespacedName
+	Listener string
 }
 
 // Plan is what follows from resources.
@@ -65,7 +79,10 @@ type Outcome struct {
 type level int
 
 const (
-	ofGateway level = iota
+	ofNamespace level = iota // the Gateway's
+	ofGateway
+	ofListener
+	ofRoutes // the namespace of the route, if it is another one
 	ofRoute
 	ofRule
 	levels
@@ -86,10 +103,55 @@ func (t target) String() string {
 	return name
 }
 
-// leaf is a rule of a route at a Gateway: what a request is for.
+// leaf is a rule of a route at a Gateway: what a request is for. It is that of a listener, if a policy asks for which.
 type leaf struct {
-	route *Route
-	rule  int
+	route    *Route
+	rule     int
+	listener string
+}
+
+// leaves are those of a Gateway, by route and listener.
+func (g *Gateway) leaves(routes []*Route, attached map[target]*Outcome) (all []leaf) {
+	asks := slices.ContainsFunc(g.Listeners, func(l Listener) bool { return attached[g.target(l.Name)] != nil })
+	for _, route := range routes {
+		var at []string
+		for _, p := range route.Parents {
+			switch {
+			case p.Gateway != g.NamespacedName:
+			case !asks:
+				at = []string{""}
+			default:
+				for _, l := range g.Listeners {
+					if (p.Listener == "" && l.takes(route) || p.Listener == l.Name) && !slices.Contains(at, l.Name) {
+						at = append(at, l.Name)
+					}
+				}
+			}
+		}
+		for _, listener := range at {
+			for i := range route.Rules {
+				all = append(all, leaf{route, i, listener})
+			}
+		}
+	}
+	return all
+}
+
+func (g *Gateway) target(listener string) target {
+	return target{"Gateway", g.NamespacedName, listener}
+}
+
+// takes reports whether a host may be both the listener's and the route's.
+func (l *Listener) takes(route *Route) bool {
+	return l.Hostname == "" || len(route.Hostnames) == 0 || slices.ContainsFunc(route.Hostnames, func(name string) bool {
+		return covers(name, l.Hostname) || covers(l.Hostname, name)
+	})
+}
+
+// covers reports whether a hostname, which may begin with a *, has all hosts of another.
+func covers(name, other string) bool {
+	suffix, wild := strings.CutPrefix(name, "*")
+	return name == other || wild && strings.HasSuffix(other, suffix)
 }
 
 // Plan decides which rules are in force where.
@@ -103,18 +165,18 @@ func (p *Planner) Plan(r *Resources) *Plan {
 	}
 	maps.DeleteFunc(p.checked, func(uid types.UID, _ checked) bool { return !seen[uid] })
 	attached := attach(plan.Outcomes, r)
-	at := map[types.NamespacedName][]leaf{}
+	at := map[types.NamespacedName][]*Route{}
 	for _, route := range sorted(r.Routes, func(a, b *Route) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), compare(a.NamespacedName, b.NamespacedName))
 	}) {
-		for _, gateway := range route.Gateways {
-			for i := range route.Rules {
-				at[gateway] = append(at[gateway], leaf{route, i})
+		for _, parent := range route.Parents {
+			if some := at[parent.Gateway]; len(some) == 0 || some[len(some)-1] != route {
+				at[parent.Gateway] = append(some, route)
 			}
 		}
 	}
 	for _, gateway := range r.Gateways {
-		plan.Configurations[gateway.NamespacedName] = p.gateway(gateway, at[gateway.NamespacedName], attached)
+		plan.Configurations[gateway.NamespacedName] = p.gateway(gateway, gateway.leaves(at[gateway.NamespacedName], attached), attached)
 	}
 	return plan
 }
@@ -133,7 +195,13 @@ func sorted[T any](list []T, compare func(a, b T) int) []T {
 func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
 	there, sections := map[target]bool{}, map[target]bool{}
 	for _, g := range r.Gateways {
-		there[target{"Gateway", g.NamespacedName, ""}] = true
+		there[g.target("")] = true
+		for _, l := range g.Listeners {
+			sections[g.target(l.Name)] = true
+		}
+	}
+	for _, o := range outcomes {
+		there[ofNamespaceNamed(o.Policy.Namespace)] = true
 	}
 	for _, route := range r.Routes {
 		there[target{route.Kind, route.NamespacedName, ""}] = true
@@ -157,8 +225,8 @@ func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
 				found = sections[t]
 			}
 			switch winner := attached[t]; {
-			case t.kind == "Gateway" && t.section != "":
-				reason = o.miss("TargetNotFound", t.String()+": want a Gateway as a whole, or routes of the listener")
+			case !found && t.kind == "Namespace":
+				reason = o.miss("TargetNotFound", t.String()+": want the policy's own namespace, "+o.Policy.Namespace)
 			case !found:
 				reason = o.miss("TargetNotFound", t.String()+" is not there, or is of no Gateway of Istio or Envoy Gateway")
 			case winner == o:
@@ -173,6 +241,10 @@ func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
 		}
 	}
 	return attached
+}
+
+func ofNamespaceNamed(name string) target {
+	return target{"Namespace", types.NamespacedName{Namespace: name, Name: name}, ""}
 }
 
 func (o *Outcome) miss(reason, what string) string {
@@ -210,44 +282,52 @@ func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 
 // gateway returns the configurations of a Gateway's plugins.
 func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
-	whole := attached[target{"Gateway", g.NamespacedName, ""}]
+	whole := [levels]*Outcome{ofNamespace: attached[ofNamespaceNamed(g.Namespace)], ofGateway: attached[g.target("")]}
 	if g.Implementation == Istio {
 		leaves = genuine(leaves, attached)
 	}
 	holds := map[*rule][]leaf{} // the leaves where a rule is in force
 	var order []*Outcome
-	if whole != nil {
-		order = append(order, whole)
-	}
-	for _, l := range leaves {
-		var chain [levels]*Outcome
-		chain[ofGateway] = whole
-		chain[ofRoute] = attached[target{l.route.Kind, l.route.NamespacedName, ""}]
-		if name := l.route.Rules[l.rule]; name != "" {
-			chain[ofRule] = attached[target{l.route.Kind, l.route.NamespacedName, name}]
-		}
-		for _, rule := range effective(chain, l) {
-			holds[rule] = append(holds[rule], l)
-		}
+	note := func(chain *[levels]*Outcome) {
 		for _, o := range chain {
 			if o != nil && !slices.Contains(order, o) {
 				order = append(order, o)
 			}
 		}
 	}
+	note(&whole)
+	// What holds where no route is found holds everywhere but at some leaves.
+	general := effective(whole, "Gateway "+g.String())
+	for _, l := range leaves {
+		chain := whole
+		if l.listener != "" {
+			chain[ofListener] = attached[g.target(l.listener)]
+		}
+		if l.route.Namespace != g.Namespace {
+			chain[ofRoutes] = attached[ofNamespaceNamed(l.route.Namespace)]
+		}
+		chain[ofRoute] = attached[target{l.route.Kind, l.route.NamespacedName, ""}]
+		if name := l.route.Rules[l.rule]; name != "" {
+			chain[ofRule] = attached[target{l.route.Kind, l.route.NamespacedName, name}]
+		}
+		for _, rule := range effective(chain, l.route.Kind+" "+l.route.String()) {
+			holds[rule] = append(holds[rule], l)
+		}
+		note(&chain)
+	}
 	var rules []*rule
 	for _, o := range order {
 		before := len(rules)
 		for _, rule := range o.rules {
 			at := *rule
-			switch {
-			case o == whole && len(holds[rule]) < len(leaves):
+			switch everywhere := slices.Contains(general, rule); {
+			case everywhere && len(holds[rule]) < len(leaves):
 				at.fields = maps.Clone(at.fields)
-				at.except(g.Implementation.match(without(leaves, holds[rule])))
-			case o == whole:
+				at.except(g.match(without(leaves, holds[rule])))
+			case everywhere:
 			case len(holds[rule]) > 0:
 				at.fields = maps.Clone(at.fields)
-				at.only(g.Implementation.match(holds[rule]))
+				at.only(g.match(holds[rule]))
 			default:
 				continue
 			}
@@ -268,9 +348,9 @@ func without(leaves, some []leaf) []leaf {
 	return slices.DeleteFunc(slices.Clone(leaves), func(l leaf) bool { return out[l] })
 }
 
-// effective merges the policies of a leaf as GEP-713 says: defaults hold where nothing more special is, and overrides
+// effective merges the policies of a place as GEP-713 says: defaults hold where nothing more special is, and overrides
 // replace what is. Both do so for all rules, or, merging, for those of the same name.
-func effective(chain [levels]*Outcome, l leaf) (rules []*rule) {
+func effective(chain [levels]*Outcome, place string) (rules []*rule) {
 	for i := levels - 1; i >= 0; i-- {
 		o := chain[i]
 		if o == nil {
@@ -288,7 +368,7 @@ func effective(chain [levels]*Outcome, l leaf) (rules []*rule) {
 				merged = append(merged, loser)
 				continue
 			}
-			if text := fmt.Sprintf("%s by %s at %s %s/%s", loser.name, nameOf(winners[by].of.Policy), l.route.Kind, l.route.Namespace, l.route.Name); !slices.Contains(loser.of.Overridden, text) {
+			if text := fmt.Sprintf("%s by %s at %s", loser.name, nameOf(winners[by].of.Policy), place); !slices.Contains(loser.of.Overridden, text) {
 				loser.of.Overridden = append(loser.of.Overridden, text)
 			}
 		}

@@ -35,12 +35,16 @@ func (p one) policy(t *testing.T, age int) *RateLimitPolicy {
 		namespace, name = "shop", p.name
 	}
 	kind, target, _ := strings.Cut(p.target, " ")
+	group := "gateway.networking.k8s.io"
+	if kind == "Namespace" {
+		group = ""
+	}
 	target, section, sectioned := strings.Cut(target, "/")
 	if sectioned {
 		target += ", sectionName: " + section
 	}
 	policy := &RateLimitPolicy{}
-	must.OK(t, yaml.UnmarshalStrict([]byte(fmt.Sprintf("targetRefs: [{group: gateway.networking.k8s.io, kind: %s, name: %s}]\n%s", kind, target, p.rules)), &policy.Spec))
+	must.OK(t, yaml.UnmarshalStrict([]byte(fmt.Sprintf("targetRefs: [{group: %q, kind: %s, name: %s}]\n%s", group, kind, target, p.rules)), &policy.Spec))
 	policy.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(p.name), Generation: 1, CreationTimestamp: metav1.NewTime(time.Unix(int64(age*60), 0))}
 	return policy
 }
@@ -50,32 +54,37 @@ var public = types.NamespacedName{Namespace: "shop", Name: "public"}
 // resources are two routes of shop, one of a tenant, one of nobody's Gateway, and a Gateway.
 func resources(implementation Implementation) *Resources {
 	route := func(namespace, name string, hosts []string, rules ...string) *Route {
-		return &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, Hostnames: hosts, Rules: rules, Gateways: []types.NamespacedName{public}}
+		return &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, Hostnames: hosts, Rules: rules, Parents: []Parent{{Gateway: public}}}
 	}
 	alone := route("shop", "alone", nil, "")
-	alone.Gateways = nil
+	alone.Parents = nil
+	intern := route("shop", "intern", nil, "")
+	intern.Parents[0].Listener = "intern"
 	return &Resources{
-		Gateways: []*Gateway{{NamespacedName: public, Implementation: implementation, Listeners: []string{"http"}}},
+		Gateways: []*Gateway{{NamespacedName: public, Implementation: implementation, Listeners: []Listener{{"http", "", 80}, {"intern", "*.b.example", 80}, {"tls", "", 443}}}},
 		Routes: []*Route{
-			route("shop", "app", []string{"a.example", "*.b.example"}, "", "pay"), route("shop", "app2", []string{"c.example"}, ""), route("tenant", "app", []string{"t.example"}, ""), alone,
+			route("shop", "app", []string{"a.example", "*.b.example"}, "", "pay"), route("shop", "app2", []string{"c.example"}, ""), route("tenant", "app", []string{"t.example"}, ""), alone, intern,
 		},
 	}
 }
 
 // request is one that Envoy has found a route for; its route is empty if there is none.
-type request struct{ route, host, path string }
+type request struct{ route, virtual, host, path string }
 
 // requests are one for each rule of a route, and one for none.
 func requests(i Implementation) map[string]request {
 	if i == Istio {
 		return map[string]request{
-			"app": {"shop.app.0", "a.example", "/"}, "app/pay": {"pay", "x.b.example", "/"}, "app2": {"shop.app2.0", "c.example", "/x"},
-			"tenant": {"tenant.app.0", "t.example", "/"}, "none": {"", "a.example", "/"},
+			"app": {"shop.app.0", "a.example:80", "a.example", "/"}, "app/pay": {"pay", "*.b.example:80", "x.b.example", "/"}, "app2": {"shop.app2.0", "c.example:443", "c.example", "/x"},
+			"tenant": {"tenant.app.0", "t.example:443", "t.example", "/"}, "none": {"", "a.example:80", "a.example", "/"}, "intern": {"shop.intern.0", "*.b.example:80", "y.b.example", "/"},
 		}
 	}
 	return map[string]request{
-		"app": {"httproute/shop/app/rule/0/match/0/a_example", "a.example", "/"}, "app/pay": {"httproute/shop/app/rule/1/match/0/*", "x.b.example", "/"},
-		"app2": {"httproute/shop/app2/rule/0/match/0/c_example", "c.example", "/x"}, "tenant": {"httproute/tenant/app/rule/0/match/0/t", "t.example", "/"}, "none": {"", "a.example", "/"},
+		"app":     {"httproute/shop/app/rule/0/match/0/a_example", "shop/public/http/a_example", "a.example", "/"},
+		"app/pay": {"httproute/shop/app/rule/1/match/0/*", "shop/public/intern/*", "x.b.example", "/"},
+		"app2":    {"httproute/shop/app2/rule/0/match/0/c_example", "shop/public/tls/c_example", "c.example", "/x"},
+		"tenant":  {"httproute/tenant/app/rule/0/match/0/t", "shop/public/tls/t", "t.example", "/"}, "none": {"", "shop/public/http/*", "a.example", "/"},
+		"intern": {"httproute/shop/intern/rule/0/match/0/*", "shop/public/intern/*", "y.b.example", "/"},
 	}
 }
 
@@ -118,21 +127,12 @@ func (r request) meets(match any) bool {
 		case "not":
 			holds = !r.meets(condition)
 		case "property":
-			condition, value = condition.(map[string]any)["xds.route_name"], r.route
-			fallthrough
-		default:
-			for by, text := range condition.(map[string]any) {
-				switch by {
-				case "prefix":
-					holds = strings.HasPrefix(value, text.(string))
-				case "suffix":
-					holds = strings.HasSuffix(value, text.(string))
-				case "exact":
-					holds = value == text
-				case "in":
-					holds = slices.Contains(text.([]any), any(value))
-				}
+			holds = true
+			for name, of := range condition.(map[string]any) {
+				holds = holds && is(map[string]string{"xds.route_name": r.route, "xds.virtual_host_name": r.virtual}[name], of)
 			}
+		default:
+			holds = is(value, condition)
 		}
 		if !holds {
 			return false
@@ -141,8 +141,25 @@ func (r request) meets(match any) bool {
 	return true
 }
 
+// is compares a value as a condition says.
+func is(value string, condition any) (holds bool) {
+	for by, text := range condition.(map[string]any) {
+		switch by {
+		case "prefix":
+			holds = strings.HasPrefix(value, text.(string))
+		case "suffix":
+			holds = strings.HasSuffix(value, text.(string))
+		case "exact":
+			holds = value == text
+		case "in":
+			holds = slices.Contains(text.([]any), any(value))
+		}
+	}
+	return holds
+}
+
 func TestPlan(t *testing.T) {
-	const everywhere = "app app/pay app2 tenant none"
+	const everywhere = "app app/pay app2 tenant none intern"
 	for _, test := range []struct {
 		name     string
 		policies []one
@@ -160,12 +177,12 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			"bare rules are atomic defaults", []one{{"g", "Gateway public", "rules: " + limits("r", "s")}, {"p", "HTTPRoute app", "rules: " + limits("r")}, {"q", "HTTPRoute app/pay", "rules: " + limits("t")}},
-			map[string]string{"g_r": "app2 tenant none", "g_s": "app2 tenant none", "p_r": "app", "q_t": "app/pay"}, nil,
+			map[string]string{"g_r": "app2 tenant none intern", "g_s": "app2 tenant none intern", "p_r": "app", "q_t": "app/pay"}, nil,
 			map[string]string{"g": "s by shop/p at HTTPRoute shop/app", "p": "r by shop/q at HTTPRoute shop/app"},
 		},
 		{
 			"defaults merge by name", []one{{"g", "Gateway public", "defaults: {strategy: merge, rules: " + limits("r", "s") + "}"}, {"p", "HTTPRoute app", "rules: " + limits("r", "t")}},
-			map[string]string{"g_r": "app2 tenant none", "g_s": everywhere, "p_r": "app app/pay", "p_t": "app app/pay"}, nil, map[string]string{"g": "r by shop/p"},
+			map[string]string{"g_r": "app2 tenant none intern", "g_s": everywhere, "p_r": "app app/pay", "p_t": "app app/pay"}, nil, map[string]string{"g": "r by shop/p"},
 		},
 		{
 			"overrides replace all", []one{{"g", "Gateway public", "overrides: {rules: " + limits("r") + "}"}, {"p", "HTTPRoute app", "rules: " + limits("s")}, {"tenant/q", "HTTPRoute app", "overrides: {rules: " + limits("s") + "}"}},
@@ -175,6 +192,26 @@ func TestPlan(t *testing.T) {
 			"overrides merge by name", []one{{"g", "Gateway public", "overrides: {strategy: merge, rules: " + limits("r") + "}"}, {"p", "HTTPRoute app", "rules: " + limits("r", "s")}},
 			map[string]string{"g_r": everywhere, "p_s": "app app/pay"}, nil, map[string]string{"p": "r by shop/g"},
 		},
+		{"a listener's", []one{{"l", "Gateway public/intern", "rules: " + limits("r")}}, map[string]string{"l_r": "app/pay intern"}, nil, nil},
+		{"another listener's of the port", []one{{"l", "Gateway public/http", "rules: " + limits("r")}}, map[string]string{"l_r": "app"}, nil, nil},
+		{
+			"a listener's in the hierarchy", []one{
+				{"g", "Gateway public", "rules: " + limits("r")}, {"l", "Gateway public/tls", "defaults: {strategy: merge, rules: " + limits("r", "s") + "}"}, {"p", "HTTPRoute app2", "rules: " + limits("s")},
+			},
+			map[string]string{"g_r": "app app/pay none intern", "l_r": "app2 tenant", "l_s": "tenant", "p_s": "app2"}, nil,
+			map[string]string{"g": "r by shop/l at HTTPRoute shop/app", "l": "s by shop/p at HTTPRoute shop/app2"},
+		},
+		{"a listener that is not there", []one{{"l", "Gateway public/x", "rules: " + limits("r")}}, nil, map[string]string{"l": "Gateway public/x is not there"}, nil},
+		{"a namespace's", []one{{"n", "Namespace shop", "rules: " + limits("r")}}, map[string]string{"n_r": everywhere}, nil, nil},
+		{
+			"a tenant's namespace", []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}, {"g", "Gateway public", "overrides: {strategy: merge, rules: " + limits("s") + "}"}},
+			map[string]string{"tenant_n_r": "tenant", "g_s": everywhere}, nil, nil,
+		},
+		{
+			"a namespace's overrides", []one{{"n", "Namespace shop", "overrides: {rules: " + limits("r") + "}"}, {"g", "Gateway public", "rules: " + limits("s")}, {"p", "HTTPRoute app", "rules: " + limits("t")}},
+			map[string]string{"n_r": everywhere}, nil, map[string]string{"g": "s by shop/n at Gateway shop/public", "p": "t by shop/n at HTTPRoute shop/app"},
+		},
+		{"another's namespace", []one{{"tenant/n", "Namespace shop", "rules: " + limits("r")}}, nil, map[string]string{"tenant/n": "want the policy's own namespace, tenant"}, nil},
 		{
 			"the oldest wins", []one{{"old", "HTTPRoute app2", "rules: " + limits("r")}, {"new", "HTTPRoute app2", "rules: " + limits("s")}},
 			map[string]string{"old_r": "app2"}, map[string]string{"new": "HTTPRoute app2 has the older policy old"}, nil,
@@ -241,17 +278,17 @@ func TestForgedName(t *testing.T) {
 	r.Policies = []*RateLimitPolicy{one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0)}
 	planner := must.Get(NewPlanner([]byte("{}")))(t)
 	plan := planner.Plan(r)
-	if got := applied(t, plan, request{"shop.app2.0", "t.example", "/"}); len(got) > 0 {
+	if got := applied(t, plan, request{"shop.app2.0", "", "t.example", "/"}); len(got) > 0 {
 		t.Errorf("%v of another host", got)
 	}
-	if got := applied(t, plan, request{"shop.app2.0", "c.example", "/"}); len(got) != 1 {
+	if got := applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}); len(got) != 1 {
 		t.Errorf("%v of its own", got)
 	}
 	// What the tenant wants for such a rule is not for the other's.
-	r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "forged"}, Rules: []string{"shop.app2.0"}, Gateways: []types.NamespacedName{public}})
+	r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "forged"}, Rules: []string{"shop.app2.0"}, Parents: []Parent{{Gateway: public}}})
 	r.Policies = append(r.Policies, one{"tenant/p", "HTTPRoute forged", "rules: " + limits("none")}.policy(t, 1))
 	plan = planner.Plan(r)
-	if got := applied(t, plan, request{"shop.app2.0", "c.example", "/"}); len(got) != 1 {
+	if got := applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}); len(got) != 1 {
 		t.Errorf("%v of its own, beside a forged name", got)
 	}
 	if missed := plan.Outcomes[1].Missed; len(missed) != 1 || !strings.Contains(missed[0], "has the name of another namespace's rule") {
@@ -286,7 +323,7 @@ func TestManyRules(t *testing.T) {
 	r := resources(Istio)
 	for i := range 150 {
 		name := fmt.Sprint("r", i)
-		r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, Hostnames: []string{name + ".example"}, Rules: []string{""}, Gateways: []types.NamespacedName{public}})
+		r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, Hostnames: []string{name + ".example"}, Rules: []string{""}, Parents: []Parent{{Gateway: public}}})
 		r.Policies = append(r.Policies, one{name, "HTTPRoute " + name, "rules: " + limits("a", "b")}.policy(t, i))
 	}
 	r.Policies = append(r.Policies, one{"g", "Gateway public", "rules: " + limits("all")}.policy(t, 0))
@@ -297,7 +334,7 @@ func TestManyRules(t *testing.T) {
 	}
 	for i := range 150 {
 		name := fmt.Sprint("r", i)
-		if got := applied(t, plan, request{"shop." + name + ".0", name + ".example", "/"}); len(got) != 2 {
+		if got := applied(t, plan, request{"shop." + name + ".0", "", name + ".example", "/"}); len(got) != 2 {
 			t.Fatalf("%s: %v", name, got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,7 +71,7 @@ func TestController(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *controlled, *proxy)
-	}{{"routes", routesHaveTheirOwn}, {"broken", brokenPolicyStays}, {"many", manyPolicies}} {
+	}{{"routes", routesHaveTheirOwn}, {"listeners", listenersAndNamespaces}, {"broken", brokenPolicyStays}, {"many", manyPolicies}} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c, public) }) {
 			return
 		}
@@ -171,6 +172,31 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: ten
 		return c.condition(t, "tenant", "second", "Accepted") == "False Conflicted HTTPRoute app has the older policy mine"
 	})
 	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "second", "thief")
+}
+
+// listenersAndNamespaces has two listeners of one port, of which one has a policy, and a policy for all of the tenant's routes.
+func listenersAndNamespaces(t *testing.T, c *controlled, public *proxy) {
+	const listener, other = "listeners: [{name: http, protocol: HTTP, port: 8085, allowedRoutes: {namespaces: {from: All}}}", `, {name: intern, protocol: HTTP, port: 8085, hostname: "*.intern.example"}`
+	gateway := "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: public, namespace: shop}\nspec:\n  gatewayClassName: istio\n" +
+		"  addresses: [{type: Hostname, value: public-istio.shop.svc.cluster.local}]\n  " + listener
+	c.apply(t, gateway+other+"]\n---\n"+policyOf("shop", "intern", "Gateway", "public, sectionName: intern", `rules: [{name: r, limits: [{limit: 1000, window: 1h}]}]`)+"---\n"+
+		strings.Replace(policyOf("tenant", "namespace", "Namespace", "tenant", `defaults: {strategy: merge, rules: [{name: spare, limits: [{limit: 1000, window: 1h}]}]}`), "gateway.networking.k8s.io", `""`, 1))
+	waitFor(t, "the listener's limit", func() bool { return public.at(t, "a.intern.example", "/", "nobody").limits("shop_intern_r") })
+	waitFor(t, "the namespace's limit", func() bool { return public.at(t, "tenant.example", "/", "nobody").limits("tenant_namespace_spare") })
+	for host, want := range map[string][]string{
+		"a.intern.example": {"shop_intern_r"}, "else.example": {"shop_all_per-user"}, "intern.example": {"shop_all_per-user"}, "named.example": {"shop_named_r"},
+		"tenant.example": {"tenant_mine_per-user", "tenant_namespace_spare"},
+	} {
+		a := public.at(t, host, "/", "nobody")
+		for _, rule := range []string{"shop_intern_r", "shop_all_per-user", "shop_named_r", "tenant_mine_per-user", "tenant_namespace_spare"} {
+			if a.limits(rule) != slices.Contains(want, rule) {
+				t.Errorf("%s: %v, want %v", host, a.header, want)
+			}
+		}
+	}
+	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "namespace")
+	c.command(t, "kubectl", "delete", "rlp", "-n", "shop", "intern")
+	c.apply(t, gateway+"]\n")
 }
 
 // brokenPolicyStays breaks a policy, starts another controller, and wants what was before.
