@@ -215,7 +215,7 @@ func TestRulesMove(t *testing.T) {
 		wantTwo := func(n node, name string) { // a shadow rule decides later
 			t.Helper()
 			if e, ok := d.(envoys); ok && e.native {
-				return // a module defines metrics only while a configuration starts: docs/envoy.md
+				return // a module defines metrics only while a configuration starts: docs/backend.md
 			}
 			if !soon(func() bool { return n.metric(t, metricName(name)) == 2 }) {
 				t.Errorf("%s is %d, want 2", name, n.metric(t, metricName(name)))

@@ -13,10 +13,10 @@ import (
 	"weir/internal/must"
 )
 
-// pathSettings are the settings of the excerpt in docs/envoy.md that normalize paths for rules.
+// pathSettings are the settings of the excerpt in docs/backend.md that normalize paths for rules.
 var pathSettings = []string{"normalize_path", "merge_slashes", "path_with_escaped_slashes_action"}
 
-// The excerpt in docs/envoy.md runs unchanged. Without its path settings, requests evade the rule
+// The excerpt in docs/backend.md runs unchanged. Without its path settings, requests evade the rule
 // as the page says; with them they don't.
 func TestExcerptRuns(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 		must.OK(t, yaml.UnmarshalStrict([]byte(text), &manager))
 		for _, field := range without {
 			if manager[field] == nil {
-				t.Errorf("docs/envoy.md: the excerpt lacks %s", field)
+				t.Errorf("docs/backend.md: the excerpt lacks %s", field)
 			}
 			delete(manager, field)
 		}
@@ -89,11 +89,11 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	return bootstrap
 }
 
-// pageExcerpt returns the connection manager of docs/envoy.md, with the built plugin's path and
+// pageExcerpt returns the connection manager of docs/backend.md, with the built plugin's path and
 // with [patience].
 func pageExcerpt(t *testing.T) string {
 	t.Helper()
-	_, section, _ := strings.Cut(read(t, "../docs/envoy.md"), "\n## Into Envoy\n")
+	_, section, _ := strings.Cut(read(t, "../docs/backend.md"), "\n## Into Envoy\n")
 	return substitute(t, excerpt(t, section, 0), map[string]string{
 		"/etc/envoy/weir.wasm": pluginFile(t),
 		`"token": "change-me"`: `"token": "change-me", "timeout": "` + patience + `"`,

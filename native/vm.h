@@ -1,6 +1,6 @@
 // A VM is an instance of the plugin: one for each worker and vm_id, and a short-lived instance to
 // try a configuration. A VM belongs to no thread. Its lock decides who runs in it: its worker, or
-// the main thread for ticks and answers to callouts. docs/envoy.md gives the reasons.
+// the main thread for ticks and answers to callouts. docs/architecture.md gives the reasons.
 #pragma once
 #include <pthread.h>
 #include <setjmp.h>

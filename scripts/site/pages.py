@@ -15,7 +15,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 # The doors of the site, and the pages of docs/ behind each. Missing pages are left out, and pages without
 # a place here come last.
 DOORS = {
-    "Start": ("getting-started envoy kubernetes faq", "A limit before your own service, in ten minutes."),
+    "Start": ("getting-started kubernetes faq", "A limit before your own service, in ten minutes."),
     "Recipes": (
         "cookbook tokens rate-limit-service library convert playground",
         "Logins, plans, tenants, tokens: the rule, and what it answers.",
