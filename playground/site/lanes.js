@@ -3,7 +3,7 @@ import { lasts, second } from "./world.js";
 // The page's texts about each lane, in the order of package lane. name is the kind's name there,
 // draws names the picture of its counter, does describes the algorithm, and just describes the
 // counter now. verdict and mostOf exist for a lane whose limit is not one per window. limits and delay
-// are those of a rule that counts so. Who uses which algorithm has its sources in docs/playground.md.
+// are those of a rule that counts so. Who uses which algorithm has its sources in docs/how-it-counts.md.
 
 const seconds = (nanos) => `${Math.max(0, nanos / second).toFixed(1)}\u00a0s`;
 

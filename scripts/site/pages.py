@@ -17,7 +17,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 DOORS = {
     "Start": ("getting-started kubernetes faq", "A limit before your own service, in ten minutes."),
     "Recipes": (
-        "cookbook tokens rate-limit-service library convert playground",
+        "cookbook tokens rate-limit-service library convert",
         "Logins, plans, tenants, tokens: the rule, and what it answers.",
     ),
     "Reference": ("configuration fields response-headers commands", "Every field, header and command."),
