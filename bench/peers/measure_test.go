@@ -108,7 +108,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q chooses", only)
 		}
 	}
-	for _, of := range []string{"../README.md", "../../docs/comparison.md"} {
+	for _, of := range []string{"../README.md", "../comparison.md"} {
 		text := must.Get(os.ReadFile(of))(t)
 		file, tables := filepath.Join(t.TempDir(), "page.md"), map[string]string{}
 		must.OK(t, os.WriteFile(file, text, 0o600))

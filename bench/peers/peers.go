@@ -1,6 +1,6 @@
 // Command peers measures Weir beside what people would pick instead: the limiters of nginx, HAProxy and Envoy, rate limit
 // services, Go libraries, and scripts on Redis. Every limiter has to refuse first, and then all are measured in turns. It
-// prints tables, and updates its parts of bench/README.md and docs/comparison.md. It installs the peers that this machine lacks.
+// prints tables, and updates its parts of bench/README.md and bench/comparison.md. It installs the peers that this machine lacks.
 //
 // Run it at the top of the repository, after make build native, on Linux with at least two processors.
 package main
@@ -84,7 +84,7 @@ func run(ctx context.Context, o *options) error {
 	if len(written) == 0 {
 		return nil
 	}
-	return errors.Join(page.Keep(filepath.Join(o.Dir, "README.md"), written), page.Keep(filepath.Join(o.Dir, "..", "docs", "comparison.md"), beside))
+	return errors.Join(page.Keep(filepath.Join(o.Dir, "README.md"), written), page.Keep(filepath.Join(o.Dir, "comparison.md"), beside))
 }
 
 // hurry measures little.
@@ -112,7 +112,7 @@ type group struct {
 	outside    bool
 	metrics    []metric
 	contenders []contender
-	// quotes are what docs/comparison.md has of it.
+	// quotes are what bench/comparison.md has of it.
 	quotes []quotes
 	// versions tells which programs are measured.
 	versions func(o *options) []string

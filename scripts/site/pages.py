@@ -25,7 +25,7 @@ DOORS = {
         "backend stores monitoring security counters",
         "How much of what, what to watch, and what a failure does.",
     ),
-    "How it counts": ("how-it-counts comparison", "What is promised, what is not, and when a request waits."),
+    "How it counts": ("how-it-counts", "What is promised, what is not, and when a request waits."),
 }
 # The picture of an algorithm: the playground has a lane of the same name.
 LANE = re.compile(r"!\[[^\]]*\]\(pictures/([a-z-]+)\.svg\)")
@@ -62,7 +62,7 @@ def on_config(config):
     names = [name for name in CONTRIBUTORS.split() if name in there] + sorted(there - placed)
     config["nav"].append({"Contributors": [
         "CONTRIBUTING.md", "CHANGELOG.md", "RATIONALE.md", *(f"docs/{name}.md" for name in names), "envoy/README.md",
-        *sorted(n for n in files if n.startswith("bench/") and n.endswith("README.md")),
+        *sorted(n for n in files if n.startswith("bench/") and n.endswith(".md")),
     ]})
     return config
 
