@@ -19,7 +19,9 @@ import (
 var searched = map[string]string{
 	"login": "cookbook", "ipv6_prefix": "configuration", "tenant": "cookbook", "kubernetes": "kubernetes", "helm": "kubernetes",
 	"gcra": "how-it-counts", "openai": "tokens",
-	"why was i refused": "faq",
+	"why was i refused": "faq", "429 but i sent three": "faq", "limit per user across pods": "faq", "exclude health checks": "faq",
+	"why does it wait": "faq", "reset one user": "faq", "tpm per team": "faq", "limit by jwt claim": "faq", "wrong client ip": "faq",
+	"redis down": "faq", "dry run": "faq", "custom error response": "faq", "different limit per plan": "faq", "websocket": "faq",
 }
 
 // TestSite makes the documents a site, and wants its landing page to be whole in both themes. Its search finds

@@ -29,6 +29,7 @@ DOORS = {
 }
 # The picture of an algorithm: the playground has a lane of the same name.
 LANE = re.compile(r"!\[[^\]]*\]\(pictures/([a-z-]+)\.svg\)")
+USERS = {"README.md", *(f"docs/{name}.md" for names, _ in DOORS.values() for name in names.split())}
 CONTRIBUTORS = "architecture glossary adding-a-selector adding-a-store adding-an-algorithm"
 
 
@@ -142,8 +143,9 @@ def on_page_markdown(markdown, page, config, files):
 
 <details class="lane"><summary>Play it</summary><iframe loading="lazy" title="\1" src="../playground/index.html?embed=\1"></iframe></details>""", markdown)
     markdown = both_themes(markdown, here)
+    # Pages for users come first, and the questions before pages that only mention the word.
+    page.meta["search"] = {"boost": {"faq": 9}.get(page.file.name, 3 if page.file.src_uri in USERS else 0.3)}
     if words := SYNONYMS.get(page.file.src_uri):
-        page.meta["search"] = {"boost": 3 if page.file.name != "faq" else 9}  # before pages that only mention the word
         head, rest = markdown.split("\n", 1)
         markdown = f'{head}\n\n<p hidden>{words}</p>\n{rest}'
 
