@@ -29,6 +29,7 @@ type cluster struct {
 	parent     *testing.T // processes run until it ends
 	envoy      string
 	stopIstiod func()
+	stopAPI    func()
 }
 
 // TestCluster installs what docs/kubernetes.md and envoy/README.md have somebody install: by kubectl and by Helm, into an API
@@ -86,15 +87,21 @@ current-context: d
 `)
 	c.environment = append(c.environment, "KUBECONFIG="+filepath.Join(c.dir, "kubeconfig"), "CLOUD_PLATFORM=none")
 	c.run(t, c.environment, "etcd", "--data-dir=etcd", "--unsafe-no-fsync", "--log-level=error", "--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379", "--listen-peer-urls=http://127.0.0.1:2380")
-	c.run(t, c.environment, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
-		"--cert-dir=certs", "--tls-cert-file=apiserver.crt", "--tls-private-key-file=apiserver.key", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
-		"--authorization-mode=RBAC", "--token-auth-file=tokens.csv", "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file=accounts.crt", "--service-account-signing-key-file=accounts.key", "--disable-admission-plugins=ServiceAccount", "--allow-privileged=true")
-	waitFor(t, "API server", func() bool { return c.try("kubectl", "get", "--raw", "/readyz") == "" })
+	c.serveAPI(t)
 	for _, namespace := range []string{"istio-system", "shop"} {
 		c.command(t, "kubectl", "create", "namespace", namespace)
 	}
 	return c
+}
+
+// serveAPI starts the API server.
+func (c *cluster) serveAPI(t *testing.T) {
+	t.Helper()
+	c.stopAPI = c.run(c.parent, c.environment, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		"--cert-dir=certs", "--tls-cert-file=apiserver.crt", "--tls-private-key-file=apiserver.key", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
+		"--authorization-mode=RBAC", "--token-auth-file=tokens.csv", "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=accounts.crt", "--service-account-signing-key-file=accounts.key", "--disable-admission-plugins=ServiceAccount", "--allow-privileged=true")
+	waitFor(t, "API server", func() bool { return c.try("kubectl", "get", "--raw", "/readyz") == "" })
 }
 
 // try runs a command, and returns what it has said if it has failed.

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,7 +74,7 @@ func TestController(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *controlled, *proxy)
-	}{{"routes", routesHaveTheirOwn}, {"listeners", listenersAndNamespaces}, {"broken", brokenPolicyStays}, {"many", manyPolicies}} {
+	}{{"routes", routesHaveTheirOwn}, {"listeners", listenersAndNamespaces}, {"broken", brokenPolicyStays}, {"changes", manyChanges}, {"many", manyPolicies}} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c, public) }) {
 			return
 		}
@@ -217,6 +220,65 @@ func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
 	}
 	if events := c.command(t, "kubectl", "get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].reason}"); !strings.Contains(events, "Invalid") {
 		t.Errorf("events: %s", events)
+	}
+}
+
+// manyChanges changes a policy 500 times while clients ask. The controller and the API server are killed meanwhile.
+func manyChanges(t *testing.T, c *controlled, public *proxy) {
+	const limit, changes = 50, 500
+	rules := func(i int) string {
+		return fmt.Sprintf(`rules: [{name: r, key: [{header: x-user}], limits: [{limit: %d, window: 1h, algorithm: fixed_window}]}, {name: other, limits: [{limit: %d, window: 1h}]}]`, limit, 1_000_000+i)
+	}
+	c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", rules(0)))
+	waitFor(t, "limits", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_other") })
+	var asking sync.WaitGroup
+	var over atomic.Bool
+	var asked, passed, failed atomic.Int64
+	for i := range 4 {
+		asking.Go(func() {
+			for n := 0; !over.Load(); n++ {
+				user := []string{"ann", fmt.Sprint("other", i, n/limit)}[n%2] // ann soon has nothing left
+				switch a := public.at(t, "named.example", "/", user); {
+				case a.status != http.StatusOK && (a.status != http.StatusTooManyRequests || user != "ann"):
+					if failed.Add(1) < 9 {
+						t.Errorf("%s: %+v", user, a)
+					}
+				case a.status == http.StatusOK && user == "ann":
+					passed.Add(1)
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	kill := func(program string) {
+		for pid := range strings.FieldsSeq(c.command(t, "pgrep", "-f", "^"+program)) {
+			must.OK(t, syscall.Kill(must.Get(strconv.Atoi(pid))(t), syscall.SIGKILL))
+		}
+	}
+	began := time.Now()
+	for i := range changes {
+		switch i {
+		case changes / 3:
+			kill(c.program)
+			c.stop()
+			c.begin(t)
+		case 2 * changes / 3:
+			kill(filepath.Join(c.dir, "bin", "kube-apiserver"))
+			c.stopAPI()
+			c.serveAPI(t)
+		}
+		c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", rules(i+1)))
+	}
+	applied := time.Now()
+	waitFor(t, "the last change", func() bool {
+		return strings.Contains(public.at(t, "named.example", "/", "nobody").header.Get("RateLimit-Policy"), fmt.Sprintf(`"shop_named_other";q=%d`, 1_000_000+changes))
+	})
+	limited := time.Since(applied)
+	over.Store(true)
+	asking.Wait()
+	t.Logf("%d changes in %v, the last one in force %v later; of %d requests %d failed, and of ann's %d passed", changes, applied.Sub(began).Round(time.Second), limited.Round(time.Millisecond), asked.Load(), failed.Load(), passed.Load())
+	if passed.Load() != limit {
+		t.Errorf("%d of a limit of %d passed", passed.Load(), limit)
 	}
 }
 
