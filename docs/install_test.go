@@ -125,7 +125,7 @@ func TestInstall(t *testing.T) {
 	backend := s.backend(t)
 	_, first, _ := strings.Cut(servers, "\n")
 	// Envoys of a base take each other's place, and leave those of others alone.
-	base := " --base-id " + s.ready["quickstart.yaml"][len("127.0.0.1:"):]
+	base := " --base-id " + s.ready["-c quickstart.yaml"][len("127.0.0.1:"):]
 	envoy := s.envoy(t, first+base)
 	s.sample(t, samples[1])
 	t.Logf("the first 429 after %d commands and %v", commandsIn(samples[0])+commandsIn(samples[1]), time.Since(began).Round(time.Second/10))
@@ -147,7 +147,7 @@ func TestInstall(t *testing.T) {
 				return
 			case <-next.C:
 			}
-			response, err := client.Get("http://" + s.ready["quickstart.yaml"] + "/")
+			response, err := client.Get("http://" + s.ready["-c quickstart.yaml"] + "/")
 			if err != nil {
 				if statuses[0]++; statuses[0] < 5 {
 					t.Error(err)
@@ -235,7 +235,7 @@ func (s *shell) envoy(t *testing.T, sample string) *envoyProcess {
 	go func() { p.ended <- errors.Join(p.Wait(), log.Close()) }()
 	t.Cleanup(func() { _ = p.Process.Kill() })
 	for deadline := time.Now().Add(time.Minute); ; {
-		if conn, err := net.Dial("tcp", s.ready["quickstart.yaml"]); err == nil {
+		if conn, err := net.Dial("tcp", s.ready["-c quickstart.yaml"]); err == nil {
 			_ = conn.Close()
 			return p
 		} else if time.Now().After(deadline) {

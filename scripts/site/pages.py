@@ -23,7 +23,7 @@ DOORS = {
     "Reference": ("configuration fields response-headers commands", "Every field, header and command."),
     "Run it": (
         "backend stores monitoring security counters",
-        "How much of what, what to watch, and what a failure does.",
+        "Production: Envoy, the backend and its store, alerts, one user's counter.",
     ),
     "How it counts": ("how-it-counts", "What is promised, what is not, and when a request waits."),
 }
