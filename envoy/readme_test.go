@@ -3,6 +3,7 @@ package envoy_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -56,13 +57,28 @@ func TestExcerptRuns(t *testing.T) {
 		if a := login.send(t, "POST", "/login", "x-forwarded-for: 127.0.0.3"); a.status != http.StatusTooManyRequests {
 			t.Errorf("POST /login with another's address: got %d %s", a.status, a.header)
 		}
+		// The page's filter removes what clients send as x-user, so all of them share a counter.
+		guarded, refused := p.at("127.0.0.4", "guarded"), false
+		for i := range 400 {
+			if a := guarded.send(t, "GET", "/", fmt.Sprint("x-user: forged", i)); a.status == http.StatusTooManyRequests {
+				refused = true
+				break
+			}
+		}
+		if !refused {
+			t.Error("a client got past its limit by another x-user in each request")
+		}
+		if a := guarded.send(t, "GET", "/healthz"); a.status != http.StatusOK || a.header.Get("RateLimit") != "" {
+			t.Errorf("a route without the filter: got %d %s", a.status, a.header)
+		}
 		if got := p.backend.asked(); len(got) != 1 || got[0] != "weir_backend" {
 			t.Errorf("callouts to %q, want weir_backend", got)
 		}
 	})
 }
 
-// excerptBootstrap has a listener with the excerpt, and a listener without its path settings.
+// excerptBootstrap has a listener with the excerpt, one without its path settings, and one with the page's other
+// pieces: the filter that removes x-user, and a route without limits. The backend's cluster is the page's, too.
 func excerptBootstrap(t *testing.T, around surroundings) []byte {
 	t.Helper()
 	text := pageExcerpt(t)
@@ -77,13 +93,29 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 		}
 		return httpListener(name, manager)
 	}
+	var (
+		manager, route  envoytest.Object
+		filters, remove []envoytest.Object
+		backend         struct{ Clusters []envoytest.Object }
+	)
+	clusters := substitute(t, excerpt(t, section(t), 1), map[string]string{"address: weir, port_value: 9180": socket(around.backend.address)})
+	for of, into := range map[string]any{
+		text: &manager, clusters: &backend, excerpt(t, section(t), 2): &remove, excerpt(t, section(t), 3): &route,
+	} {
+		must.OK(t, yaml.Unmarshal([]byte(of), into))
+	}
+	must.OK(t, yaml.Unmarshal(must.Get(json.Marshal(manager["http_filters"]))(t), &filters))
+	manager["http_filters"] = append(remove, filters...)
+	health := maps.Clone(route)
+	health["match"], health["route"] = envoytest.Object{"path": "/healthz"}, envoytest.Object{"cluster": "shop"}
+	all := envoytest.Object{"match": envoytest.Object{"prefix": "/"}, "route": envoytest.Object{"cluster": "shop"}}
+	guarded := envoytest.Manager("guarded", []envoytest.Object{health, all})
+	maps.Copy(guarded, manager)
 	bootstrap := must.Get(json.Marshal(envoytest.Object{
 		"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
 		"static_resources": envoytest.Object{
-			"listeners": []envoytest.Object{listener("as it is"), listener("without", pathSettings...)},
-			"clusters": []envoytest.Object{
-				envoytest.Cluster("weir_backend", around.backend.address), envoytest.Cluster("shop", around.upstream),
-			},
+			"listeners": []envoytest.Object{listener("as it is"), listener("without", pathSettings...), envoytest.Listener("guarded", guarded)},
+			"clusters":  append(backend.Clusters, envoytest.Cluster("shop", around.upstream)),
 		},
 	}))(t)
 	return bootstrap
@@ -93,11 +125,17 @@ func excerptBootstrap(t *testing.T, around surroundings) []byte {
 // with [patience].
 func pageExcerpt(t *testing.T) string {
 	t.Helper()
-	_, section, _ := strings.Cut(read(t, "../docs/backend.md"), "\n## Into Envoy\n")
-	return substitute(t, excerpt(t, section, 0), map[string]string{
+	return substitute(t, excerpt(t, section(t), 0), map[string]string{
 		"/etc/envoy/weir.wasm": pluginFile(t),
 		`"token": "change-me"`: `"token": "change-me", "timeout": "` + patience + `"`,
 	})
+}
+
+// section is what docs/backend.md has of Envoy.
+func section(t *testing.T) string {
+	t.Helper()
+	_, section, _ := strings.Cut(read(t, "../docs/backend.md"), "\n## Into Envoy\n")
+	return section
 }
 
 // excerpt returns the nth piece of YAML in a document, counted from 0.
