@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/check"
 	"weir/internal/must"
 	"weir/internal/nightly"
 )
@@ -26,7 +27,7 @@ var searched = map[string]string{
 
 // TestSite makes the documents a site, and wants its landing page to be whole in both themes. Its search finds
 // words by their parts and by other words for the same, from a folder, too. Copying
-// a sample copies what is typed. Each picture of an algorithm has its lane of the playground below it.
+// a sample copies what is typed. Each recipe is right in each of its tabs. Each picture of an algorithm has its lane of the playground below it.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	if !nightly.On() {
@@ -46,6 +47,22 @@ func TestSite(t *testing.T) {
 				t.Errorf("%s-%d: the page is %d wider than the window", theme, width, over)
 			}
 		}
+	}
+	recipes := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/docs/cookbook.html"})
+	tabs := value[[]string](recipes, `[...document.querySelectorAll(".tabbed-block code")].map((e) => e.textContent)`)
+	for _, text := range tabs {
+		report := check.File("recipe.yaml", []byte(text))
+		if report.Configurations != 1 {
+			t.Errorf("%d configurations in\n%s", report.Configurations, text)
+		}
+		for _, f := range report.Findings {
+			if !f.Warning {
+				t.Errorf("%s: %s in\n%s", f.Path, f.Problem, text)
+			}
+		}
+	}
+	if len(tabs) < 30 {
+		t.Errorf("%d recipes in tabs", len(tabs))
 	}
 	lanes := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/docs/how-it-counts.html"})
 	for i := range 6 {

@@ -114,6 +114,36 @@ def as_console(markdown):
     return re.sub(r"(?m)^    \$ (?:.*\n)(?:(?:    .*)?\n(?=    )|    .*\n)*", fence, markdown)
 
 
+def in_tabs(markdown):
+    """Each recipe of the cookbook is there for Envoy, Istio and Envoy Gateway, too, in tabs."""
+
+    def source(path):
+        with open(os.path.join(ROOT, path), encoding="utf-8") as text:
+            return text.read()
+
+    envoy = re.search(r"(?ms)^  - name: weir\n.*?(?=^  - name: )", source("docs/backend.md")).group(0)
+    istio, gateway = source("examples/istio.yaml"), source("examples/envoy-gateway.yaml").split("---\n")[0]
+
+    def tabs(match):
+        recipe = match.group(1)
+
+        def put(yaml, field, indent):
+            """YAML with the recipe, of which JSON is a part, in the place of a field's value."""
+            return re.sub(rf"(?ms)^( +{field}:).*", r"\1", yaml) + " |" * (field == "value") + "\n" + textwrap.indent(recipe, " " * indent)
+
+        plugin = put(textwrap.dedent(envoy), "value", 10)
+        if "request_json" in recipe:  # the others can't have the field that such rules need
+            plugin = re.sub(r"(?m)^( +)configuration:\n", r"\1allow_on_headers_stop_iteration: true\n\g<0>", plugin)
+            files = {"Envoy": plugin}
+        else:
+            there = put(istio, "pluginConfig", 4).replace('"weir_backend"', '"outbound|9180||weir.weir-system.svc.cluster.local"')
+            files = {"Envoy": plugin, "Istio": there, "Envoy Gateway": put(gateway, "config", 8)}
+        all = f"```json\n{recipe}```\n", *(f"```yaml\n{file}```\n" for file in files.values())
+        return "\n".join(f'=== "{title}"\n\n{textwrap.indent(text, "    ")}' for title, text in zip(["Configuration", *files], all))
+
+    return re.sub(r"(?ms)^```json\n(\{.*?)^```\n", tabs, markdown)
+
+
 def on_post_build(config):
     """Each page is there as Markdown, too, and llms.txt lists them."""
     lines = ["# Weir", "", "> One rate limit across all your Envoys: a plugin for Envoy, Istio and Envoy Gateway, and a Go library."]
@@ -143,6 +173,8 @@ def on_page_markdown(markdown, page, config, files):
 
 <details class="lane"><summary>Play it</summary><iframe loading="lazy" title="\1" src="../playground/index.html?embed=\1"></iframe></details>""", markdown)
     markdown = both_themes(markdown, here)
+    if page.file.src_uri == "docs/cookbook.md":
+        markdown = in_tabs(markdown)
     # Pages for users come first, and the questions before pages that only mention the word.
     page.meta["search"] = {"boost": {"faq": 9}.get(page.file.name, 3 if page.file.src_uri in USERS else 0.3)}
     if words := SYNONYMS.get(page.file.src_uri):
