@@ -183,6 +183,9 @@ func (p *page) kind(n *yaml.Node) string {
 		}
 		return strings.Join(values, ", ")
 	}
+	if only := get(n, "const"); only != nil {
+		return "`" + inJSON(only) + "`"
+	}
 	switch kind := value(n, "type"); kind {
 	case "array":
 		return "array" + bounds(n, " of ", "minItems", "maxItems") + ": " + p.kind(get(n, "items"))
