@@ -279,7 +279,7 @@ func newShell(t *testing.T) *shell {
 		"nginx.conf":       fenced.FindStringSubmatch(read(t, "convert.md"))[2],
 		"limits.yaml":      "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 100}}]\n",
 		"envoy.yaml":       "virtual_hosts: [{name: shop, domains: ['*'], rate_limits: [{actions: [{remote_address: {}}]}]}]\n",
-		"limits/shop.yaml": "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 100}}]\n",
+		"limits/shop.yaml": inPage(t, "rate-limit-service.md", "domain: shop\n"), "limits/tokens.yaml": inPage(t, "rate-limit-service.md", "domain: tokens\n"),
 	} {
 		name = filepath.Join(s.dir, name)
 		must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
@@ -292,6 +292,17 @@ func newShell(t *testing.T) *shell {
 		"-c envoy/quickstart.yaml": local + ports["10000"], "-c dist/try/second.yaml": local + ports["10001"],
 	}
 	return s
+}
+
+// inPage is a page's block of code, by its beginning.
+func inPage(t *testing.T, page, begins string) string {
+	t.Helper()
+	all := blocks(read(t, page))
+	i := slices.IndexFunc(all, func(block string) bool { return strings.HasPrefix(block, begins) })
+	if i < 0 {
+		t.Fatalf("%s has no block that begins with %q", page, begins)
+	}
+	return all[i]
 }
 
 // start is [shell.command] of a server that a page's text takes for granted. A user named ann has asked

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -97,7 +98,11 @@ func readDashboard(t *testing.T) (d dashboard) {
 
 func TestPromtool(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "rules_test.yaml"}} {
+	config := filepath.Join(t.TempDir(), "prometheus.yml")
+	_, shown, _ := strings.Cut(string(read(t, page)), "```yaml\n")
+	shown, _, _ = strings.Cut(shown, "```\n")
+	must.OK(t, os.WriteFile(config, []byte(shown), 0o600))
+	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "rules_test.yaml"}, {"check", "config", "--syntax-only", config}} {
 		if said, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v (scripts/test-dependencies installs what is missing)\n%s", args, err, said)
 		}
