@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"sigs.k8s.io/yaml"
 
 	"weir/internal/envoytest"
@@ -75,6 +78,14 @@ func TestExcerptRuns(t *testing.T) {
 			t.Errorf("callouts to %q, want weir_backend", got)
 		}
 	})
+}
+
+// Envoy's own pieces in other pages have only fields that Envoy has.
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	must.OK(t, unmarshal([]byte(excerpt(t, read(t, "../docs/security.md"), 2)), &hcmv3.HttpFilter{}))
+	_, marks, _ := strings.Cut(read(t, "../docs/configuration.md"), "\n## Passing on with a mark\n")
+	must.OK(t, unmarshal([]byte(excerpt(t, marks, 0)), &routev3.VirtualHost{}))
 }
 
 // excerptBootstrap has a listener with the excerpt, one without its path settings, and one with the page's other
