@@ -1,0 +1,52 @@
+package docs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"sigs.k8s.io/yaml"
+
+	"weir/internal/must"
+)
+
+// TestGateways checks what rate-limit-service.md has for gateways by their own schemas. testdata has these of Contour 1.33.0,
+// Emissary 3.10.0, agentgateway 1.4.1 and Gloo 1.22.1, as far as the page uses their fields: they know the names of all others
+// beside these, and refuse the rest. kgateway's are not among them.
+func TestGateways(t *testing.T) {
+	t.Parallel()
+	schemas := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(must.Get(os.ReadFile("testdata/gateways.json"))(t))))(t)
+	_, section, _ := strings.Cut(read(t, "rate-limit-service.md"), "\n## Gateways that ask it\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	checked := 0
+	for _, sample := range fenced.FindAllStringSubmatch(section, -1) {
+		for document := range strings.SplitSeq(sample[2], "---\n") {
+			var resource map[string]any
+			must.OK(t, yaml.UnmarshalStrict([]byte(document), &resource))
+			name := fmt.Sprintf("%s/%s", resource["apiVersion"], resource["kind"])
+			if strings.HasPrefix(name, "gateway.kgateway.dev/") {
+				continue
+			}
+			of, ok := schemas.(map[string]any)[name]
+			if !ok {
+				t.Errorf("testdata has no schema of %s", name)
+				continue
+			}
+			c := jsonschema.NewCompiler()
+			must.OK(t, c.AddResource("schema.json", of))
+			schema := must.Get(c.Compile("schema.json"))(t)
+			delete(resource, "apiVersion")
+			delete(resource, "kind")
+			if err := schema.Validate(resource); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			checked++
+		}
+	}
+	if checked < 9 {
+		t.Errorf("%d resources were checked", checked)
+	}
+}
