@@ -41,7 +41,7 @@ func TestSite(t *testing.T) {
 	for _, theme := range themes {
 		for _, width := range widths {
 			p := tabOf(t, server.URL, look{width: width, height: 900, theme: theme, path: "/index.html"})
-			p.until(`[...document.querySelectorAll(".doors a")].filter((e) => e.checkVisibility()).length === 5`)
+			p.until(`[...document.querySelectorAll(".doors a")].filter((e) => e.checkVisibility()).length === 6`)
 			p.until(`[...document.images].filter((e) => e.checkVisibility() && e.src.includes("two-proxies") && e.naturalWidth > 0).length === 1`)
 			if over := value[int64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 				t.Errorf("%s-%d: the page is %d wider than the window", theme, width, over)

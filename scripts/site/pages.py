@@ -165,6 +165,7 @@ def on_page_markdown(markdown, page, config, files):
         doors = "".join(
             f'<a href="docs/{group.split()[0]}.html"><b>{title}</b> {text}</a>\n' for title, (group, text) in DOORS.items()
         )
+        doors += '<a href="docs/faq.html"><b>Questions</b> Why was I refused? Everybody gets 429. How does it compare?</a>\n'
         head, rest = markdown.split("\n\n", 1)
         promise, rest = rest.split("\n\n", 1)
         markdown = "\n\n".join([head, promise, f'<div class="doors">\n{doors}</div>', rest])
