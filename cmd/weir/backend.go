@@ -49,8 +49,8 @@ func (f *backendFlags) resolve(env environment) (err error) {
 	return err
 }
 
-// callTimeout bounds a call of the backend.
-const callTimeout = 10 * time.Second
+// callTimeout bounds a call of the backend, which takes up to 20 seconds to change a full list.
+const callTimeout = 30 * time.Second
 
 // refusal is an answer that would be the same if the request were repeated.
 type refusal struct{ error }

@@ -57,24 +57,27 @@ func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c 
 }
 
 // passing sums up what nodes have leased of a key, and what they have not told yet at a time. The workers
-// of a node see the same leases.
+// of a node see the same counter.
 func passing(reports []*wire.Report, id wire.ID, now uint64) (leased, pending uint64) {
-	by := map[uint64]uint64{}
+	type part struct{ leased, pending uint64 }
+	by := map[uint64]part{}
 	for _, r := range reports {
 		for i := range r.Rules {
 			for _, k := range r.Rules[i].Used.Keys {
 				if k.ID != id || k.Recent == 0 {
 					continue
 				}
-				by[r.Node] = max(by[r.Node], k.Leased)
+				of := by[r.Node]
+				of.leased = max(of.leased, k.Leased)
 				if now < r.AtNanos+1e6*r.Rules[i].SyncMillis { // else they are counted by now
-					pending += k.Pending
+					of.pending = max(of.pending, k.Pending)
 				}
+				by[r.Node] = of
 			}
 		}
 	}
-	for _, hits := range by {
-		leased += hits
+	for _, of := range by {
+		leased, pending = leased+of.leased, pending+of.pending
 	}
 	return leased, pending
 }

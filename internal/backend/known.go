@@ -81,6 +81,16 @@ func (k *known) hear(ctx context.Context, r *wire.Report) (tell, noted bool) {
 	return tell, err == nil && (found || r.Digest == 0)
 }
 
+// forget has the next report that names the same rules noted, and its namespace with it.
+func (k *known) forget(r *wire.Report) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := member{r.Namespace, r.Digest}
+	h, _ := k.heard.get(key)
+	h.noted = time.Time{}
+	k.heard.put(key, h)
+}
+
 // note notes again what a digest names. found is false if the store does not have it.
 func (k *known) note(ctx context.Context, r *wire.Report, now time.Time) (found bool, err error) {
 	told := r.Told
@@ -103,15 +113,16 @@ func (k *known) note(ctx context.Context, r *wire.Report, now time.Time) (found 
 }
 
 // noteNamespace notes how a namespace stands, so that a list of all takes one call to the store.
-func (b *Backend) noteNamespace(ctx context.Context, namespace string) {
+func (b *Backend) noteNamespace(ctx context.Context, namespace string) error {
 	n, _, err := b.Census(ctx, namespace)
 	if err != nil {
-		return // a later report notes it
+		return err
 	}
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(namespace)) // it never fails
 	body := fmt.Appendf(nil, "%d %d %s %d %d", b.known.now().Unix(), n.Rules, namespace, n.Nodes, n.Others)
-	_, _ = b.store.Note(ctx, store.Namespaces, directory, store.Note{Member: hash.Sum64(), Body: body}) // also later
+	_, err = b.store.Note(ctx, store.Namespaces, directory, store.Note{Member: hash.Sum64(), Body: body})
+	return err
 }
 
 // Namespace is a namespace in which nodes have reported.

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"testing"
@@ -219,5 +220,31 @@ func TestForgedRules(t *testing.T) {
 	asked := honest.say(b, nil)
 	if c, err := b.Configurations(t.Context(), "shop"); err != nil || !asked || RuleOf(c, "per-user") != nil {
 		t.Errorf("asked %v; %+v, %v", asked, c, err)
+	}
+}
+
+// crowdedStore takes no note of namespaces for a while.
+type crowdedStore struct {
+	store.Store
+	refuses bool
+}
+
+func (c *crowdedStore) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
+	if c.refuses && topic == store.Namespaces {
+		return 0, errors.New("away")
+	}
+	return c.Store.Note(ctx, topic, namespace, note)
+}
+
+// A namespace that the store would not note is noted with the next report.
+func TestNamespaceIsNotedAgain(t *testing.T) {
+	kept := &crowdedStore{Store: memory.New(memory.Options{}), refuses: true}
+	b := New(kept)
+	one := newTeller(t, 1, 7, exampleRule("per-user", 100))
+	one.say(b, one.told)
+	kept.refuses = false
+	one.say(b, nil)
+	if found := must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t); len(found) != 1 {
+		t.Errorf("namespaces: %+v", found)
 	}
 }

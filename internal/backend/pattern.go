@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"weir/internal/clientip"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -17,7 +18,7 @@ var PatternNames = map[byte]string{wire.ByPrefix: "prefix", wire.BySuffix: "suff
 func InForce(list []wire.Override, rule string, key []string, is func(values []string) bool, limits []window.Limit) (found *wire.Override) {
 	for i := range list {
 		o := &list[i]
-		if o.Rule != rule || o.Mode == wire.OfKey && (o.IsNotice() || !is(o.Values)) || o.Mode == wire.OfKeys && !isLike(o, key) ||
+		if o.Rule != rule || o.Mode == wire.OfKey && (o.IsNotice() || !is(o.Values)) || o.Mode == wire.OfKeys && !isLike(o, key, is) ||
 			len(limits) > 0 && len(o.Limits) > 0 && !wire.Fits(limits, o.Limits) {
 			continue
 		}
@@ -38,32 +39,26 @@ func precedence(o, before *wire.Override) bool {
 	return o.Mode == wire.OfKey && before.Mode != wire.OfKey || o.Mode == wire.OfKeys && before.Mode.IsWhole()
 }
 
-// isLike reports whether a key is one of those of an override of many.
-func isLike(o *wire.Override, key []string) bool {
-	if len(o.Values) != len(key) {
+// isLike reports whether a key is one of those of an override of many: one of its values is like the
+// pattern, and with that value in the pattern's place the override's are the key's.
+func isLike(o *wire.Override, key []string, is func(values []string) bool) bool {
+	p, ok := wire.PatternOf(o.Values)
+	if !ok || len(o.Values) != len(key) {
 		return false
 	}
-	for i, text := range o.Values {
-		if text == "" {
-			return false
-		}
-		of, value, is := text[1:], key[i], false
-		switch text[0] {
-		case wire.Exactly:
-			is = of == value
-		case wire.ByPrefix:
-			is = strings.HasPrefix(value, of)
-		case wire.BySuffix:
-			is = strings.HasSuffix(value, of)
-		case wire.ByNetwork:
-			value, _, _ = strings.Cut(value, "/") // people type networks too
-			network, err := netip.ParsePrefix(of)
-			address, errAddress := netip.ParseAddr(value)
-			is = err == nil && errAddress == nil && network.Contains(address.Unmap())
-		}
-		if !is {
-			return false
-		}
+	values := o.Texts()
+	of, value := values[p.Part], key[p.Part]
+	values[p.Part] = value
+	switch p.Kind {
+	case wire.ByPrefix:
+		ok = strings.HasPrefix(value, of)
+	case wire.BySuffix:
+		ok = strings.HasSuffix(value, of)
+	default:
+		value, _, _ = strings.Cut(value, "/") // people type networks too
+		network, err := netip.ParsePrefix(of)
+		address, errAddress := netip.ParseAddr(string(clientip.Bare([]byte(value))))
+		ok = err == nil && errAddress == nil && network.Contains(address.Unmap())
 	}
-	return true
+	return ok && is(values)
 }

@@ -27,8 +27,8 @@ func (b *Backend) report(ctx context.Context, body []byte) (answer []byte, err e
 		return nil, err
 	}
 	tell, noted := b.known.hear(ctx, r)
-	if noted {
-		b.noteNamespace(ctx, r.Namespace)
+	if noted && b.noteNamespace(ctx, r.Namespace) != nil {
+		b.known.forget(r) // a later report notes it
 	}
 	if tell {
 		answer = []byte(wire.TellRules)

@@ -222,3 +222,17 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 		t.Errorf("got %+v of nobody", got)
 	}
 }
+
+// The workers of a node see the same counter: what it has leased and not told yet counts once.
+func TestPassingCountsANodeOnce(t *testing.T) {
+	at := func(node, leased, pending uint64) *wire.Report {
+		used := wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Recent: 1, Leased: leased, Pending: pending}}}
+		return &wire.Report{Node: node, AtNanos: 1e9, Rules: []wire.RuleReport{{SyncMillis: 1000, Used: used}}}
+	}
+	reports := []*wire.Report{at(1, 10, 3), at(1, 8, 5), at(2, 1, 4)}
+	for now, want := range map[uint64][2]uint64{1.5e9: {11, 9}, 2e9: {11, 0}} {
+		if leased, pending := passing(reports, wire.ID{1}, now); leased != want[0] || pending != want[1] {
+			t.Errorf("at %d: %d leased and %d pending, want %d", now, leased, pending, want)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/calendar"
+	"weir/internal/clientip"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -121,23 +122,52 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace stri
 	if err == nil {
 		overrides, err = h.backend.Overrides(r.Context(), namespace)
 	}
-	rule, varies := query.Get("rule"), false
-	var fit []window.Limit
-	if err == nil && rule != "" && len(limits) == 0 {
+	asked, varies := CounterAsked{ID: id, Rule: query.Get("rule"), Key: query["key"]}, false
+	if err == nil && asked.Rule != "" {
 		var known []backend.Configuration
 		known, err = h.backend.Configurations(r.Context(), namespace)
-		if of := backend.RuleOf(known, rule); of != nil && of.Flags&wire.Local == 0 {
+		of := backend.RuleOf(known, asked.Rule)
+		if asked.Is = sameKey(of, asked.Key); of != nil && of.Flags&wire.Local == 0 && len(limits) == 0 {
 			limits, varies = of.Plain(), of.Flags&wire.Varies != 0
-			fit = limits
+			asked.Fit = limits
 		}
 	}
 	if !h.worked(w, r, err, false) {
 		return
 	}
-	counter := CounterOf(&found, overrides.List, &CounterAsked{ID: id, Rule: rule, Key: query["key"], Fit: fit, Limits: limits})
+	asked.Limits = limits
+	counter := CounterOf(&found, overrides.List, &asked)
 	counter.Date(limits, int64(found.NowNanos))
-	counter.Varies = varies && counter.Override == nil
+	counter.Varies = varies && (counter.Override == nil || len(counter.Override.Limits) == 0)
 	h.json(w, counter)
+}
+
+// sameKey returns whether values are a key of a rule. Of client addresses as much counts as nodes have told; nil if
+// they have told nothing of the rule's key.
+func sameKey(of *wire.RuleShape, key []string) func(values []string) bool {
+	if of == nil || of.Flags&wire.AnyKey != 0 {
+		return nil
+	}
+	counts := func(i int, value string) string {
+		if i >= of.Values() {
+			return value
+		}
+		ipv4, ipv6, ok := of.Prefixes(i)
+		if !ok {
+			return value
+		}
+		var memory [16]byte
+		value, _, _ = strings.Cut(value, "/") // people type networks too
+		return string(clientip.Network([]byte(value), ipv4, ipv6, &memory))
+	}
+	return func(values []string) bool {
+		for i := range min(len(key), len(values)) {
+			if counts(i, values[i]) != counts(i, key[i]) {
+				return false
+			}
+		}
+		return len(values) == len(key)
+	}
 }
 
 // CounterAsked says which counter CounterOf should describe.
@@ -229,6 +259,10 @@ func (l *CounterLimit) CalendarAt(limits []window.Limit, now int64) int {
 // Date fills in, for calendar limits, when their windows end, and the limits of the override, which
 // the backend does not know. limits are those of the request.
 func (c *Counter) Date(limits []window.Limit, now int64) {
+	var moved []window.Limit // by the override, if it has any
+	if c.Override != nil && len(c.Override.Limits) > 0 {
+		moved, _ = wire.Fit(limits, c.Override.WireLimits())
+	}
 	for i := range c.Limits {
 		l := &c.Limits[i]
 		at := l.CalendarAt(limits, now)
@@ -238,8 +272,8 @@ func (c *Counter) Date(limits []window.Limit, now int64) {
 		if c, ok := limits[at].Calendar.(*calendar.Calendar); ok {
 			l.Period = calendar.Periods[c.Period()]
 		}
-		if o := c.Override; o != nil && at < len(o.Limits) {
-			most := o.Limits[at].Limit
+		if moved != nil {
+			most := moved[at].Max
 			left := most - min(most, l.Used)
 			l.Limit, l.Left = &most, &left
 		}

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/backend"
 	"weir/internal/must"
@@ -157,4 +158,56 @@ func TestEmptyBucket(t *testing.T) {
 	if len(c.Limits) != 1 || *c.Limits[0].Limit != 0 || c.Limits[0].Burst != 0 {
 		t.Errorf("got %+v", c)
 	}
+}
+
+// A key's counter is told by the override that nodes go by. Of an address as much counts as they have told; a mode
+// alone gives a key no limits; and each limit of an override is for the window of its own.
+func TestCounterAsNodesDecide(t *testing.T) {
+	s := start(t, open(), server.Options{})
+	limit := func(width time.Duration, most uint64, described string) wire.ToldLimit {
+		return wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: most}, Described: described}
+	}
+	const day, minute = 24 * time.Hour, time.Minute
+	told := wire.AppendTold(nil, 0, []wire.RuleShape{
+		{Name: "login", Key: []byte{0, 0, 24, 56}, Flags: wire.Varies, Limits: []wire.ToldLimit{limit(minute, 5, "")}},
+		{Name: "budget", Key: []byte{0, 0}, Limits: []wire.ToldLimit{limit(31*day, 900, "\x02\x01\x00UTC"), limit(minute, 50, "")}},
+	})
+	report := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told}
+	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendReport(nil, &report))); answer.StatusCode != 200 {
+		t.Fatalf("status %d: %s", answer.StatusCode, body)
+	}
+	want := func(query, want string) {
+		t.Helper()
+		answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&id="+annID+query, nil))
+		var found server.Counter
+		if err := json.Unmarshal([]byte(body), &found); answer.StatusCode != 200 || err != nil {
+			t.Fatalf("status %d: %s", answer.StatusCode, body)
+		}
+		got := fmt.Sprint("varies ", found.Varies)
+		for _, l := range found.Limits {
+			got += fmt.Sprint(", ", *l.Limit)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	set := func(override string) {
+		t.Helper()
+		change(t, s, "PUT", "namespace=shop", `{"overrides": [`+override+`]}`, 1)
+	}
+	want("&rule=login&key=gold&key=10.1.2.3", "varies true, 5")
+	set(`{"rule": "login", "mode": "shadow"}`)
+	want("&rule=login&key=gold&key=10.1.2.3", "varies true, 5")
+	set(`{"rule": "login", "key": ["go", "10.1.2.3"], "pattern": "prefix", "limits": [{"limit": 7, "width_ms": 60000}]}`)
+	for _, address := range []string{"10.1.2.3", "10.1.2.99", "10.1.2.0/24", "10.1.2.99:4711"} {
+		want("&rule=login&key=gold&key="+address, "varies false, 7")
+	}
+	want("&rule=login&key=gold&key=10.1.3.3", "varies true, 5")
+	set(`{"rule": "login", "key": ["gold", "10.1.0.0/16"], "pattern": "network", "part": 1, "limits": [{"limit": 8, "width_ms": 60000}]}`)
+	want("&rule=login&key=gold&key=10.1.3.3:80", "varies false, 8")
+	set(`{"rule": "login", "key": ["gold", "2001:DB8::7"], "limits": [{"limit": 9, "width_ms": 60000}]}`)
+	want("&rule=login&key=gold&key=2001:db8:0:1::1", "varies false, 9")
+	want("&rule=login&key=gold", "varies true, 5")
+	set(`{"rule": "budget", "key": ["ann"], "limits": [{"limit": 60, "width_ms": 60000}, {"limit": 1000, "width_ms": 2678400000}]}`)
+	want("&rule=budget&key=ann", "varies false, 1000, 60")
 }

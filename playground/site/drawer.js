@@ -207,7 +207,7 @@ export class Drawer {
     const reason = byID("act-reason").value.trim();
     const why = reason ? ` --reason ${quoted(reason)}` : "";
     const values = this.values?.map((v) => (/^-|^\d+\//.test(v) ? `--key ${quoted(v)}` : quoted(v))) ?? ["VALUE"];
-    const key = [this.namespace, this.asked.rule, ...values].join(" ");
+    const key = [...operand(this.namespace), ...operand(this.asked.rule), ...values].join(" ");
     const limits = this.of?.length && this.values
       ? this.asks().map((l, i) => (this.of[i].algorithm === "in_flight" ? `${l.limit}/in_flight` : [l.limit, span(l.width_ms), ...(l.burst ? [l.burst] : [])].join("/"))).join(" ")
       : "LIMIT/WINDOW";
@@ -299,6 +299,9 @@ export function span(milliseconds) {
   const [size, unit] = [[86400000, "d"], [3600000, "h"], [60000, "m"], [1000, "s"], [1, "ms"]].find(([ms]) => milliseconds % ms === 0);
   return `${milliseconds / size}${unit}`;
 }
+
+// operand returns the words of a command for the name of a namespace or a rule.
+export const operand = (name) => (name.startsWith("-") ? ["--", name] : [name]);
 
 // quoted returns a word for a shell.
 export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

@@ -1,14 +1,13 @@
 import { change, later } from "./changes.js";
-import { quoted, span } from "./drawer.js";
+import { operand, quoted, span } from "./drawer.js";
 import { byID, count, duration, keyFields, maxLimit, say } from "./parts.js";
 
 // The time between two questions for the rules, in milliseconds, and the name of all rules together.
 const often = 15_000;
 const all = "*";
 
-// named begins what is said of a rule, and operand returns the words of a command that name it.
+// named begins what is said of a rule.
 const named = (rule) => (rule === all ? "All rules are" : `${rule} is`);
-const operand = (name) => (name.startsWith("-") ? ["--", name] : [name]);
 
 // Whole changes whole rules at run time, for those who may.
 export class Whole {
