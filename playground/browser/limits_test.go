@@ -12,7 +12,7 @@ const limited = `{
     {"name": "per-user", "key": [{"header": "x-user"}], "reveal": "plain",
      "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"},
        {"limit": 1000, "window": "1d", "algorithm": "fixed_window", "start": "first_hit"}]},
-    {"name": "all", "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
+    {"name": "-all", "limits": [{"limit": 500, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
     {"name": "alone", "sync_rate": -1, "limits": [{"limit": 500, "window": "1h"}]}
   ]
 }`
@@ -31,7 +31,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 		t.Helper()
 		p.until(fmt.Sprintf(`[...document.querySelectorAll("#new-limits .field")].map((f) => f.textContent + "=" + f.querySelector("input").value).join() === %q`, want))
 	}
-	if got := value[string](p, `[...document.getElementById("limit-rule").options].map((o) => o.value).join()`); got != "per-user,all" {
+	if got := value[string](p, `[...document.getElementById("limit-rule").options].map((o) => o.value).join()`); got != "per-user,-all" {
 		t.Errorf("limits can be set of %s", got)
 	}
 
@@ -47,12 +47,19 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.slide("load-rate", 0)
 
 	// The rule with a single counter, whose limit the page's users share.
-	p.choose("limit-rule", "all")
+	p.choose("limit-rule", "-all")
 	shown("Hits in 1 hour=500")
 	p.enter("#new-limit", "40")
 	p.click("#set-limit")
-	told("all: 40 in 1 hour.")
-	p.until(curve("all: in 1 hour", "25 of 40"))
+	told("-all: 40 in 1 hour.")
+	p.until(curve("-all: in 1 hour", "25 of 40"))
+
+	// A name that would be a flag is none in the command to copy.
+	p.click("#look-up summary")
+	p.choose("why-rule", "-all")
+	p.click("#why-form button")
+	p.until(`document.getElementById("act-command-reset").textContent.startsWith("weir counter reset shop -- -all --backend ")`)
+	p.click("#look-up summary")
 
 	// A single key.
 	p.choose("limit-rule", "per-user")
@@ -99,7 +106,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	told("per-user: as configured.")
 	shown("Hits in 1 hour=10,Hits in 1 day=1000")
 	p.until(`document.getElementById("live-notice").hidden`)
-	p.choose("limit-rule", "all")
+	p.choose("limit-rule", "-all")
 	shown("Hits in 1 hour=40")
 	looksWell(p)
 }
