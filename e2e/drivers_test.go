@@ -39,6 +39,8 @@ type driver interface {
 // nodeConfig configures a node.
 type nodeConfig struct {
 	configuration string
+	// plugin is a file with another build of the plugin; the built one if it is empty. Only Envoy uses it.
+	plugin string
 	// workers is the number of workers; 0 means 2.
 	workers int
 	// backend is the address of the cluster "weir".
@@ -115,6 +117,7 @@ var alone = map[string]string{
 	"TestAccessLog":                    byLogging,
 	"TestRateLimitService":             byFilters,
 	"TestRateLimitServiceScripts":      byFilters,
+	"TestManyOverrides":                "it measures the memory of the process",
 	"TestRulesMoveUnderLoad":           "it is about the parts as users have them, and TestRulesMove runs on both",
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,6 +209,16 @@ func (n *envoyNode) kill(t *testing.T) {
 	t.Helper()
 	n.killed = true
 	must.Report(t, n.Close())
+}
+
+// restart kills the node's process and starts the node in another, at another address.
+func (d envoys) restart(t *testing.T, n *envoyNode) (address string) {
+	t.Helper()
+	n.kill(t)
+	n.envoyProcess = d.take(t)
+	n.furnish(t)
+	n.listen(t)
+	return n.url()
 }
 
 // put gives back a process without anything of the scenario, except metrics.
@@ -454,7 +465,7 @@ func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 	if n.native {
 		return n.typedModule()
 	}
-	file, err := filepath.Abs(pluginFile)
+	file, err := filepath.Abs(cmp.Or(n.config.plugin, pluginFile))
 	if err != nil {
 		return nil, err
 	}

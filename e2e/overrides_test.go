@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,7 +24,9 @@ import (
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/nightly"
+	"weir/internal/server"
 	"weir/internal/store/redis/redistest"
+	"weir/internal/wire"
 	"weir/ratelimit"
 )
 
@@ -317,10 +320,11 @@ func beProgram(backend string) error {
 	return n.Close(context.Background())
 }
 
-// switchable is a way to a backend that can be cut, and counts the calls that come through.
+// switchable is a way to a backend that can be cut, and counts the calls that come through, and the bytes of
+// their answers.
 type switchable struct {
-	cut   atomic.Bool
-	calls atomic.Int64
+	cut          atomic.Bool
+	calls, bytes atomic.Int64
 }
 
 func (s *switchable) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -328,12 +332,66 @@ func (s *switchable) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("cut")
 	}
 	s.calls.Add(1)
-	return http.DefaultTransport.RoundTrip(r)
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		s.bytes.Add(max(0, answer.ContentLength))
+	}
+	return answer, err
+}
+
+// A namespace has as many overrides as it may. An Envoy knows them, and each of their changes, without the others.
+// What that takes is logged: docs/counters.md has it.
+func TestManyOverrides(t *testing.T) {
+	onEnvoyAlone(t, 1, newest, func(t *testing.T, d envoys) {
+		many, changes := nightly.Or(wire.MaxOverrides, wire.MaxOverrides/10), nightly.Or(20, 3)
+		backend, way := serve(t, "memory"), &switchable{}
+		n := d.node(t, nodeConfig{configuration: moving, backend: through(t, way, backend)}).(*envoyNode)
+		limitOf := func(user int) string {
+			r := ask(t, envoytest.Client, n.url(), "x-user", fmt.Sprintf("user-%012d", user))
+			return r.header.Get("x-ratelimit-limit")
+		}
+		limitOf(0)
+		override := func(user, limit int) string {
+			return fmt.Sprintf(`{"rule": "per-user", "key": ["user-%012d"], "limits": [{"limit": %d, "width_ms": %d}]}`, user, limit, 366*24*time.Hour.Milliseconds())
+		}
+		set := func(what string, overrides ...string) {
+			t.Helper()
+			bytes := way.bytes.Load()
+			setOverride(t, backend, "moving", strings.Join(overrides, ", "))
+			began := time.Now()
+			var known server.Overrides
+			for known.Nodes == 0 || known.Knowing < known.Nodes { // one knows when each of its workers does
+				must.OK(t, json.Unmarshal([]byte(fetch(t, "http://"+backend+"/v1/overrides?some&namespace=moving")), &known))
+			}
+			t.Logf("%s: known after %.1f s, by %d bytes of answers", what, time.Since(began).Seconds(), way.bytes.Load()-bytes)
+		}
+		var all []string
+		for user := range many {
+			all = append(all, override(user, 1000+user%7))
+		}
+		before := residentBytes(t, n.PID())
+		set(fmt.Sprint(many, " overrides"), all...)
+		first := residentBytes(t, n.PID())
+		for change := range changes {
+			set("a change of one", override(change*many/changes, 5000+change))
+		}
+		for change := range changes {
+			if got, want := limitOf(change*many/changes), fmt.Sprint(5000+change); got != want {
+				t.Errorf("a limit of %s that was changed to %s", got, want)
+			}
+		}
+		if got := limitOf(many - 1); got != fmt.Sprint(1000+(many-1)%7) {
+			t.Errorf("the last has the limit %s", got)
+		}
+		t.Logf("Envoy with %d workers: %d MiB more, and %d MiB more after %d changes",
+			envoyWorkers, (first-before)>>20, (residentBytes(t, n.PID())-before)>>20, changes)
+	})
 }
 
 // Three Envoys, a program in a process of its own and weir ratelimit share a Redis. Under load a rule goes to
-// shadow mode, off, another limit and back. No request fails, and counters stay. Who starts later, or anew, goes on
-// by what was set, and so does a proxy that was away meanwhile.
+// shadow mode, off, another limit and back. No request fails, and counters stay. Whoever starts anew goes on by what
+// was set, and so does a proxy that was away meanwhile. By night a node of the last version is beside them, which
+// goes on by its configuration; the backend says so.
 func TestRulesMoveUnderLoad(t *testing.T) {
 	onEnvoyAlone(t, 3, newest, func(t *testing.T, d envoys) {
 		const limit = 20
@@ -342,17 +400,19 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		way := &switchable{}
 		config := nodeConfig{backend: backend, configuration: `{"backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "rules": [
 			{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 20, "window": "366d", "algorithm": "fixed_window"}]}]}`}
-		_, addresses := nodes(t, d, 1, config)
+		proxies, addresses := nodes(t, d, 2, config)
 		config.backend = through(t, way, backend)
 		_, far := nodes(t, d, 1, config)
-		addresses = append(addresses, far...)
-		startProgram := func() *commandtest.Process {
+		config.backend = backend
+		startProgram := func() (p *commandtest.Process, address string) {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), asProgram+"="+backend)
-			return startCommand(t, cmd)
+			p = startCommand(t, cmd)
+			return p, "http://" + p.Wait(t, `listens address=(\S+)`)
 		}
-		program := startProgram()
-		addresses = append(addresses, "http://"+program.Wait(t, `listens address=(\S+)`))
+		program, programAddress := startProgram()
+		const restarted, asProgram, away, asService = 1, 2, 3, 4
+		addresses = append(addresses, programAddress, far[0])
 		startService := func() caller {
 			return callers(t, 1, "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 20}}]", store)[0]
 		}
@@ -364,7 +424,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		var clients sync.WaitGroup
 		end := sync.OnceFunc(func() { close(done); clients.Wait() })
 		defer end()
-		for _, address := range addresses[:2] {
+		for _, address := range []string{addresses[0], far[0]} {
 			client := client(t)
 			clients.Go(func() {
 				for i := 0; ; i++ {
@@ -384,7 +444,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		}
 		const ok, refused = http.StatusOK, http.StatusTooManyRequests
 		status := func(i int) int {
-			if i < len(addresses) {
+			if i < asService {
 				return ask(t, envoytest.Client, addresses[i], "x-user", "ann").status
 			}
 			if passes, _ := service.ask(t, "shop", "user", "ann", 1); passes {
@@ -392,65 +452,101 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 			}
 			return refused
 		}
-		all := func() (all []int) { // the last is the service
-			for i := range len(addresses) + 1 {
-				all = append(all, i)
-			}
-			return all
-		}
+		all := []int{0, restarted, asProgram, away, asService}
+		// want waits until all of some do it. passed is how many of ann's requests pass meanwhile.
 		want := func(when string, want int, of ...int) {
 			t.Helper()
-			from := way.calls.Load()
+			began, calls, passed, after := time.Now(), way.calls.Load(), 0, ""
 			for _, i := range of {
-				if got := 0; !soon(func() bool { got = status(i); return got == want }) {
+				got := 0
+				if !soon(func() bool {
+					if got = status(i); got == ok {
+						passed++
+					}
+					return got == want
+				}) {
 					t.Errorf("%s: %d answers %d, want %d", when, i, got, want)
 				}
+				after += fmt.Sprintf(" %.1f", float64(time.Since(began))/float64(movingRate))
 			}
-			t.Logf("%s: all do it, after %d calls of a proxy to the backend", when, way.calls.Load()-from)
+			t.Logf("%s: they do it after%s sync_rates, asked one after the other; %d requests of the key passed, and a proxy made %d calls to the backend",
+				when, after, passed, way.calls.Load()-calls)
+		}
+		move := func(mode string, limit int) {
+			t.Helper()
+			for namespace, rule := range map[string]string{"default": "per-user", "ratelimit": "year"} {
+				limits := ""
+				if limit > 0 {
+					width := map[string]time.Duration{"default": 366, "ratelimit": 365}[namespace] * 24 * time.Hour
+					limits = fmt.Sprintf(`, "limits": [{"limit": %d, "width_ms": %d}]`, limit, width.Milliseconds())
+				}
+				setOverride(t, backend, namespace, fmt.Sprintf(`{"rule": %q, "mode": %q%s}`, rule, mode, limits))
+			}
 		}
 		for i := range limit { // of the proxies and the program, and of the service
-			if status(i%3) != ok || status(3) != ok {
+			if status(i%asService) != ok || status(asService) != ok {
 				t.Fatalf("request %d is refused", i)
 			}
 		}
-		want("as configured", refused, all()...)
-		both := func(args ...string) {
+		want("as configured", refused, all...)
+		var old node
+		if nightly.On() {
+			last := config
+			last.plugin = filepath.Join(buildVersion(t, lastVersion(t)), "dist/weir.wasm")
+			old = newEnvoys(t, d.binary, 1).node(t, last)
+		}
+		wantOld := func(when string) {
 			t.Helper()
-			for _, of := range [][]string{{"default", "per-user"}, {"ratelimit", "year"}} {
-				weir(t, backend, append(append([]string{"rule", args[0]}, of...), args[1:]...)...)
+			if old == nil {
+				return
+			}
+			if got := ask(t, envoytest.Client, old.url(), "x-user", "ann").status; got != refused {
+				t.Errorf("%s: a node of the last version answers %d, want %d", when, got, refused)
+			}
+			said := ""
+			if !soon(func() bool {
+				said = weir(t, backend, "rule", "show", "default", "per-user")
+				return strings.Contains(said, "1 of them can't apply all overrides")
+			}) {
+				t.Errorf("%s, and nobody says that a node of the last version can't: %s", when, said)
 			}
 		}
-		both("set", "--mode", "shadow", "--force")
-		want("shadow", ok, all()...)
-		both("off", "--reason", "for a test", "--force")
-		want("off", ok, all()...)
+		move("shadow", 0)
+		want("shadow", ok, all...)
+		wantOld("shadow")
+		move("enforce", 0)
+		want("enforced again", refused, all...)
+		move("off", 0)
+		want("off", ok, all...)
+		wantOld("off")
 
 		// Who starts anew hears of it, and so does who was away.
 		way.cut.Store(true)
 		must.OK(t, served.End())
-		_, _ = serveAt(t, at, store)
+		serveAt(t, at, store)
 		must.OK(t, program.End())
-		program = startProgram()
-		addresses[2] = "http://" + program.Wait(t, `listens address=(\S+)`)
+		_, addresses[asProgram] = startProgram()
 		must.OK(t, service.End())
 		service = startService()
-		_, fresh := nodes(t, d, 1, nodeConfig{backend: backend, configuration: config.configuration})
-		addresses = append(addresses, fresh[0])
-		want("off, after restarts", ok, all()...)
-		weir(t, backend, "rule", "set", "default", "per-user", "--limit", "25/366d", "--force")
-		weir(t, backend, "rule", "set", "ratelimit", "year", "--limit", "25/365d", "--force")
-		want("another limit", refused, 0, 2, 3, 4)
-		if got := status(1); got != ok {
+		addresses[restarted] = d.restart(t, proxies[restarted].(*envoyNode))
+		want("off, after restarts", ok, all...)
+		move("configured", 25)
+		want("another limit", refused, 0, restarted, asProgram, asService)
+		if got := status(away); got != ok {
 			t.Errorf("a proxy that is away has heard of the change: status %d", got)
 		}
 		way.cut.Store(false)
-		want("another limit, at a proxy that was away", refused, 1)
-		both("reset")
-		want("reset", refused, all()...)
+		want("another limit, at a proxy that was away", refused, away)
+		wantOld("another limit")
+		for _, of := range [][]string{{"default", "per-user"}, {"ratelimit", "year"}} {
+			weir(t, backend, "rule", "reset", of[0], of[1])
+		}
+		want("reset", refused, all...)
 		end()
 		if n := failed.Load(); n > 0 {
 			t.Errorf("%d of %d requests of others failed", n, others.Load()+n)
 		}
+		t.Logf("%d requests of others passed", others.Load())
 		if said := weir(t, backend, "counter", "get", "default", "per-user", "ann"); !regexp.MustCompile(`: 2[0-5] of 20 used, 0 left`).MatchString(said) {
 			t.Errorf("the counter has %s", said)
 		}
