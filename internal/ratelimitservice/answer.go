@@ -132,6 +132,9 @@ func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateL
 			ever = ever && a.decision.RetryAfter != ratelimit.Never
 			wait = max(wait, a.decision.RetryAfter)
 		}
+		if a.remaining() == 0 { // also by this request, or before one that takes nothing
+			wait = max(wait, a.decision.RoomAfter)
+		}
 	}
 	if now == 0 {
 		return nil

@@ -377,6 +377,47 @@ descriptors:
 	}
 }
 
+// Retry-After is not before the t of a limit without room, though that limit has refused nothing: it has given its last hit
+// to this request, or is only asked.
+func TestRetryAfterLimitsWithoutRoom(t *testing.T) {
+	t.Parallel()
+	const text = `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: plan, rate_limit: {unit: hour, requests_per_unit: 2}}
+`
+	for name, test := range map[string]struct {
+		look  string // a descriptor of the last request that takes nothing
+		first []string
+		want  string
+	}{
+		"it gives its last hit":     {"", nil, `ratelimit: "user";r=0;t=45, "plan";r=0;t=3585, retry-after: 3585, `},
+		"it is asked, and full":     {"plan", []string{"plan=1"}, `ratelimit: "user";r=0;t=45, "plan";r=0;t=3585, retry-after: 3585, `},
+		"it is asked, and has room": {"plan", nil, `ratelimit: "user";r=0;t=45, "plan";r=1;t=3585, retry-after: 45, `},
+	} {
+		s := start(t, newClock(), text, ServiceOptions{Fields: fields.RateLimit | fields.RetryAfter})
+		for _, also := range test.first {
+			must.Get(s.ShouldRateLimit(t.Context(), request("d", also)))(t)
+		}
+		must.Get(s.ShouldRateLimit(t.Context(), request("d", "user=1", "plan=1")))(t)
+		last := request("d", "user=1", "plan=1")
+		for _, d := range last.Descriptors {
+			if d.Entries[0].Key == test.look {
+				d.HitsAddend = wrapperspb.UInt64(0)
+			}
+		}
+		answer := must.Get(s.ShouldRateLimit(t.Context(), last))(t)
+		got := ""
+		for _, h := range answer.ResponseHeadersToAdd[1:] {
+			got += h.Key + ": " + h.Value + ", "
+		}
+		if got != test.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
+		}
+	}
+}
+
 func TestLimitOfADescriptor(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), messaging, ServiceOptions{})
