@@ -3,6 +3,8 @@ package filter_test
 import (
 	"bytes"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -374,7 +376,29 @@ func (v *fakeVM) SendLocalResponse(r *proxywasm.LocalResponse) bool {
 	}
 	v.reply = &fakeReply{status: r.Status, details: r.Details, body: r.Body, grpc: r.GRPCStatus, headers: map[string]string{}}
 	r.Headers.Visit(func(name, value string) { v.reply.headers[name] = value })
+	if !noHits.Match(v.configuration) {
+		v.reply.compare(v.t)
+	}
 	return true
+}
+
+var (
+	fullLimit = regexp.MustCompile(`;r=0;t=([0-9]+)`)
+	noHits    = regexp.MustCompile(`"(cost|least)": 0|"mark"`)
+)
+
+// compare wants no limit without room to say a later t than Retry-After. A request that needs no hit of it may
+// pass before.
+func (r *fakeReply) compare(t testing.TB) {
+	after, err := strconv.Atoi(r.headers["retry-after"])
+	if err != nil {
+		return
+	}
+	for _, match := range fullLimit.FindAllStringSubmatch(r.headers["ratelimit"], -1) {
+		if next, _ := strconv.Atoi(match[1]); next > after {
+			t.Errorf("retry after %d, but %s", after, r.headers["ratelimit"])
+		}
+	}
 }
 
 func (v *fakeVM) Property(path string) ([]byte, bool) {

@@ -94,7 +94,8 @@ func (f *fakeNode) breakOff() {
 }
 
 // A refusal behind which the node asks says to come again at once while others may still give back leases.
-// After some refusals in a row it says when the window ends, like the refusals in the pauses.
+// After some refusals in a row it says when the window ends, like the refusals in the pauses. Room for one more
+// hit is not later than that.
 func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 	w, f := alone(t, second, engine.Options{}, users(fixed(1000)))
 	w.fill(t, f, "ann")
@@ -107,6 +108,9 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 		at, ok := rule.RetryAt(d, now)
 		if soon = append(soon, at == now); !ok || at != now && at != (now/hour+1)*hour {
 			t.Errorf("come again after %v, %t", time.Duration(at-now), ok)
+		}
+		if next := d[0].Standing(0, now).Next; next != max(at-now, 1) {
+			t.Errorf("come again after %v, but there is room after %v", time.Duration(at-now), time.Duration(next))
 		}
 		f.deliver()
 		w.pass(15 * time.Second)

@@ -76,13 +76,24 @@ func (d *Check) Knows(now int64) bool {
 // knows: the backend had no more hits for it, or decides every request and can't be reached.
 func (d *Check) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
 
-// Standing returns how limit i of a decided check stands at the time of the decision.
+// hopeful reports whether others may give back leases of the key of a refused check that is full.
+func (d *Check) hopeful(now int64) bool {
+	return d.Asks && d.Counter.Hopes() || d.Counter.Doubtful(now) && !d.Counter.Blocked()
+}
+
+// Standing returns how limit i of a decided check stands at the time of the decision. A limit without room for
+// a refused check has some no later than [RetryAt].
 func (d *Check) Standing(i int, now int64) window.Standing {
-	s := d.Rule.Limits[i].Standing(&d.Counter.States[i], now)
-	if d.Withheld() {
-		s.Remaining, s.Next = 0, max(s.Next, d.Counter.DryUntil(now)-now, 1)
+	l, s := &d.Rule.Limits[i], &d.Counter.States[i]
+	out := l.Standing(s, now)
+	switch {
+	case d.Verdict != counter.Rejected:
+	case d.Withheld():
+		out.Remaining, out.Next = 0, max(d.Counter.DryUntil(now)-now, 1)
+	case !l.Allows(s, d.Cost) && d.hopeful(now):
+		out.Next = min(out.Next, max(d.Counter.DryUntil(now)-now, 1))
 	}
-	return s
+	return out
 }
 
 // RetryAt is the time when refused checks will fit at the latest if no other hits come; other
@@ -131,7 +142,7 @@ func (d *Check) fitsAt(now int64) (at int64, ok bool) {
 	case d.Verdict != counter.Rejected:
 	case !full:
 		at = dry // the backend withholds hits, or is asked
-	case d.Asks && d.Counter.Hopes() || d.Counter.Doubtful(now) && !d.Counter.Blocked():
+	case d.hopeful(now):
 		at = min(at, dry)
 	}
 	return at, true

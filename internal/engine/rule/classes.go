@@ -252,7 +252,13 @@ func StandingOf(checks []Check, i, limit int, now int64) window.Standing {
 	pool := spares[0].Standing(limit, now)
 	for j := range spares[1:] {
 		s := spares[1+j].Standing(limit, now)
-		pool = window.Standing{Remaining: min(pool.Remaining, s.Remaining), Next: max(pool.Next, s.Next), Reset: max(pool.Reset, s.Reset)}
+		switch {
+		case s.Remaining < pool.Remaining: // the other has room for one more than that
+			pool.Remaining, pool.Next = s.Remaining, s.Next
+		case s.Remaining == pool.Remaining:
+			pool.Next = max(pool.Next, s.Next)
+		}
+		pool.Reset = max(pool.Reset, s.Reset)
 	}
 	if all.Next == 0 || pool.Next != 0 && pool.Next < all.Next {
 		all.Next = pool.Next // the first of both that has something to come back
