@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -312,7 +313,7 @@ func (c *committer) pipeline(ctx context.Context, attempts []*attempt, cmds []*g
 	for i, a := range attempts {
 		cmds[i] = pipe.EvalSha(ctx, a.script.Hash(), a.keys, a.args...)
 	}
-	_, _ = pipe.Exec(ctx)
+	execute(ctx, pipe)
 	// A new or restarted server does not know the script.
 	for i, a := range attempts {
 		if goredis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
@@ -320,7 +321,19 @@ func (c *committer) pipeline(ctx context.Context, attempts []*attempt, cmds []*g
 		}
 	}
 	if pipe.Len() > 0 {
-		_, _ = pipe.Exec(ctx)
+		execute(ctx, pipe)
+	}
+}
+
+// execute sends commands, which hold the errors. If the server refuses the connection, as for a wrong password, go-redis
+// leaves them without one and without a reply.
+func execute(ctx context.Context, pipe goredis.Pipeliner) {
+	cmds, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(cmds, func(cmd goredis.Cmder) bool { return cmd.Err() != nil }) {
+		return
+	}
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
 	}
 }
 

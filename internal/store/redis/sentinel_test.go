@@ -2,11 +2,14 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"weir/internal/must"
+	"weir/internal/store"
+	"weir/internal/store/redis"
 	"weir/internal/store/redis/redistest"
 	"weir/window"
 )
@@ -32,6 +35,52 @@ func TestSentinel(t *testing.T) {
 		t.Errorf("%d pushes failed, %d of them after the first master: a master was not missed", failed, afterKill)
 	}
 	must.Report(t, s.Ping(t.Context()))
+}
+
+// Servers and Sentinels that want TLS and passwords of their own are used like others, by a master after another. What is
+// wrong with one of these is said, without the passwords.
+func TestSentinelTLS(t *testing.T) {
+	t.Parallel()
+	w, roots := redistest.StartWatchedTLS(t)
+	url := w.URL() + "&wait_replicas=1"
+	trusting := redis.Options{Now: atEpoch, RootCAs: roots}
+	c := counter(window.FixedWindow, 1, time.Minute)
+	s := must.Get(redis.Open(url, trusting))(t)
+	defer func() { must.Report(t, s.Close()) }()
+	for i := range 3 {
+		if i > 0 {
+			w.Failover()
+		}
+		var out store.Outcome
+		err := errors.New("no push")
+		for range 300 {
+			if out, err = pushOne(t.Context(), s, uint64(i)+1, epoch, c); err == nil {
+				break
+			}
+			w.Pause(t.Context())
+		}
+		if err != nil || out.Answer.Totals[0].Hits[0] != uint64(i)+1 {
+			t.Fatalf("after %d failovers: %+v, error %v", i, out.Answer, err)
+		}
+	}
+	for url, test := range map[string]struct {
+		options redis.Options
+		want    string
+	}{
+		url: {redis.Options{Now: atEpoch}, "certificate signed by unknown authority"},
+		strings.Replace(url, "rediss", "redis", 1):    {trusting, "one of 4 Sentinels"},
+		strings.Replace(url, "hidden", "s3cret", 1):   {trusting, "WRONGPASS"},
+		strings.Replace(url, "s3cret@", "hidden@", 1): {trusting, "WRONGPASS"},
+		strings.Replace(url, ":s3cret@", "", 1):       {trusting, "unauthenticated"},
+	} {
+		s := must.Get(redis.Open(url, test.options))(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := pushOne(ctx, s, 9, epoch, c)
+		cancel()
+		if must.Report(t, s.Close()); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: error %v, want %q", url, err, test.want)
+		}
+	}
 }
 
 func TestNoSentinel(t *testing.T) {

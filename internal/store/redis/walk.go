@@ -61,7 +61,7 @@ func (s *Store) tendFleet(ctx context.Context, namespace string, due bool) {
 func (s *Store) step(ctx context.Context, namespace string, f *fleet, w *walk) (ended bool, err error) {
 	pipe := s.client.Pipeline()
 	info, keys := pipe.Info(ctx, "server"), pipe.Scan(ctx, w.cursor, s.keys.counters(namespace), walkKeys)
-	_, _ = pipe.Exec(ctx) // the commands tell what has failed
+	execute(ctx, pipe)
 	found, next, err := keys.Result()
 	if err != nil {
 		return false, err

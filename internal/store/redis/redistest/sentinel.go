@@ -2,6 +2,8 @@ package redistest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +15,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/must"
+	"weir/internal/trust/trusttest"
 )
 
 // Watched is a master of a test with two replicas, which three Sentinels watch by the name mymaster. It is not safe for
@@ -22,6 +25,7 @@ type Watched struct {
 	Servers []*Server
 
 	t         testing.TB
+	url       string // with %s for the Sentinels' addresses
 	addrs     []string
 	sentinels []*goredis.SentinelClient
 	clients   []*goredis.Client
@@ -32,28 +36,48 @@ type Watched struct {
 // test's end.
 func StartWatched(t testing.TB) *Watched {
 	t.Helper()
-	w := &Watched{t: t, clock: goredis.NewClient(&goredis.Options{Addr: Start(t).Addr})}
+	plain := func(port string) []string { return []string{"--port", port} }
+	return startWatched(t, &Watched{url: "redis+sentinel://%s/mymaster"}, plain, nil, "", &goredis.Options{})
+}
+
+// StartWatchedTLS starts servers and Sentinels that accept only TLS, and want a password. Clients can verify their
+// certificates with the returned pool.
+func StartWatchedTLS(t testing.TB) (*Watched, *x509.CertPool) {
+	t.Helper()
+	authority := trusttest.New(t)
+	w := &Watched{url: "rediss+sentinel://:s3cret@%s/mymaster?sentinel_password=hidden"}
+	return startWatched(t, w, listenTLS(t, authority), []string{"--requirepass", "s3cret", "--masterauth", "s3cret"},
+		"requirepass hidden\nsentinel sentinel-pass hidden\nsentinel auth-pass mymaster s3cret\n",
+		&goredis.Options{Password: "s3cret", TLSConfig: &tls.Config{RootCAs: authority.Pool}}), authority.Pool
+}
+
+// startWatched starts servers with options, and Sentinels with further lines of their file. Clients of the servers connect as
+// of says, and those of the Sentinels with the URL's password.
+func startWatched(t testing.TB, w *Watched, listen func(port string) []string, more []string, lines string, of *goredis.Options) *Watched {
+	t.Helper()
+	w.t, w.clock = t, goredis.NewClient(&goredis.Options{Addr: Start(t).Addr})
 	t.Cleanup(func() { _ = w.clock.Close() })
 	for i := range 3 {
-		options := []string{"--repl-diskless-sync-delay", "0"}
+		options := append([]string{"--repl-diskless-sync-delay", "0"}, more...)
 		if i > 0 {
 			host, port, _ := net.SplitHostPort(w.Servers[0].Addr)
 			options = append(options, "--replicaof", host, port)
 		}
-		s := Start(t, options...)
-		client := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1})
+		s := launch(t, listen, func() []string { return options })
+		client := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1, Password: of.Password, TLSConfig: of.TLSConfig})
 		t.Cleanup(func() { _ = client.Close() })
 		w.Servers, w.clients = append(w.Servers, s), append(w.clients, client)
 	}
+	_, password, _ := strings.Cut(w.url, "sentinel_password=")
 	for range 3 {
 		file := filepath.Join(t.TempDir(), "sentinel.conf")
-		s := launch(t, func(port string) []string { return []string{file, "--sentinel", "--port", port} }, func() []string {
+		s := launch(t, func(port string) []string { return append([]string{file, "--sentinel"}, listen(port)...) }, func() []string {
 			text := "sentinel monitor mymaster " + strings.ReplaceAll(w.Servers[0].Addr, ":", " ") +
-				" 2\nsentinel down-after-milliseconds mymaster " + patient + "\nsentinel failover-timeout mymaster 5000\n"
+				" 2\nsentinel down-after-milliseconds mymaster " + patient + "\nsentinel failover-timeout mymaster 5000\n" + lines
 			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 			return nil
 		})
-		client := goredis.NewSentinelClient(&goredis.Options{Addr: s.Addr})
+		client := goredis.NewSentinelClient(&goredis.Options{Addr: s.Addr, Password: password, TLSConfig: of.TLSConfig})
 		t.Cleanup(func() { _ = client.Close() })
 		w.addrs, w.sentinels = append(w.addrs, s.Addr), append(w.sentinels, client)
 	}
@@ -79,7 +103,7 @@ func (w *Watched) replicas(of *goredis.Client) int {
 
 // URL returns the URL for a store. Its first Sentinel does not answer.
 func (w *Watched) URL() string {
-	return "redis+sentinel://127.0.0.1:1," + strings.Join(w.addrs, ",") + "/mymaster"
+	return fmt.Sprintf(w.url, "127.0.0.1:1,"+strings.Join(w.addrs, ","))
 }
 
 // Master is the server that all Sentinels take for the master; nil while they do not agree.

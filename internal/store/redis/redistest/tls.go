@@ -12,10 +12,14 @@ import (
 func StartTLS(t testing.TB, options ...string) (*Server, *x509.CertPool) {
 	t.Helper()
 	authority := trusttest.New(t)
+	return launch(t, listenTLS(t, authority), func() []string { return options }), authority.Pool
+}
+
+// listenTLS returns what makes the options to listen at a port with TLS only, also for other servers.
+func listenTLS(t testing.TB, authority *trusttest.Authority) func(port string) []string {
 	certificate, key := authority.Issue(t, "redis")
-	listen := func(port string) []string {
+	return func(port string) []string {
 		return []string{"--port", "0", "--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", authority.File,
-			"--tls-auth-clients", "no"}
+			"--tls-auth-clients", "no", "--tls-replication", "yes"}
 	}
-	return launch(t, listen, func() []string { return options }), authority.Pool
 }
