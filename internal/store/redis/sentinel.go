@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	neturl "net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func (s *sentinels) open(options *goredis.Options) {
 	}
 	for _, addr := range s.addrs {
 		s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{
-			Addr: addr, Username: s.user, Password: s.password, Dialer: dial, DialerRetries: 1, MaxRetries: -1, ContextTimeoutEnabled: true,
+			Addr: addr, Username: s.user, Password: s.password, Dialer: dial, DialerRetries: 1, MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
 			DialTimeout: options.DialTimeout, ReadTimeout: options.ReadTimeout, WriteTimeout: options.WriteTimeout, Protocol: 2,
 		}))
 	}
@@ -75,28 +76,45 @@ func (s *sentinels) ask(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
-		addr []string
+		addr string
 		err  error
 	}
 	answers := make(chan answer, len(s.clients))
-	for _, client := range s.clients {
+	for i, client := range s.clients {
 		go func() {
-			addr, err := client.GetMasterAddrByName(ctx, s.master).Result()
+			addr, err := master(client.GetMasterAddrByName(ctx, s.master).Result())
+			if errors.Is(err, goredis.Nil) {
+				err = fmt.Errorf("it knows no master %.40q", s.master)
+			}
+			if err != nil {
+				err = fmt.Errorf("the Sentinel at %s: %w", s.addrs[i], err)
+			}
 			answers <- answer{addr, err}
 		}()
 	}
 	var errs []error
-	for _, of := range s.addrs {
-		switch got := <-answers; {
-		case got.err == nil && len(got.addr) == 2:
-			return net.JoinHostPort(got.addr[0], got.addr[1]), nil
-		case errors.Is(got.err, goredis.Nil):
-			errs = append(errs, fmt.Errorf("a Sentinel knows no master %.40q", s.master))
-		default:
-			errs = append(errs, fmt.Errorf("one of %d Sentinels, such as %s: %w", len(s.addrs), of, got.err))
+	for range s.clients {
+		got := <-answers
+		if got.err == nil {
+			return got.addr, nil
 		}
+		errs = append(errs, got.err)
 	}
 	return "", errors.Join(errs...)
+}
+
+// master returns the address that a Sentinel has told.
+func master(told []string, err error) (addr string, _ error) {
+	switch {
+	case err != nil:
+		return "", err
+	case len(told) != 2:
+		return "", fmt.Errorf("want a host and a port, got %d values", len(told))
+	}
+	if port, err := strconv.ParseUint(told[1], 10, 16); err != nil || port == 0 || told[0] == "" {
+		return "", fmt.Errorf("want a host and a port, got %.40q and %.40q", told[0], told[1])
+	}
+	return net.JoinHostPort(told[0], told[1]), nil
 }
 
 // close closes the connections to Sentinels. The receiver may be nil.
