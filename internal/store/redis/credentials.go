@@ -9,7 +9,6 @@ import (
 	neturl "net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -18,10 +17,40 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+	"golang.org/x/sync/singleflight"
+
+	"weir/internal/panics"
 )
 
 // credentials returns the user and the password of a new connection. It is called for each.
 type credentials func(ctx context.Context) (user, password string, err error)
+
+// tokenTimeout bounds a question to a cloud. Those who connect may want to wait less.
+const tokenTimeout = 10 * time.Second
+
+// patient returns credentials that are asked for once for all who connect meanwhile. Each waits as long as its own context
+// says, and the answer comes for the next though nobody waits any more. A client of a cloud that panics has failed.
+func (of credentials) patient() credentials {
+	type pair struct{ user, password string }
+	var calls singleflight.Group
+	return func(ctx context.Context) (string, string, error) {
+		asked := calls.DoChan("", func() (_ any, err error) {
+			defer panics.Catch("a client of the cloud's tokens", func(caught error) { err = caught })
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenTimeout)
+			defer cancel()
+			var got pair
+			got.user, got.password, err = of(ctx)
+			return got, err
+		})
+		select {
+		case answer := <-asked:
+			got, _ := answer.Val.(pair)
+			return got.user, got.password, answer.Err
+		case <-ctx.Done():
+			return "", "", fmt.Errorf("auth: no token yet: %w", ctx.Err())
+		}
+	}
+}
 
 // renewedAfter is how long a connection lives whose password expires. Azure's client and Google's on their machines give out no
 // token that expires sooner, so a server does not end a connection that is in use.
@@ -128,15 +157,11 @@ func entra(user string) (credentials, error) {
 }
 
 // gcp asks for tokens as Google's own programs do. It looks for their source with the first connection, because that asks the
-// network.
+// network. It is called once at a time.
 func gcp(user string) credentials {
-	var mu sync.Mutex
 	var tokens oauth2.TokenSource
-	// A source that says nothing ends the attempt, and not only this connection's.
-	client := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Timeout: 5 * time.Second})
+	client := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Timeout: tokenTimeout})
 	return func(context.Context) (string, string, error) {
-		mu.Lock()
-		defer mu.Unlock()
 		if tokens == nil {
 			found, err := google.FindDefaultCredentialsWithParams(client, google.CredentialsParams{Scopes: []string{googleScope}, EarlyTokenRefresh: googleEarly})
 			if err != nil {

@@ -47,23 +47,32 @@ func (f *tokens) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.on(token)
 }
 
+// auths are the clouds whose passwords a URL may want, and further parameters.
+var auths = map[string]string{"entra": "", "gcp": "", "aws-iam": "&aws_name=My-Cache&aws_region=eu-north-1&aws_serverless=true"}
+
+// setTokenServices has the clouds' clients ask a fake.
+func setTokenServices(t *testing.T, url string) {
+	t.Helper()
+	for name, value := range map[string]string{
+		"AZURE_TOKEN_CREDENTIALS": "ManagedIdentityCredential", "IDENTITY_ENDPOINT": url + "/azure", "IDENTITY_HEADER": "proof",
+		"GCE_METADATA_HOST": strings.TrimPrefix(url, "http://"), "GOOGLE_APPLICATION_CREDENTIALS": "", "HOME": t.TempDir(),
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI": url + "/aws", "AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "", "AWS_EC2_METADATA_DISABLED": "true",
+	} {
+		t.Setenv(name, value)
+	}
+}
+
 // A store connects by what the token service says at the time, though the password changes, and fails while that is away.
 func TestRenewedCredentials(t *testing.T) {
 	server := redistest.Start(t)
 	admin := goredis.NewClient(&goredis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = admin.Close() })
-	for auth, parameters := range map[string]string{"entra": "", "gcp": "", "aws-iam": "&aws_name=My-Cache&aws_region=eu-north-1&aws_serverless=true"} {
+	for auth, parameters := range auths {
 		t.Run(auth, func(t *testing.T) {
 			f := &tokens{}
 			web := httptest.NewServer(f)
 			defer web.Close()
-			for name, value := range map[string]string{
-				"AZURE_TOKEN_CREDENTIALS": "ManagedIdentityCredential", "IDENTITY_ENDPOINT": web.URL + "/azure", "IDENTITY_HEADER": "proof",
-				"GCE_METADATA_HOST": strings.TrimPrefix(web.URL, "http://"), "GOOGLE_APPLICATION_CREDENTIALS": "", "HOME": t.TempDir(),
-				"AWS_CONTAINER_CREDENTIALS_FULL_URI": web.URL + "/aws", "AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "", "AWS_EC2_METADATA_DISABLED": "true",
-			} {
-				t.Setenv(name, value)
-			}
+			setTokenServices(t, web.URL)
 			// The server knows the newest token alone. It can't check a signature of AWS, so there any password will do.
 			f.on = func(token string) {
 				password := ">" + token
@@ -108,6 +117,46 @@ func TestRenewedCredentials(t *testing.T) {
 				t.Error("it connects while the token service is away")
 			}
 		})
+	}
+}
+
+// What a token service says that makes no sense is an error of the store. Whoever wants no longer to wait for a service that
+// says nothing, or asks to be asked again, does not.
+func TestStrangeTokenServices(t *testing.T) {
+	server := redistest.Start(t)
+	const silence = ""
+	for auth, parameters := range auths {
+		for _, reply := range []string{"401 {}", "403 denied", "200 ", "200 {", `200 {"access_token": `, `200 {"access_token": 5}`, "200 []", "200 null", "200 {}", "302 ", "500 " + strings.Repeat("x", 1<<20), silence} {
+			if auth == "aws-iam" && reply == "200 null" {
+				continue // AWS's client panics in a goroutine of its own, which nobody can catch
+			}
+			asked, over := make(chan struct{}, 100), make(chan struct{})
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if asked <- struct{}{}; reply == silence {
+					<-over
+					return
+				}
+				status, body, _ := strings.Cut(reply, " ")
+				code, _ := strconv.Atoi(status)
+				w.WriteHeader(code)
+				_, _ = w.Write([]byte(body))
+			}))
+			setTokenServices(t, web.URL)
+			s := must.Get(redis.Open("redis://weir@"+server.Addr+"?pool_size=1&max_retries=-1&auth="+auth+parameters, redis.Options{}))(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Ping(ctx) }()
+			if <-asked; reply == silence || reply[0] == '5' {
+				cancel()
+			}
+			if err := <-ended; err == nil || len(err.Error()) > 2000 {
+				t.Errorf("%s: %.40q: error %.3000v", auth, reply, err)
+			}
+			cancel()
+			close(over)
+			must.Report(t, s.Close())
+			web.Close()
+		}
 	}
 }
 

@@ -67,6 +67,9 @@ func parseURL(url string) (address, error) {
 	if a.credentials, err = cutCredentials(u, query, !isCluster && !isWatched); err != nil {
 		return address{}, err
 	}
+	if a.credentials != nil {
+		a.credentials = a.credentials.patient()
+	}
 	if isWatched {
 		if a.sentinels, err = cutSentinels(u, query, more); err != nil {
 			return address{}, err
