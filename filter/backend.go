@@ -58,6 +58,9 @@ func (b *backend) Now() int64 { return proxywasm.Now() }
 // TickEvery implements engine.Host.
 func (b *backend) TickEvery(millis uint32) { proxywasm.SetTickPeriod(millis) }
 
+// traceparentSize is the size of the present version of https://www.w3.org/TR/trace-context/.
+const traceparentSize = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+
 // Send implements engine.Host.
 func (b *backend) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	b.headers.Reset()
@@ -67,6 +70,10 @@ func (b *backend) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	b.headers.Add("content-type", wire.ContentType)
 	if b.config.Token != "" {
 		b.headers.Add("authorization", "Bearer "+b.config.Token)
+	}
+	// Envoy gives its callouts no span. That of the client is at least in the trace of the request that asks.
+	if parent, ok := proxywasm.RequestHeader("traceparent"); ok && len(parent) == traceparentSize {
+		b.headers.AddBytes("traceparent", parent)
 	}
 	return proxywasm.Dispatch(&proxywasm.Callout{
 		Plugin:        b.context,

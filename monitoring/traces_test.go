@@ -23,6 +23,7 @@ import (
 	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
+	"weir/internal/store/redis/redistest"
 )
 
 // collected are the spans that a collector has got, by their IDs.
@@ -111,6 +112,27 @@ static_resources:
                       domains: ["*"]
                       rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]
                       routes: [{ match: { prefix: / }, route: { cluster: app } }]
+    - name: keys
+      address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
+      filter_chains:
+        - filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: keys
+                http_filters:
+                  - name: weir
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+                      config:
+                        vm_config: { runtime: envoy.wasm.runtime.v8, code: { local: { filename: %q } } }
+                        configuration:
+                          "@type": type.googleapis.com/google.protobuf.StringValue
+                          value: '{"backend": {"cluster": "backend", "timeout": "5s"}, "on_backend_failure": "deny", "sync_rate": 0,
+                            "rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}]}'
+                  - name: envoy.filters.http.router
+                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+                route_config: { virtual_hosts: [{ name: all, domains: ["*"], routes: [{ match: { prefix: / }, route: { cluster: app } }] }] }
   clusters:
 `
 
@@ -125,7 +147,8 @@ func cluster(name, address string, version int) string {
 `, name, strings.Replace(address, ":", ", port_value: ", 1), map[int]string{2: "2"}[version])
 }
 
-// A request's trace goes from Envoy's own span by the rate limit service to the store. Nothing is sent of other traces.
+// A request's trace goes from Envoy's own span to the rate limit service, and from the client's by the plugin and the backend to
+// Redis. Nothing is sent of other traces.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	c := &collected{all: map[string]span{}}
@@ -139,12 +162,14 @@ func TestTrace(t *testing.T) {
 	dir := t.TempDir()
 	limits := filepath.Join(dir, "limits.yaml")
 	must.OK(t, os.WriteFile(limits, []byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}]\n"), 0o600))
-	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", "memory", "--rate-limit-service", "127.0.0.1:0", "--descriptors", limits)
+	cmd := exec.Command("../dist/weir", "serve", "--listen", "127.0.0.1:0", "--store", redistest.Start(t).URL(), "--rate-limit-service", "127.0.0.1:0", "--descriptors", limits)
 	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+address, "OTEL_METRICS_EXPORTER=none", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=10")
 	serve := commandtest.Start(t, cmd)
 	backend := serve.Wait(t, `the counter backend listens" address=(\S+)`)
 	service := serve.Wait(t, `the rate limit service listens" address=(\S+)`)
-	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(bootstrap + cluster("app", app.Listener.Addr().String(), 1) + cluster("collector", address, 2) + cluster("ratelimit", service, 2))})
+	plugin := must.Get(filepath.Abs("../dist/weir.wasm"))(t)
+	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(fmt.Sprintf(bootstrap, plugin) + cluster("app", app.Listener.Addr().String(), 1) +
+		cluster("collector", address, 2) + cluster("ratelimit", service, 2) + cluster("backend", backend, 1))})
 	listeners := must.Get(envoy.Listeners())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -152,6 +177,7 @@ func TestTrace(t *testing.T) {
 	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	asks := []struct{ url, parent, want string }{
 		{"http://" + listeners["users"] + "/", "", "weir serve: envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit < gateway: async envoy.service.ratelimit.v3.RateLimitService.ShouldRateLimit egress < gateway: ingress"},
+		{"http://" + listeners["keys"] + "/", traceparent, "weir serve: store push < weir serve: POST /v1/push < 0af7651916cd43dd8448eb211c80319c"},
 		{"http://" + backend + "/v1/top?namespace=shop", traceparent, "weir serve: GET /v1/top < 0af7651916cd43dd8448eb211c80319c"},
 	}
 	for _, path := range []string{"/livez", "/v1/top?namespace=other"} {
@@ -163,7 +189,7 @@ func TestTrace(t *testing.T) {
 		c.until(ctx, t, a.want)
 	}
 	for _, way := range c.ways() {
-		if strings.Contains(way, "livez") || strings.Contains(way, "GET /v1/top") && !strings.Contains(way, "0af7651916cd43dd") {
+		if strings.Contains(way, "livez") || strings.Contains(way, "/v1/") && !strings.Contains(way, "0af7651916cd43dd") {
 			t.Errorf("a span of %s", way)
 		}
 	}
