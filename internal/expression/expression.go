@@ -455,7 +455,10 @@ func (c *compiler) inside(e ast.Expr, name string) (p part, ok bool) {
 		if field == "headers" {
 			name = strings.ToLower(name)
 		}
-		return part{field: field, name: name}, true
+		if name == "" {
+			c.fail(e, "want a name, got an empty text")
+		}
+		return part{field, name, field == "headers" && (name == ":path" || name == ":scheme")}, true
 	}
 	p, ok = c.part(e)
 	if !ok || p.field != "property" || c.tree.GetType(e.ID()) != cel.DynType {

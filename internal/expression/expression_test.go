@@ -58,6 +58,8 @@ func TestCompile(t *testing.T) {
 			`{"property":{"destination.port":{"exact":"80"},"source.port":{"in":["1","2"]},"request.size":{"above":5}},"any":[{"property":{"connection.id":{"above":7}}},{"property":{"connection.id":{"exact":"7"}}}]}`},
 		{`property["metadata.filter_metadata.plan"] == "gold" && request.path.endsWith("?x") && request.scheme == "http"`,
 			`{"property":{"metadata.filter_metadata.plan":{"exact":"gold"}},"headers":{":path":{"suffix":"?x"},":scheme":{"exact":"http"}}}`},
+		{`request.scheme != "a" && request.headers[":scheme"] == "b"`, `{"headers":{":scheme":{"exact":"b"}},"not":{"headers":{":scheme":{"exact":"a"}}}}`},
+		{`request.path == "/a" && request.headers[":path"].endsWith("a")`, `{"headers":{":path":{"exact":"/a"}},"any":[{"headers":{":path":{"suffix":"a"}}}]}`},
 	} {
 		got := compile(test.expression)
 		if got != test.want {
@@ -102,6 +104,8 @@ func TestMistakes(t *testing.T) {
 		`destination.port + 1`:                     "column 18: want a condition on the request, of ==",
 		`int(query.x) % 2`:                         "column 14: want a condition on the request, of ==",
 		`in_cidr(request.method, ["10.0.0.0/8"])`:  "column 8: want a condition on the request, of ==",
+		`request.headers[""] == "a"`:               "column 8: want a name",
+		`"" in query`:                              "column 7: want a name",
 	} {
 		if got := compile(expression); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: got %s, want %s", expression, got, want)
