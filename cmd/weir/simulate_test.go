@@ -93,7 +93,7 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	text := simulateIt()
-	for _, want := range []string{"requests   12, refused 5 (41.7 %)", "10.0.0.7", "rule per-client", "token_bucket, burst 3", "at most 1 % of requests: 8"} {
+	for _, want := range []string{"requests   12, refused 5 (41.7 %)", "10.0.0.7 has 100 % of the refusals, by per-client.", "10.0.0.7", "rule per-client", "token_bucket, burst 3", "at most 1 % of requests: 8"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -32,8 +32,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count": count[uint64], "lines": count[int64], "percent": percent, "plot": plotCurve, "line": plotTime, "key": keyText, "plain": plain,
 	"time":  func(t time.Time) string { return t.Format(time.RFC3339) },
 	"style": func() template.CSS { return pageStyle }, "policy": pagePolicy,
-	"millis": func(n int64) string { return (time.Duration(n) * time.Millisecond).String() },
-	"most":   mostRefused, "width": func(part, whole uint64) string { return decimal(100 * share(part, whole)) },
+	"least": orNone, "millis": func(n int64) string { return (time.Duration(n) * time.Millisecond).String() },
+	"most": mostRefused, "width": func(part, whole uint64) string { return decimal(100 * share(part, whole)) },
 }).Parse(pageText))
 
 // HTML writes the report as a single page that loads nothing: no script, no font, no picture. It

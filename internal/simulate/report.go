@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ type Report struct {
 	Requests     uint64  `json:"requests"`
 	Refused      uint64  `json:"refused"`
 	RefusedShare float64 `json:"refused_share"`
+	// Headline says in a sentence who is refused most, and by which rule.
+	Headline string `json:"headline"`
 	// Timeline counts requests over time, in steps of equal length.
 	Timeline []Step `json:"timeline"`
 	// Configuration has the rules as they were given, in JSON, without the backend and its secrets.
@@ -113,7 +116,7 @@ type LimitReport struct {
 	LimitSpec
 	// Curve has limits from a quarter of this limit to eight times of it.
 	Curve []Outcome `json:"curve"`
-	// Least has the least limits that refuse at most a share of requests.
+	// Least has the least limits that refuse at most a share of requests, and of keys.
 	Least []Least `json:"least"`
 	// Algorithms has this limit with each algorithm.
 	Algorithms []Outcome `json:"algorithms"`
@@ -141,11 +144,14 @@ type Outcome struct {
 	RefusedKeysShare float64 `json:"refused_keys_share"`
 }
 
-// Least is the least limit that refuses at most a share of requests.
+// Least has the least limits that refuse at most a share.
 type Least struct {
 	Share float64 `json:"share"`
-	// Limit is null if there is none: costs are above every limit, or a log would be too large.
-	Limit *uint64 `json:"limit"`
+	// Limit refuses at most the share of requests, which a single client can decide. KeysLimit refuses
+	// something to at most the share of keys. Each is null if there is none: costs are above every limit,
+	// or a log would be too large.
+	Limit     *uint64 `json:"limit"`
+	KeysLimit *uint64 `json:"keys_limit"`
 }
 
 // shares are the shares of Least.
@@ -185,7 +191,31 @@ func (s *simulation) report() *Report {
 		r.Rules = append(r.Rules, out)
 	}
 	s.remark(r)
+	r.Headline = s.headline(r)
 	return r
+}
+
+// headline says who is refused most. If nobody is, it says whom a shadow rule would refuse most.
+func (s *simulation) headline(r *Report) string {
+	var most *KeyReport
+	var rule *RuleReport
+	shadow := r.Refused == 0
+	for i := range r.Rules {
+		of := &r.Rules[i]
+		if len(of.Worst) > 0 && s.config.Rules[i].Shadow == shadow && (most == nil || of.Worst[0].RefusedByRule > most.RefusedByRule) {
+			most, rule = &of.Worst[0], of
+		}
+	}
+	switch {
+	case most == nil && shadow:
+		return "No request is refused."
+	case most == nil:
+		return fmt.Sprintf("%s of requests are refused.", percent(r.RefusedShare))
+	case shadow:
+		return fmt.Sprintf("No request is refused. %s would have %s of the refusals of %s, a shadow rule.",
+			keyText(most.Values), percent(share(most.RefusedByRule, rule.RefusedByRule)), rule.Name)
+	}
+	return fmt.Sprintf("%s has %s of the refusals, by %s.", keyText(most.Values), percent(min(1, share(most.RefusedByRule, r.Refused))), rule.Name)
 }
 
 // remark adds the notes that concern several rules.
@@ -268,20 +298,17 @@ func (t *trial) limit(v variant, h *history) LimitReport {
 	}
 	return LimitReport{
 		LimitSpec: spec(&v.limit), Curve: tell(curve, outcomes[:len(curve)]), Algorithms: tell(algorithms, outcomes[len(curve):]),
-		Least: t.leasts(v, h.requests),
+		Least: t.leasts(v, h),
 	}
 }
 
-func (t *trial) leasts(v variant, requests uint64) []Least {
+func (t *trial) leasts(v variant, h *history) []Least {
 	all := make([]Least, len(shares))
 	var group sync.WaitGroup
 	for i, s := range shares {
-		group.Go(func() {
-			all[i].Share = s
-			if limit, found := t.least(v, uint64(s*float64(requests))); found {
-				all[i].Limit = &limit
-			}
-		})
+		all[i].Share = s
+		group.Go(func() { all[i].Limit = t.least(v, outcome{uint64(s * float64(h.requests)), math.MaxUint64}) })
+		group.Go(func() { all[i].KeysLimit = t.least(v, outcome{math.MaxUint64, uint64(s * float64(len(h.keys)))}) })
 	}
 	group.Wait()
 	return all

@@ -52,6 +52,21 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// One client that never stops decides which limit refuses few requests, and not which refuses few keys.
+func TestOneClientDecides(t *testing.T) {
+	var clients []string
+	for i := range 200 {
+		clients = append(clients, fmt.Sprintf("10.0.1.%d", i), "10.0.9.9")
+	}
+	r := simulated(t, `{"rules": [`+perClient+`]}`, lines(clients...))
+	if want := "10.0.9.9, /login has 100 % of the refusals, by per-client."; r.Headline != want {
+		t.Errorf("%q, want %q", r.Headline, want)
+	}
+	if least := r.Rules[0].Limits[0].Least[0]; *least.Limit != 196 || *least.KeysLimit != 1 {
+		t.Errorf("at most 1 %% of requests: %d, of keys: %d; want 196 and 1", *least.Limit, *least.KeysLimit)
+	}
+}
+
 // Hits that go back with their response are free for others, whatever the limit is. Requests in flight can't be
 // told from a log of when they came.
 func TestHitsThatGoBack(t *testing.T) {
@@ -80,6 +95,9 @@ func TestShadowRules(t *testing.T) {
 		r = simulated(t, `{"rules": [`+shadow+`]}`, lines("10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1"))
 		if rule := r.Rules[0]; r.Refused != 0 || rule.Requests != 4 || rule.RefusedByRule != 1 || rule.Refused != 0 || rule.RefusedKeys != 1 {
 			t.Errorf("%+v", r)
+		}
+		if want := "No request is refused. 10.0.0.1, /login would have 100 % of the refusals of new, a shadow rule."; r.Headline != want {
+			t.Errorf("%q, want %q", r.Headline, want)
 		}
 		if least := r.Rules[0].Limits[0].Least[0].Limit; least == nil || *least != 3 {
 			t.Errorf("%+v: want 3, with which nothing would be refused", r.Rules[0].Limits[0].Least)
@@ -263,11 +281,11 @@ func TestJSON(t *testing.T) {
 	got := strings.Join(slices.Compact(names), " ")
 	const outcome = `algorithm P.burst P.configured P.limit P.refused P.refused_keys P.refused_keys_share P.refused_share P.window`
 	at := func(prefix string) string { return prefix + "." + strings.ReplaceAll(outcome, "P", prefix) }
-	want := "from logs logs.examples logs.examples.excerpt logs.examples.line logs.examples.problem logs.format logs.gzip logs.late logs.lines " +
+	want := "from headline logs logs.examples logs.examples.excerpt logs.examples.line logs.examples.problem logs.format logs.gzip logs.late logs.lines " +
 		"logs.most_behind_ms logs.name logs.out_of_order logs.requests logs.unreadable logs.without_request notes refused refused_share requests rules " +
 		"rules.delayed rules.delayed_share rules.keys rules.limits rules.limits.algorithm rules.limits.algorithms " + at("rules.limits.algorithms") + " rules.limits.curve " +
 		strings.Replace(at("rules.limits.curve"), " rules.limits.curve.burst", "", 1) +
-		" rules.limits.least rules.limits.least.limit rules.limits.least.share rules.limits.limit rules.limits.window rules.missing rules.name " +
+		" rules.limits.least rules.limits.least.keys_limit rules.limits.least.limit rules.limits.least.share rules.limits.limit rules.limits.window rules.missing rules.name " +
 		"rules.refused rules.refused_by_rule rules.refused_by_rule_share rules.refused_keys rules.refused_keys_share rules.refused_share rules.requests " +
 		"rules.wait_p50_ms rules.wait_p99_ms rules.worst rules.worst.refused_by_rule rules.worst.refused_by_rule_share rules.worst.requests rules.worst.values timeline timeline.from timeline.refused timeline.requests timeline.seconds to"
 	if got != want {

@@ -18,6 +18,7 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	t.line("from       %s to %s (%v)", r.From.Format(time.RFC3339), r.To.Format(time.RFC3339), r.To.Sub(r.From).Round(time.Second))
 	t.line("requests   %s, refused %s (%s)", count(r.Requests), count(r.Refused), percent(r.RefusedShare))
+	t.line("           %s", r.Headline)
 	for _, note := range r.Notes {
 		t.line("note       %s", plain(note))
 	}
@@ -57,8 +58,8 @@ func (t *text) log(l *LogReport) {
 
 func (t *text) rule(r *RuleReport) {
 	t.line("\nrule %s", r.Name)
-	t.line("  requests   %s, refused %s (%s), by this rule %s (%s)", count(r.Requests), count(r.Refused), percent(r.RefusedShare),
-		count(r.RefusedByRule), percent(r.RefusedByRuleShare))
+	t.line("  requests   %s, refused by this rule %s (%s), by this or another %s (%s)", count(r.Requests), count(r.RefusedByRule),
+		percent(r.RefusedByRuleShare), count(r.Refused), percent(r.RefusedShare))
 	if r.Delayed > 0 {
 		t.line("  waited     %s (%s), half of them up to %v, 99 %% up to %v", count(r.Delayed), percent(r.DelayedShare),
 			time.Duration(r.WaitP50Millis)*time.Millisecond, time.Duration(r.WaitP99Millis)*time.Millisecond)
@@ -87,11 +88,7 @@ func (t *text) limit(l *LimitReport) {
 		})
 	}
 	for _, least := range l.Least {
-		if least.Limit == nil {
-			t.line("  no limit that may be configured refuses at most %s", percent(least.Share))
-		} else {
-			t.line("  least limit that refuses at most %s of requests: %s", percent(least.Share), count(*least.Limit))
-		}
+		t.line("  least limit that refuses at most %[1]s of requests: %[2]s, at most %[1]s of keys: %[3]s", percent(least.Share), orNone(least.Limit), orNone(least.KeysLimit))
 	}
 	t.table("  \t algorithm\t refused\t of requests\t of keys\t", func(row func(string, ...any)) {
 		for _, a := range l.Algorithms {
@@ -128,6 +125,13 @@ func (s LimitSpec) Name() string {
 		return s.Algorithm + ", burst " + count(s.Burst)
 	}
 	return s.Algorithm
+}
+
+func orNone(limit *uint64) string {
+	if limit == nil {
+		return "none"
+	}
+	return count(*limit)
 }
 
 func mark(configured bool) string {

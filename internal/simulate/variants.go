@@ -272,27 +272,30 @@ func (w *worker) replay(k *key, variants []variant) []run {
 	return w.runs[:n]
 }
 
-// refusesMore reports whether a variant refuses more than a number of requests.
-func (t *trial) refusesMore(v variant, than uint64, w *worker) bool {
-	refused := uint64(0)
+// refusesMore reports whether a variant refuses more requests, or something to more keys.
+func (t *trial) refusesMore(v variant, than outcome, w *worker) bool {
+	var refused outcome
 	variants := []variant{v}
 	for _, k := range t.keys {
 		runs := w.replay(k, variants)
 		if len(runs) == 0 {
 			break // the same is true of all later keys
 		}
-		if refused += runs[0].refused; refused > than {
+		if refused.requests += runs[0].refused; runs[0].refused > 0 {
+			refused.keys++
+		}
+		if refused.requests > than.requests || refused.keys > than.keys {
 			return true
 		}
 	}
 	return false
 }
 
-// least returns the least limit that refuses at most atMost requests, by bisection. found is false
-// if no limit that can be configured does.
-func (t *trial) least(v variant, atMost uint64) (limit uint64, found bool) {
+// least returns the least limit that refuses at most atMost, by bisection; nil if no limit that can be
+// configured does.
+func (t *trial) least(v variant, atMost outcome) *uint64 {
 	if len(t.keys) == 0 {
-		return 0, false
+		return nil
 	}
 	var w worker
 	// A limit of all its hits refuses nothing to a key.
@@ -307,7 +310,7 @@ func (t *trial) least(v variant, atMost uint64) (limit uint64, found bool) {
 			break
 		}
 		if low = at; at == high {
-			return 0, false
+			return nil
 		}
 	}
 	for low+1 < high {
@@ -317,7 +320,7 @@ func (t *trial) least(v variant, atMost uint64) (limit uint64, found bool) {
 			high = middle
 		}
 	}
-	return high, true
+	return &high
 }
 
 // at returns the variant with another limit. A bucket's burst changes in proportion.
