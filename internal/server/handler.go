@@ -96,8 +96,8 @@ type Options struct {
 //     the change can be kept: then nothing has changed. POST /v1/counter takes an Idempotency-Key, so
 //     that a call which comes again changes nothing more.
 //   - GET /v1/watch?namespace=N tells a [WatchedMoment] and [Watched] every two seconds for ten
-//     minutes, as server-sent events, and first the moments of the last five minutes in which somebody
-//     has watched: those after the number that Last-Event-ID says.
+//     minutes, as server-sent events, and first the moments of the last hour in which somebody has
+//     watched, those after the number that Last-Event-ID says: all of five minutes, and some of those before.
 //   - GET /readyz is 200 if the store takes hits, else 503, as when the backend is about to end. Its
 //     text says if the store takes only some. A hit of its own tells, once a second at most. GET
 //     /healthz is the same.

@@ -22,10 +22,12 @@ const (
 	// maxWatchers bounds the concurrent streams. A namespace has at most half of them.
 	maxWatchers = 64
 	// maxWatched bounds the namespaces whose moments are kept: those of five minutes, at least
-	// leastApart apart, however many streams there are.
+	// leastApart apart, however many streams there are, and of an hour before them every fifth.
 	maxWatched  = 64
 	leastApart  = 1500 * time.Millisecond
 	keptMoments = int(5*time.Minute/leastApart) + 1
+	oldEvery    = 5
+	oldMoments  = int(time.Hour / (oldEvery * leastApart))
 )
 
 // Watched is the state of a namespace at a moment.
@@ -100,7 +102,7 @@ func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
 			}
 			delete(w.byName, oldest)
 		}
-		found = &watchedNamespace{moments: History[WatchedMoment]{Keep: keptMoments}}
+		found = &watchedNamespace{moments: History[WatchedMoment]{Keep: keptMoments, Old: oldMoments, Every: oldEvery}}
 		w.byName[name] = found
 	}
 	found.asked = now

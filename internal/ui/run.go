@@ -28,9 +28,11 @@ import (
 
 const (
 	// every is the time between two moments. kept is how many moments a page can still get: those
-	// of five minutes.
-	every = 500 * time.Millisecond
-	kept  = 601
+	// of five minutes. Of the hour before them it gets keptOld, every keptEvery-th.
+	every     = 500 * time.Millisecond
+	kept      = 601
+	keptEvery = 20
+	keptOld   = 360
 	// leastRest is the least rest after a moment, in multiples of the time that the moment took.
 	leastRest = 9
 	// lookEvery is the time between two looks at the store, while a page is open.
@@ -198,7 +200,7 @@ func New(o Options) *View {
 		o.Logger = slog.Default()
 	}
 	v := &View{o: o, set: map[string][]uint64{}, traffic: newTraffic(o.Nodes, o.Config, o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
-	v.moments.Keep = kept
+	v.moments = server.History[Moment]{Keep: kept, Old: keptOld, Every: keptEvery}
 	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
 		v.backend = backend.New(o.Store)
