@@ -60,13 +60,17 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // moment tells moment n, with n hits of the limit, and a state of these many changes.
 func (s *scripted) moment(n, changes int64) {
-	s.events <- fmt.Sprintf(`event: moment
+	s.events <- momentOf(n) + fmt.Sprintf(`event: state
+data: {"changes": %d, "backend": true, "faults": {"away": false, "delay_ms": 0, "cut": []}, "load": {"rate": 0, "users": 1, "node": -1, "rule": "all"}, "sent": {"passed": 0, "refused": 0, "failed": 0}, "looked": {"top": {"rules": []}}}
+
+`, changes)
+}
+
+func momentOf(n int64) string {
+	return fmt.Sprintf(`event: moment
 data: {"n": %[1]d, "at": %[2]d, "rules": [{"allowed": 0, "refused": 0, "overshoot": 0}], "most": [[%[1]d]], "all": {"requests": 0, "answered": 0, "waited": 0, "waited_ns": 0}, "nodes": [{"rules": []}, {"rules": []}]}
 
-event: state
-data: {"changes": %[3]d, "backend": true, "faults": {"away": false, "delay_ms": 0, "cut": []}, "load": {"rate": 0, "users": 1, "node": -1, "rule": "all"}, "sent": {"passed": 0, "refused": 0, "failed": 0}, "looked": {"top": {"rules": []}}}
-
-`, n, 1_767_225_600_000+500*n, changes)
+`, n, 1_767_225_600_000+500*n)
 }
 
 // script opens the page of a scripted server, which has told moment 1.

@@ -50,10 +50,15 @@ func nodes(t *testing.T) string {
 
 func nodesOf(t *testing.T, configuration string, args ...string) string {
 	t.Helper()
+	return nodesProcess(t, configuration, args...).Wait(t, `^playground +(http://\S+)/$`)
+}
+
+func nodesProcess(t *testing.T, configuration string, args ...string) *commandtest.Process {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.json")
 	must.OK(t, os.WriteFile(file, []byte(configuration), 0o600))
 	args = append([]string{"run", "--config", file, "--listen", "127.0.0.1:0", "--ui", "127.0.0.1:0", "--workers", "1"}, args...)
-	return command(t, args...).Wait(t, `^playground +(http://\S+)/$`)
+	return command(t, args...)
 }
 
 // liveLook is how most tests have the live view.

@@ -60,6 +60,19 @@ export class Drawer {
     keyFields(byID("why-key"), parts, parts.map((part) => (part.startsWith("literal ") ? part.slice("literal ".length) : "")));
   }
 
+  // lookUp looks up a key that no table has, by a value of it. If there are others, they have to be
+  // typed first.
+  lookUp(value) {
+    const fields = [...byID("why-key").querySelectorAll("input")];
+    const field = fields.find((input) => !input.value) ?? fields.at(-1);
+    if (byID("look-up").hidden || !field) return;
+    byID("look-up").open = true;
+    field.value = value;
+    const empty = fields.find((input) => !input.value);
+    if (empty) empty.focus();
+    else this.form.requestSubmit();
+  }
+
   // choose asks about a key of a table.
   choose(rule, { hash, values, use }) {
     const whole = values && !values.some(({ cut }) => cut) ? values.map(({ text }) => text) : undefined;

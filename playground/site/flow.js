@@ -1,4 +1,4 @@
-import { byID, clock, count, draw, longest, pace, say, shape, shortest } from "./parts.js";
+import { byID, clock, count, draw, pace, range, say, shape, shortest, within } from "./parts.js";
 
 // The chart's margins, in pixels.
 const left = 46;
@@ -6,33 +6,73 @@ const right = 10;
 const top = 10;
 const foot = 24;
 
-// Flow is the chart of the requests that passed and, on top of them, those that were refused.
+// With refusals of more rules than these, the chart tells only those that refuse most apart.
+const fewBands = 4;
+
+// banded returns the rules whose refusals a chart tells apart, of pairs of a name and an amount.
+export function banded(refusals) {
+  const some = refusals.filter(([, amount]) => amount > 0).sort((a, b) => b[1] - a[1]);
+  return some.slice(0, fewBands).map(([name]) => name).sort();
+}
+
+// Flow is the chart of the requests that passed and, on top of them, those that were refused, by
+// rule. A rule that is clicked is the only one that it and everything below shows.
 export class Flow {
-  constructor() {
+  // choose is called with a rule's name, or with undefined for all.
+  constructor(choose) {
+    this.choose = choose;
     this.section = byID("flow");
-    this.picture = this.section.querySelector("svg");
+    this.picture = this.section.querySelector(".plot svg");
     this.picture.onpointermove = (event) => this.pointed(event.offsetX);
     this.picture.onpointerleave = () => this.pointed(NaN);
+    // The chart is drawn anew all the time, so a click has no target in it that stays.
+    this.picture.onclick = ({ clientX, clientY }) => {
+      const { rule } = document.elementFromPoint(clientX, clientY).dataset;
+      if (rule) choose(rule);
+    };
+    byID("all-rules").onclick = () => {
+      choose(undefined);
+      byID("range").focus(); // as the button goes
+    };
+    byID("by").replaceChildren();
+    byID("range").onchange = () => {
+      range.ms = Number(byID("range").value) * 60_000;
+      this.draw();
+    };
+    new ResizeObserver(() => this.draw()).observe(this.picture);
     this.points = [];
+    this.rules = [];
   }
 
-  // show draws points, of a time and how many requests passed and were refused a second.
-  show(points, events, now) {
-    Object.assign(this, { points, events, now });
+  // show draws points, of a time, how many requests passed and were refused a second, and how many of
+  // these by each of the rules. chosen is the only rule that is shown, if any.
+  show(points, rules, chosen, events, now) {
+    Object.assign(this, { points, rules, events, now });
     const busy = points.some(([, passed, refused]) => passed + refused > 0);
     byID("empty").hidden = busy;
     this.draw();
-    const [, passed = 0, refused = 0] = points.at(-1) ?? [];
+    const [, passed = 0, refused = 0, ...by] = points.at(-1) ?? [];
     this.picture.setAttribute("aria-label", `Requests a second: ${count(passed)} passed, ${count(refused)} refused`);
+    say(byID("flow-title"), chosen === undefined ? "Requests a second" : `Requests a second: ${chosen}`);
+    byID("all-rules").hidden = chosen === undefined;
+    const list = byID("by");
+    while (list.children.length > rules.length) list.lastChild.remove();
+    rules.forEach((rule, i) => {
+      const button = list.children[i] ?? list.appendChild(document.createElement("button"));
+      if (!button.firstChild) button.append(shape("svg", { class: `mark band-${i}` }), document.createElement("span"));
+      button.type = "button";
+      button.onclick = () => this.choose(rule);
+      say(button.lastChild, `${rule} refuses ${pace(by[i] ?? 0)}`);
+    });
   }
 
   draw() {
     const { clientWidth: wide, clientHeight: high } = this.picture;
     if (wide === 0) return; // out of sight
     this.picture.setAttribute("viewBox", `0 0 ${wide} ${high}`);
-    const { points } = this;
-    const end = Math.max(this.now ?? 0, points.at(-1)?.[0] ?? 0);
-    const span = Math.min(longest, Math.max(shortest, end - (points[0]?.[0] ?? end)));
+    const end = Math.max(this.now ?? 0, this.points.at(-1)?.[0] ?? 0);
+    const span = Math.min(range.ms, Math.max(shortest, end - (this.points[0]?.[0] ?? end)));
+    const points = within(this.points, end - span);
     const step = nice(Math.max(4, ...points.map(([, passed, refused]) => passed + refused)) / 4);
     const most = 4 * step;
     const x = (time) => left + (wide - left - right) * (1 - (end - time) / span);
@@ -51,7 +91,7 @@ export class Flow {
       add("line", { x1: left, x2: wide - right, y1: y(value), y2: y(value), class: "grid" });
       tick(count(value), "y", (100 * y(value)) / high);
     }
-    const every = [5, 10, 30, 60].find((s) => span / 1000 / s <= Math.max(2, wide / 110)) ?? 60;
+    const every = [5, 10, 30, 60, 300].find((s) => span / 1000 / s <= Math.max(2, wide / 110)) ?? 600;
     for (let ago = 0; ago * 1000 <= span; ago += every) {
       tick(ago === 0 ? "now" : ago % 60 === 0 ? `−${ago / 60} min` : `−${ago} s`, "x", (100 * x(end - 1000 * ago)) / wide);
     }
@@ -61,9 +101,19 @@ export class Flow {
       add("rect", { x: begin, y: top, width: Math.max(2, x(until) - begin), height: high - top - foot, class: "outage" }, `${clock(from)}: ${text}`);
     }
     const way = (of) => points.map((p) => `${x(p[0]).toFixed(1)},${y(of(p)).toFixed(1)}`);
-    const area = (name, from, to) => add("polygon", { points: [...way(to), ...way(from).reverse()].join(" "), class: `area ${name}` });
+    const area = (name, from, to, more) => add("polygon", { points: [...way(to), ...way(from).reverse()].join(" "), class: `area ${name}`, ...more });
     area("passed", () => 0, (p) => p[1]);
     area("refused", (p) => p[1], (p) => p[1] + p[2]);
+    // Several rules may refuse the same request, and counts are not read at the same moment: rules
+    // together are drawn as high as all refusals, unless there are more rules.
+    const sum = (values) => values.reduce((a, b) => a + b, 0);
+    const upTo = (p, i) => {
+      const all = sum(p.slice(3));
+      return p[1] + (p[2] * sum(p.slice(3, 3 + i))) / Math.max(all, this.rules.length < fewBands ? 1e-9 : p[2], 1e-9);
+    };
+    this.rules.forEach((rule, i) => {
+      area(`refused band-${i}`, (p) => upTo(p, i), (p) => upTo(p, i + 1), { "data-rule": rule });
+    });
     add("polyline", { points: way((p) => p[1]).join(" "), class: "passed" });
     for (const { at, text } of this.events?.marks ?? []) {
       if (at >= end - span) add("rect", { x: x(at) - 1, y: top, width: 2, height: high - top - foot, class: "event" }, `${clock(at)}: ${text}`);
@@ -120,7 +170,7 @@ export function ratio(series, other, over = 10_000) {
   let from = 0;
   const out = [];
   series.points.forEach(([time, value], i) => {
-    while (series.points[from][0] < time - over) from++;
+    while (series.points[from + 1]?.[0] <= time - over) from++;
     const grown = other.points[i][1] - other.points[from][1];
     if (grown > 0) out.push([time, (value - series.points[from][1]) / grown]);
   });

@@ -12,7 +12,7 @@ export function say(element, text) {
 }
 
 export const count = (n) => Math.round(n).toLocaleString("en");
-export const pace = (n) => (n < 10 ? n.toFixed(1) : count(n));
+export const pace = (n) => (n < 9.95 ? n.toFixed(1) : count(n));
 export const rate = (n) => `${pace(n)} a second`;
 const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 const units = [[86400000, "day"], [3600000, "hour"], [60000, "minute"], [1000, "second"]];
@@ -27,29 +27,43 @@ export function duration(milliseconds) {
   return `${milliseconds} ms`;
 }
 
-// The shortest and the longest time that a picture shows, in milliseconds.
+// The shortest and the longest time that a picture shows, and the one that people have chosen, in
+// milliseconds.
 export const shortest = 15 * 1000;
-export const longest = 5 * 60 * 1000;
+const longest = 60 * 60 * 1000;
+export const range = { ms: 5 * 60 * 1000 };
+// Points older than fine are kept only if they are coarse apart: servers keep no others.
+const fine = 5 * 60 * 1000;
+const coarse = 10 * 1000;
 
 // Series keeps values for as long as pictures show them.
 export class Series {
   points = []; // [time, value], oldest first
+  #old = 0; // how many of them are coarse
 
   add(time, value) {
-    this.points.push([time, value]);
-    while (this.points[0][0] < time - longest) this.points.shift();
+    const { points } = this;
+    points.push([time, value]);
+    while (points[0][0] < time - longest) {
+      points.shift();
+      this.#old = Math.max(0, this.#old - 1);
+    }
+    while (points[this.#old][0] < time - fine) {
+      if (this.#old > 0 && points[this.#old][0] - points[this.#old - 1][0] < coarse) points.splice(this.#old, 1);
+      else this.#old++;
+    }
   }
 
   get last() {
     return this.points.at(-1)?.[1] ?? 0;
   }
 
-  // perSecond returns how fast this series grows, as a series. over is the time between the points
-  // that it compares, in milliseconds.
+  // perSecond returns how fast this series grows, as a series. over is the least time between the
+  // points that it compares, in milliseconds.
   perSecond(over = 2000) {
     let from = 0;
     return this.points.map(([time, value]) => {
-      while (this.points[from][0] < time - over) from++;
+      while (this.points[from + 1]?.[0] <= time - over) from++;
       const [then, before] = this.points[from];
       return [time, time > then ? (Math.max(0, value - before) * 1000) / (time - then) : 0];
     });
@@ -105,13 +119,17 @@ export function gauge(parent) {
   };
 }
 
+// within returns the points from a time on, and the one before it.
+export const within = (points, begin) => points.slice(Math.max(0, points.findIndex(([time]) => time >= begin) - 1));
+
 // draw draws lines into an SVG of 1000 by 100, over all of their time or the end of it. level is
 // the height of a dashed line. now is the present, unless that is the newest point. It returns the
 // times at which the picture begins and ends, and the value at its top.
 export function draw(picture, lines, level, now = 0, events = undefined) {
   const end = Math.max(now, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
   const begin = Math.min(end, ...lines.map(({ points }) => points[0]?.[0] ?? end));
-  const span = Math.min(longest, Math.max(shortest, end - begin));
+  const span = Math.min(range.ms, Math.max(shortest, end - begin));
+  lines = lines.map((line) => ({ ...line, points: within(line.points, end - span) }));
   const top = 1.15 * Math.max(1, level ?? 0, ...lines.flatMap(({ points }) => points.map((p) => p[1])));
   const x = (time) => (1000 * (1 - (end - time) / span)).toFixed(1);
   const y = (value) => (98 - (96 * value) / top).toFixed(1);
@@ -169,11 +187,12 @@ export class Curve {
     const { begin, end, top } = draw(picture, [{ points: this.used.points, name: "passed", filled: true }], limit, now, events);
     picture.setAttribute("aria-label", `${this.title}: ${text}`);
     this.scale = (share) => begin + share * (end - begin);
+    const shown = this.used.points.filter(([time]) => time >= begin);
     const seconds = Math.round((end - begin) / 1000);
     const span = seconds >= 120 ? `${Math.round(seconds / 60)} minutes` : `${seconds} s`;
     say(this.part(".from"), end > 0 ? clock(begin) : "");
     say(this.part(".until"), end > 0 ? `${clock(end)}, now` : "");
-    say(this.part(".mean"), end > 0 ? `0 to ${count(top)}; mean of the last ${span}: ${count(average(this.used.points))}` : "");
+    say(this.part(".mean"), end > 0 ? `0 to ${count(top)}; mean of the last ${span}: ${count(average(shown))}` : "");
   }
 
   // pointed shows the value at a pointer, whose place is a share of the picture's width.
@@ -189,7 +208,8 @@ export class Table {
   constructor(parent, title, heads) {
     const section = document.createElement("section");
     section.className = "lane table";
-    section.appendChild(document.createElement("h2")).textContent = title;
+    this.header = section.appendChild(document.createElement("header"));
+    this.header.appendChild(document.createElement("h2")).textContent = title;
     this.heads = heads;
     this.table = section.appendChild(document.createElement("table"));
     this.table.setAttribute("aria-label", title);
@@ -205,9 +225,9 @@ export class Table {
     parent.append(section);
   }
 
-  // show shows rows, whose first cells are their names, or else the text none. If names can be
-  // chosen, chosen gets the row's number.
-  show(rows, none, chosen = undefined) {
+  // show shows rows, whose first cells are their names, or else the text none; more is told of rows
+  // that are not shown. If names can be chosen, chosen gets the row's number.
+  show(rows, none, more, chosen = undefined) {
     this.chosen = chosen;
     while (this.body.rows.length > rows.length) this.body.deleteRow(-1);
     rows.forEach((texts, i) => {
@@ -229,7 +249,7 @@ export class Table {
       });
     });
     this.table.hidden = rows.length === 0;
-    say(this.none, rows.length === 0 ? none : "");
+    say(this.none, rows.length === 0 ? none : more);
   }
 }
 

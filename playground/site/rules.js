@@ -14,8 +14,8 @@ const columns = [
   ["Last minute", undefined],
 ];
 
-// Rules is a table of many rules. At first, the rules nearest to their limits come first. A chosen
-// rule is opened: see opened. Only visible rows are drawn.
+// Rules is a table of many rules. At first, the rules nearest to their limits come first, after the
+// rule that is chosen. Only visible rows are drawn.
 export class Rules {
   #by = 1;
   #down = true;
@@ -23,10 +23,9 @@ export class Rules {
   #seen = new Set(); // visible rows
   #wanted = "";
 
-  // opened is called with the names of the open rules; open has those at first.
-  constructor(parent, opened, open = []) {
-    this.opened = opened;
-    this.open = new Set(open);
+  // choose is called with the name of a rule that is clicked, or with undefined for the chosen one.
+  constructor(parent, choose) {
+    this.clicked = choose;
     const section = document.createElement("section");
     section.className = "lane table rules-table";
     section.innerHTML = `<header><h2>Rules</h2><label class="field"><span class="unseen">Filter rules</span><input type="search" placeholder="Filter"></label></header>
@@ -85,16 +84,19 @@ export class Rules {
 
   #row(name) {
     const row = document.createElement("tr");
-    row.innerHTML = `<th scope="row"><button type="button" aria-expanded="${this.open.has(name)}"></button> <small></small></th><td></td><td></td><td></td><td><canvas role="img" width="${wide}" height="${high}"></canvas></td>`;
+    row.innerHTML = `<th scope="row"><button type="button" aria-pressed="${name === this.chosen}"></button> <small></small></th><td></td><td></td><td></td><td><canvas role="img" width="${wide}" height="${high}"></canvas></td>`;
     columns.forEach(([head], i) => { row.cells[i].dataset.head = head; });
     row.gauge = gauge(row.cells[1]);
-    row.querySelector("button").addEventListener("click", (event) => {
-      if (!this.open.delete(name)) this.open.add(name);
-      event.target.setAttribute("aria-expanded", this.open.has(name));
-      this.opened(this.open);
-    });
+    row.querySelector("button").addEventListener("click", () => this.clicked(name === this.chosen ? undefined : name));
     this.sight.observe(row);
     return row;
+  }
+
+  // choose marks the chosen rule.
+  choose(name) {
+    this.chosen = name;
+    for (const rule of this.#rows.values()) rule.row.querySelector("button").setAttribute("aria-pressed", rule.name === name);
+    this.show();
   }
 
   // show updates the table.
@@ -103,7 +105,7 @@ export class Rules {
     const sign = this.#down ? -1 : 1;
     const rules = [...this.#rows.values()].filter((rule) => rule.title.toLowerCase().includes(this.#wanted));
     const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-    rules.sort((a, b) => sign * compare(value(a), value(b)) || compare(b.refused, a.refused) || compare(a.name, b.name));
+    rules.sort((a, b) => (b.name === this.chosen) - (a.name === this.chosen) || sign * compare(value(a), value(b)) || compare(b.refused, a.refused) || compare(a.name, b.name));
     const now = [...this.body.rows];
     if (rules.length !== now.length || rules.some((rule, i) => rule.row !== now[i])) this.#order(rules.map((rule) => rule.row));
     this.heads.forEach((head, i) => {

@@ -1,11 +1,11 @@
 import { Changes } from "./changes.js";
 import { Drawer, quoted } from "./drawer.js";
-import { Figures, Flow, ratio } from "./flow.js";
+import { Figures, Flow, banded, ratio } from "./flow.js";
 import { Limits } from "./limits.js";
-import { Curve, Events, Rule, Series, byID, card, count, duration, rate, ruleName, say } from "./parts.js";
+import { Curve, Events, Rule, Series, byID, card, count, duration, range, rate, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
-import { Keys, stands } from "./view.js";
+import { Keys, dead, stands } from "./view.js";
 import { words } from "./words.js";
 
 // figures are the figures of a proxy.
@@ -14,7 +14,7 @@ const figures = [
   ["waited", "Waited"], ["late", "Waited in vain"], ["alone", "Decided alone"],
 ];
 
-// With more than these, only the rules that are opened in the table are drawn, and no proxies.
+// With more than these, only the rule that is chosen is drawn, and no proxies.
 const fewRules = 4;
 const fewNodes = 6;
 
@@ -34,8 +34,16 @@ export class Run {
       this.asked = this.wanted();
       this.stream = new Stream(`live/events${this.asked}`, {
         headers: () => ({ "last-event-id": `${this.last}` }),
-        told: (name, data) => this[name](data),
-        trouble: (reason) => this.notice({ stream: reason && `weir run does not answer: ${reason}. Trying again.` }),
+        told: (name, data) => {
+          this.silent = false;
+          this[name](data);
+        },
+        trouble: (reason, final, again) => {
+          this.notice({ stream: reason && `weir run does not answer: ${reason}. Trying again.` });
+          if (!reason || !again) return;
+          this.silent = true;
+          dead("weir run", this.now?.at);
+        },
       });
     } else if (!on && this.stream) {
       this.stream.stop();
@@ -46,7 +54,7 @@ export class Run {
   // wanted asks for the rules of each node that are drawn, unless moments have all of them.
   wanted() {
     if (!this.fixed || this.fixed.each || byID("nodes").hidden) return "";
-    return `?${new URLSearchParams([...this.table.open].map((name) => ["rule", name]))}`;
+    return `?${new URLSearchParams(this.fixed.rules.filter(({ name }) => this.shows(name)).map(({ name }) => ["rule", name]))}`;
   }
 
   // again asks for other rules.
@@ -77,9 +85,10 @@ export class Run {
     byID("rules").replaceChildren();
     byID("load-node").replaceChildren(byID("load-node").options[0]);
     this.events = new Events();
-    const few = setup.rules.length <= fewRules;
-    this.table = new Rules(byID("rules"), (open) => this.choose(open), few ? setup.rules.map(({ name }) => name) : []);
-    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key));
+    this.few = setup.rules.length <= fewRules;
+    this.chosen = undefined;
+    this.table = new Rules(byID("rules"), (name) => this.choose(name));
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "Enter looks it up.");
     this.drawer = new Drawer({
       namespace: setup.namespace, headers: () => ({}), rules: setup.rules.filter((rule) => rule.shared), force: true,
       command: setup.backend ? ` --backend http://${setup.backend}` : "",
@@ -88,14 +97,14 @@ export class Run {
     });
     this.changed = new Changes(setup.namespace, () => ({}));
     this.limits.setup(setup, (setup.rules.find((rule) => !rule.shadow) ?? setup.rules[0]).name);
-    this.flow = new Flow();
+    this.flow = new Flow((name) => this.choose(name));
     const first = setup.rules.find((rule) => !rule.shadow && rule.key?.every((part) => part.startsWith("header "))) ?? setup.rules[0];
     const headers = (first.key ?? []).map((part) => (part.startsWith("header ") ? `-H ${quoted(`${part.slice("header ".length)}: ann`)} ` : "")).join("");
-    say(byID("empty"), `No requests in the last five minutes. Send some from this page, or: curl -i ${headers}http://${setup.nodes[0]}/`);
+    say(byID("empty"), `No requests yet. Send some from this page, or: curl -i ${headers}http://${setup.nodes[0]}/`);
     this.figures = new Figures(["Requests a second", "Refused", "Answered without waiting", "A wait takes"]);
     byID("load-rule").replaceChildren(...setup.rules.map(({ name }) => new Option(name, name)));
     this.begin();
-    this.eachNode(setup.nodes.length <= fewNodes && few);
+    this.eachNode(setup.nodes.length <= fewNodes && this.few);
     this.inSight = new Set(); // the drawn nodes, if there are many
     this.sight?.disconnect();
     this.sight = new IntersectionObserver((entries) => {
@@ -112,7 +121,7 @@ export class Run {
       `Hits that count, ${rule.shared ? "of the key with most, all nodes together" : alone}.${rule.varies ? " Keys may have limits of their own, which the line does not show." : ""}`,
       !rule.varies)));
     byID("curves-legend").hidden = false;
-    this.choose(this.table.open);
+    this.choose(undefined);
   }
 
   // begin begins the history of all proxies together.
@@ -121,11 +130,24 @@ export class Run {
     this.all = Object.fromEntries(["requests", "answered", "waited", "waited_ns"].map((name) => [name, new Series()]));
   }
 
-  // choose shows the curves of the rules that are open in the table.
-  choose(open) {
+  // shows says whether a rule is drawn.
+  shows(name) {
+    return this.chosen === undefined ? this.few : this.chosen === name;
+  }
+
+  // total has the history of a rule.
+  total(name) {
+    return this.totals[this.fixed.rules.findIndex((rule) => rule.name === name)];
+  }
+
+  // choose has everything show a rule alone, or all for undefined.
+  choose(name) {
+    this.chosen = name;
+    this.table.choose(name);
     this.curves.forEach((limits, i) => limits.forEach((curve) => {
-      curve.element.hidden = !open.has(this.fixed.rules[i].name);
+      curve.element.hidden = !this.shows(this.fixed.rules[i].name);
     }));
+    for (const { rules } of this.nodes) for (const [rule, { view }] of rules) view.element.hidden = !this.shows(rule);
     if (this.stands) this.state(this.stands);
     this.again();
   }
@@ -185,9 +207,9 @@ export class Run {
     moment.nodes.forEach((node, i) => {
       for (const [name, series] of Object.entries(this.nodes[i].series)) series.add(moment.at, node[name]);
       for (const rule of node.rules ?? []) {
-        if (!this.table.open.has(rule.name)) continue;
         let known = this.nodes[i].rules.get(rule.name);
         if (!known) {
+          if (!this.shows(rule.name)) continue;
           known = { view: new Rule(this.nodes[i].element.querySelector(".rules"), ruleName(rule.name, rule.shadow)), allowed: new Series(), refused: new Series() };
           this.nodes[i].rules.set(rule.name, known);
         }
@@ -248,7 +270,7 @@ export class Run {
     this.note(this.stands, state);
     this.stands = state;
     const { faults, load, looked, sent } = state;
-    stands(words(this.fixed, state, this.now), state.since, this.now?.at);
+    if (!this.silent) stands(words(this.fixed, state, this.now), state.since, this.now?.at);
     this.numbers();
     byID("things").hidden = false;
     say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
@@ -273,7 +295,7 @@ export class Run {
       const inForce = state.limits?.[rule.name]?.[j] ?? limit.limit;
       curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`, 0, this.events);
     }));
-    this.keys.show(looked.top.rules ?? [], looked.failed ? "The store can’t be read." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.");
+    this.keys.show(looked.top.rules ?? [], looked.failed ? "The store can’t be read." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.", this.chosen);
     const away = faults.away || faults.cut.length > 0;
     const does = { allow: "let all pass", deny: "refuse all" }[this.fixed.failure] ?? "decide alone, by what they know";
     this.drawer.again(away ? [`These are the backend’s numbers. Proxies that do not reach it ${does}.`] : []);
@@ -303,12 +325,27 @@ export class Run {
   // numbers shows the figures and the chart of all proxies together.
   numbers() {
     const { requests, answered, waited, waited_ns: nanos } = this.all;
+    const { rules } = this.fixed;
     const refused = answered.perSecond();
-    const flow = requests.perSecond().map(([time, all], i) => [time, Math.max(0, all - refused[i][1]), refused[i][1]]);
-    this.flow.show(flow, this.events, this.now?.at);
+    const all = requests.perSecond().map(([time, n], i) => [time, Math.max(0, n - refused[i][1]), refused[i][1]]);
+    const since = (this.now?.at ?? 0) - range.ms;
+    const bands = this.chosen === undefined ? banded(rules.filter(({ shadow }) => !shadow).map(({ name }) => {
+      const { points, last } = this.total(name).refused;
+      return [name, last - (points.find(([time]) => time >= since)?.[1] ?? last)];
+    })) : [];
+    let flow = all;
+    if (this.chosen !== undefined) {
+      const one = this.total(this.chosen);
+      const stopped = one.refused.perSecond();
+      flow = one.allowed.perSecond().map(([time, passed], i) => [time, passed, stopped[i][1]]);
+    } else if (bands.length > 0) {
+      const by = bands.map((name) => this.total(name).refused.perSecond());
+      flow = all.map((point, i) => [...point, ...by.map((points) => points[i][1])]);
+    }
+    this.flow.show(flow, bands, this.chosen, this.events, this.now?.at);
     const last = (points) => points.at(-1)?.[1];
     const share = (points) => (last(points) === undefined || points.at(-1)[0] < this.now.at ? "–" : `${(100 * last(points)).toFixed(last(points) > 0.995 && last(points) < 1 ? 1 : 0)} %`);
-    const at = flow.map(([time, passed, stopped]) => [time, passed + stopped]);
+    const at = all.map(([time, passed, stopped]) => [time, passed + stopped]);
     this.figures.show(0, count(last(at) ?? 0), at);
     const refusals = ratio(answered, requests);
     this.figures.show(1, share(refusals), refusals, "refused");

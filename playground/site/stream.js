@@ -4,7 +4,8 @@ const longest = 8000;
 const largest = 4 << 20; // characters of one event
 
 // Stream requests events until it is stopped, and reconnects. told gets each event. trouble gets
-// the reason of a failure, or an empty text once that is over. A refusal ends the stream.
+// the reason of a failure, or an empty text once that is over, whether that ends the stream, as a
+// refusal does, and whether it has failed before.
 export class Stream {
   constructor(url, { headers = () => ({}), told, trouble }) {
     Object.assign(this, { url, headers, told, trouble });
@@ -37,7 +38,7 @@ export class Stream {
         reason = error.message;
       }
       if (signal.aborted) return;
-      this.trouble(reason, false);
+      this.trouble(reason, false, this.wait > first);
       await pause(this.wait, signal);
       this.wait = Math.min(2 * this.wait, longest);
     }

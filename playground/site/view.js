@@ -1,4 +1,4 @@
-import { Table, byID, clock, keyName, pace, ruleName, say } from "./parts.js";
+import { Table, byID, clock, count, keyName, pace, ruleName, say } from "./parts.js";
 import { time } from "./drawer.js";
 
 // stands shows in a few words whether limits are shared, and since when they are not.
@@ -9,20 +9,71 @@ export function stands({ level, title, text }, since, now) {
   say(byID("live-since"), since && level !== "shared" ? `Since ${clock(since)}${now > since ? `, for ${time(now - since)}` : ""}.` : "");
 }
 
+// dead shows that nobody answers, since a time.
+export function dead(server, since) {
+  stands({ level: "dead", title: `${server} does not answer`, text: "These are its last figures. Does it still run? The page goes on by itself when it answers." }, since);
+}
+
+// refusals returns how many hits a second of a rule or of its key are refused, of late if that is known.
+const refusals = (rule, key) => (key ?? rule)[rule.recent_seconds > 0 ? "recent_refused_per_second" : key ? "refused_per_second" : "refused_hits_per_second"] ?? rule.recent?.refused_hits_per_second ?? 0;
+
+// who shows who is refused most, and by which rule.
+function who(rules) {
+  let most = { of: 0 };
+  for (const rule of rules) {
+    if (rule.shadow) continue;
+    for (const key of rule.refused) if (refusals(rule, key) > most.of) most = { of: refusals(rule, key), rule, key };
+    if (!(most.of > 0) && refusals(rule) > 0) most = { of: 0, rule };
+  }
+  byID("live-who").classList.toggle("color-refused", Boolean(most.rule));
+  if (!most.rule) say(byID("live-who"), rules.length > 0 ? "Nobody is refused." : "");
+  else if (!most.key) say(byID("live-who"), `${most.rule.rule} refuses ${pace(refusals(most.rule))} a second.`);
+  else {
+    const share = Math.min(1, most.of / Math.max(refusals(most.rule), most.of));
+    say(byID("live-who"), `Refused most: ${keyName(most.key) || "all requests"}, by ${most.rule.rule}: ${pace(most.of)} a second, ${Math.round(100 * share)} % of what it refuses.`);
+  }
+}
+
+// few is how many keys the table has at most.
+const few = 12;
+
 // Keys is the table of the keys that are refused most, and then of those nearest to a limit.
 export class Keys {
-  constructor(chosen) {
+  // chosen is called with the rule and the key of a row. missed is called with the name of a key that
+  // nobody has reported, and absent says where to find such a key.
+  constructor(chosen, missed, absent) {
     byID("tables").replaceChildren();
-    this.chosen = chosen;
+    Object.assign(this, { chosen, absent, shown: [] });
     this.table = new Table(byID("tables"), "Keys, last 10 s", ["Key", "Rule", "Hits/s", "Refused/s", "Limit used"]);
+    const label = this.table.header.appendChild(document.createElement("label"));
+    label.className = "field";
+    label.innerHTML = '<span class="unseen">Find a key</span><input type="search" id="find-key" placeholder="Find a key">';
+    this.input = label.querySelector("input");
+    this.input.addEventListener("input", () => this.show(...this.told));
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault(); // it goes to no field that gets the focus
+      if (this.shown.length > 0) this.choose(0);
+      else missed(this.input.value.trim());
+    });
   }
 
-  // show shows the keys that reports on rules have, or else the text none.
-  show(rules, none) {
+  choose(i) {
+    this.chosen(this.shown[i].rule.rule, this.shown[i].key);
+  }
+
+  // show shows the keys that reports on rules have, or else the text none. only is the name of the
+  // only rule whose keys are shown, if any.
+  show(rules, none, only) {
+    this.told = [rules, none, only];
+    who(rules);
+    const wanted = this.input.value.trim().toLowerCase();
     const keys = new Map();
     for (const rule of rules) {
+      if (only !== undefined && rule.rule !== only) continue;
       const recent = rule.recent_seconds > 0;
       for (const key of [...rule.used, ...rule.refused]) {
+        if (!keyName(key).toLowerCase().includes(wanted)) continue;
         const hits = recent ? key.recent_hits_per_second : key.hits_per_second;
         const refused = recent ? key.recent_refused_per_second : key.refused_per_second;
         const known = keys.get(`${rule.rule} ${key.hash}`);
@@ -30,8 +81,10 @@ export class Keys {
         else Object.assign(known, { hits: Math.max(known.hits, hits ?? 0), refused: Math.max(known.refused, refused ?? 0) });
       }
     }
-    const all = [...keys.values()].sort((a, b) => b.refused - a.refused || b.key.use - a.key.use || b.hits - a.hits).slice(0, 12);
-    const rows = all.map(({ rule, key, hits, refused }) => [keyName(key) || "(empty)", ruleName(rule.rule, rule.shadow), pace(hits), pace(refused), key.use]);
-    this.table.show(rows, none, (i) => this.chosen(all[i].rule.rule, all[i].key));
+    const all = [...keys.values()].sort((a, b) => b.refused - a.refused || b.key.use - a.key.use || b.hits - a.hits);
+    this.shown = all.slice(0, few);
+    const rows = this.shown.map(({ rule, key, hits, refused }) => [keyName(key) || "(empty)", ruleName(rule.rule, rule.shadow), pace(hits), pace(refused), key.use]);
+    if (wanted) none = `No proxy has reported such a key of late. ${this.absent}`;
+    this.table.show(rows, none, all.length > few ? `and ${count(all.length - few)} more` : "", (i) => this.choose(i));
   }
 }

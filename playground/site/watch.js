@@ -1,13 +1,13 @@
 import { Changes } from "./changes.js";
 import { Drawer } from "./drawer.js";
-import { Figures, Flow } from "./flow.js";
-import { Curve, Events, Rule, Series, byID, card, count, ruleName, say } from "./parts.js";
+import { Figures, Flow, banded } from "./flow.js";
+import { Curve, Events, Rule, Series, byID, card, count, range, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
-import { Keys, stands } from "./view.js";
+import { Keys, dead, stands } from "./view.js";
 import { Whole } from "./whole.js";
 
-// With more rules than these, only the rules that are opened in the table are drawn.
+// With more rules than these, only the rule that is chosen is drawn.
 const few = 4;
 
 // Watch is the live view of weir serve: the reports of its proxies.
@@ -58,25 +58,24 @@ export class Watch {
     this.namespace = byID("ask-namespace").value;
     const headers = () => this.headers();
     for (const id of ["curves", "nodes", "rules"]) byID(id).replaceChildren();
-    this.table = new Rules(byID("rules"), () => {
-      this.choose();
-      if (this.told) this.watched(this.told);
-    });
+    this.table = new Rules(byID("rules"), (name) => this.choose(name));
     this.events = new Events();
     this.last = 0; // the number of the last moment
     this.rules = new Map();
     this.proxies = new Series();
-    this.flowed = []; // [time, passed, refused]
+    this.flowed = new Series(); // of the rules by name
     this.told = undefined;
-    this.choose();
+    this.chosen = undefined;
+    this.shadows = new Set();
     this.drawer = new Drawer({
       namespace: this.namespace, headers, mayChange: false, changed: () => this.changed.again(true),
       url: ({ rule, hash, values }) => `v1/counter?${new URLSearchParams([["namespace", this.namespace], ["id", hash], ["rule", rule], ...(values ?? []).map((v) => ["key", v])])}`,
     });
-    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key));
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), () => {}, "weir counter get looks up any key.");
     this.changed = new Changes(this.namespace, headers);
     this.whole = new Whole({ namespace: this.namespace, headers, changed: () => this.changed.again(true) });
-    this.flow = new Flow();
+    this.flow = new Flow((name) => this.choose(name));
+    say(byID("empty"), "No requests yet.");
     this.figures = new Figures(["Requests a second", "Refused", "Proxies", "Overrides"]);
     this.show(false);
     this.show(true);
@@ -99,8 +98,16 @@ export class Watch {
     } else if (this.namespace && !this.stream) {
       this.stream = new Stream(`v1/watch?namespace=${encodeURIComponent(this.namespace)}`, {
         headers: () => ({ "last-event-id": `${this.last}`, ...this.headers() }),
-        told: (name, data) => this[name](data),
-        trouble: (reason, final) => this.notice(reason && (final ? `Refused: ${reason}` : `weir serve does not answer: ${reason}. Trying again.`)),
+        told: (name, data) => {
+          this.silent = false;
+          this[name](data);
+        },
+        trouble: (reason, final, again) => {
+          this.notice(reason && (final ? `Refused: ${reason}` : `weir serve does not answer: ${reason}. Trying again.`));
+          if (!reason || !again) return;
+          this.silent = true;
+          dead("weir serve", this.told?.at);
+        },
       });
     }
   }
@@ -109,62 +116,80 @@ export class Watch {
   moment({ n, at, rules }) {
     if (n <= this.last) this.forget(); // another server, or the same after a restart
     this.last = n;
-    let [passed, refused] = [0, 0];
     for (const rule of rules) {
-      passed += rule.passed;
-      refused += rule.refused;
       this.known(rule.rule).add(at, rule);
       this.table.set(rule.rule, at, {
         used: rule.use, text: rule.use === undefined ? "no key reported" : `${Math.round(100 * rule.use)} % used, by the nearest key`, passed: rule.passed, refused: rule.refused,
       });
     }
-    this.flowed.push([at, passed, refused]);
-    while (this.flowed[0][0] < at - 300_000) this.flowed.shift();
+    this.flowed.add(at, new Map(rules.map((rule) => [rule.rule, rule])));
   }
 
   forget() {
-    this.flowed = [];
+    this.flowed = new Series();
     this.rules.forEach((rule) => rule.forget());
     this.table.forget();
   }
 
-  // choose draws the rules that are open in the table, or all if there are few.
-  choose() {
-    for (const [name, rule] of this.rules) rule.chosen = this.rules.size <= few || this.table.open.has(name);
+  // choose has everything show a rule alone, or all for undefined.
+  choose(name) {
+    this.chosen = name;
+    this.table.choose(name);
+    this.drawn();
+    if (this.told) this.watched(this.told);
+  }
+
+  // drawn says which rules are drawn: the chosen one, or all if there are few.
+  drawn() {
+    for (const [name, rule] of this.rules) rule.chosen = this.chosen === undefined ? this.rules.size <= few : name === this.chosen;
   }
 
   // watched comes after the moments.
   watched(told) {
     this.told = told;
-    const { at, ready, since, top, overrides, may_change: may } = told;
+    const { at, ready, top, overrides, may_change: may } = told;
     this.events.outage(at, ready ? "" : "the store fails");
     this.table.show();
-    const proxies = top && (top.nodes === 1 ? "1 proxy reports" : `${top.nodes} proxies report`);
-    if (!ready) stands({ level: "degraded", title: "Store away", text: "Each proxy counts alone, and pushes what it has counted when the store is back." }, since, at);
-    else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports", text: `A proxy reports a few seconds after its first request: does it have backend.cluster, and the namespace ${this.namespace}?` });
-    else stands({ level: "shared", title: "Shared", text: `${proxies} of ${this.namespace}. The store takes hits.` });
+    if (!this.silent) this.stand(told);
     if (!top) return;
     this.proxies.add(at, top.nodes);
-    this.flow.show(this.flowed, this.events, at);
-    const [, passed = 0, refused = 0] = this.flowed.at(-1) ?? [];
-    this.figures.show(0, count(passed + refused), this.flowed.map(([time, p, r]) => [time, p + r]));
-    const share = this.flowed.map(([time, p, r]) => [time, p + r > 0 ? r / (p + r) : 0]);
+    const { points } = this.flowed;
+    const sum = (rules) => [...rules.values()].reduce(([p, r], { passed, refused }) => [p + passed, r + refused], [0, 0]);
+    const all = points.map(([time, rules]) => [time, ...sum(rules)]);
+    this.shadows = new Set(top.rules.filter(({ shadow }) => shadow).map(({ rule }) => rule));
+    const bands = this.chosen === undefined ? banded([...this.rules.keys()].filter((name) => !this.shadows.has(name)).map((name) => [
+      name, points.reduce((n, [time, rules]) => n + (time >= at - range.ms ? rules.get(name)?.refused ?? 0 : 0), 0),
+    ])) : [];
+    this.flow.show(this.chosen === undefined
+      ? all.map((point, i) => [...point, ...bands.map((name) => points[i][1].get(name)?.refused ?? 0)])
+      : points.map(([time, rules]) => [time, rules.get(this.chosen)?.passed ?? 0, rules.get(this.chosen)?.refused ?? 0]), bands, this.chosen, this.events, at);
+    const [, passed = 0, refused = 0] = all.at(-1) ?? [];
+    this.figures.show(0, count(passed + refused), all.map(([time, p, r]) => [time, p + r]));
+    const share = all.map(([time, p, r]) => [time, p + r > 0 ? r / (p + r) : 0]);
     this.figures.show(1, passed + refused > 0 ? `${Math.round(100 * share.at(-1)[1])} %` : "–", share, "refused");
     this.figures.show(2, count(top.nodes), this.proxies.points);
     this.figures.show(3, count(overrides ?? 0), []);
     for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at, this.events);
-    this.keys.show(top.rules, "No proxy has reported any in the last half minute.");
+    this.keys.show(top.rules, "No proxy has reported any in the last half minute.", this.chosen);
     this.drawer.mayChange = may === true;
     this.drawer.again();
     this.changed.again();
     this.whole.again(this.lists && may === true);
   }
 
+  // stand says whether the store takes hits.
+  stand({ at, ready, since, top }) {
+    const proxies = top && (top.nodes === 1 ? "1 proxy reports" : `${top.nodes} proxies report`);
+    if (!ready) stands({ level: "degraded", title: "Store away", text: "Each proxy counts alone, and pushes what it has counted when the store is back." }, since, at);
+    else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports", text: `A proxy reports a few seconds after its first request: does it have backend.cluster, and the namespace ${this.namespace}?` });
+    else stands({ level: "shared", title: "Shared", text: `${proxies} of ${this.namespace}. The store takes hits.` });
+  }
+
   // known returns the view of a rule.
   known(rule) {
     if (!this.rules.has(rule)) {
       this.rules.set(rule, new Watched(rule));
-      this.choose();
+      this.drawn();
     }
     byID("curves-legend").hidden = false;
     return this.rules.get(rule);

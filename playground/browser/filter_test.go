@@ -1,0 +1,132 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"weir/internal/must"
+)
+
+// filters has two rules that refuse.
+const filters = `{
+  "namespace": "shop", "backend": {"cluster": "weir", "timeout": "1900ms"},
+  "rules": [
+    {"name": "per-team", "match": {"headers": {"x-team": {"present": true}}}, "key": [{"header": "x-team"}], "reveal": "plain",
+     "limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]},
+    {"name": "per-user", "match": {"headers": {"x-user": {"present": true}}}, "key": [{"header": "x-user"}], "reveal": "plain",
+     "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]}
+  ]
+}`
+
+// TestLiveFilters wants a look at the page to tell who is refused and by which rule; a rule that is chosen in the
+// chart or in the table to be the only one that all else shows; and a key to be found by its name, seen or not. All
+// but the click on the chart is done with the keyboard.
+func TestLiveFilters(t *testing.T) {
+	t.Parallel()
+	p := visit(t, nodesOf(t, filters), liveLook)
+	p.until(`document.querySelectorAll("#nodes .rule").length === 4 && ` + says("live-who", ""))
+	address := p.text("#nodes .status")
+	send := func(header, value string, times int) {
+		t.Helper()
+		for range times {
+			request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/", nil))(t)
+			request.Header.Set(header, value)
+			must.OK(t, must.Get(http.DefaultClient.Do(request))(t).Body.Close())
+		}
+	}
+	send("x-user", "ann", 60)
+	send("x-user", "bob", 2)
+	send("x-team", "red", 15)
+	p.until(`[...document.querySelectorAll("#by button")].map((e) => e.textContent.split(" ")[0]).join() === "per-team,per-user"`)
+	p.until(`document.getElementById("live-who").textContent.startsWith("Refused most: ann, by per-user: ") && ` + says("live-who", "100 % of what it refuses."))
+
+	keys := func(want string) {
+		t.Helper()
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].map((e) => e.textContent).sort().join() === %q`, want))
+	}
+	shows := func(rules ...string) {
+		t.Helper()
+		title := "Requests a second"
+		if len(rules) == 1 {
+			title += ": " + rules[0]
+		}
+		p.until(fmt.Sprintf(`document.getElementById("flow-title").textContent === %q`, title))
+		for _, in := range []string{"#curves h2", "#nodes .node:first-child h3"} {
+			p.until(fmt.Sprintf(`[...document.querySelectorAll(%q)].filter((e) => e.checkVisibility()).map((e) => e.textContent.split(":")[0]).join() === %q`, in, strings.Join(rules, ",")))
+		}
+	}
+	keys("ann,bob,red")
+	shows("per-team", "per-user")
+	p.types("#by button", kb.Enter)
+	shows("per-team")
+	keys("red")
+	p.until(`document.querySelector("#rules tbody [aria-pressed='true']").textContent === "per-team" && !document.querySelector("#by button")`)
+	p.types("#all-rules", kb.Enter)
+	shows("per-team", "per-user")
+	keys("ann,bob,red")
+	at := value[[]float64](p, `{
+		const { left, right, top, bottom } = document.querySelector(".plot svg").getBoundingClientRect();
+		const hits = [];
+		for (let x = left; x < right; x += 6) for (let y = top; y < bottom; y += 6) if (document.elementFromPoint(x, y)?.dataset.rule === "per-user") hits.push([x, y]);
+		hits[Math.floor(hits.length / 2)]; // as the chart moves
+	}`)
+	p.do(chromedp.MouseClickXY(at[0], at[1]))
+	shows("per-user")
+	keys("ann,bob")
+	looksWell(p)
+	p.types("#rules tbody [aria-pressed='true']", kb.Enter) // once more: all again
+	shows("per-team", "per-user")
+
+	p.types("#find-key", "RE")
+	keys("red")
+	p.types("#find-key", "red"+kb.Enter)
+	p.until(says("why-told", "red is refused by per-team: 5 of 5 in 1 hour."))
+	p.types("#why-close", kb.Enter)
+	p.types("#find-key", "zoe")
+	keys("")
+	p.until(says("tables", "No proxy has reported such a key of late. Enter looks it up."))
+	p.types("#find-key", "zoe"+kb.Enter)
+	p.until(says("why-told", "zoe passes per-team: 0 of 5 in 1 hour."))
+}
+
+// TestLiveRange tells the page of two hours, and wants it to draw as much as was chosen, of which old points are few.
+func TestLiveRange(t *testing.T) {
+	t.Parallel()
+	p, s := script(t)
+	first := func(want string) {
+		t.Helper()
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("#flow .x")].at(-1).dataset.text === %q`, want))
+	}
+	for n := int64(2); n < 14_400; n += 10 { // every five seconds
+		s.events <- momentOf(n)
+	}
+	s.moment(14_400, 0)
+	first("−5 min")
+	p.types("#range", kb.ArrowDown)
+	first("−50 min")
+	if n := value[int](p, `document.querySelector("#flow polyline").points.numberOfItems`); n < 370 || n > 400 {
+		t.Errorf("%d points, want 330 every ten seconds, and 60 of the last minutes", n)
+	}
+	p.types("#range", kb.ArrowUp+kb.ArrowUp)
+	first("−1 min")
+	p.until(`document.querySelector("#flow polyline").points.numberOfItems < 16`)
+}
+
+// TestLiveTellsItIsDead wants the bar at the top to say that nobody answers, and not that all is well.
+func TestLiveTellsItIsDead(t *testing.T) {
+	t.Parallel()
+	run := nodesProcess(t, filters)
+	p := visit(t, run.Wait(t, `^playground +(http://\S+)/$`), liveLook)
+	p.until(says("live-title", "Shared"))
+	run.Kill(t)
+	p.until(`document.getElementById("stands").dataset.level === "dead" && ` + says("live-title", "weir run does not answer") + " && " + says("live-since", "Since "))
+	p.types("#rules tbody button", kb.Enter)
+	p.until(says("flow-title", ": per-") + " && " + says("live-title", "weir run does not answer"))
+	looksWell(p)
+	p.expect()
+}
