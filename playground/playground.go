@@ -15,8 +15,12 @@ import (
 	"time"
 )
 
-//go:embed site
-var embedded embed.FS
+var (
+	//go:embed site
+	embedded embed.FS
+	//go:embed site/tokens.css
+	tokens string
+)
 
 // engine is the name of the file that make build builds.
 const engine = "engine.wasm"
@@ -40,6 +44,9 @@ func Files() fs.FS {
 	}
 	return files
 }
+
+// Tokens returns the style sheet of the page's colours and fonts.
+func Tokens() string { return tokens }
 
 // Built reports whether the engine is embedded. A command that was built without make build may
 // lack it; the page then says so.

@@ -12,13 +12,16 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/playground"
 )
 
 var (
 	//go:embed page.html
 	pageText string
 	//go:embed page.css
-	pageStyle template.CSS
+	ownStyle string
+	// The page looks as the playground does.
+	pageStyle = template.CSS(playground.Tokens() + ownStyle)
 )
 
 // pagePolicy allows the page its own style and nothing else. Markup in a log could neither run a

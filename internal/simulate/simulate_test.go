@@ -222,7 +222,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d of <%s>", count[element], element)
 		}
 	}
-	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "Most requests are refused in the ", `"name": "all"`, "prefers-color-scheme: dark"} {
+	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "Most requests are refused in the ", `"name": "all"`, "light-dark("} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the page's text", want)
 		}
