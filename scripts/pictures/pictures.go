@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
+	"weir/playground"
 	"weir/window"
 )
 
@@ -108,22 +110,22 @@ func (p Picture) Draw() []byte {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="11">`+"\n",
 		left+wide+16, marks+34)
 	fmt.Fprintf(&b, "<title>%s: %d of %d requests pass</title>\n", p.Name, passed, len(decisions))
-	fmt.Fprintf(&b, "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n")
+	fmt.Fprintf(&b, "<rect width=\"100%%\" height=\"100%%\" fill=\"{card}\"/>\n")
 	for t := time.Duration(0); t <= span; t += width {
-		fmt.Fprintf(&b, `<path d="M%.1f %dV%d" stroke="#bbb"/><text x="%.1f" y="%d" text-anchor="middle">%.0f s</text>`+"\n",
+		fmt.Fprintf(&b, `<path d="M%.1f %dV%d" stroke="{rule}"/><text x="%.1f" y="%d" text-anchor="middle">%.0f s</text>`+"\n",
 			x(t), top-8, marks+8, x(t), marks+26, t.Seconds())
 	}
 	for _, hits := range []uint64{0, limit} {
-		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#bbb" stroke-dasharray="4"/><text x="%d" y="%.1f" text-anchor="end">%d</text>`+"\n",
+		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="{rule}" stroke-dasharray="4"/><text x="%d" y="%.1f" text-anchor="end">%d</text>`+"\n",
 			left, y(hits), left+wide, left-8, y(hits)+4, hits)
 	}
-	fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="#0072b2" stroke-width="2"/>`+"\n", &line)
+	fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="{passed}" stroke-width="2"/>`+"\n", &line)
 	for _, d := range decisions {
-		fill := "#fff"
+		fill, ink := "{card}", "{refused}"
 		if d.allowed {
-			fill = "#d55e00"
+			fill, ink = "{passed}", "{passed}"
 		}
-		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%d" r="3" fill="%s" stroke="#d55e00"/>`+"\n", x(d.at), marks, fill)
+		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%d" r="3" fill="%s" stroke="%s"/>`+"\n", x(d.at), marks, fill, ink)
 	}
 	b.WriteString("</svg>\n")
 	return b.Bytes()
@@ -138,11 +140,19 @@ func main() {
 		drawn[p.Name] = p.Draw()
 	}
 	for name, picture := range drawn {
-		if err := write(filepath.Join(*dir, name+".svg"), picture, *check); err != nil {
+		if err := write(filepath.Join(*dir, name+".svg"), colored(picture), *check); err != nil {
 			fmt.Fprintln(os.Stderr, "pictures:", err)
 			os.Exit(1)
 		}
 	}
+}
+
+// colored replaces {name} by the playground's colour of that name, as it is on light paper.
+func colored(picture []byte) []byte {
+	for _, color := range regexp.MustCompile(`--([a-z-]+): light-dark\((#[0-9a-f]+),`).FindAllSubmatch([]byte(playground.Tokens()), -1) {
+		picture = bytes.ReplaceAll(picture, fmt.Appendf(nil, "{%s}", color[1]), color[2])
+	}
+	return picture
 }
 
 func write(file string, want []byte, check bool) error {
