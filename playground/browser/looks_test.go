@@ -2,8 +2,10 @@ package browser
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
@@ -237,5 +240,29 @@ func TestEngineIsMissing(t *testing.T) {
 	}
 	if got := p.expect(); !strings.Contains(got, "engine.wasm") {
 		t.Errorf("the console says %q", got)
+	}
+}
+
+// Without scripts the page is an article with drawings, and has no button that does nothing.
+func TestWithoutScripts(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+	for _, theme := range themes {
+		for _, width := range widths {
+			p := tabOf(t, "about:blank", look{width: width, height: 900, theme: theme})
+			if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+				t.Fatal(err)
+			}
+			p.do(chromedp.Navigate(server.URL))
+			const shown = `[...document.querySelectorAll(%q)].filter((e) => e.checkVisibility()%s).length`
+			if n := value[int](p, fmt.Sprintf(shown, ".screen img", " && e.naturalWidth > 0 && e.alt")); n != 7 {
+				t.Errorf("%d drawings, want 7", n)
+			}
+			if n := value[int](p, fmt.Sprintf(shown, "button, input, select, canvas", "")); n != 0 {
+				t.Errorf("%d controls without a script behind them", n)
+			}
+			fits(p)
+		}
 	}
 }

@@ -1,4 +1,5 @@
-// Command pictures draws the pictures of the algorithms in docs/how-it-counts.md, the decisions of each
+// Command pictures draws the pictures of the algorithms in docs/how-it-counts.md and, where no scripts run, in the
+// playground: the decisions of each
 // on the same requests, and README.md's moving picture. Package window makes the decisions. With -check the command draws nothing,
 // and fails if a picture is out of date.
 package main
@@ -133,7 +134,7 @@ func (p Picture) Draw() []byte {
 
 func main() {
 	check := flag.Bool("check", false, "fail if a picture is out of date")
-	dir := flag.String("dir", "docs/pictures", "`folder` of the pictures")
+	dir := flag.String("dir", "playground/site/pictures", "`folder` of the pictures")
 	flag.Parse()
 	drawn := map[string][]byte{"two-proxies": twoProxies()}
 	for _, p := range Pictures {

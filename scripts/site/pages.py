@@ -28,7 +28,7 @@ DOORS = {
     "How it counts": ("how-it-counts", "What is promised, what is not, and when a request waits."),
 }
 # The picture of an algorithm: the playground has a lane of the same name.
-LANE = re.compile(r"!\[[^\]]*\]\(pictures/([a-z-]+)\.svg\)")
+LANE = re.compile(r"!\[[^\]]*\]\(\.\./playground/site/pictures/([a-z-]+)\.svg\)")
 USERS = {"README.md", *(f"docs/{name}.md" for names, _ in DOORS.values() for name in names.split())}
 CONTRIBUTORS = "architecture glossary adding-a-selector adding-a-store adding-an-algorithm"
 
