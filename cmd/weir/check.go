@@ -98,6 +98,8 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 		return err
 	}
 	switch {
+	case refused > 0 && checked == 1:
+		return errRefused
 	case refused > 0:
 		return fmt.Errorf("%w: %d of %d", errRefused, refused, checked)
 	case configurations == 0 && !*none:

@@ -267,7 +267,7 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 			m.path = cmp.Or(m.path, e.Path)
 			continue
 		}
-		problem := withoutPlace(e.Problem) + hint(e, d.text)
+		problem := hinted(withoutPlace(e.Problem), e, d.text)
 		if problem != e.Problem && e.Path == "" {
 			problem += syntaxHint(d.text, e.At)
 		}

@@ -90,6 +90,7 @@ func TestHints(t *testing.T) {
 		{one(`"max": 1, "window": "1m"`), "limit"},
 		{one(`"requestsPerUnit": 1, "window": "1m"`), "limit"},
 		{one(`"limit": 1, "per": "1m"`), "window"},
+		{one(`"limit": 1, "window": "1m"}], "shadow": true, "key": [{"header": "x"`), `mode": "shadow`},
 		{one(`"limit": 1, "window": "1m"}], "key": ["remote_address"], "match": {"methods": ["GET"`) + "]}}]}", ""},
 		{`{"headers": ["X-RateLimit"], "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`, "x-ratelimit"},
 		{`{"x_ratelimit_reset": "ms", "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`, "milliseconds"},

@@ -12,26 +12,32 @@ import (
 	"weir/config"
 )
 
-// hint suggests the probable meaning of a wrong value or unknown field, or "". The plugin itself
-// suggests fields of similar spelling; hints are for fields with other names.
-func hint(e config.Error, text []byte) string {
+// hinted returns a problem with the probable meaning of a wrong value or unknown field, if there is one.
+// The plugin itself suggests fields of similar spelling; hints are for fields with other names. A field that
+// was probably meant stands for the list of all.
+func hinted(problem string, e config.Error, text []byte) string {
 	if e.Path == "" || e.At >= len(text) || text[e.At] != '"' {
-		return ""
+		return problem
 	}
 	var got string
 	if err := json.NewDecoder(bytes.NewReader(text[e.At:])).Decode(&got); err != nil {
-		return ""
+		return problem
 	}
 	var meant string
 	if known, ok := strings.CutPrefix(e.Problem, "unknown field, want "); ok {
-		meant = meantField(got, strings.FieldsFunc(known, func(r rune) bool { return r == ' ' || r == ',' }))
+		if meant = meantField(got, strings.FieldsFunc(known, func(r rune) bool { return r == ' ' || r == ',' })); meant != "" {
+			problem = "unknown field"
+		}
+		if meant == "mode" && strings.Contains(letters(got), "shadow") {
+			meant = `mode": "shadow`
+		}
 	} else {
 		meant = meantValue(e.Path[strings.LastIndexByte(e.Path, '.')+1:], got)
 	}
 	if meant == "" || meant == got {
-		return ""
+		return problem
 	}
-	return `, did you mean "` + meant + `"?`
+	return problem + `, did you mean "` + meant + `"?`
 }
 
 // syntaxHint says what is probably to be changed at a mistake of JSON, or "". at is its offset.
