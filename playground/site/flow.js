@@ -134,10 +134,10 @@ export class Flow {
   }
 }
 
-// nice returns the least of 1, 2, 5, 10, 20 and so on that is not below a number.
+// nice returns the least of 1, 2, 3, 4, 5, 10, 20 and so on that is not below a number.
 function nice(n) {
   const power = 10 ** Math.floor(Math.log10(n));
-  return [1, 2, 5, 10].find((m) => m * power >= n) * power;
+  return [1, 2, 3, 4, 5, 10].find((m) => m * power >= n) * power;
 }
 
 // Figures are numbers, each with its last minutes.
