@@ -25,7 +25,7 @@ var (
 // engine is the name of the file that make build builds.
 const engine = "engine.wasm"
 
-const own = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; " +
+const own = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; font-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
 
 // Policy is the content security policy: the page loads nothing from elsewhere, and runs no inline
@@ -121,6 +121,8 @@ func typeOf(name string) string {
 		return "text/javascript; charset=utf-8"
 	case ".wasm":
 		return "application/wasm"
+	case ".woff2":
+		return "font/woff2"
 	}
 	return mime.TypeByExtension(path.Ext(name))
 }

@@ -16,7 +16,7 @@ function place(height) {
 
 const gauge = { width: 30, gap: 18 };
 
-const plain = "11px system-ui, sans-serif";
+const plain = "11px Inter, system-ui, sans-serif";
 
 const colorNames = ["ink", "soft", "rule", "passed", "passed-soft", "refused", "refused-soft", "card"];
 
@@ -205,7 +205,7 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   c.fillStyle = colors.soft;
   c.fillText(`limit ${world.limit}`, 2, limit - 4);
   const passed = last - first;
-  c.font = "600 12px system-ui, sans-serif";
+  c.font = "600 12px Inter, system-ui, sans-serif";
   say({ c, colors, width }, `${passed}`, now + 7, step.at(-1)[1] + 4, { color: passed > world.limit ? colors.refused : colors.passed });
   c.font = plain;
 }
@@ -451,7 +451,7 @@ function drawGauge({ c, colors, view, world }, left, drips) {
     c.lineWidth = 1;
   }
   c.fillStyle = colors.ink;
-  c.font = "600 15px system-ui, sans-serif";
+  c.font = "600 15px Inter, system-ui, sans-serif";
   c.textAlign = "center";
   c.fillText(`${view.remaining}`, left + gauge.width / 2, bottom + 20);
   c.font = plain;

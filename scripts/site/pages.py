@@ -49,8 +49,9 @@ def on_config(config):
     shutil.copy(os.path.join(ROOT, "dist/docs-env/package/dist/mermaid.min.js"), pages)
     shutil.copy(os.path.join(ROOT, "dist/docs-env/package/shim/index.js"), os.path.join(pages, "iframe-worker.js"))
     shutil.copy(os.path.join(ROOT, "scripts/site/site.css"), pages)
-    for name in ["icon.svg", "tokens.css"]:
-        shutil.copy(os.path.join(ROOT, "playground/site", name), pages)
+    for name in ["icon.svg", "tokens.css", "fonts/inter.woff2", "fonts/LICENSE.txt"]:
+        os.makedirs(os.path.dirname(os.path.join(pages, name)), exist_ok=True)
+        shutil.copy(os.path.join(ROOT, "playground/site", name), os.path.join(pages, name))
     # The playground, if it has been built.
     if os.path.exists(os.path.join(ROOT, "playground/site/engine.wasm")):
         shutil.copytree(os.path.join(ROOT, "playground/site"), os.path.join(pages, "playground"), dirs_exist_ok=True)
