@@ -13,7 +13,8 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimp
 
 # go.work has all modules: this one, bench/, with what only benchmarks need, controller/, with what Kubernetes needs, and
 # release/, with what only releases need.
-packages := ./... ./bench/... ./controller/... ./release/...
+packages := ./... $(others)
+others := ./bench/... ./controller/... ./release/...
 
 # What has goroutines is tested with the race detector; it makes the rest five times as slow, and finds nothing there.
 raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/listen ./internal/live ./internal/panics ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
@@ -95,8 +96,9 @@ test test-fast test-nightly: export GOGC = 400
 test-raced:
 	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./internal/store/redis ./internal/store/postgres $(raced)
 test-rest:
-	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./playground/browser ./internal/engine ./docs $$(go list $(packages) | grep -vxF "$$(go list $(raced))")
-	GOWORK=off go -C release/gateway/cluster test -count=1 . # go does not see what changes outside of a module
+	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./playground/browser ./internal/engine ./docs $$(go list ./... | grep -vxF "$$(go list $(raced))")
+	go test -p 3 -count=1 -timeout $(if $(WEIR_NIGHTLY),2h,20m) $(others) # go does not see what changes outside of a module
+	GOWORK=off go -C release/gateway/cluster test -count=1 .
 
 test-nightly: export WEIR_NIGHTLY = 1
 test-nightly: native test ## the same tests at full length

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/controllerflags"
 	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/tools"
@@ -33,6 +34,10 @@ var core = map[string]string{
 	"PodDisruptionBudget":     "io.k8s.api.policy.v1.PodDisruptionBudget",
 	"HorizontalPodAutoscaler": "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
 	"NetworkPolicy":           "io.k8s.api.networking.v1.NetworkPolicy",
+	"ServiceAccount":          "io.k8s.api.core.v1.ServiceAccount",
+	"Role":                    "io.k8s.api.rbac.v1.Role", "RoleBinding": "io.k8s.api.rbac.v1.RoleBinding",
+	"ClusterRole": "io.k8s.api.rbac.v1.ClusterRole", "ClusterRoleBinding": "io.k8s.api.rbac.v1.ClusterRoleBinding",
+	"CustomResourceDefinition": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
 }
 
 // ofKind returns the schema of a kind. The schemas of testdata are of Kubernetes 1.31, Istio
@@ -347,21 +352,48 @@ func kubeconform(t *testing.T) (conforms func(resources string) (said string, er
 
 var serviceName = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
 
-var argumentFlag = regexp.MustCompile(`(?m)^ +- "?(--[a-z-]+)`)
+var (
+	argumentFlag = regexp.MustCompile(`(?m)^ +- "?(--[a-z-]+)`)
+	argumentOne  = regexp.MustCompile(`(?m)^ +args:\n +- ([a-z]+)$`)
+)
 
-// serveHelp returns the help of weir serve's flags.
-func serveHelp(t *testing.T) string {
+// helpOf returns a function that says what the help of a command of weir is.
+func helpOf(t *testing.T) func(command string) string {
 	t.Helper()
-	said, err := exec.CommandContext(t.Context(), "../dist/weir", "serve", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v; make build makes the command\n%s", err, said)
+	known := map[string]string{}
+	return func(command string) string {
+		if known[command] == "" {
+			said, err := exec.CommandContext(t.Context(), "../dist/weir", command, "--help").CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v; make build makes the command\n%s", err, said)
+			}
+			known[command] = string(said)
+		}
+		return known[command]
 	}
-	return string(said)
+}
+
+// The controller's Deployment gives flags that the program has.
+func TestFlagsOfTheController(t *testing.T) {
+	t.Parallel()
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	controllerflags.Define(flags)
+	template := must.Get(os.ReadFile("weir/templates/controller.yaml"))(t)
+	var given []string
+	for _, found := range regexp.MustCompile(`--([a-z-]+)=`).FindAllStringSubmatch(string(template), -1) {
+		if given = append(given, found[1]); flags.Lookup(found[1]) == nil {
+			t.Errorf("weir controller has no --%s", found[1])
+		}
+	}
+	if slices.Sort(given); strings.Join(given, " ") != "backend configuration lease-namespace plugin pull-policy trusted-ca" {
+		t.Errorf("the chart gives %s", given)
+	}
 }
 
 // holds checks each resource by its schema, and returns the kinds.
 func holds(t *testing.T, of, rendered string) (kinds []string) {
 	t.Helper()
+	help := helpOf(t)
 	for part := range strings.SplitSeq(rendered, "\n---\n") {
 		document, _ := fromYAML(t, part).(map[string]any)
 		kind, _ := document["kind"].(string)
@@ -369,6 +401,10 @@ func holds(t *testing.T, of, rendered string) (kinds []string) {
 			continue
 		}
 		kinds = append(kinds, kind)
+		if _, err := os.Stat("testdata/schemas/" + kind + ".json"); err != nil && core[kind] == "" {
+			t.Errorf("%s: no schema of a %s: %v", of, kind, err)
+			continue
+		}
 		if err := ofKind(t, kind).Validate(document); err != nil {
 			t.Errorf("%s: %s: %v", of, kind, err)
 		}
@@ -377,8 +413,12 @@ func holds(t *testing.T, of, rendered string) (kinds []string) {
 			t.Errorf("%s: %s: metadata: %v", of, kind, err)
 		}
 		for _, argument := range argumentFlag.FindAllStringSubmatch(part, -1) {
-			if !strings.Contains(serveHelp(t), "\n  "+argument[1]+" ") && !strings.Contains(serveHelp(t), "\n  "+argument[1]+"\n") {
-				t.Errorf("%s: weir serve has no %s", of, argument[1])
+			command := argumentOne.FindStringSubmatch(part)
+			if command == nil {
+				t.Fatalf("%s: arguments of no command:\n%s", of, part)
+			}
+			if said := help(command[1]); !strings.Contains(said, "\n  "+argument[1]+" ") && !strings.Contains(said, "\n  "+argument[1]+"\n") {
+				t.Errorf("%s: weir %s has no %s", of, command[1], argument[1])
 			}
 		}
 		if name, _ := metadata["name"].(string); kind == "Service" && (len(name) > 63 || !serviceName.MatchString(name)) {

@@ -31,7 +31,7 @@ func (c *checker) configMap(data *node) {
 			continue
 		}
 		content := []byte(value.text)
-		inner := checker{file: content, places: placesOf(content), found: true, readers: c.readers}
+		inner := checker{file: content, places: placesOf(content), found: true, mapped: true, readers: c.readers}
 		report := check(inner, data.names[i].text)
 		places := align(c.file, value)
 		from := func(offset int) int { return places[min(offset, len(places)-1)] }

@@ -9,6 +9,7 @@ import (
 // A file that somebody has come upon is checked if it is Weir's, broken or not, and else passed over.
 func TestFound(t *testing.T) {
 	t.Parallel()
+	const ofMap = "apiVersion: v1\nkind: ConfigMap\ndata:\n  configuration.yaml: |"
 	for _, test := range []struct {
 		name, file, text string
 		configurations   int
@@ -29,6 +30,9 @@ func TestFound(t *testing.T) {
 		{"comments", "a.yaml", "# weir\n", 0, false},
 		{"no text", "a.json", "\xff\xfe", 0, false},
 		{"a workload", "a.yaml", "apiVersion: v1\nkind: Secret\n", 0, false},
+		{"the controller's configuration", "a.yaml", ofMap + "\n    sync_rate: 1\n", 1, false},
+		{"no rules, in a namespace", "a.yaml", ofMap + "\n    sync_rate: 1\n    namespace: shop\n", 1, true},
+		{"the controller's, misspelt", "a.yaml", ofMap + "\n    sync_rate: 1\n    rule: []\n", 1, true},
 		{"several", "a.yaml", "a: 1\n---\nrules:\n- {name: total, limits: [{limit: 60, window: 1s}]}\n---\nb: 1\n", 1, false},
 	} {
 		report := check.Found(test.file, []byte(test.text))
