@@ -182,7 +182,7 @@ func (c *checker) outer(root *node, yaml bool) {
 	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}, gateways: c.gateways, mesh: c.mesh}
 	f.walk(root)
 	c.report.Configurations += len(f.mistakes)
-	for _, m := range f.mistakes {
+	for _, m := range append(f.mistakes, f.refused...) {
 		c.add(m, false)
 	}
 	for _, m := range f.warnings {
@@ -213,7 +213,7 @@ func (c *checker) outer(root *node, yaml bool) {
 			}
 			problem := "want a cluster of this Envoy, which has " + has + ", got " + strconv.Quote(short(cluster))
 			c.add(mistake{at, "backend.cluster", problem}, false)
-		} else if problem := c.mesh.lacks(cluster, c.places); problem != "" {
+		} else if problem := c.mesh.lacks(cluster, p.resource, c.places); problem != "" {
 			c.add(mistake{p.document.from(locate(document, "backend.cluster")), "backend.cluster", problem}, true)
 		}
 		c.marks(&p, read, document)

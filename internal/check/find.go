@@ -22,6 +22,8 @@ type plugin struct {
 	bodies  string
 	filters filters
 	native  bool // it is a dynamic module
+	// resource is the one of Istio's that has the plugin; nil if there is none.
+	resource *node
 }
 
 // finder finds plugins. A plugin is Weir's if its module has "weir" in its name, or its
@@ -33,7 +35,8 @@ type finder struct {
 	seen     map[*node]bool
 	filters  filters // those around the place that walk has reached
 	plugins  []plugin
-	mistakes []mistake
+	mistakes []mistake // about plugins that have no configuration
+	refused  []mistake // about what Istio or Envoy refuses
 	// configMaps are the data of ConfigMaps.
 	configMaps []*node
 	gateways   *gateways
@@ -116,6 +119,9 @@ func (f *finder) walk(n *node) {
 		}
 	}
 	if strings.HasSuffix(group, ".istio.io") && len(f.plugins) > found {
+		for i := range f.plugins[found:] {
+			f.plugins[found+i].resource = n
+		}
 		f.selects(n)
 	}
 }
@@ -150,14 +156,17 @@ func (f *finder) envoy(n, filter *node) {
 	if open := n.get("fail_open"); open != nil && open.text == "true" {
 		p.unlimited, p.unlimitedPath = open, "fail_open"
 	}
-	if policy := n.get("failure_policy"); policy.string() == "FAIL_OPEN" {
+	policy := n.get("failure_policy")
+	if policy.string() == "FAIL_OPEN" {
 		p.unlimited, p.unlimitedPath = policy, "failure_policy"
 	}
 	if n == nil {
 		f.add(p, module, filter, "missing config")
 		return
 	}
-	f.any(p, module, n, "configuration")
+	if f.any(p, module, n, "configuration") {
+		f.oneOf(policy, "failure_policy", "FAIL_RELOAD", "FAIL_CLOSED", "FAIL_OPEN", "UNSPECIFIED")
+	}
 }
 
 // module reads a dynamic module's filter. Its name contains the vm_id, followed by the failure
@@ -181,7 +190,7 @@ func (f *finder) native(n *node, field string) plugin {
 }
 
 // any reads a field of type Any, and converts it to the text that Envoy passes to the plugin.
-func (f *finder) any(p plugin, module string, in *node, field string) {
+func (f *finder) any(p plugin, module string, in *node, field string) (ours bool) {
 	configuration, problem := in.get(field), ""
 	value := configuration.get("value")
 	switch kind := typeOf(configuration.get("@type")); {
@@ -200,7 +209,7 @@ func (f *finder) any(p plugin, module string, in *node, field string) {
 		problem = `want a configuration with "@type": "type.googleapis.com/` + typeStringValue + `" and a string as its value, or with ` +
 			typeStruct + " and an object"
 	}
-	f.add(p, module, configuration, problem)
+	return f.add(p, module, configuration, problem)
 }
 
 // istio reads the spec of a WasmPlugin, or of a TrafficExtension, which has the plugin in a field.
@@ -209,11 +218,14 @@ func (f *finder) istio(spec, wasm *node, path string) {
 		return
 	}
 	p := plugin{filters: f.filters, bodies: bodiesNever}
-	if strategy := wasm.get("fail_strategy"); strategy.string() == "FAIL_OPEN" {
+	strategy := wasm.get("fail_strategy")
+	if strategy.string() == "FAIL_OPEN" {
 		p.unlimited, p.unlimitedPath = strategy, path+"failStrategy"
 	}
 	p.filters.early = spec.get("phase").string() == "AUTHN"
-	f.kubernetes(p, wasm.get("url").string(), wasm, "pluginConfig")
+	if f.kubernetes(p, wasm.get("url").string(), wasm, "pluginConfig") {
+		f.oneOf(strategy, path+"failStrategy", "FAIL_RELOAD", "FAIL_CLOSE", "FAIL_OPEN")
+	}
 }
 
 // gateway reads a Wasm extension of an EnvoyExtensionPolicy.
@@ -236,14 +248,13 @@ func (f *finder) gatewayModule(n *node) {
 }
 
 // kubernetes reads an object that Istio or Envoy Gateway converts to a StringValue of JSON.
-func (f *finder) kubernetes(p plugin, module string, in *node, field string) {
+func (f *finder) kubernetes(p plugin, module string, in *node, field string) (ours bool) {
 	n := in.get(field)
 	if n == nil {
-		f.add(p, module, in, "missing "+field)
-		return
+		return f.add(p, module, in, "missing "+field)
 	}
 	p.document = f.object(n, false)
-	f.add(p, module, n, "")
+	return f.add(p, module, n, "")
 }
 
 // policy reads the rules of a RateLimitPolicy. weir controller adds the rest of the configuration.
@@ -271,14 +282,16 @@ func (f *finder) object(n *node, envoy bool) *document {
 }
 
 // add adds a plugin if it is Weir's.
-func (f *finder) add(p plugin, module string, n *node, problem string) {
+func (f *finder) add(p plugin, module string, n *node, problem string) (ours bool) {
 	switch {
 	case !strings.Contains(strings.ToLower(path.Base(module)), "weir") && !p.limits():
+		return false
 	case problem != "":
 		f.mistakes = append(f.mistakes, mistake{at: n.at, problem: problem})
 	default:
 		f.plugins = append(f.plugins, p)
 	}
+	return true
 }
 
 // limits reports whether the configuration has rules with limits, even if it is not valid JSON.
