@@ -169,7 +169,7 @@ func TestRendered(t *testing.T) {
 	}
 	for _, kind := range []string{
 		"Deployment", "StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor",
-		"PrometheusRule", "WasmPlugin", "TrafficExtension", "EnvoyFilter", "EnvoyExtensionPolicy", "EnvoyPatchPolicy",
+		"PrometheusRule", "DestinationRule", "WasmPlugin", "TrafficExtension", "EnvoyFilter", "EnvoyExtensionPolicy", "EnvoyPatchPolicy",
 	} {
 		if !kinds[kind] {
 			t.Errorf("no values have a %s", kind)
@@ -184,6 +184,7 @@ func TestRendered(t *testing.T) {
 	const (
 		region = "backend.store.kind=memory,backend.replicas=1,backend.parent.url=http://hub:9180"
 		both   = ",backend.parent.ca.configMapRef.name=b"
+		public = "istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public"
 	)
 	for wrong, want := range map[string]string{
 		"backend.store.kind=file":            "want backend.replicas 1",
@@ -194,6 +195,8 @@ func TestRendered(t *testing.T) {
 		"istio.resource=Sidecar":             "resource",
 		"istio.enabled=true,configuration.rules[0].name=r,configuration.rules[0].match.any[0].if=has(query.a)": "weir compile",
 		"istio.enabled=true,istio.phase=x":                                                    "phase",
+		"istio.enabled=true,istio.resource=EnvoyFilter,istio.phase=STATS":                     "its plugin is the last filter",
+		"istio.enabled=true,backend.tls.secretName=weir-tls,backend.tls.clientCA=true":        "show no certificate",
 		"envoyGateway.enabled=true,backend.tls.secretName=weir-tls,backend.tls.clientCA=true": "show no certificate",
 		"backend.parent.url=https://hub:9180":                                                 "want backend.store.kind file or memory",
 		"backend.parent.token.secretRef.name=weir-parent":                                     "want its url",
@@ -202,34 +205,35 @@ func TestRendered(t *testing.T) {
 		region + ",backend.parent.ca.secretRef.name=a":                                        "https only",
 		region + ",backend.parent.ca.secretRef.name=a" + both:                                 "not both",
 		// These values have another type, or are out of bounds.
-		"backend.replicas=two":                               "/backend/replicas",
-		"backend.replicas=0":                                 "/backend/replicas",
-		"backend.enabled=maybe":                              "/backend/enabled",
-		"backend.extraArgs=--insecure":                       "/backend/extraArgs",
-		"backend.resources=100m":                             "/backend/resources",
-		"backend.rateLimitService.port=70000":                "/backend/rateLimitService/port",
-		"backend.logLevel=loud":                              "/backend/logLevel",
-		"configuration=none":                                 "/configuration",
-		"envoyGateway.gateways[0]=eg":                        "/envoyGateway/gateways/0",
-		"envoyGateway.gateways[0].listeners[0]=http":         "name",
-		"istio.enabled=true,istio.selector=ingress":          "/istio/selector",
-		"istio.enabled=true,istio.failStrategy=FAIL":         "/istio/failStrategy",
-		"istio.enabled=true,istio.targetRefs[0].name=public": "/istio/targetRefs/0",
-		"istio.enabled=true,istio.selector.app=api,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public": "not both",
-		"monitoring.rules.labels=release":                     "/monitoring/rules/labels",
-		"backend.podDisruptionBudget.maxUnavailable=true":     "/backend/podDisruptionBudget/maxUnavailable",
-		"backend.autoscaling.enabled=yes":                     "/backend/autoscaling/enabled",
-		"backend.store.kind=memory,backend.replicas=2":        "want backend.replicas 1",
-		"backend.store.kind=sqlite":                           "/backend/store/kind",
-		"backend.store.secretRef=weir":                        "/backend/store/secretRef",
-		"backend.token.secretRef.name=,backend.tls.clientCA=": "clientCA",
+		"backend.replicas=two":                       "/backend/replicas",
+		"backend.replicas=0":                         "/backend/replicas",
+		"backend.enabled=maybe":                      "/backend/enabled",
+		"backend.extraArgs=--insecure":               "/backend/extraArgs",
+		"backend.resources=100m":                     "/backend/resources",
+		"backend.rateLimitService.port=70000":        "/backend/rateLimitService/port",
+		"backend.logLevel=loud":                      "/backend/logLevel",
+		"configuration=none":                         "/configuration",
+		"envoyGateway.gateways[0]=eg":                "/envoyGateway/gateways/0",
+		"envoyGateway.gateways[0].listeners[0]=http": "name",
+		"istio.enabled=true,istio.selector=ingress":  "/istio/selector",
+		"istio.enabled=true,istio.failStrategy=FAIL": "/istio/failStrategy",
+		"istio.enabled=true,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public": "/istio/targetRefs/0",
+		"istio.enabled=true," + public + ",istio.targetRefs[0].kind=Service":                  "/istio/targetRefs/0/kind",
+		"istio.enabled=true,istio.selector.app=api," + public:                                 "not both",
+		"monitoring.rules.labels=release":                                                     "/monitoring/rules/labels",
+		"backend.podDisruptionBudget.maxUnavailable=true":                                     "/backend/podDisruptionBudget/maxUnavailable",
+		"backend.autoscaling.enabled=yes":                                                     "/backend/autoscaling/enabled",
+		"backend.store.kind=memory,backend.replicas=2":                                        "want backend.replicas 1",
+		"backend.store.kind=sqlite":                                                           "/backend/store/kind",
+		"backend.store.secretRef=weir":                                                        "/backend/store/secretRef",
+		"backend.token.secretRef.name=,backend.tls.clientCA=":                                 "clientCA",
 	} {
 		if said, err := run("template", "weir", "weir", "--set", wrong); err == nil || !strings.Contains(said, want) {
 			t.Errorf("%s: %v, want %q in\n%.500s", wrong, err, want, said)
 		}
 	}
 	// YAML reads these names as other types, and no Service may have the name of this release.
-	for _, odd := range []struct{ release, namespace string }{{"weir", "123"}, {"weir", "1e3"}, {"weir", "true"}, {"1e3", "null"}, {"a.b", "0x1f"}, {strings.Repeat("w", 53), "y"}} {
+	for _, odd := range []struct{ release, namespace string }{{"weir", "123"}, {"weir", "1e3"}, {"weir", "true"}, {"1e3", "null"}, {"a.b", "0x1f"}, {strings.Repeat("w", 53), "y"}, {strings.Repeat("w", 48) + "--b", "y"}} {
 		for _, values := range valueFiles(t) {
 			rendered, err := run("template", odd.release, "weir", "-n", odd.namespace, "-f", values, "--set-string", "istio.namespace="+odd.namespace+",envoyGateway.namespace="+odd.namespace)
 			if err != nil {
@@ -238,12 +242,36 @@ func TestRendered(t *testing.T) {
 			holds(t, values+" as "+odd.release+" in "+odd.namespace, rendered)
 		}
 	}
+	// What is cut of a long name does not make two of one.
+	names := map[string]string{}
+	for _, release := range []string{strings.Repeat("w", 50), strings.Repeat("w", 51), strings.Repeat("w", 53), strings.Repeat("w", 52) + "x", strings.Repeat("w", 48) + "--b"} {
+		rendered, err := run("template", release, "weir", "--show-only", "templates/backend.yaml")
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", release, err, rendered)
+		}
+		name := regexp.MustCompile(`(?m)^  name: "(.*)"$`).FindStringSubmatch(rendered)[1]
+		if other := names[name]; other != "" || len(name) > 50 {
+			t.Errorf("%s and %s have the name %s", other, release, name)
+		}
+		names[name] = release
+	}
+	if names[strings.Repeat("w", 50)] == "" {
+		t.Errorf("a name that fits has another: %v", names)
+	}
+	// A backend from elsewhere has its cluster kept, too.
+	for _, resource := range []string{"WasmPlugin", "EnvoyFilter"} {
+		rendered, err := run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "backend.enabled=false,configuration.backend.cluster=outbound|9180||weir.far.svc.cluster.local,istio.resource="+resource)
+		if err != nil || strings.Count(rendered, `envoyfilter.istio.io/referenced-services: "weir.far.svc.cluster.local"`) != 1 {
+			t.Errorf("%s: nothing keeps the cluster of another's backend: %v\n%s", resource, err, rendered)
+		}
+		holds(t, resource+" with a backend from elsewhere", rendered)
+	}
 	// What the plugin is for, in each of Istio's resources. Helm merges maps, so a label of one's own has to replace the default.
 	for _, resource := range []string{"WasmPlugin", "TrafficExtension", "EnvoyFilter"} {
 		for set, want := range map[string]string{
 			"istio.enabled=true":                        `{"labels":{"istio":"ingressgateway"}}`,
 			"istio.enabled=true,istio.selector.app=api": `{"labels":{"app":"api"}}`,
-			"istio.enabled=true,istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public": `[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"public"}]`,
+			"istio.enabled=true," + public:              `[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"public"}]`,
 		} {
 			rendered, err := run("template", "weir", "weir", "--set", set+",istio.failStrategy=FAIL_CLOSE,istio.resource="+resource)
 			if err != nil {

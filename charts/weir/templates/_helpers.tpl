@@ -1,7 +1,11 @@
-{{/* A Service's name has no dot, and begins with a letter. */}}
+{{/* A Service's name has no dot, and begins with a letter. What is cut has a hash, so that two releases have two names. */}}
 {{- define "weir.name" -}}
 {{- $name := .Release.Name | replace "." "-" }}
-{{- ternary (printf "weir-%s" $name) $name (regexMatch "^[0-9]" $name) | trunc 50 | trimSuffix "-" -}}
+{{- $name = ternary (printf "weir-%s" $name) $name (regexMatch "^[0-9]" $name) }}
+{{- if gt (len $name) 50 }}
+{{- $name = printf "%s-%s" (regexReplaceAll "-+$" (trunc 41 $name) "") (sha256sum .Release.Name | trunc 8) }}
+{{- end }}
+{{- $name -}}
 {{- end }}
 {{- define "weir.labels" -}}
 app.kubernetes.io/name: weir
