@@ -227,7 +227,7 @@ func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
 func manyChanges(t *testing.T, c *controlled, public *proxy) {
 	const limit, changes = 50, 500
 	rules := func(i int) string {
-		return fmt.Sprintf(`rules: [{name: r, key: [{header: x-user}], limits: [{limit: %d, window: 1h, algorithm: fixed_window}]}, {name: other, limits: [{limit: %d, window: 1h}]}]`, limit, 1_000_000+i)
+		return fmt.Sprintf(`rules: [{name: r, key: [{header: x-user}], limits: [{limit: %d, window: 366d, algorithm: fixed_window}]}, {name: other, limits: [{limit: %d, window: 1h}]}]`, limit, 1_000_000+i)
 	}
 	c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", rules(0)))
 	waitFor(t, "limits", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_other") })
