@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -81,10 +82,27 @@ func Start(ctx context.Context, o Options, getenv func(string) string) (*Tracer,
 func protocol(chosen, signal string, getenv func(string) string) (isGRPC bool, err error) {
 	switch text := cmp.Or(chosen, getenv("OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL"), getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); text {
 	case "grpc", "http/protobuf", "":
-		return text == "grpc", nil
+		return text == "grpc", checkEndpoint(signal, getenv)
 	default:
 		return false, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: want grpc or http/protobuf, got %.20q", text)
 	}
+}
+
+// checkEndpoint returns an error if the collector has no URL. The exporters would take another address for it, or none. The
+// error does not repeat the URL, which may hold a password.
+func checkEndpoint(signal string, getenv func(string) string) error {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+		text := getenv(name)
+		if text == "" {
+			continue
+		}
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "unix" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+			return fmt.Errorf("%s: want a URL such as http://collector:4318", name)
+		}
+		return nil // the first takes the place of the other
+	}
+	return nil
 }
 
 func (o *Options) resource(ctx context.Context) (*resource.Resource, error) {
