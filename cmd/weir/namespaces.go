@@ -57,7 +57,7 @@ func namespaces(ctx context.Context, args []string, env environment) error {
 	case *asJSON:
 		return json.NewEncoder(env.stdout).Encode(found)
 	case len(found.Namespaces) == 0:
-		return fmt.Errorf("no proxy has reported in %s", cmp.Or(strings.Join(operands, ""), "any namespace that you may read"))
+		return fmt.Errorf("no proxy has reported in %s: they do so every 5 s, once there are requests", cmp.Or(strings.Join(operands, ""), "any namespace that you may read"))
 	}
 	return namespacesTable(env.stdout, &found, len(operands) > 0)
 }

@@ -69,7 +69,7 @@ func TestToldRules(t *testing.T) {
 		{"all", "namespaces", `^0 NAMESPACE  PROXIES  UNLIKE MOST  RULES  LAST REPORT\napi        1        0            0      \ds ago\nshop       4        1            3      \ds ago\n$`},
 		{"of-shop", "namespaces", `^0 NAMESPACE .*\nshop .*\n$`},
 		{"of-shop", "namespaces api", `^1 weir namespaces: the backend answered 403`},
-		{"all", "namespaces none", `^1 weir namespaces: no proxy has reported in none\n$`},
+		{"all", "namespaces none", `^1 weir namespaces: no proxy has reported in none: they do so every 5 s, once there are requests\n$`},
 		{"of-shop", "namespaces shop", `\nRULE     MODE     KEY                LIMITS\nper-ip   enforce  ADDRESS/24/48      5 a 1h \(first hit window\)\n` +
 			`new      shadow   VALUE +100 a month \(fixed window\); some keys have others\n` +
 			`program  enforce  up to the program  5 a 1s \(token bucket of 9\); each proxy counts alone\n\n1 of 4 nodes has another configuration than most: 0000000000000004\n$`},

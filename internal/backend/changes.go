@@ -207,9 +207,18 @@ func (r *recording) inWords() string {
 		for _, v := range of.Values {
 			b.WriteString(" " + v.Text)
 		}
-		b.WriteString(" " + cmp.Or(of.Hash, of.Model) + ": " + cmp.Or(of.Before, "none") + " -> " + cmp.Or(of.After, "none") + "; ")
+		if key := cmp.Or(of.Hash, of.Model); key != "" { // none of a whole rule
+			b.WriteString(" " + key)
+		}
+		b.WriteString(": " + cmp.Or(of.Before, "none") + " -> " + cmp.Or(of.After, "none"))
+		if i+1 < len(r.Of) {
+			b.WriteString("; ")
+		}
 	}
-	return b.String() + fmt.Sprintf("%d more", r.More)
+	if r.More > 0 {
+		fmt.Fprintf(&b, "; %d more", r.More)
+	}
+	return b.String()
 }
 
 // reveal hashes the keys of a record, and shows no more of their values than nodes have reported of

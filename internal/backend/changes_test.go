@@ -345,3 +345,14 @@ func TestRecordsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A change of a whole rule has no key in the log, and what was left out is told if there is any.
+func TestChangesInWords(t *testing.T) {
+	r := recording{Record: Record{Of: []Changed{{Rule: "r", After: "off"}, {Rule: "r", Hash: "07", Before: "1/1m"}}}}
+	if got := r.inWords(); got != "r: none -> off; r 07: 1/1m -> none" {
+		t.Error(got)
+	}
+	if r.More = 3; !strings.HasSuffix(r.inWords(), "none; 3 more") {
+		t.Error(r.inWords())
+	}
+}

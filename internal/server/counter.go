@@ -382,7 +382,7 @@ func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request, namespac
 		h.health.succeeded(r.Context(), err, false)
 		h.problem(w, http.StatusServiceUnavailable, backend.ErrUnannounced.Error()+": give back nothing more, and reset it, or wait until the window ends")
 	case errors.Is(err, store.ErrInvalid):
-		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+		h.problem(w, http.StatusBadRequest, "body: "+strings.TrimPrefix(err.Error(), store.ErrInvalid.Error()+": "))
 	case !h.health.succeeded(r.Context(), err, err == nil):
 		h.problem(w, http.StatusServiceUnavailable, "the store failed: look at the counter before you try again")
 	default:

@@ -177,7 +177,9 @@ func (h *handler) stand(r *http.Request, namespace string, top *Top, found *back
 	}
 	overridden := map[string]bool{}
 	for i := range overrides.List {
-		overridden[overrides.List[i].Rule] = true
+		if o := &overrides.List[i]; len(o.Limits) > 0 { // a mode alone gives no key other limits
+			overridden[o.Rule] = true
+		}
 	}
 	asked := map[wire.ID][]*TopKey{}
 	rules := map[wire.ID]*wire.RuleShape{}

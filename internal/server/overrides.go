@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"weir/internal/backend"
@@ -190,8 +191,11 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespa
 	case query.Get("rule") == "":
 		h.problem(w, http.StatusBadRequest, "rule: want the rule whose override to remove")
 		return
-	case err != nil || errOf != nil:
-		h.problem(w, http.StatusBadRequest, cmp.Or(errOf, err).Error())
+	case err != nil:
+		h.problem(w, http.StatusBadRequest, fmt.Sprintf("part: want a number, got %.80q", query.Get("part")))
+		return
+	case errOf != nil:
+		h.problem(w, http.StatusBadRequest, errOf.Error())
 		return
 	case all && len(values) > 0:
 		h.problem(w, http.StatusBadRequest, "all: want either all or key, got both")
@@ -219,7 +223,7 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespa
 // changed answers a change.
 func (h *handler) changed(w http.ResponseWriter, r *http.Request, c Changed, err error) {
 	if errors.Is(err, store.ErrInvalid) {
-		h.problem(w, http.StatusBadRequest, "body: "+err.Error())
+		h.problem(w, http.StatusBadRequest, "body: "+strings.TrimPrefix(err.Error(), store.ErrInvalid.Error()+": "))
 		return
 	}
 	if h.recorded(w, r, err) && h.worked(w, r, err, err == nil) {

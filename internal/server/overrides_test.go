@@ -119,7 +119,7 @@ func TestOverridesRefused(t *testing.T) {
 	for _, test := range []struct{ method, query, body, want string }{
 		{"PUT", "namespace=*", "{}", "namespace: want 1 to 64"},
 		{"PUT", "namespace=shop", "no", "body: want a JSON object"},
-		{"PUT", "namespace=shop", limits(""), "overrides[0].limits: want 1 to 8, got 0"},
+		{"PUT", "namespace=shop", limits(""), `"body: overrides[0].limits: want 1 to 8, got 0`},
 		{"PUT", "namespace=shop", limits(strings.Repeat("{},", 8) + "{}"), "overrides[0].limits: want 1 to 8, got 9"},
 		{"PUT", "namespace=shop", limits(`{"limit": -1}`), "body: want a JSON object"},
 		{"PUT", "namespace=shop", limits(`{"limit": 1}`), "overrides[0].limits[0].window: want 1 ms to 366 days"},
@@ -136,6 +136,7 @@ func TestOverridesRefused(t *testing.T) {
 		{"PUT", "namespace=shop", limits(`{"limit": 1, "window": "1m"}`), `which has no field \"window\"`},
 		{"PUT", "namespace=shop", `{"overrides": []} {}`, "body: want a JSON object"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1}], "until": "2020-01-01T00:00:00Z"}]}`, "overrides[0].until: want a time to come, got 2020-01-01T00:00:00Z"},
+		{"DELETE", "namespace=shop&rule=r&key=ann&pattern=prefix&part=x", "", `"part: want a number, got`},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "on"}]}`, "overrides[0].mode: want configured, enforce, shadow or off, got "},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "configured"}]}`, "overrides[0].limits: want some, or a mode"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "off", "key": ["ann"]}]}`, "overrides[0].key: want none for a whole rule"},
