@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -334,9 +335,21 @@ func (s *switchable) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.calls.Add(1)
 	answer, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil {
-		s.bytes.Add(max(0, answer.ContentLength))
+		answer.Body = countedBody{answer.Body, &s.bytes}
 	}
 	return answer, err
+}
+
+// countedBody counts what is read of a body.
+type countedBody struct {
+	io.ReadCloser
+	bytes *atomic.Int64
+}
+
+func (c countedBody) Read(p []byte) (n int, err error) {
+	n, err = c.ReadCloser.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
 }
 
 // A namespace has as many overrides as it may. An Envoy knows them, and each of their changes, without the others.

@@ -314,6 +314,28 @@ func TestLongListOfOverrides(t *testing.T) {
 	}
 }
 
+// One worker brings a long list for its process, part by part, and the others leave it to that one.
+func TestOneWorkerBringsTheList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 4, second/10, engine.Options{}, users(fixed(5)))
+	w.holds = true
+	w.ticks(3*time.Second, time.Second/10)
+	var list []wire.Override
+	for i := range 20_000 {
+		list = append(list, override(fmt.Sprintf("user %06d", i), 10))
+	}
+	parts := len(wire.List(list))/wire.MaxPart + 1
+	w.override(list...)
+	before := w.pushes
+	for range parts + 2 {
+		w.advance(50 * time.Millisecond)
+	}
+	w.wantLimits("user 000000", 10)
+	if asked := w.pushes - before; parts < 8 || asked > parts+4 {
+		t.Errorf("%d parts of a list took %d questions", parts, asked)
+	}
+}
+
 // An override that does not fit its rule does nothing, and counts.
 func TestUnfitOverrides(t *testing.T) {
 	t.Parallel()

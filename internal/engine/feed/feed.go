@@ -274,7 +274,7 @@ func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
 	if inquiry && o.Of != 0 {
 		list, found := w.list()
 		if keep := uint64(len(list)) - o.Keep; found && o.Of == w.shared.version && len(w.parts) == 0 && o.Keep <= uint64(len(list)) && o.From <= keep {
-			w.leave(o.Version, append(append(list[:o.From:o.From], o.Part...), list[keep:]...), at, v.link.HostNow())
+			w.leave(o.Version, at, v.link.HostNow(), list[:o.From], o.Part, list[keep:])
 			w.got()
 		} else {
 			w.whole, w.asksAt = true, 0
@@ -282,9 +282,12 @@ func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
 		return
 	}
 	if inquiry && o.From == uint64(len(w.parts)) {
+		if len(w.parts) == 0 {
+			w.parts = make([]byte, 0, min(o.Size, wire.MaxOverridesSize))
+		}
 		w.parts, w.asksAt = append(w.parts, o.Part...), 0
 		if uint64(len(w.parts)) == o.Size {
-			w.leave(o.Version, w.parts, at, v.link.HostNow())
+			w.leave(o.Version, at, v.link.HostNow(), w.parts)
 			w.got()
 		}
 	}
@@ -351,7 +354,7 @@ func (v *Feed) AdoptOverrides(deadline int64) (done bool) {
 	w.read()
 	if w.shared.version != v.variants.Version && (w.building == nil || w.building.Version != w.shared.version) {
 		if list, found := w.list(); found {
-			w.building = v.build(w.shared.version, list)
+			w.building = v.build(w.shared.version, bytes.Clone(list))
 		} else if !w.wants {
 			w.want(w.shared.version) // another worker has replaced it by an older list
 		}
@@ -413,6 +416,13 @@ func (v *Feed) Due(polled, quiet bool) inquiry {
 	}
 	if w.wants && now < w.asksAt {
 		return noInquiry
+	}
+	if w.wants {
+		w.update(func(r *sharedNews) bool { // the other workers leave it to this one
+			fresh := now-r.asked < v.asksEvery()/2 && r.asked <= now
+			r.asked = now
+			return !fresh
+		})
 	}
 	return Question
 }

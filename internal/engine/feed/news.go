@@ -119,12 +119,20 @@ func (w *news) hurries() bool { return w.wants && w.asksAt == 0 }
 // got ends the asking.
 func (w *news) got() { w.wants, w.parts = false, nil }
 
-// leave writes a list to shared data, unless a newer list is there.
-func (w *news) leave(version uint64, list []byte, at, now int64) {
+// leave writes a list to shared data, unless a newer list is there. The parts of the list may be in what
+// [news.list] has returned.
+func (w *news) leave(version uint64, at, now int64, parts ...[]byte) {
+	size := 8
+	for _, p := range parts {
+		size += len(p)
+	}
+	value := binary.LittleEndian.AppendUint64(make([]byte, 0, size), version)
+	for _, p := range parts {
+		value = append(value, p...)
+	}
 	if w.read(); w.shared.old(version, at) {
 		return
 	}
-	value := append(binary.LittleEndian.AppendUint64(make([]byte, 0, 8+len(list)), version), list...)
 	w.listed.Update(nil, func([]byte) ([]byte, bool) { return value, true })
 	w.update(func(r *sharedNews) bool {
 		if r.old(version, at) {
@@ -135,13 +143,14 @@ func (w *news) leave(version uint64, list []byte, at, now int64) {
 	})
 }
 
-// list returns the list in shared data, if it has the version named there.
+// list returns the list in shared data, if it has the version named there. It is valid until shared data is
+// used again.
 func (w *news) list() (list []byte, found bool) {
 	value, _ := w.listed.Read(nil)
 	if len(value) < 8 || binary.LittleEndian.Uint64(value) != w.shared.version {
 		return nil, false
 	}
-	return append([]byte(nil), value[8:]...), true
+	return value[8:], true
 }
 
 // building is a table in the making from a list.
