@@ -36,7 +36,7 @@ export function words({ nodes, rules, failure, timeout_ms: timeout }, { backend,
   if (looked.failed) return { level: "degraded", title: "Store away", text: `Each proxy counts alone, ${most(each)}. Nothing is lost: what passes meanwhile is counted when the store is back.` };
   const overshoot = moment?.rules[rules.indexOf(rule)]?.overshoot ?? 0;
   if (overshoot > 0 && overshoot < unbounded) {
-    return { level: "degraded", title: "Backend is back", text: `What passed without it is counted now: a key of ${rule.name} may be up to ${count(overshoot)} above its limit of ${count(limit)}, and gets nothing until that has worn off.` };
+    return { level: "degraded", title: "Backend answers again", text: `What passed without it is counted now: a key of ${rule.name} may be up to ${count(overshoot)} above its limit of ${count(limit)}, and gets nothing until that has worn off.` };
   }
   if (faults.delay_ms > 0) return { level: "degraded", title: "Backend slow", text: `Its answers come ${faults.delay_ms} ms late: requests that ask it wait for that. The limits hold.` };
   const by = rules.length === 1 ? `by one limit of ${count(limit)} ${within} for each key` : `by ${rules.length} rules`;
