@@ -217,6 +217,8 @@ func TestHangingBackend(t *testing.T) {
 			}
 			decided()
 			must.OK(t, s.command.Process.Signal(syscall.SIGSTOP))
+			// Its threads stop one after the other: until then it answers.
+			must.Get(syscall.Wait4(s.command.Process.Pid, nil, syscall.WUNTRACED, nil))(t)
 			sent, passed, longest, waited := 0, 0, time.Duration(0), uint64(0)
 			// fail sends requests, so many at a time, until more callouts have failed.
 			fail := func(requests int, more uint64) time.Duration {
