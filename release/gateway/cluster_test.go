@@ -57,7 +57,7 @@ func TestCluster(t *testing.T) {
 		run  func(*testing.T, *cluster, *proxy)
 	}{
 		{"shipped", shippedLimits}, {"restricted", podsAreRestricted}, {"unfetched", pluginIsNotFetched}, {"left out", clusterIsLeftOut},
-		{"charts", chartsAreApplied}, {"helm", helmInstalls}, {"gateway", gatewayOfTheAPI}, {"bodies", bodiesByEnvoyFilter},
+		{"charts", chartsAreApplied}, {"helm", helmInstalls}, {"gateway", gatewayOfTheAPI}, {"bodies", bodiesByEnvoyFilter}, {"tls", backendSpeaksTLSToIstio},
 		{"sidecar", sidecarLimits}, {"waypoint", waypointLimits}, {"pods", podsAreApart},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c, ingress) }) {
@@ -179,6 +179,7 @@ type proxy struct {
 	address                          string // of the pod, 127.0.0.1 if it is empty
 	port                             int    // that it listens on
 	offset                           int    // of the ports of the agent and of Envoy's administration
+	start                            func(*testing.T)
 	stop                             func()
 }
 
@@ -198,7 +199,7 @@ func (c *cluster) agent(t *testing.T, p proxy) *proxy {
 	for _, dir := range []string{"var/lib/istio/envoy", "etc/istio/proxy", "var/run/secrets/tokens", "var/run/secrets/istio"} {
 		must.OK(t, os.MkdirAll(filepath.Join(here.dir, dir), 0o700))
 	}
-	if said := c.try("kubectl", "create", "serviceaccount", "-n", p.namespace, p.account); said != "" && !strings.Contains(said, "AlreadyExists") {
+	if said := c.try("kubectl", "create", "serviceaccount", "-n", p.namespace, p.account); said != "" && !strings.Contains(said, "already exists") {
 		t.Fatal(said)
 	}
 	here.write(t, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json", strings.ReplaceAll(read(t, filepath.Join(os.Getenv("ISTIO"), "tools/packaging/common/envoy_bootstrap.json")), "if .metadata_discovery", "if false"))
@@ -212,8 +213,12 @@ func (c *cluster) agent(t *testing.T, p proxy) *proxy {
 		environment = append(environment, "ISTIO_META_ENABLE_HBONE=true", "OUTPUT_CERTS="+here.dir)
 	}
 	link(t, filepath.Join(c.dir, "bin/pilot-agent"), filepath.Join(here.dir, "bin/pilot-agent"))
-	p.stop = here.run(c.parent, environment, "pilot-agent", "proxy", p.kind, "--domain", p.namespace+".svc.cluster.local", "--proxyLogLevel=warning,wasm:info", "--log_output_level=default:warn,wasm:debug")
-	waitFor(t, "the proxy at "+fmt.Sprint(p.port), func() bool { return p.ready() })
+	p.start = func(t *testing.T) {
+		t.Helper()
+		p.stop = here.run(c.parent, environment, "pilot-agent", "proxy", p.kind, "--domain", p.namespace+".svc.cluster.local", "--proxyLogLevel=warning,wasm:info", "--log_output_level=default:warn,wasm:debug")
+		waitFor(t, "the proxy at "+fmt.Sprint(p.port), func() bool { return p.ready() })
+	}
+	p.start(t)
 	return &p
 }
 
@@ -297,41 +302,62 @@ func pluginIsNotFetched(t *testing.T, c *cluster, ingress *proxy) {
 		return do(request).status
 	}
 	waitFor(t, "answer to the probe", func() bool { return probe() == http.StatusOK })
-	for _, of := range []struct {
-		strategy, check string
-		status, probe   int
-	}{
-		{"FAIL_RELOAD", "refuses all requests with 403", http.StatusForbidden, http.StatusForbidden},
-		{"FAIL_CLOSE", "refuses all requests with 403", http.StatusForbidden, http.StatusForbidden},
-		{"FAIL_OPEN", "lets requests pass without limits", http.StatusOK, http.StatusOK},
-	} {
+	for _, of := range unfetched {
 		patch("weir-plugin:none-"+strings.ToLower(of.strategy), of.strategy)
-		waitFor(t, of.check, func() bool {
-			return strings.Contains(c.dumped(t, ingress), "could not fetch the plugin of") && strings.Contains(c.dumped(t, ingress), of.check)
-		})
-		if a := ingress.get("/api/items", "eve"); a.status != of.status || a.status == http.StatusForbidden && a.body != "RBAC: access denied" {
-			t.Errorf("%s: %d %s", of.strategy, a.status, a.body)
-		}
-		if got := probe(); got != of.probe {
-			t.Errorf("%s: the probe gets %d, want %d", of.strategy, got, of.probe)
+		c.notFetched(t, ingress, of)
+		want := of.status
+		if got := probe(); got != want {
+			t.Errorf("%s: the probe gets %d, want %d", of.strategy, got, want)
 		}
 		if !ingress.ready() {
 			t.Errorf("%s: the proxy is not ready; the document can say so", of.strategy)
 		}
 	}
-	// The image comes, and then nothing happens, whatever annotation is set, until the resource's spec changes.
-	patch("weir-plugin-late:v0.1.0", "FAIL_RELOAD")
-	waitFor(t, "refusal", func() bool { return ingress.get("/api/items", "eve").status == http.StatusForbidden })
-	c.copyImage(t, "weir-plugin", "weir-plugin-late", "v0.1.0")
-	c.command(t, "kubectl", "annotate", "wasmplugin", "-n", "istio-system", "weir", "example.com/again=1")
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
-		if a := ingress.get("/api/items", "eve"); a.status != http.StatusForbidden {
-			t.Fatalf("it has come back by itself: %d; the document can say so", a.status)
+	// The image comes, and then nothing happens, whatever annotation is set, until the resource's spec changes, or in a new pod.
+	for image, fetch := range map[string]func(){
+		"weir-plugin-late": func() {
+			c.command(t, "kubectl", "patch", "wasmplugin", "-n", "istio-system", "weir", "--type=merge", "-p", `{"spec": {"priority": 1}}`)
+		},
+		"weir-plugin-later": func() { ingress.stop(); ingress.start(t) },
+	} {
+		patch(image+":v0.1.0", "FAIL_RELOAD")
+		waitFor(t, "refusal", func() bool { return ingress.get("/api/items", "eve").status == http.StatusForbidden })
+		c.copyImage(t, "weir-plugin", image, "v0.1.0")
+		c.command(t, "kubectl", "annotate", "wasmplugin", "-n", "istio-system", "weir", "example.com/again="+image, "--overwrite")
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+			if a := ingress.get("/api/items", "eve"); a.status != http.StatusForbidden {
+				t.Fatalf("it has come back by itself: %d; the document can say so", a.status)
+			}
 		}
+		fetch()
+		waitFor(t, "limits by "+image, func() bool { return ingress.get("/api/items", "eve").header.Get("RateLimit") != "" })
 	}
-	c.command(t, "kubectl", "patch", "wasmplugin", "-n", "istio-system", "weir", "--type=merge", "-p", `{"spec": {"priority": 1}}`)
-	waitFor(t, "limits", func() bool { return ingress.get("/api/items", "eve").header.Get("RateLimit") != "" })
 	patch("weir-plugin:v0.1.0", "FAIL_RELOAD")
+}
+
+// unfetched is what Istio's agent does while it can't fetch a plugin, by its strategy.
+var unfetched = []struct {
+	strategy, check string
+	status          int
+}{
+	{"FAIL_RELOAD", "refuses all requests with 403", http.StatusForbidden},
+	{"FAIL_CLOSE", "refuses all requests with 403", http.StatusForbidden},
+	{"FAIL_OPEN", "lets requests pass without limits", http.StatusOK},
+}
+
+// notFetched wants a proxy, and weir check, to tell of a plugin that can't be fetched.
+func (c *cluster) notFetched(t *testing.T, p *proxy, of struct {
+	strategy, check string
+	status          int
+}) {
+	t.Helper()
+	waitFor(t, of.check, func() bool {
+		said := c.dumped(t, p)
+		return strings.Contains(said, "could not fetch the plugin of") && strings.Contains(said, of.check)
+	})
+	if a := p.get("/api/items", "eve"); a.status != of.status || a.status == http.StatusForbidden && a.body != "RBAC: access denied" {
+		t.Errorf("%s: %d %s", of.strategy, a.status, a.body)
+	}
 }
 
 // copyImage gives an image another name.
@@ -456,6 +482,17 @@ func (c *cluster) install(t *testing.T, section, verb, version string, more ...s
 	c.command(t, "helm", append(arguments, more...)...)
 }
 
+// hour are values by which exactly 100 requests of a user pass.
+const hour = "configuration: {sync_rate: 0, backend: {timeout: 5s}, rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 100, window: 1h, algorithm: sliding_log}]}]}"
+
+// atTheLimit wants exactly 100 of a user's requests to pass.
+func (p *proxy) atTheLimit(t *testing.T, user string) {
+	t.Helper()
+	if got := p.as(t, "GET", "/", user, 120); !maps.Equal(got, map[int]int{200: 100, 429: 20}) {
+		t.Errorf("%s: %v, want 100 an hour", user, got)
+	}
+}
+
 // helmInstalls takes istio.yaml away, and has Helm install the chart, upgrade it under load, and go back.
 func helmInstalls(t *testing.T, c *cluster, ingress *proxy) {
 	c.write(t, "apply.yaml", c.shipped(t))
@@ -465,7 +502,7 @@ func helmInstalls(t *testing.T, c *cluster, ingress *proxy) {
 	c.command(t, "kubectl", "create", "secret", "generic", "weir", "-n", "weir-system", "--from-literal=token="+token, "--from-literal=store=redis://redis:6379")
 	// With the page's limit of a minute some requests would pass meanwhile, as they should. Hits that a plugin has not pushed go with
 	// it, so that this one has a sync_rate of 0, and another user comes once the backend answers.
-	c.write(t, "hour.yaml", "configuration: {sync_rate: 0, backend: {timeout: 5s}, rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 100, window: 1h, algorithm: sliding_log}]}]}")
+	c.write(t, "hour.yaml", hour)
 	began := time.Now()
 	c.install(t, "Istio", "install", "0.1.0", "-f", "hour.yaml")
 	waitFor(t, "limits", func() bool { return ingress.get("/", "ann").header.Get("RateLimit") != "" })
@@ -530,18 +567,20 @@ func gatewayOfTheAPI(t *testing.T, c *cluster, ingress *proxy) {
 	// As it was: Helm merged this label with the default's.
 	c.install(t, "Istio", "upgrade", "0.1.0", "--set", `istio.namespace=shop,istio.selector.istio=ingressgateway,istio.selector.gateway\.networking\.k8s\.io/gateway-name=public`)
 	c.command(t, "kubectl", "get", "wasmplugin", "-n", "shop", "weir")
-	if got := public.as(t, "GET", "/", "ann", 120); !maps.Equal(got, map[int]int{200: 120}) {
+	// A header that a route adds shows when the configuration has come.
+	c.command(t, "kubectl", "patch", "httproute", "-n", "shop", "app", "--type=json", "-p", `[{"op": "add", "path": "/spec/rules/0/filters", "value": [{"type": "ResponseHeaderModifier", "responseHeaderModifier": {"add": [{"name": "x-seen", "value": "1"}]}}]}]`)
+	waitFor(t, "the header", func() bool { return public.get("/", "ann").header.Get("X-Seen") != "" })
+	if got := public.as(t, "GET", "/", "ann", 120); !maps.Equal(got, map[int]int{200: 120}) || strings.Contains(public.admin("/config_dump"), "shop.weir") {
 		t.Errorf("%v by a selector of two labels; the document can say so", got)
 	}
 	for i, of := range []string{`istio.selector.gateway\.networking\.k8s\.io/gateway-name=public`, "istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public"} {
-		c.install(t, "Istio", "upgrade", "0.1.0", "--set", "istio.namespace=shop,configuration.namespace=gateway-"+fmt.Sprint(i)+","+of)
-		waitFor(t, "limits by "+of, func() bool { return public.get("/", "ann").header.Get("RateLimit") != "" })
-		waitFor(t, "new limits by "+of, func() bool {
-			return strings.Contains(public.admin("/config_dump?resource=ecds_filters"), "gateway-"+fmt.Sprint(i))
+		namespace := "gateway-" + fmt.Sprint(i)
+		c.install(t, "Istio", "upgrade", "0.1.0", "-f", "hour.yaml", "--set", "istio.namespace=shop,configuration.namespace="+namespace+",configuration.rules[0].name="+namespace+","+of)
+		waitFor(t, "limits by "+of, func() bool {
+			return public.get("/", "nobody").limits(namespace)
 		})
-		if got := public.as(t, "GET", "/", "ann", 120); got[429] < 20 || len(got) != 2 {
-			t.Errorf("%v by %s: want 100 a minute", got, of)
-		}
+		waitFor(t, "answers of the backend", func() bool { public.get("/", "nobody"); return successes.MatchString(public.admin("/clusters")) })
+		public.atTheLimit(t, namespace)
 	}
 }
 
@@ -566,23 +605,73 @@ configuration:
 	if dump := ingress.admin("/config_dump?resource=ecds_filters"); !moduleFile.MatchString(dump) || strings.Contains(dump, "http_uri") {
 		t.Errorf("want a file that the agent has fetched, got %s", dump)
 	}
+	for _, of := range unfetched {
+		c.install(t, "Istio", "upgrade", "0.1.0", "-f", "bodies.yaml", "--set", "plugin.tag=none-of-"+strings.ToLower(of.strategy)+",istio.failStrategy="+of.strategy)
+		c.notFetched(t, ingress, of)
+	}
 	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
 	waitFor(t, "end of the limits", func() bool { return post().header.Get("RateLimit") == "" })
 }
 
-// sidecarLimits limits requests at an application's sidecar, which a selector chooses.
-func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
-	c.apply(t, read(t, "testdata/sidecar.yaml"), "defaultEndpoint: 127.0.0.1:3000", fmt.Sprint("defaultEndpoint: 127.0.0.1:", c.app))
-	c.install(t, "Istio", "install", "0.1.0", "--set", "istio.namespace=shop,istio.selector.app=app,configuration.namespace=sidecars")
-	sidecar := c.agent(t, proxy{kind: "sidecar", namespace: "shop", account: "app", labels: `{"app":"app"}`, address: "127.0.0.3", port: 8086, offset: 200})
-	defer sidecar.stop()
-	waitFor(t, "limits at the sidecar", func() bool { return sidecar.get("/", "ann").header.Get("RateLimit") != "" })
-	if got := sidecar.as(t, "GET", "/", "ann", 120); got[429] < 20 || len(got) != 2 {
-		t.Errorf("%v: want 100 a minute", got)
+// backendSpeaksTLSToIstio gives the backend a certificate. By the chart's DestinationRule gateways check it, and by another
+// authority do without the backend.
+func backendSpeaksTLSToIstio(t *testing.T, c *cluster, ingress *proxy) {
+	for _, name := range []string{"backend", "other"} {
+		c.certificate(t, name, "weir.weir-system.svc.cluster.local")
 	}
-	waitFor(t, "answers of the backend", func() bool { return successes.MatchString(sidecar.admin("/clusters")) })
+	port := freePort(t)
+	stop := c.run(t, c.environment, "weir", "serve", "--store", "memory", "--listen", fmt.Sprint("127.0.0.1:", port), "--tls-cert", "backend.crt", "--tls-key", "backend.key")
+	defer stop()
+	listens := func(port string) {
+		c.command(t, "kubectl", "patch", "workloadentry", "-n", "weir-system", "weir", "--type=merge", "-p", `{"spec": {"ports": {"http": `+port+`}}}`)
+	}
+	listens(fmt.Sprint(port))
+	state := func(what string) bool {
+		return regexp.MustCompile(fmt.Sprintf(`(?m)^outbound\|9180\|\|weir\..*::127.0.0.1:%d::%s::[1-9]`, port, what)).MatchString(ingress.admin("/clusters"))
+	}
+	for _, of := range []struct{ authority, count string }{{"backend.crt", "rq_success"}, {"other.crt", "cx_connect_fail"}} {
+		file := filepath.Join(c.dir, of.authority)
+		c.install(t, "Istio", "upgrade", "0.1.0", "--install", "-f", "hour.yaml", "--set", "configuration.namespace="+of.authority+",backend.tls.secretName=weir-tls,istio.trustedCA="+file)
+		waitFor(t, "limits by "+of.authority, func() bool {
+			return ingress.get("/", "nobody").header.Get("RateLimit") != "" && strings.Contains(ingress.admin("/config_dump?resource=ecds_filters"), of.authority)
+		})
+		waitFor(t, of.count+" by "+of.authority, func() bool { ingress.get("/", "nobody"); return state(of.count) })
+		if of.count == "rq_success" {
+			ingress.atTheLimit(t, "tls")
+		}
+	}
+	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
+	listens(c.backend[strings.LastIndexByte(c.backend, ':')+1:])
+	waitFor(t, "end of the limits", func() bool { return ingress.get("/", "nobody").header.Get("RateLimit") == "" })
+}
+
+// sidecarLimits limits requests at an application's sidecars, which a selector chooses.
+func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
+	c.apply(t, read(t, "testdata/sidecar.yaml"), "127.0.0.1:3000", fmt.Sprint("127.0.0.1:", c.app))
+	c.write(t, "hour.yaml", hour)
+	install := func(resource string) {
+		c.install(t, "Istio", "upgrade", "0.1.0", "--install", "-f", "hour.yaml", "--set", "istio.namespace=shop,istio.selector.app=app,configuration.namespace=sidecars-"+resource+",configuration.rules[0].name="+resource+",istio.resource="+resource)
+	}
+	install("WasmPlugin")
+	sidecar := c.agent(t, proxy{kind: "sidecar", namespace: "shop", account: "app", labels: `{"app":"app","at":"one"}`, address: "127.0.0.3", port: 8086, offset: 200})
+	defer func() { sidecar.stop() }()
+	other := c.agent(t, proxy{kind: "sidecar", namespace: "shop", account: "app", labels: `{"app":"app","at":"two"}`, address: "127.0.0.5", port: 8087, offset: 400})
+	defer func() { other.stop() }()
+	for _, resource := range []string{"WasmPlugin", "EnvoyFilter"} {
+		install(resource)
+		for _, p := range []*proxy{sidecar, other} {
+			waitFor(t, "limits by "+resource, func() bool {
+				return p.get("/", "nobody").limits(resource)
+			})
+			waitFor(t, "answers of the backend", func() bool { p.get("/", "nobody"); return successes.MatchString(p.admin("/clusters")) })
+		}
+		first, second := sidecar.as(t, "GET", "/", resource, 60), other.as(t, "GET", "/", resource, 60)
+		if !maps.Equal(first, map[int]int{200: 60}) || !maps.Equal(second, map[int]int{200: 40, 429: 20}) {
+			t.Errorf("%s: %v at one sidecar, then %v at the other, want 100 together", resource, first, second)
+		}
+	}
 	// A Sidecar resource without the backend's namespace takes its cluster away.
-	c.command(t, "kubectl", "patch", "sidecar", "-n", "shop", "app", "--type=merge", "-p", `{"spec": {"egress": [{"hosts": ["shop/*"]}]}}`)
+	c.command(t, "kubectl", "patch", "sidecar", "-n", "shop", "one", "--type=merge", "-p", `{"spec": {"egress": [{"hosts": ["shop/*"]}]}}`)
 	waitFor(t, "weir check tells that the cluster is gone", func() bool { return strings.Contains(c.dumped(t, sidecar), "want a cluster of this Envoy") })
 	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
 }
@@ -597,15 +686,19 @@ func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 	c.apply(t, read(t, "testdata/waypoint.yaml"))
 	c.command(t, "kubectl", "label", "service", "-n", "shop", "app", "istio.io/use-waypoint=waypoint")
 	_, text, _ := strings.Cut(section(t, "Istio"), "\n### A waypoint\n")
-	c.write(t, "waypoint.yaml", "configuration: {namespace: waypoints}\n"+block.FindStringSubmatch(text)[1])
-	c.install(t, "Istio", "install", "0.1.0", "-f", "waypoint.yaml")
+	c.write(t, "waypoint.yaml", block.FindStringSubmatch(text)[1])
+	c.write(t, "hour.yaml", hour)
+	install := func(resource string) {
+		c.install(t, "Istio", "upgrade", "0.1.0", "--install", "-f", "waypoint.yaml", "-f", "hour.yaml", "--set", "configuration.namespace=waypoints-"+resource+",configuration.rules[0].name="+resource+",istio.resource="+resource)
+	}
+	install("WasmPlugin")
 	waypoint := c.agent(t, proxy{kind: "waypoint", namespace: "shop", account: "waypoint", labels: `{"gateway.networking.k8s.io/gateway-name":"waypoint"}`, address: "127.0.0.4", port: 15008, offset: 300})
 	defer waypoint.stop()
 	own := filepath.Join(c.dir, "proxy-15008")
 	certificate := must.Get(tls.LoadX509KeyPair(filepath.Join(own, "cert-chain.pem"), filepath.Join(own, "key.pem")))(t)
 	tunnel := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}} //nolint:gosec // the name is a SPIFFE identity
 	vip := c.command(t, "kubectl", "get", "service", "-n", "shop", "app", "-o", "jsonpath={.spec.clusterIP}") + ":80"
-	ask := func() answer {
+	ask := func(user string) answer {
 		inner, write := io.Pipe()
 		defer write.Close()
 		outer := must.Get(http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://127.0.0.4:15008", inner))(t)
@@ -618,7 +711,7 @@ func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 		if connected.StatusCode != http.StatusOK {
 			return answer{body: "CONNECT: " + connected.Status}
 		}
-		if _, err := io.WriteString(write, "GET / HTTP/1.1\r\nHost: app.shop\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(write, "GET / HTTP/1.1\r\nHost: app.shop\r\nX-User: "+user+"\r\n\r\n"); err != nil {
 			return answer{body: err.Error()}
 		}
 		response, err := http.ReadResponse(bufio.NewReader(connected.Body), nil)
@@ -628,14 +721,22 @@ func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 		defer response.Body.Close()
 		return answer{status: response.StatusCode, header: response.Header}
 	}
-	waitFor(t, "limits at the waypoint", func() bool { return ask().header.Get("RateLimit") != "" })
-	statuses := map[int]int{}
-	for range 120 {
-		statuses[ask().status]++
+	for _, resource := range []string{"EnvoyFilter", "WasmPlugin"} {
+		install(resource)
+		waitFor(t, "limits by "+resource, func() bool {
+			return ask("nobody").limits(resource)
+		})
+		waitFor(t, "answers of the backend", func() bool { ask("nobody"); return successes.MatchString(waypoint.admin("/clusters")) })
+		statuses := map[int]int{}
+		for range 120 {
+			statuses[ask(resource).status]++
+		}
+		if !maps.Equal(statuses, map[int]int{200: 100, 429: 20}) {
+			t.Errorf("%s: %v, want 100 an hour", resource, statuses)
+		}
 	}
-	if statuses[429] < 20 || len(statuses) != 2 {
-		t.Errorf("%v: want 100 a minute", statuses)
-	}
-	waitFor(t, "answers of the backend", func() bool { return successes.MatchString(waypoint.admin("/clusters")) })
+	// The EnvoyFilter beside the plugin keeps the backend's cluster.
+	c.command(t, "kubectl", "delete", "envoyfilter", "-n", "shop", "weir")
+	waitFor(t, "weir check tells that the cluster is gone", func() bool { return strings.Contains(c.dumped(t, waypoint), "want a cluster of this Envoy") })
 	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
 }
