@@ -31,7 +31,7 @@ func TestObjects(t *testing.T) {
 			`"name":"shop/public/http"`, `config.name==\"weir-2\"`, `"port_value":9180`,
 		},
 	} {
-		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "public"}, Implementation: implementation, Listeners: []string{"http"}}
+		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "public"}, Implementation: implementation, Listeners: []policy.Listener{{Name: "http", Port: 80}}}
 		objects := must.Get(newWriter(t).objects(g, [][]byte{rules, rules}))(t)
 		var all strings.Builder
 		for _, o := range objects {
