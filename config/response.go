@@ -65,12 +65,13 @@ func (r *response) read(v *value) {
 		r.Preset = fields.Provider(1 + preset.choice(fields.Providers))
 		if r.Preset != fields.JSONRPC && written == "" {
 			written = status
-		} else if r.Preset == fields.JSONRPC && r.bodiless() {
-			preset.fail("want another status, a response of status " + strconv.Itoa(r.Status) + " has no body")
 		}
 		if written != "" {
 			preset.fail("want either preset or " + written + ", got both")
 		}
+	}
+	if r.Preset == fields.JSONRPC && r.bodiless() {
+		v.fail("want another status with the preset jsonrpc, a response of status " + strconv.Itoa(r.Status) + " has no body")
 	}
 	if r.bodiless() && body.given() && r.Body != "" {
 		body.fail("want none, a response of status " + strconv.Itoa(r.Status) + " has no body")

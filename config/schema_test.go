@@ -135,6 +135,7 @@ var beyond = []string{
 	`want "share" or a number of seconds: below 0, 0, or from 0.001`,
 	`want a network such as`,
 	"want none, a response of status",
+	"want another status with the preset",
 	`want "tokens" only with a cost_on_response`,
 	"want a number above 0 and below 1, in whole thousandths",
 	"want a number above 0 and up to 1, in whole thousandths",

@@ -58,7 +58,11 @@ func Warnings(c *Config) (warnings Errors) {
 				add(path+".key["+strconv.Itoa(j)+"]", forgeableHeader(s.Name))
 			}
 		}
-		add(path+".reserve", understated(rule))
+		if rule.Reserve {
+			add(path+".reserve", understated(rule, "reserves"))
+		} else {
+			add(path+".cost", understated(rule, "takes"))
+		}
 		if rule.SyncRate < 0 && rule.Reveal != 0 {
 			add(path+".reveal", "shows nobody anything: "+alone)
 		}
@@ -74,13 +78,13 @@ func Warnings(c *Config) (warnings Errors) {
 	return warnings
 }
 
-// understated warns if a client can choose to reserve less than most.
-func understated(rule *Rule) string {
+// understated warns if a client can choose to take less than most.
+func understated(rule *Rule, does string) string {
 	b := rule.CostFromBody
 	if b == nil || b.Chosen || rule.CostMost == math.MaxUint64 || b.Default >= rule.CostMost {
 		return ""
 	}
-	return "a client that compresses its body, or pads it, reserves " + strconv.FormatUint(b.Default, 10) + " and may cost " +
+	return "a client that compresses its body, or pads it, " + does + " " + strconv.FormatUint(b.Default, 10) + " and may cost " +
 		strconv.FormatUint(rule.CostMost, 10) + `: "unread" says whether it takes "default", "most" or is to "refuse"`
 }
 

@@ -38,6 +38,8 @@ func TestWarnings(t *testing.T) {
 		}},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5, "most": 9}`), []string{
 			`rules[0].reserve: a client that compresses its body, or pads it, reserves 5 and may cost 9: "unread" says whether it takes "default", "most" or is to "refuse"`}},
+		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost": {"request_json": "#", "default": 1, "most": 9}`), []string{
+			`rules[0].cost: a client that compresses its body, or pads it, takes 1 and may cost 9: "unread" says whether it takes "default", "most" or is to "refuse"`}},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5, "most": 9, "unread": "default"}`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 9, "most": 9}`), nil},
 		{rule(`"limits": [{"limit": 100, "window": "1m"}], "cost_on_response": "openai", "reserve": {"request_json": "n", "default": 5}`), nil},

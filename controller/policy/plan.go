@@ -256,9 +256,9 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// genuine leaves out rules of routes whose name is the one that Istio gives to a rule of another namespace: what is
-// for the one would reach the other.
-func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
+// genuine parts from the leaves those rules of routes whose name is the one that Istio gives to a rule of another namespace:
+// what their routes' policies want would reach the other.
+func genuine(leaves []leaf, attached map[target]*Outcome) (own, forged []leaf) {
 	given := map[string]string{} // the namespaces of rules without a name of their own
 	for _, l := range leaves {
 		if l.route.Rules[l.rule] == "" {
@@ -271,20 +271,22 @@ func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 			own = append(own, l)
 			continue
 		}
+		forged = append(forged, l)
 		for _, section := range []string{"", name} {
 			if o := attached[target{l.route.Kind, l.route.NamespacedName, section}]; o != nil {
 				o.miss("Conflicted", l.route.Kind+" "+l.route.String()+": its rule "+name+" has the name of another namespace's rule")
 			}
 		}
 	}
-	return own
+	return own, forged
 }
 
 // gateway returns the configurations of a Gateway's plugins.
 func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
 	whole := [levels]*Outcome{ofNamespace: attached[ofNamespaceNamed(g.Namespace)], ofGateway: attached[g.target("")]}
+	var forged []leaf
 	if g.Implementation == Istio {
-		leaves = genuine(leaves, attached)
+		leaves, forged = genuine(leaves, attached)
 	}
 	holds := map[*rule][]leaf{} // the leaves where a rule is in force
 	var order []*Outcome
@@ -298,17 +300,20 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 	note(&whole)
 	// What holds where no route is found holds everywhere but at some leaves.
 	general := effective(whole, "Gateway "+g.String())
-	for _, l := range leaves {
+	leaves = append(leaves, forged...)
+	for i, l := range leaves {
 		chain := whole
 		if l.listener != "" {
 			chain[ofListener] = attached[g.target(l.listener)]
 		}
-		if l.route.Namespace != g.Namespace {
-			chain[ofRoutes] = attached[ofNamespaceNamed(l.route.Namespace)]
-		}
-		chain[ofRoute] = attached[target{l.route.Kind, l.route.NamespacedName, ""}]
-		if name := l.route.Rules[l.rule]; name != "" {
-			chain[ofRule] = attached[target{l.route.Kind, l.route.NamespacedName, name}]
+		if i < len(leaves)-len(forged) {
+			if l.route.Namespace != g.Namespace {
+				chain[ofRoutes] = attached[ofNamespaceNamed(l.route.Namespace)]
+			}
+			chain[ofRoute] = attached[target{l.route.Kind, l.route.NamespacedName, ""}]
+			if name := l.route.Rules[l.rule]; name != "" {
+				chain[ofRule] = attached[target{l.route.Kind, l.route.NamespacedName, name}]
+			}
 		}
 		for _, rule := range effective(chain, l.route.Kind+" "+l.route.String()) {
 			holds[rule] = append(holds[rule], l)

@@ -291,6 +291,13 @@ func TestForgedName(t *testing.T) {
 	if got := applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}); len(got) != 1 {
 		t.Errorf("%v of its own, beside a forged name", got)
 	}
+	// The listener's limits hold for it.
+	forged := r.Routes[len(r.Routes)-1]
+	forged.Hostnames = []string{"f.example"}
+	r.Policies = append(r.Policies, one{"l", "Gateway public/http", "overrides: {rules: " + limits("cap") + "}"}.policy(t, 2), one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 3))
+	if got := applied(t, planner.Plan(r), request{"shop.app2.0", "f.example:80", "f.example", "/"}); !slices.Equal(got, []string{"l_cap"}) {
+		t.Errorf("%v at a listener", got)
+	}
 	if missed := plan.Outcomes[1].Missed; len(missed) != 1 || !strings.Contains(missed[0], "has the name of another namespace's rule") {
 		t.Errorf("the tenant is told %q", missed)
 	}

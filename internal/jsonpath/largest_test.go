@@ -73,7 +73,8 @@ var understated = []struct {
 	{"#", `[1,]`, jsonpath.Numbers{}},
 	{"#", `[1,2`, jsonpath.Numbers{}},
 	{"#", `{"id":1}`, jsonpath.Numbers{0, false, true, true}},
-	{"#", `{"#":3}`, jsonpath.Numbers{3, true, false, true}},
+	{"#", `{"#":3}`, jsonpath.Numbers{0, false, true, true}},
+	{"a.#", `{"a":{"#":0}}`, jsonpath.Numbers{0, false, true, true}},
 	{"a.#", `{"a":[1,2],"a":[1,2,3]}`, jsonpath.Numbers{3, true, false, true}},
 	{"a.#", `{"A":[1,2,3],"a":[1]}`, jsonpath.Numbers{3, true, false, true}},
 	{"a.#", `{"a":[1],"b":[1,2,3]}`, jsonpath.Numbers{1, true, false, true}},
@@ -161,6 +162,15 @@ const refused = json.Number("0")
 
 func first(path, text string) any {
 	result := gjson.Get(text, path)
+	if before, counts := strings.CutSuffix(path, "#"); counts {
+		in := gjson.Parse(text)
+		if before != "" {
+			in = gjson.Get(text, strings.TrimSuffix(before, "."))
+		}
+		if gjson.Valid(text) && !in.IsArray() {
+			return nil // that is a member's name
+		}
+	}
 	switch {
 	case !gjson.Valid(text):
 		return refused
@@ -182,7 +192,9 @@ func last(path, text string) any {
 	for _, name := range strings.Split(path, ".") {
 		switch in := found.(type) {
 		case map[string]any:
-			found = in[name]
+			if found = in[name]; name == "#" {
+				found = nil // that is no array
+			}
 		case []any:
 			if found = nil; name == "#" {
 				found = json.Number(strconv.Itoa(len(in)))

@@ -91,7 +91,7 @@ func Compile(path string) (*Path, error) {
 const counted = -2
 
 // CompileNumber returns a path as Compile does, for [Reader.ResetAll]. It may end in the name #, which is how many
-// elements an array has, as in gjson.
+// elements an array has, as in gjson; no member has that name.
 func CompileNumber(path string) (*Path, error) {
 	before, counts := strings.CutSuffix(path, "#")
 	if counts = counts && (before == "" || before[len(before)-1] == '.'); !counts {

@@ -245,7 +245,7 @@ func (r *Reader) structure(c byte) {
 		}
 		r.state, r.wanted = beforeValue, r.matched == len(r.path.names[r.depth].text)
 		if r.all {
-			r.wanted = r.alike()
+			r.wanted = r.alike() && r.path.names[r.depth].index != counted
 		}
 	case first, beforeValue:
 		if c == ']' && r.state == first {

@@ -157,7 +157,9 @@ func sameKey(of *wire.RuleShape, key []string) func(values []string) bool {
 			return value
 		}
 		var memory [16]byte
-		value, _, _ = strings.Cut(value, "/") // people type networks too
+		if address, _, network := strings.Cut(value, "/"); network && address != "" {
+			value = address // people type networks too
+		}
 		return string(clientip.Network([]byte(value), ipv4, ipv6, &memory))
 	}
 	return func(values []string) bool {

@@ -34,6 +34,9 @@ func (h *History[T]) Add(event T) {
 	h.events = slices.Delete(h.events, 0, 1)
 }
 
+// Len is how many events it keeps.
+func (h *History[T]) Len() int { return len(h.old) + len(h.events) }
+
 // After returns the kept events after a number. A number in the future comes from a server that has
 // ended; then it returns all.
 func (h *History[T]) After(number int64) []T {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/backend"
@@ -28,6 +29,9 @@ const (
 	keptMoments = int(5*time.Minute/leastApart) + 1
 	oldEvery    = 5
 	oldMoments  = int(time.Hour / (oldEvery * leastApart))
+	// maxFigures bounds the rules in the moments of all namespaces, some 72 bytes each. Beyond it those go that were watched
+	// longest ago, and so do all that nobody has watched for an hour.
+	maxFigures = 500_000
 )
 
 // Watched is the state of a namespace at a moment.
@@ -59,7 +63,7 @@ type WatchedMoment struct {
 // WatchedMomentRule has the figures of a rule at that moment.
 type WatchedMomentRule struct {
 	Rule string `json:"rule"`
-	// Passed and Refused are requests a second.
+	// Passed and Refused are requests a second, of the last ten or so if nodes tell of these.
 	Passed  float64 `json:"passed"`
 	Refused float64 `json:"refused"`
 	// Use is the largest share of a limit that a key had used when it was last seen, at most 1. It
@@ -75,7 +79,8 @@ type watchedNamespaces struct {
 }
 
 type watchedNamespace struct {
-	asked time.Time // guarded by watchedNamespaces.mu
+	asked   time.Time    // guarded by watchedNamespaces.mu
+	figures atomic.Int64 // the rules in its moments, at most
 
 	mu      sync.Mutex
 	stands  Watched
@@ -83,8 +88,8 @@ type watchedNamespace struct {
 	moments History[WatchedMoment]
 }
 
-// of returns a namespace that is watched now. If there are too many, it replaces the namespace that
-// was watched longest ago.
+// of returns a namespace that is watched now. If there are too many, or they have too many figures, those go that were
+// watched longest ago.
 func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,20 +98,30 @@ func (w *watchedNamespaces) of(name string, now time.Time) *watchedNamespace {
 		if w.byName == nil {
 			w.byName = map[string]*watchedNamespace{}
 		}
-		if len(w.byName) >= maxWatched {
-			oldest := ""
-			for other, of := range w.byName {
-				if oldest == "" || of.asked.Before(w.byName[oldest].asked) {
-					oldest = other
-				}
-			}
-			delete(w.byName, oldest)
-		}
 		found = &watchedNamespace{moments: History[WatchedMoment]{Keep: keptMoments, Old: oldMoments, Every: oldEvery}}
 		w.byName[name] = found
 	}
 	found.asked = now
+	for w.drop(name, now) {
+		continue
+	}
 	return found
+}
+
+// drop drops a namespace other than the one that is watched now, if there has to be less.
+func (w *watchedNamespaces) drop(now string, at time.Time) (dropped bool) {
+	oldest, figures := "", int64(0)
+	for name, of := range w.byName {
+		figures += of.figures.Load()
+		if name != now && (oldest == "" || of.asked.Before(w.byName[oldest].asked)) {
+			oldest = name
+		}
+	}
+	if oldest == "" || len(w.byName) <= maxWatched && figures <= maxFigures && at.Sub(w.byName[oldest].asked) < time.Hour {
+		return false
+	}
+	delete(w.byName, oldest)
+	return true
 }
 
 // look returns the state of a namespace, and its moments after a number. If another stream has just
@@ -127,6 +142,7 @@ func (h *handler) look(ctx context.Context, namespace string, after int64) (Watc
 		w.stands, w.looked = stands, now
 		if stands.Top != nil {
 			w.moments.Add(momentOf(w.moments.Next(), stands.At, stands.Top))
+			w.figures.Store(int64(w.moments.Len() * len(stands.Top.Rules)))
 		}
 	}
 	return w.stands, w.moments.After(after)
@@ -136,7 +152,11 @@ func momentOf(number, at int64, top *Top) WatchedMoment {
 	m := WatchedMoment{Number: number, At: at, Rules: []WatchedMomentRule{}}
 	for i := range top.Rules {
 		r := &top.Rules[i]
-		rule := WatchedMomentRule{Rule: r.Rule, Passed: rounded(max(0, r.RequestsPerSecond-r.RefusedRequestsPerSecond)), Refused: r.RefusedRequestsPerSecond}
+		requests, refused := r.RequestsPerSecond, r.RefusedRequestsPerSecond
+		if r.Recent != nil {
+			requests, refused = r.Recent.Requests, r.Recent.RefusedRequests
+		}
+		rule := WatchedMomentRule{Rule: r.Rule, Passed: rounded(max(0, requests-refused)), Refused: refused}
 		for _, keys := range [][]TopKey{r.Used, r.Refused} {
 			for j := range keys {
 				if use := keys[j].Use; rule.Use == nil || use > *rule.Use {

@@ -310,7 +310,12 @@ func (p *proxy) SetTickPeriod(millis uint32) {
 func (p *proxy) PluginConfiguration() ([]byte, bool) { return p.document, true }
 
 // RequestHeader implements proxywasm.Host.
-func (p *proxy) RequestHeader(name string) ([]byte, bool) { return p.find(accesslog.Header, name) }
+func (p *proxy) RequestHeader(name string) ([]byte, bool) {
+	if name == "x-weir-over" && p.request.Find(accesslog.Header, name) == nil {
+		return nil, false // a rule that marks looks whether the client has sent it: no log tells, and it counts for nothing
+	}
+	return p.find(accesslog.Header, name)
+}
 
 // RequestLines implements proxywasm.Host. A log has each header as a single line.
 func (p *proxy) RequestLines(name, _ string) (values []byte, lines int) {

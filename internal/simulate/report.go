@@ -79,12 +79,14 @@ type RuleReport struct {
 	// is left out.
 	Missing []string `json:"missing"`
 	// Requests match the rule. Refused were refused, by this rule or another; RefusedByRule were
-	// refused by this rule.
+	// refused by this rule, or marked if it marks what it has no room for.
 	Requests           uint64  `json:"requests"`
 	Refused            uint64  `json:"refused"`
 	RefusedShare       float64 `json:"refused_share"`
 	RefusedByRule      uint64  `json:"refused_by_rule"`
 	RefusedByRuleShare float64 `json:"refused_by_rule_share"`
+	// Does says what is done to them: refused or marked.
+	Does string `json:"-"`
 	// Delayed are the requests to a rule with delay that waited for room and got it. Half of them
 	// waited for at most WaitP50Millis, and 99 of 100 for at most WaitP99Millis.
 	Delayed       uint64  `json:"delayed"`
@@ -178,7 +180,10 @@ func (s *simulation) report() *Report {
 	at := 0
 	for i := range s.config.Rules {
 		rule := &s.config.Rules[i]
-		out := RuleReport{Name: rule.Name, Missing: []string{}, Worst: []KeyReport{}, Limits: []LimitReport{}}
+		out := RuleReport{Name: rule.Name, Missing: []string{}, Worst: []KeyReport{}, Limits: []LimitReport{}, Does: "refused"}
+		if rule.Marks {
+			out.Does = "marked"
+		}
 		for _, part := range s.missing[i] {
 			out.Missing = append(out.Missing, part.String())
 		}
@@ -195,14 +200,14 @@ func (s *simulation) report() *Report {
 	return r
 }
 
-// headline says who is refused most. If nobody is, it says whom a shadow rule would refuse most.
+// headline says who is refused most. If nobody is, it says whom a shadow rule would refuse most, or who is marked most.
 func (s *simulation) headline(r *Report) string {
 	var most *KeyReport
 	var rule *RuleReport
 	shadow := r.Refused == 0
 	for i := range r.Rules {
 		of := &r.Rules[i]
-		if len(of.Worst) > 0 && s.config.Rules[i].Shadow == shadow && (most == nil || of.Worst[0].RefusedByRule > most.RefusedByRule) {
+		if len(of.Worst) > 0 && (s.config.Rules[i].Shadow || s.config.Rules[i].Marks) == shadow && (most == nil || of.Worst[0].RefusedByRule > most.RefusedByRule) {
 			most, rule = &of.Worst[0], of
 		}
 	}
@@ -211,6 +216,8 @@ func (s *simulation) headline(r *Report) string {
 		return "No request is refused."
 	case most == nil:
 		return fmt.Sprintf("%s of requests are refused.", percent(r.RefusedShare))
+	case shadow && rule.Does == "marked":
+		return fmt.Sprintf("No request is refused. %s has %s of the marks of %s.", keyText(most.Values), percent(share(most.RefusedByRule, rule.RefusedByRule)), rule.Name)
 	case shadow:
 		return fmt.Sprintf("No request is refused. %s would have %s of the refusals of %s, a shadow rule.",
 			keyText(most.Values), percent(share(most.RefusedByRule, rule.RefusedByRule)), rule.Name)

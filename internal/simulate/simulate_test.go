@@ -105,6 +105,17 @@ func TestShadowRules(t *testing.T) {
 	}
 }
 
+// A rule that marks refuses nobody, and the report tells whom it marks.
+func TestMarks(t *testing.T) {
+	r := simulated(t, `{"rules": [`+strings.Replace(perClient, `"per-client"`, `"m", "on_full": "mark"`, 1)+`]}`, lines("10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1"))
+	if rule := r.Rules[0]; r.Refused != 0 || rule.Requests != 4 || rule.RefusedByRule != 1 || rule.Refused != 0 || rule.Does != "marked" {
+		t.Errorf("%+v", r)
+	}
+	if want := "No request is refused. 10.0.0.1, /login has 100 % of the marks of m."; r.Headline != want {
+		t.Errorf("%q, want %q", r.Headline, want)
+	}
+}
+
 // A class has what it may have of a limit, and its requests count once, under its name.
 func TestClasses(t *testing.T) {
 	r := simulated(t, `{"rules": [{"name": "shared", "key": ["client_ip"], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}],

@@ -58,7 +58,7 @@ func (t *text) log(l *LogReport) {
 
 func (t *text) rule(r *RuleReport) {
 	t.line("\nrule %s", r.Name)
-	t.line("  requests   %s, refused by this rule %s (%s), by this or another %s (%s)", count(r.Requests), count(r.RefusedByRule),
+	t.line("  requests   %s, %s by this rule %s (%s), refused by this or another %s (%s)", count(r.Requests), r.Does, count(r.RefusedByRule),
 		percent(r.RefusedByRuleShare), count(r.Refused), percent(r.RefusedShare))
 	if r.Delayed > 0 {
 		t.line("  waited     %s (%s), half of them up to %v, 99 %% up to %v", count(r.Delayed), percent(r.DelayedShare),

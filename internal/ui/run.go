@@ -293,7 +293,7 @@ func (v *View) sum(s *live.Sample) []Sum {
 func (v *View) busy() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	moments := v.moments.After(0)
+	moments := v.moments.After(max(0, v.moments.Next()-1-int64(kept)))
 	if len(moments) == 0 {
 		return false
 	}

@@ -34,7 +34,7 @@ const longest = 60 * 60 * 1000;
 export const range = { ms: 5 * 60 * 1000 };
 // Points older than fine are kept only if they are coarse apart: servers keep no others.
 const fine = 5 * 60 * 1000;
-const coarse = 10 * 1000;
+const coarse = 9 * 1000; // theirs are 10 s apart, and some come a moment early
 
 // Series keeps values for as long as pictures show them.
 export class Series {
@@ -155,9 +155,12 @@ export function draw(picture, lines, level, now = 0, events = undefined) {
   return { begin: end - span, end, top };
 }
 
+// total sums up values over time, in milliseconds: the older ones lie further apart. value returns that of a point.
+export const total = (points, value) => points.reduce((sum, point, i) => sum + (i > 0 ? value(point) * (point[0] - points[i - 1][0]) : 0), 0);
+
 // average returns the mean of a line's points.
 function average(points) {
-  return points.length === 0 ? 0 : points.reduce((sum, [, value]) => sum + value, 0) / points.length;
+  return points.length < 2 ? points[0]?.[1] ?? 0 : total(points, ([, value]) => value) / (points.at(-1)[0] - points[0][0]);
 }
 
 // Curve shows the used part of a limit over time. With within, a value above the limit is marked.

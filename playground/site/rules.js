@@ -1,4 +1,4 @@
-import { Series, gauge, pace, rate, say } from "./parts.js";
+import { gauge, pace, rate, say } from "./parts.js";
 
 // The time that a small curve shows, in milliseconds, and its size, in pixels.
 const past = 60_000;
@@ -68,18 +68,18 @@ export class Rules {
   set(name, at, { title = name, used, text, passed, refused }) {
     let rule = this.#rows.get(name);
     if (!rule) {
-      rule = { name, history: new Series(), row: this.#row(name) };
+      rule = { name, history: [], row: this.#row(name) };
       this.#rows.set(name, rule);
       rule.row.rule = rule;
     }
     if (rule.title !== title) say(rule.row.querySelector("button"), title);
     Object.assign(rule, { title, used, text, passed, refused, at });
-    rule.history.add(at, [passed, refused]);
-    while (rule.history.points[0][0] < at - past) rule.history.points.shift();
+    rule.history.push([at, [passed, refused]]);
+    while (rule.history[0][0] < at - past) rule.history.shift();
   }
 
   forget() {
-    for (const rule of this.#rows.values()) rule.history = new Series();
+    for (const rule of this.#rows.values()) rule.history = [];
   }
 
   #row(name) {
@@ -160,8 +160,7 @@ function resolved(element, color) {
 }
 
 // spark draws how many requests passed and were refused in the last minute.
-function spark(c, { history, at }, colors) {
-  const { points } = history;
+function spark(c, { history: points, at }, colors) {
   c.clearRect(0, 0, wide, high);
   const top = Math.max(1, ...points.map(([, values]) => Math.max(...values)));
   colors.forEach((color, i) => {

@@ -53,8 +53,10 @@ export class Keys {
     this.input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault(); // it goes to no field that gets the focus
-      if (this.shown.length > 0) this.choose(0);
-      else missed(this.input.value.trim());
+      const wanted = this.input.value.trim();
+      const exact = this.shown.findIndex(({ key }) => keyName(key) === wanted);
+      if (exact >= 0 || this.shown.length === 1) this.choose(Math.max(0, exact));
+      else if (this.shown.length === 0) missed(wanted);
     });
   }
 

@@ -1,7 +1,7 @@
 import { Changes } from "./changes.js";
 import { Drawer } from "./drawer.js";
 import { Figures, Flow, banded } from "./flow.js";
-import { Curve, Events, Rule, Series, byID, card, count, range, ruleName, say } from "./parts.js";
+import { Curve, Events, Rule, Series, byID, card, count, range, ruleName, say, total } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
 import { Keys, dead, stands } from "./view.js";
@@ -158,7 +158,7 @@ export class Watch {
     const all = points.map(([time, rules]) => [time, ...sum(rules)]);
     this.shadows = new Set(top.rules.filter(({ shadow }) => shadow).map(({ rule }) => rule));
     const bands = this.chosen === undefined ? banded([...this.rules.keys()].filter((name) => !this.shadows.has(name)).map((name) => [
-      name, points.reduce((n, [time, rules]) => n + (time >= at - range.ms ? rules.get(name)?.refused ?? 0 : 0), 0),
+      name, total(points.filter(([time]) => time >= at - range.ms), ([, rules]) => rules.get(name)?.refused ?? 0),
     ])) : [];
     this.flow.show(this.chosen === undefined
       ? all.map((point, i) => [...point, ...bands.map((name) => points[i][1].get(name)?.refused ?? 0)])

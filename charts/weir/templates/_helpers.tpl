@@ -1,4 +1,4 @@
-{{/* A Service's name has no dot, and begins with a letter. What is cut has a hash, so that two releases have two names. */}}
+{{/* A Service's name has no dot, and begins with a letter. What is cut has a hash, so that two long releases have two names. */}}
 {{- define "weir.name" -}}
 {{- $name := .Release.Name | replace "." "-" }}
 {{- $name = ternary (printf "weir-%s" $name) $name (regexMatch "^[0-9]" $name) }}

@@ -417,8 +417,9 @@ func (v *Feed) Due(polled, quiet bool) inquiry {
 	if w.wants && now < w.asksAt {
 		return noInquiry
 	}
-	if w.wants {
-		w.update(func(r *sharedNews) bool { // the other workers leave it to this one
+	if w.wants && len(w.parts) >= w.leads {
+		w.leads = len(w.parts) + 1
+		w.update(func(r *sharedNews) bool { // the other workers leave it to this one while its list grows
 			fresh := now-r.asked < v.asksEvery()/2 && r.asked <= now
 			r.asked = now
 			return !fresh

@@ -24,6 +24,8 @@ type news struct {
 	wants  bool
 	wanted uint64
 	parts  []byte
+	// leads is how much of the list has to be there before the others are told again that this worker asks.
+	leads  int
 	asksAt int64
 	whole  bool
 	// announced is the version that this worker has the backend know.
@@ -110,14 +112,14 @@ func (r *sharedNews) old(version uint64, at int64) bool {
 
 // want makes this worker ask for a list.
 func (w *news) want(version uint64) {
-	w.wants, w.wanted, w.parts, w.asksAt, w.whole = true, version, nil, 0, false
+	w.wants, w.wanted, w.parts, w.leads, w.asksAt, w.whole = true, version, nil, 0, 0, false
 }
 
 // hurries reports whether there is something to ask for at once.
 func (w *news) hurries() bool { return w.wants && w.asksAt == 0 }
 
 // got ends the asking.
-func (w *news) got() { w.wants, w.parts = false, nil }
+func (w *news) got() { w.wants, w.parts, w.leads = false, nil, 0 }
 
 // leave writes a list to shared data, unless a newer list is there. The parts of the list may be in what
 // [news.list] has returned.

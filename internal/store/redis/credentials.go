@@ -29,7 +29,7 @@ type credentials func(ctx context.Context) (user, password string, err error)
 const tokenTimeout = 10 * time.Second
 
 // patient returns credentials that are asked for once for all who connect meanwhile. Each waits as long as its own context
-// says, and the answer comes for the next though nobody waits any more. A client of a cloud that panics has failed.
+// says, and the answer comes for the next though nobody waits any more. A client of a cloud that panics here has failed.
 func (of credentials) patient() credentials {
 	type pair struct{ user, password string }
 	var calls singleflight.Group
