@@ -23,6 +23,20 @@ const filters = `{
   ]
 }`
 
+// TestLiveNamesNobody wants no key to be named of several that are refused alike.
+func TestLiveNamesNobody(t *testing.T) {
+	t.Parallel()
+	p := visit(t, nodesOf(t, filters), liveLook)
+	p.until(`document.querySelectorAll("#nodes .rule").length === 4`)
+	address := p.text("#nodes .status")
+	for i := range 5 * 11 {
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/", nil))(t)
+		request.Header.Set("x-team", fmt.Sprint("team-", i%5))
+		must.OK(t, must.Get(http.DefaultClient.Do(request))(t).Body.Close())
+	}
+	p.until(says("live-who", "and none of its keys has a quarter of that."))
+}
+
 // TestLiveFilters wants a look at the page to tell who is refused and by which rule; a rule that is chosen in the
 // chart or in the table to be the only one that all else shows; and a key to be found by its name, seen or not. All
 // but the click on the chart is done with the keyboard.

@@ -30,7 +30,9 @@ function who(rules) {
   else if (!most.key) say(byID("live-who"), `${most.rule.rule} refuses ${pace(refusals(most.rule))} a second.`);
   else {
     const share = Math.min(1, most.of / Math.max(refusals(most.rule), most.of));
-    say(byID("live-who"), `Refused most: ${keyName(most.key) || "all requests"}, by ${most.rule.rule}: ${pace(most.of)} a second, ${Math.round(100 * share)} % of what it refuses.`);
+    // Among equals a name would point at the wrong one.
+    if (share < 0.25) say(byID("live-who"), `${most.rule.rule} refuses ${pace(refusals(most.rule))} a second, and none of its keys has a quarter of that.`);
+    else say(byID("live-who"), `Refused most: ${keyName(most.key) || "all requests"}, by ${most.rule.rule}: ${pace(most.of)} a second, ${Math.round(100 * share)} % of what it refuses.`);
   }
 }
 
