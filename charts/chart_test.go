@@ -242,9 +242,9 @@ func TestRendered(t *testing.T) {
 			holds(t, values+" as "+odd.release+" in "+odd.namespace, rendered)
 		}
 	}
-	// What is cut of a long name does not make two of one.
+	// What is cut of a long name, or is no letter of a Service's, does not make two of one.
 	names := map[string]string{}
-	for _, release := range []string{strings.Repeat("w", 50), strings.Repeat("w", 51), strings.Repeat("w", 53), strings.Repeat("w", 52) + "x", strings.Repeat("w", 48) + "--b"} {
+	for _, release := range []string{strings.Repeat("w", 50), strings.Repeat("w", 51), strings.Repeat("w", 53), strings.Repeat("w", 52) + "x", strings.Repeat("w", 48) + "--b", "a.b", "a-b", "1x", "weir-1x"} {
 		rendered, err := run("template", release, "weir", "--show-only", "templates/backend.yaml")
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", release, err, rendered)

@@ -179,9 +179,12 @@ func TestClosedProgramGivesLeasesBack(t *testing.T) {
 	until(t, "leased hits", func() bool { return hitsOf(s) > used })
 	t.Logf("%d hits are leased", hitsOf(s)-used)
 	one.end()
+	if counted := hitsOf(s); counted != used {
+		t.Errorf("%d hits are counted after it, want %d", counted, used)
+	}
 	other := startProgram(t, s, programOptions{Limit: limit, Timeout: time.Minute})
-	if passed := other.ask("ann", limit).Passed; passed != limit-used {
-		t.Errorf("another program: %d passed, want %d", passed, limit-used)
+	if is := other.ask("ann", limit); is.Passed != limit-used {
+		t.Errorf("another program: %d passed, want %d; %d are counted, and it says %+v", is.Passed, limit-used, hitsOf(s), is.Stats)
 	}
 	other.end()
 }

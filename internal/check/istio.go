@@ -166,6 +166,9 @@ func (m *mesh) lacks(cluster string, resource *node, places *places) string {
 		}
 	}
 	for _, t := range each {
+		if t != nil && targets[t.kind] == "" {
+			continue // Istio refuses it
+		}
 		why := "waypoints don't get this cluster, so that each counts alone"
 		if t == nil || !m.waypoints(of.namespace, *t) {
 			if m.leavesOut == nil {

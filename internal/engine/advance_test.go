@@ -142,6 +142,40 @@ func TestPartsGoBack(t *testing.T) {
 	}
 }
 
+// A node that has left keeps nothing back, whether it had a part or one was on its way.
+func TestPartsAreBackOnceLeft(t *testing.T) {
+	for name, do := range map[string]func(w *world){
+		"a part": func(w *world) {
+			w.nodes[0].ask("ann")
+		},
+		"hits that were pushed before": func(w *world) {
+			w.nodes[0].ask("ann")
+			w.advance(1100 * time.Millisecond)
+			w.advance(100 * time.Millisecond)
+		},
+		"a part on its way": func(w *world) {
+			w.advance(20 * time.Second)
+			w.nodes[0].tick()
+			f := w.nodes[0]
+			f.Decide([]rule.Check{f.check(0, "ben", 1)}, f.time(), &newRequest().Wait)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 1, users(fixed(1000)))
+			f := w.nodes[0]
+			do(w)
+			f.Leave()
+			rounds := 0
+			for ; !f.Left(); rounds++ {
+				w.advance(100 * time.Millisecond)
+			}
+			if got := w.takeAll(f, 0, "somebody else", f.rule(0).Tag, 1000); got != 1000 || rounds > 10 {
+				t.Errorf("somebody else gets %d hits of the limit, want all; it left after %d ticks", got, rounds)
+			}
+		})
+	}
+}
+
 // While a node may advance hits, nobody gets those: neither the whole of a limit nor the rest.
 func TestAdvanceKeepsBack(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)))

@@ -15,11 +15,12 @@ func (e *Engine) Leave() {
 	e.tellUsage(true)
 }
 
-// Left reports whether a leaving node has pushed everything, or has waited long enough for the
-// backend.
+// Left reports whether a leaving node has pushed everything and given its part of the limits back, or has
+// waited long enough for the backend.
 func (e *Engine) Left() bool {
 	left := e.leaveBy - e.link.HostNow()
-	return !e.Unfinished() || left < 0 || left > leaveNanos
+	owes := e.credit.Owes && e.credit.Knows && !e.link.Open()
+	return !e.Unfinished() && !owes || left < 0 || left > leaveNanos
 }
 
 // Inherit takes over everything that another node of the same namespace and backend has not

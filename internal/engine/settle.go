@@ -53,9 +53,10 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 	}
 	a.rules.Share(a.link.Nodes())
 	if said := &b.head.Advance; said.Present && b.head.Sender == a.outbox.sender {
-		if a.outbox.credit.Hear(&b.reader.Near, b.head.Sequence, b.sentAt, int64(b.reader.NowNanos)); said.Divisor == 0 && said.Settled {
+		if said.Divisor == 0 && said.Settled {
 			a.outbox.credit.Returned(b.head.Sequence)
 		}
+		a.outbox.credit.Hear(&b.reader.Near, b.head.Sequence, b.sentAt, int64(b.reader.NowNanos)) // may give a part anew
 	}
 	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 	return true

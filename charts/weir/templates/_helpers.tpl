@@ -1,8 +1,8 @@
-{{/* A Service's name has no dot, and begins with a letter. What is cut has a hash, so that two long releases have two names. */}}
+{{/* A Service's name has no dot, and begins with a letter. What is changed or cut has a hash, so that two releases have two names. */}}
 {{- define "weir.name" -}}
 {{- $name := .Release.Name | replace "." "-" }}
 {{- $name = ternary (printf "weir-%s" $name) $name (regexMatch "^[0-9]" $name) }}
-{{- if gt (len $name) 50 }}
+{{- if or (ne $name .Release.Name) (gt (len $name) 50) }}
 {{- $name = printf "%s-%s" (regexReplaceAll "-+$" (trunc 41 $name) "") (sha256sum .Release.Name | trunc 8) }}
 {{- end }}
 {{- $name -}}

@@ -245,7 +245,10 @@ func (a *Credit) Hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
 	if a.divisor < n.Divisor {
 		a.divisor = n.Divisor
 	}
-	a.Owes = true
+	if a.Owes = true; a.ended {
+		a.Drop() // the answer was on its way
+		return
+	}
 	if a.until = answeredAt + wire.PartLife; a.seenAt == 0 {
 		a.seenAt = sentAt
 	}
@@ -275,7 +278,7 @@ func (a *Credit) Drop() {
 
 // End ends the part for good.
 func (a *Credit) End() {
-	a.ended = true
+	a.ended, a.askedAt, a.tellAt = true, 0, 0
 	a.Drop()
 }
 

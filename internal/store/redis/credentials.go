@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	neturl "net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/middleware"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
 	"golang.org/x/sync/singleflight"
@@ -113,9 +115,21 @@ func cutCredentials(u *neturl.URL, query neturl.Values, single bool) (credential
 	return awsIAM(user, service, strings.ToLower(name), region, serverless == "true")
 }
 
+// refuseNothing makes an error of an answer that says null. AWS's client takes it for credentials, and panics in a goroutine of its
+// own, where nobody can catch it.
+func refuseNothing(stack *middleware.Stack) error {
+	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("weir.refuseNothing", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+		out, metadata, err := next.HandleInitialize(ctx, in)
+		if v := reflect.ValueOf(out.Result); err == nil && v.Kind() == reflect.Pointer && v.IsNil() {
+			err = errors.New("the answer is null")
+		}
+		return out, metadata, err
+	}), middleware.Before)
+}
+
 // awsIAM signs a token of its own for each connection, with the credentials that AWS's own programs would find.
 func awsIAM(user, service, name, region string, serverless bool) (credentials, error) {
-	c, err := config.LoadDefaultConfig(context.Background(), config.WithRegion(region))
+	c, err := config.LoadDefaultConfig(context.Background(), config.WithRegion(region), config.WithAPIOptions([]func(*middleware.Stack) error{refuseNothing}))
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}
