@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,21 +115,23 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// prelude is the program that a part of one is written into. It fails if the last error of the part is one.
-const prelude = `package main
-
-import (
-	"log"
-%s)
-
-func main() {
-	ctx := context.Background()
-	{
-%s
-	use(ctx, %s)
+// inSample are the packages of which samples, and what is around them, name something.
+var (
+	inSample = []string{
+		"bytes", "context", "encoding/json", "fmt", "io", "log", "net", "net/http", "os", "strings", "time", "google.golang.org/grpc",
+		"google.golang.org/grpc/credentials/insecure", "google.golang.org/grpc/metadata", "google.golang.org/grpc/status",
+		"google.golang.org/protobuf/types/known/emptypb", "weir/ratelimit", "weir/ratelimit/limitgrpc", "weir/ratelimit/limithttp",
 	}
+	made = regexp.MustCompile(`(?m)^([\w, ]+) :=`)
+)
+
+// then is what a sample's function does at its end with what the sample has made.
+var then = map[string]string{
+	"limit": "serve(limit(http.HandlerFunc(echo)))", "handler": "serve(http.HandlerFunc(handler))", "server": "call(ctx, server)",
 }
 
+// aroundSamples serves what a sample has made at the address of the second argument, and calls it if it is a gRPC server.
+const aroundSamples = `
 func use(all ...any) {
 	for _, one := range all {
 		if err, ok := one.(error); ok {
@@ -136,51 +139,91 @@ func use(all ...any) {
 		}
 	}
 }
+
+func serve(handler http.Handler) { log.Fatal(http.ListenAndServe(os.Args[2], handler)) }
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	_, err := io.Copy(io.Discard, r.Body)
+	use(err, r.Header.Write(w))
+}
+
+func call(ctx context.Context, server *grpc.Server) {
+	place := func(_ any, ctx context.Context, _ func(any) error, limited grpc.UnaryServerInterceptor) (any, error) {
+		return limited(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Place"}, func(context.Context, any) (any, error) { return &emptypb.Empty{}, nil })
+	}
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "shop.Orders", Methods: []grpc.MethodDesc{{MethodName: "Place", Handler: place}}}, nil)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	use(err)
+	go server.Serve(listener)
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	use(err)
+	for _, user := range []string{"ann", "bob"} {
+		err := conn.Invoke(metadata.AppendToOutgoingContext(ctx, "x-user", user), "/shop.Orders/Place", &emptypb.Empty{}, &emptypb.Empty{})
+		fmt.Println(user, status.Code(err))
+	}
+}
 `
 
-var (
-	inSample = []string{"context", "fmt", "net/http", "time", "weir/ratelimit", "weir/ratelimit/limithttp"}
-	made     = regexp.MustCompile(`(?m)^([\w, ]+) :=`)
-)
-
-// inPrelude is the program of a sample that is a part of one.
-func inPrelude(sample string) string {
-	imports := ""
+// program builds a program of samples that are parts of one. Its first argument says which of them runs; it fails if the
+// sample's last error is one.
+func program(t *testing.T, samples []string) (file string) {
+	t.Helper()
+	imports, functions, cases := "", "", ""
+	for i, sample := range samples {
+		used, at := "ctx", ""
+		for _, m := range made.FindAllStringSubmatch(sample, -1) {
+			used += ", " + m[1]
+			at += then[m[1]]
+		}
+		functions += fmt.Sprintf("func sample%d(ctx context.Context) {\n%s\nuse(%s)\n%s\n}\n\n", i, sample, used, at)
+		cases += fmt.Sprintf("case \"%d\": sample%[1]d(context.Background())\n", i)
+	}
+	text := strings.ReplaceAll(functions, `"http://weir:9180"`, `os.Getenv("WEIR_BACKEND")`) + aroundSamples
 	for _, name := range inSample {
-		if base := name[strings.LastIndex(name, "/")+1:]; base == "context" || strings.Contains(sample, base+".") {
+		if strings.Contains(text, name[strings.LastIndex(name, "/")+1:]+".") {
 			imports += fmt.Sprintf("\t%q\n", name)
 		}
 	}
-	var used []string
-	for _, m := range made.FindAllStringSubmatch(sample, -1) {
-		used = append(used, m[1])
+	text = fmt.Sprintf("package main\n\nimport (\n%s)\n\nfunc main() {\nswitch os.Args[1] {\n%s}\n}\n\n%s", imports, cases, text)
+	root, dir := must.Get(filepath.Abs(".."))(t), t.TempDir()
+	overlay, file := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "program")
+	replace := must.Get(json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "sample", "sample.go"): file + ".go"}}))(t)
+	must.OK(t, os.WriteFile(overlay, replace, 0o600))
+	must.OK(t, os.WriteFile(file+".go", []byte(text), 0o600))
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, "-overlay", overlay, "weir/docs/sample").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, text)
 	}
-	return fmt.Sprintf(prelude, imports, sample, strings.Join(used, ", "))
+	return file
 }
 
-// TestPrograms runs the samples of Go that are parts of a program. TestLibrary runs the whole ones.
-func TestPrograms(t *testing.T) {
-	t.Parallel()
-	root := must.Get(filepath.Abs(".."))(t)
-	ran := 0
-	for _, page := range pages(t) {
-		for _, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
-			if sample[1] != "go" || strings.HasPrefix(sample[2], "package ") {
-				continue
-			}
-			dir := t.TempDir()
-			overlay := filepath.Join(dir, "overlay.json")
-			text := must.Get(json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "sample", "sample.go"): filepath.Join(dir, "sample.go")}}))(t)
-			for name, content := range map[string]string{overlay: string(text), filepath.Join(dir, "sample.go"): inPrelude(sample[2])} {
-				must.OK(t, os.WriteFile(name, []byte(content), 0o600))
-			}
-			if out, err := exec.CommandContext(t.Context(), "go", "run", "-overlay", overlay, "weir/docs/sample").CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s\n%s", page, err, out, sample[2])
-			}
-			ran++
+// goSamples are a text's samples of Go that are parts of a program.
+func goSamples(text string) (samples []string) {
+	for _, sample := range fenced.FindAllStringSubmatch(text, -1) {
+		if sample[1] == "go" && !strings.HasPrefix(sample[2], "package ") {
+			samples = append(samples, sample[2])
 		}
 	}
-	if ran == 0 {
-		t.Error("no sample was found")
+	return samples
+}
+
+// TestPrograms runs the samples of Go that are parts of a program. TestLibrary runs the whole ones, and TestCookbook the recipes.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	var samples []string
+	for _, page := range pages(t) {
+		if page != "cookbook.md" {
+			samples = append(samples, goSamples(read(t, page))...)
+		}
+	}
+	if len(samples) == 0 {
+		t.Fatal("no sample was found")
+	}
+	file := program(t, samples)
+	for i, sample := range samples {
+		cmd := exec.CommandContext(t.Context(), file, strconv.Itoa(i))
+		cmd.Env = append(os.Environ(), "WEIR_BACKEND=http://127.0.0.1:1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s\n%s", err, out, sample)
+		}
 	}
 }

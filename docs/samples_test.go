@@ -115,7 +115,8 @@ func TestShellSamples(t *testing.T) {
 			t.Parallel()
 			s := newShell(t)
 			if page := filepath.Base(page); running[page] != "" {
-				s.start(t, running[page]+" --listen 127.0.0.1:8080")
+				s.start(t, running[page])
+				s.command(t, s.replace.Replace("for i in 0 1; do curl -sf -o /dev/null -H 'x-user: ann' localhost:808$i; done"), nil)
 			}
 			for _, sample := range samples {
 				s.sample(t, sample)
@@ -136,17 +137,23 @@ var exampleRun = regexp.MustCompile(`weir run --config (examples/[a-z-]+\.[a-z]+
 
 // TestCookbook types each recipe, with a server of its own, and wants the answers that the page has. The
 // recipe shows the file that it runs, and that has a backend. Sections without samples are excused by their
-// headings.
+// headings. Where the recipe has Go, a program of it takes the place of the second proxy, and all answers are
+// the same: the program and the first proxy keep to one limit.
 func TestCookbook(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		return // make test-fast
 	}
-	// The second is notRun's Docker, and the third a package's own test.
-	elsewhere := []string{"Put a recipe into your proxy", "Compose", "The library in a gRPC server"}
+	// The second is notRun's Docker.
+	elsewhere := []string{"Put a recipe into your proxy", "Compose"}
 	recipes := strings.Split(read(t, "cookbook.md"), "\n## ")[1:]
 	if len(recipes) < 15 {
 		t.Errorf("%d recipes", len(recipes))
+	}
+	programs := goSamples(read(t, "cookbook.md"))
+	file := program(t, programs)
+	if len(programs) < 11 {
+		t.Errorf("%d recipes have Go", len(programs))
 	}
 	for _, recipe := range recipes {
 		title, text, _ := strings.Cut(recipe, "\n")
@@ -171,6 +178,21 @@ func TestCookbook(t *testing.T) {
 			s := newShell(t)
 			for _, sample := range samples {
 				s.sample(t, strings.ReplaceAll(sample, "weir run ", "weir run --ui none --listen 127.0.0.1:8080 "))
+			}
+			for _, sample := range goSamples(text) {
+				s, run := newShell(t), file+" "+strconv.Itoa(slices.Index(programs, sample))
+				first, rest, _ := strings.Cut(samples[0], "\n")
+				s.start(t, strings.TrimPrefix(first, "$ "))
+				switch {
+				case strings.Contains(sample, "\nlimit :="), strings.Contains(sample, "\nhandler :="):
+					s.serve(t, s.replace.Replace(run+" 127.0.0.1:10000"), s.ready["-c quickstart.yaml"])
+					s.sample(t, strings.ReplaceAll(rest, "8081", "10000"))
+				case strings.Contains(sample, "\nserver :="):
+					s.sample(t, rest)
+					s.command(t, run, []string{"ann ResourceExhausted", "bob OK"})
+				default:
+					s.command(t, run, nil)
+				}
 			}
 		})
 	}
@@ -235,8 +257,8 @@ const accessLog = `127.0.0.1 - ann [22/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1"
 
 // running are the servers that a page's text takes for granted.
 var running = map[string]string{
-	"backend.md": "weir run --config weir.json --ui none", "counters.md": "weir run --config weir.json --ui none",
-	"tokens.md": "weir run --config examples/tokens.json --ui none",
+	"backend.md": "weir run --config weir.json", "counters.md": "weir run --config weir.json",
+	"tokens.md": "weir run --config examples/tokens.json",
 }
 
 func newShell(t *testing.T) *shell {
@@ -305,11 +327,10 @@ func inPage(t *testing.T, page, begins string) string {
 	return all[i]
 }
 
-// start is [shell.command] of a server that a page's text takes for granted. A user named ann has asked
-// both of its nodes.
+// start is [shell.command] of a weir run whose backend commands ask from then on.
 func (s *shell) start(t *testing.T, command string) {
 	t.Helper()
-	command = s.replace.Replace(command)
+	command = s.replace.Replace(command + " --ui none --listen 127.0.0.1:8080")
 	said := s.serve(t, command, s.ready["weir run"])
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(said(), "\ntry "); {
 		if time.Now().After(deadline) {
@@ -321,7 +342,6 @@ func (s *shell) start(t *testing.T, command string) {
 		t.Fatalf("%s tells no backend:\n%s", command, said())
 	}
 	s.env = append(s.env, "WEIR_BACKEND="+backend[1])
-	s.command(t, s.replace.Replace("for i in 0 1; do curl -sf -o /dev/null -H 'x-user: ann' localhost:808$i; done"), nil)
 }
 
 // lastPort is the last of ten ports that were taken for a test. They are below the ports that the

@@ -117,7 +117,7 @@ def as_console(markdown):
 
 
 def in_tabs(markdown):
-    """Each recipe of the cookbook is there for Envoy, Istio and Envoy Gateway, too, in tabs."""
+    """Each recipe of the cookbook is there for Envoy, Istio, Envoy Gateway and, if it has this, Go, too, in tabs."""
 
     def source(path):
         with open(os.path.join(ROOT, path), encoding="utf-8") as text:
@@ -127,7 +127,7 @@ def in_tabs(markdown):
     istio, gateway = source("examples/istio.yaml"), source("examples/envoy-gateway.yaml").split("---\n")[0]
 
     def tabs(match):
-        recipe = match.group(1)
+        recipe, between, program = match.groups()
 
         def put(yaml, field, indent):
             """YAML with the recipe, of which JSON is a part, in the place of a field's value."""
@@ -140,10 +140,13 @@ def in_tabs(markdown):
         else:
             there = put(istio, "pluginConfig", 4).replace('"weir_backend"', '"outbound|9180||weir.weir-system.svc.cluster.local"')
             files = {"Envoy": plugin, "Istio": there, "Envoy Gateway": put(gateway, "config", 8)}
-        all = f"```json\n{recipe}```\n", *(f"```yaml\n{file}```\n" for file in files.values())
-        return "\n".join(f'=== "{title}"\n\n{textwrap.indent(text, "    ")}' for title, text in zip(["Configuration", *files], all))
+        all = {"Configuration": f"```json\n{recipe}```\n", **{title: f"```yaml\n{file}```\n" for title, file in files.items()}}
+        if program:
+            all["Go"] = program
+        return "\n".join(f'=== "{title}"\n\n{textwrap.indent(text, "    ")}' for title, text in all.items()) + (between or "")
 
-    return re.sub(r"(?ms)^```json\n(\{.*?)^```\n", tabs, markdown)
+    program = r"((?:(?!^## ).)*?)^<details[^>]*><summary>In Go</summary>\n(.*?)^</details>\n"
+    return re.sub(rf"(?ms)^```json\n(\{{.*?)^```\n(?:{program})?", tabs, markdown)
 
 
 def on_post_build(config):
