@@ -19,6 +19,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/listen"
+	"weir/internal/named"
 	"weir/internal/panics"
 	"weir/internal/server"
 	"weir/internal/traces"
@@ -292,7 +293,7 @@ func (s *service) serve(ctx context.Context) error {
 	handler := &drain{Handler: s.tracer.HTTP(server.Handler(store.Store, server.Options{
 		Backend: answers, Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Monitor: monitor, Leaving: leaving, Ended: ctx.Done(),
-		Host: t.host(l), Parent: s.parent,
+		Host: t.host(l), Parent: s.parent, Identity: named.Plain,
 	}), trust.Known)}
 	log.Info("the counter backend listens", "address", l.Addr().String(), "token_required", t.tokens != nil,
 		"tls", t.tls != nil, "certificate_required", t.certificates, "may_change", t.tokens.MayChange())

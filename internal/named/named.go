@@ -47,3 +47,10 @@ func Identity(of *counter.Identities, rule string, selectors []config.Selector, 
 	}
 	return of.Of(name)
 }
+
+// Plain returns the identity of a key of a rule, as nodes without a secret have it. Of addresses, values are the
+// part that counts.
+func Plain(rule string, values []string) wire.ID {
+	plain := counter.NewIdentities("")
+	return Identity(&plain, rule, nil, values)
+}

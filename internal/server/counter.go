@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,8 @@ const CounterPath = "/v1/counter"
 
 // Counter is the answer about one key: the hits that all nodes have counted.
 type Counter struct {
+	// ID is the key's identity, if the request had its values alone.
+	ID string `json:"id,omitempty"`
 	// Limits are those that were hit, or that the request named. It is empty if the key has no hits
 	// in any window that counts.
 	Limits []CounterLimit `json:"limits"`
@@ -108,63 +111,103 @@ func counterID(text string) (id wire.ID, problem string) {
 // counter answers with one key's counter.
 func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace string) {
 	query := r.URL.Query()
-	id, problem := counterID(query.Get("id"))
-	limits, faulty := limitsAsked(query["limit"])
-	if problem == "" {
-		problem = faulty
+	asked, varies := CounterAsked{Rule: query.Get("rule"), Key: query["key"]}, false
+	limits, problem := limitsAsked(query["limit"])
+	var of *wire.RuleShape
+	var err error
+	if asked.Rule != "" && problem == "" {
+		var known []backend.Configuration
+		known, err = h.backend.Configurations(r.Context(), namespace)
+		of = backend.RuleOf(known, asked.Rule)
+	}
+	byName := asked.Rule != "" && !query.Has("id") && h.identity != nil
+	switch {
+	case problem != "" || err != nil:
+	case byName:
+		asked.ID, problem = h.identityOf(of, asked.Rule, asked.Key)
+	default:
+		asked.ID, problem = counterID(query.Get("id"))
 	}
 	if problem != "" {
 		h.problem(w, http.StatusBadRequest, problem)
 		return
 	}
-	found, err := h.backend.Counter(r.Context(), namespace, id)
+	var found backend.Counter
 	var overrides backend.Overrides
 	if err == nil {
-		overrides, err = h.backend.Overrides(r.Context(), namespace)
+		found, err = h.backend.Counter(r.Context(), namespace, asked.ID)
 	}
-	asked, varies := CounterAsked{ID: id, Rule: query.Get("rule"), Key: query["key"]}, false
-	if err == nil && asked.Rule != "" {
-		var known []backend.Configuration
-		known, err = h.backend.Configurations(r.Context(), namespace)
-		of := backend.RuleOf(known, asked.Rule)
-		if asked.Is = sameKey(of, asked.Key); of != nil && of.Flags&wire.Local == 0 && len(limits) == 0 {
-			limits, varies = of.Plain(), of.Flags&wire.Varies != 0
-			asked.Fit = limits
-		}
+	if err == nil {
+		overrides, err = h.backend.Overrides(r.Context(), namespace)
 	}
 	if !h.worked(w, r, err, false) {
 		return
 	}
+	if asked.Is = sameKey(of, asked.Key); of != nil && of.Flags&wire.Local == 0 && len(limits) == 0 {
+		limits, varies = of.Plain(), of.Flags&wire.Varies != 0
+		asked.Fit = limits
+	}
 	asked.Limits = limits
-	counter := CounterOf(&found, overrides.List, &asked)
-	counter.Date(limits, int64(found.NowNanos))
-	counter.Varies = varies && (counter.Override == nil || len(counter.Override.Limits) == 0)
-	h.json(w, counter)
+	answer := CounterOf(&found, overrides.List, &asked)
+	answer.Date(limits, int64(found.NowNanos))
+	if byName {
+		answer.ID = hex.EncodeToString(asked.ID[:])
+	}
+	answer.Varies = varies && (answer.Override == nil || len(answer.Override.Limits) == 0)
+	h.json(w, answer)
 }
 
-// sameKey returns whether values are a key of a rule. Of client addresses as much counts as nodes have told; nil if
-// they have told nothing of the rule's key.
+// identityOf returns the identity of a key by its values.
+func (h *handler) identityOf(of *wire.RuleShape, rule string, key []string) (id wire.ID, problem string) {
+	switch {
+	case of == nil || of.Flags&wire.AnyKey != 0:
+		return id, fmt.Sprintf("rule: no node has told the key of %.80q: want an id", rule)
+	case of.Flags&wire.Local != 0:
+		return id, fmt.Sprintf("rule: each node counts %s alone, so the backend does not know the key", rule)
+	case len(key) != of.Values():
+		return id, fmt.Sprintf("key: want %d values for the key of %s, got %d", of.Values(), rule, len(key))
+	}
+	counting := make([]string, len(key))
+	for i, value := range key {
+		if _, _, address := of.Prefixes(i); address {
+			if _, err := netip.ParseAddr(withoutPrefix(value)); err != nil {
+				return id, fmt.Sprintf("key: want an address for value %d of the key of %s, got %.80q", i+1, rule, value)
+			}
+		}
+		counting[i] = counts(of, i, value)
+	}
+	return h.identity(rule, counting), ""
+}
+
+// withoutPrefix returns the address of a network: people type these too.
+func withoutPrefix(value string) string {
+	if address, _, network := strings.Cut(value, "/"); network && address != "" {
+		return address
+	}
+	return value
+}
+
+// counts returns as much of a key's value as counts: of a client address, what nodes have told.
+func counts(of *wire.RuleShape, i int, value string) string {
+	if i >= of.Values() {
+		return value
+	}
+	ipv4, ipv6, ok := of.Prefixes(i)
+	if !ok {
+		return value
+	}
+	var memory [16]byte
+	return string(clientip.Network([]byte(withoutPrefix(value)), ipv4, ipv6, &memory))
+}
+
+// sameKey returns whether values are a key of a rule; nil if nodes have told nothing of the rule's key.
 func sameKey(of *wire.RuleShape, key []string) func(values []string) bool {
 	if of == nil || of.Flags&wire.AnyKey != 0 {
 		return nil
 	}
-	counts := func(i int, value string) string {
-		if i >= of.Values() {
-			return value
-		}
-		ipv4, ipv6, ok := of.Prefixes(i)
-		if !ok {
-			return value
-		}
-		var memory [16]byte
-		if address, _, network := strings.Cut(value, "/"); network && address != "" {
-			value = address // people type networks too
-		}
-		return string(clientip.Network([]byte(value), ipv4, ipv6, &memory))
-	}
 	return func(values []string) bool {
 		for i := range min(len(key), len(values)) {
-			if counts(i, values[i]) != counts(i, key[i]) {
+			if counts(of, i, values[i]) != counts(of, i, key[i]) {
 				return false
 			}
 		}

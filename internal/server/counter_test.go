@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
@@ -8,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"weir/config"
 	"weir/internal/backend"
+	"weir/internal/counter"
 	"weir/internal/must"
+	"weir/internal/named"
 	"weir/internal/server"
 	"weir/internal/wire"
 	"weir/window"
@@ -163,7 +167,7 @@ func TestEmptyBucket(t *testing.T) {
 // A key's counter is told by the override that nodes go by. Of an address as much counts as they have told; a mode
 // alone gives a key no limits; and each limit of an override is for the window of its own.
 func TestCounterAsNodesDecide(t *testing.T) {
-	s := start(t, open(), server.Options{})
+	s := start(t, open(), server.Options{Identity: named.Plain})
 	limit := func(width time.Duration, most uint64, described string) wire.ToldLimit {
 		return wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: most}, Described: described}
 	}
@@ -171,6 +175,7 @@ func TestCounterAsNodesDecide(t *testing.T) {
 	told := wire.AppendTold(nil, 0, []wire.RuleShape{
 		{Name: "login", Key: []byte{0, 0, 24, 56}, Flags: wire.Varies, Limits: []wire.ToldLimit{limit(minute, 5, "")}},
 		{Name: "budget", Key: []byte{0, 0}, Limits: []wire.ToldLimit{limit(31*day, 900, "\x02\x01\x00UTC"), limit(minute, 50, "")}},
+		{Name: "any", Flags: wire.AnyKey}, {Name: "alone", Flags: wire.Local},
 	})
 	report := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told}
 	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendReport(nil, &report))); answer.StatusCode != 200 {
@@ -210,4 +215,26 @@ func TestCounterAsNodesDecide(t *testing.T) {
 	want("&rule=login&key=gold", "varies true, 5")
 	set(`{"rule": "budget", "key": ["ann"], "limits": [{"limit": 60, "width_ms": 60000}, {"limit": 1000, "width_ms": 2678400000}]}`)
 	want("&rule=budget&key=ann", "varies false, 1000, 60")
+
+	// A key is found by its values alone, as a node without a secret names it.
+	plain := counter.NewIdentities("")
+	selectors := []config.Selector{{}, {Kind: config.SelectClientIP, IPv4Prefix: 24, IPv6Prefix: 56}}
+	for _, address := range []string{"10.1.2.3", "10.1.2.0/24", "2001:db8::7"} {
+		id := named.Identity(&plain, "login", selectors, []string{"gold", address})
+		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&rule=login&key=gold&key="+address, nil)); answer.StatusCode != 200 ||
+			!strings.Contains(body, `"id":"`+hex.EncodeToString(id[:])) {
+			t.Errorf("status %d: %s, want the id %x", answer.StatusCode, body, id)
+		}
+	}
+	for query, want := range map[string]string{
+		"none&key=a":            `rule: no node has told the key of \"none\"`,
+		"any&key=a":             `rule: no node has told the key of \"any\"`,
+		"alone":                 "rule: each node counts alone alone, so",
+		"login&key=gold":        "key: want 2 values for the key of login, got 1",
+		"login&key=gold&key=me": `key: want an address for value 2 of the key of login, got \"me\"`,
+	} {
+		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&rule="+query, nil)); answer.StatusCode != 400 || !strings.Contains(body, want) {
+			t.Errorf("%s: status %d: %s", query, answer.StatusCode, body)
+		}
+	}
 }

@@ -58,6 +58,9 @@ type Options struct {
 	// Parent answers requests about all regions in place of the handler, if the store is a
 	// region's: all of /v1 except pushes. It is nil without a parent.
 	Parent http.Handler
+	// Identity names a key of a rule by as much of its values as counts, as nodes without a key_secret do; nil if
+	// keys can be asked for by their identities alone.
+	Identity func(rule string, values []string) wire.ID
 	// Ended, once closed, ends streams, which otherwise last for minutes; nil for never.
 	Ended <-chan struct{}
 }
@@ -76,7 +79,7 @@ type Options struct {
 //   - GET /v1/window?namespace=N&id=I&kind=K&width_ms=W&start=T is one window of the clock: its
 //     start and hits; &ordinal=O for one of several limits that are alike.
 //   - GET /v1/counter?namespace=N&id=I is a key's [Counter]; with &rule=R and &key=V, once for each
-//     value, by the override in force, and with &limit=… by these limits, or else by those that nodes
+//     value, by the override in force, and without an id by what nodes without a key_secret call that key; with &limit=… by these limits, or else by those that nodes
 //     have told of rule R. POST has a [CounterChange],
 //     and answers with [CounterChanged].
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule, and with &some the
@@ -134,7 +137,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if o.Backend == nil {
 		o.Backend = backend.New(counters)
 	}
-	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent}
+	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent, identity: o.Identity}
 	h.refused = refused{log: o.Logger, now: o.Now}
 	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, listen.MostFiles()/4)
 	h.backend.OnWarnings(o.Warned)
@@ -201,6 +204,8 @@ type handler struct {
 	host    string
 	refused refused
 	leaving <-chan struct{}
+	// identity names keys by their values; nil if it can't.
+	identity func(rule string, values []string) wire.ID
 	// watchers are the open streams, watched what they show, and ended is closed when they should
 	// end.
 	watchers share.Room[string]
