@@ -256,8 +256,8 @@ func TestWithoutScripts(t *testing.T) {
 			}
 			p.do(chromedp.Navigate(server.URL))
 			const shown = `[...document.querySelectorAll(%q)].filter((e) => e.checkVisibility()%s).length`
-			if n := value[int](p, fmt.Sprintf(shown, ".screen img", " && e.naturalWidth > 0 && e.alt")); n != 7 {
-				t.Errorf("%d drawings, want 7", n)
+			if n := value[int](p, fmt.Sprintf(shown, ".screen img", " && e.naturalWidth > 0 && e.alt")); n != 10 {
+				t.Errorf("%d drawings, want 10", n)
 			}
 			if n := value[int](p, fmt.Sprintf(shown, "button, input, select, canvas", "")); n != 0 {
 				t.Errorf("%d controls without a script behind them", n)

@@ -1,6 +1,6 @@
 // Command pictures draws the pictures of the algorithms in docs/how-it-counts.md and, where no scripts run, in the
 // playground: the decisions of each
-// on the same requests, and README.md's moving picture. Package window makes the decisions. With -check the command draws nothing,
+// on the same requests, and README.md's moving picture. The playground's lanes make the decisions. With -check the command draws nothing,
 // and fails if a picture is out of date.
 package main
 
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/playground"
+	"weir/playground/lane"
 	"weir/window"
 )
 
@@ -22,33 +23,11 @@ const (
 	limit = 6
 	width = 30 * time.Second
 	span  = 3 * width
+	lasts = 10 * time.Second // a request that holds a place
 )
 
 // start begins a window of the clock.
 var start = time.Unix(0, 0).Add(1e6 * width)
-
-// Picture is the picture of an algorithm.
-type Picture struct {
-	// Name is the file's name without its ending.
-	Name string
-	// Limit makes the decisions.
-	Limit window.Limit
-}
-
-// Pictures are all pictures, in the page's order.
-var Pictures = []Picture{
-	{"fixed-window", of(window.FixedWindow, 0, 0)},
-	{"first-hit", of(window.FirstHitWindow, 0, 0)},
-	{"sliding-window", of(window.SlidingWindow, 0, 0)},
-	{"sub-buckets", of(window.SlidingBuckets, int64(width/6), 0)},
-	{"sliding-log", of(window.SlidingBuckets, window.LogPrecision, 0)},
-	{"token-bucket", of(window.TokenBucket, 0, limit)},
-}
-
-// of returns a limit of a kind.
-func of(kind window.Kind, precision int64, burst uint64) window.Limit {
-	return window.Limit{Shape: window.Shape{Kind: kind, Width: int64(width), Precision: precision}, Max: limit, Burst: burst}
-}
 
 // requests returns the times of the requests, after start: a burst before the end of a window of
 // the clock, another burst after it, and then a steady few.
@@ -71,29 +50,96 @@ type decision struct {
 	allowed bool
 }
 
-// Draw returns the picture as SVG.
-func (p Picture) Draw() []byte {
+// laneOf returns a lane of the playground without hits.
+func laneOf(kind lane.Kind) *lane.Lane {
+	l, fault := lane.New(kind, limit, int64(width), 6)
+	if fault != window.Sound {
+		fmt.Fprintln(os.Stderr, "pictures:", kind.Name, "has no such limit:", fault)
+		os.Exit(1)
+	}
+	return l
+}
+
+const left, wide = 44, 640
+
+func x(t time.Duration) float64 { return left + wide*t.Seconds()/span.Seconds() }
+
+// begin begins a picture with an axis of time, and a title.
+func begin(b *bytes.Buffer, height int, title string) {
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="12">`+"\n", left+wide+16, height)
+	fmt.Fprintf(b, "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"{card}\"/>\n", title)
+	for t := time.Duration(0); t <= span; t += width {
+		fmt.Fprintf(b, `<path d="M%.1f 12V%d" stroke="{rule}"/><text x="%.1f" y="%d" text-anchor="middle">%.0f s</text>`+"\n",
+			x(t), height-26, x(t), height-8, t.Seconds())
+	}
+}
+
+// mark draws a request.
+func mark(b *bytes.Buffer, d decision, y int) {
+	fill, ink := "{card}", "{refused}"
+	if d.allowed {
+		fill, ink = "{passed}", "{passed}"
+	}
+	fmt.Fprintf(b, `<circle cx="%.1f" cy="%d" r="3" fill="%s" stroke="%s"/>`+"\n", x(d.at), y, fill, ink)
+}
+
+// threeClients returns a picture of clients that a limit treats alike, each by its own counter.
+func threeClients(kind lane.Kind) []byte {
+	var b bytes.Buffer
+	begin(&b, 156, "a steady client, one with bursts, one that never stops")
+	for i, name := range []string{"steady", "with bursts", "never stops"} {
+		counter, y := laneOf(kind), 44+32*i
+		at := requests()[:10]
+		if i != 1 {
+			at = nil
+			for t := 3 * time.Second; t < span; t += time.Duration(9-4*i) * time.Second {
+				at = append(at, t)
+			}
+		}
+		passed := 0
+		for _, t := range at {
+			d := decision{t, counter.Hit(start.Add(t).UnixNano()).Allowed}
+			mark(&b, d, y)
+			if d.allowed {
+				passed++
+			}
+		}
+		fmt.Fprintf(&b, `<text x="%d" y="%d">%s: %d of %d pass</text>`+"\n", left+6, y-10, name, passed, len(at))
+	}
+	b.WriteString("</svg>\n")
+	return b.Bytes()
+}
+
+// draw returns the picture of a lane as SVG. Where requests hold places, each does for a time; where they wait, a
+// small mark below shows when one goes on.
+func draw(kind lane.Kind) []byte {
 	const (
-		left, top, wide, high = 44, 20, 640, 100
-		marks                 = top + high + 22
-		step                  = 250 * time.Millisecond
+		top, high = 20, 100
+		marks     = top + high + 22
+		step      = 250 * time.Millisecond
 	)
-	x := func(t time.Duration) float64 { return left + wide*t.Seconds()/span.Seconds() }
 	y := func(used uint64) float64 { return top + high - high*float64(used)/limit }
 	var decisions []decision
-	var line strings.Builder
-	var state window.State
+	var line, waits strings.Builder
+	counter, view := laneOf(kind), lane.View{}
 	used, pending := uint64(0), requests()
+	var ends []time.Duration
 	for t := time.Duration(0); t <= span; t += step {
-		p.Limit.Advance(&state, start.Add(t).UnixNano())
-		for ; len(pending) > 0 && pending[0] <= t; pending = pending[1:] {
-			allowed := p.Limit.Allows(&state, 1)
-			if allowed {
-				p.Limit.Count(&state, 1)
-			}
-			decisions = append(decisions, decision{pending[0], allowed})
+		for ; kind.Holds && len(ends) > 0 && ends[0] <= t; ends = ends[1:] {
+			counter.Release(start.Add(t).UnixNano())
 		}
-		now := limit - p.Limit.Remaining(&state)
+		for ; len(pending) > 0 && pending[0] <= t; pending = pending[1:] {
+			outcome := counter.Hit(start.Add(pending[0]).UnixNano())
+			decisions = append(decisions, decision{pending[0], outcome.Allowed})
+			if outcome.Allowed {
+				ends = append(ends, pending[0]+lasts)
+			}
+			if outcome.Wait > 0 {
+				fmt.Fprintf(&waits, `<path d="M%.1f %dv6" stroke="{passed}"/>`+"\n", x(pending[0]+time.Duration(outcome.Wait)), marks+5)
+			}
+		}
+		counter.Look(start.Add(t).UnixNano(), &view)
+		now := view.Quota - view.Remaining
 		if t == 0 {
 			fmt.Fprintf(&line, "M%.1f %.1f", x(t), y(now))
 		} else if now != used || t == span {
@@ -108,26 +154,16 @@ func (p Picture) Draw() []byte {
 		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="11">`+"\n",
-		left+wide+16, marks+34)
-	fmt.Fprintf(&b, "<title>%s: %d of %d requests pass</title>\n", p.Name, passed, len(decisions))
-	fmt.Fprintf(&b, "<rect width=\"100%%\" height=\"100%%\" fill=\"{card}\"/>\n")
-	for t := time.Duration(0); t <= span; t += width {
-		fmt.Fprintf(&b, `<path d="M%.1f %dV%d" stroke="{rule}"/><text x="%.1f" y="%d" text-anchor="middle">%.0f s</text>`+"\n",
-			x(t), top-8, marks+8, x(t), marks+26, t.Seconds())
-	}
+	begin(&b, marks+34, fmt.Sprintf("%s: %d of %d requests pass", kind.Name, passed, len(decisions)))
 	for _, hits := range []uint64{0, limit} {
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="{rule}" stroke-dasharray="4"/><text x="%d" y="%.1f" text-anchor="end">%d</text>`+"\n",
 			left, y(hits), left+wide, left-8, y(hits)+4, hits)
 	}
 	fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="{passed}" stroke-width="2"/>`+"\n", &line)
 	for _, d := range decisions {
-		fill, ink := "{card}", "{refused}"
-		if d.allowed {
-			fill, ink = "{passed}", "{passed}"
-		}
-		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%d" r="3" fill="%s" stroke="%s"/>`+"\n", x(d.at), marks, fill, ink)
+		mark(&b, d, marks)
 	}
+	b.WriteString(waits.String())
 	b.WriteString("</svg>\n")
 	return b.Bytes()
 }
@@ -136,9 +172,9 @@ func main() {
 	check := flag.Bool("check", false, "fail if a picture is out of date")
 	dir := flag.String("dir", "playground/site/pictures", "`folder` of the pictures")
 	flag.Parse()
-	drawn := map[string][]byte{"two-proxies": twoProxies()}
-	for _, p := range Pictures {
-		drawn[p.Name] = p.Draw()
+	drawn := map[string][]byte{"two-proxies": twoProxies(), "three-clients": threeClients(lane.Kinds[0])}
+	for _, kind := range lane.Kinds {
+		drawn[kind.Name] = draw(kind)
 	}
 	for name, picture := range drawn {
 		if err := write(filepath.Join(*dir, name+".svg"), colored(picture), *check); err != nil {
