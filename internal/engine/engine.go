@@ -96,7 +96,7 @@ func (e *Engine) furnish(o *Options) {
 		observer: &e.observer, meter: &e.meter, decider: &e.decider, feed: &e.feed, failure: o.OnBackendFailure,
 		checks: make([]rule.Check, len(rules.List)),
 	}
-	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, refusals)
+	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, refusals, o.Data, o.Namespace)
 	e.answers = answers{
 		tallies: tallies, link: link, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes,
 		requests: &e.requests, feed: &e.feed, refusals: refusals,
@@ -120,7 +120,6 @@ func (e *Engine) connect(o *Options) {
 	e.outbox.sender = e.outbox.worker
 	e.waits.leases = new(leaseAsks)
 	e.link.Read()
-	e.feed.Open(o.Data, o.Namespace)
 	e.rules.Share(e.link.Nodes())
 	e.observer.Open(e.outbox.id, e.outbox.worker)
 	e.meter.Open(e.rules.List, nextSender(e.outbox.worker))

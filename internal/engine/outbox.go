@@ -77,7 +77,6 @@ func (c *outbox) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil {
 		floor = oldest.head.Sequence
 	}
-	c.feed.Announce()
 	*b = batch{body: b.body[:0], items: b.items[:0], asks: b.asks[:0], inquires: asks, head: wire.Push{
 		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: c.sequence, Floor: floor, Known: c.feed.Known(asks),
 		Advance: c.credit.Says(c.sender, c.sequence, asks),

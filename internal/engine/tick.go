@@ -67,17 +67,11 @@ func (e *Engine) inquire() {
 		return
 	}
 	quiet := !e.outbox.leaving && !e.pushes.unfinished()
-	how := e.feed.Due(e.outbox.polled(e.link.HostNow()), quiet)
-	if how == feed.Poll {
-		known, ok := e.feed.KnownToPoll()
-		if !ok {
-			e.outbox.postEmpty()
-		} else if !e.outbox.sendPoll(e.link.HostNow(), known) {
-			e.feed.PollEnded(false)
-		}
-		return
-	}
-	if now := e.link.HostNow(); how == feed.Question && !e.outbox.crammed() && e.link.Enter(now) {
+	now := e.link.HostNow()
+	switch how, known := e.feed.Due(e.outbox.polled(now), quiet); {
+	case how == feed.Poll && !e.outbox.sendPoll(now, known):
+		e.feed.PollEnded(false)
+	case how == feed.Question && !e.outbox.crammed() && e.link.Enter(now):
 		e.feed.Asked(now + int64(e.ticks.millis)*1e6)
 		e.outbox.postEmpty()
 	}

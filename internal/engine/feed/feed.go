@@ -30,12 +30,12 @@ type Feed struct {
 }
 
 // New returns a namespace's overrides, as a process hears of them.
-func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, variants *entry.Variants, keys *entry.Entries, refusals *entry.Refusals) Feed {
-	return Feed{tallies: tallies, link: link, rules: rules, variants: variants, keys: keys, refusals: refusals}
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, variants *entry.Variants, keys *entry.Entries, refusals *entry.Refusals, data sharedata.Data, namespace string) Feed {
+	return Feed{
+		tallies: tallies, link: link, rules: rules, variants: variants, keys: keys, refusals: refusals,
+		news: news{record: sharedata.NewRecord(data, namespace, "news"), listed: sharedata.NewRecord(data, namespace, "news:list")},
+	}
 }
-
-// Open begins to hear.
-func (v *Feed) Open(data sharedata.Data, namespace string) { v.news = newNews(data, namespace) }
 
 // asksEvery is how long a process that hears nothing waits before it asks. Together with a tick to
 // notice that and a tick for the other workers, this makes an interval.
@@ -385,14 +385,14 @@ const (
 
 // Due says how to ask the backend for the list of overrides that is wanted. If no worker of this
 // process has heard from the backend for a while, it asks for news, including the number of nodes and
-// the time. polled means that this worker's poll is unanswered, and quiet that it has nothing for the
+// the time. known is the part of a poll about overrides. polled means that this worker's poll is unanswered, and quiet that it has nothing for the
 // backend: if the process ended, its last hits would need the connection that a poll occupies.
 //
 // A process that hears nothing from the backend polls: a worker asks for news, and the backend
 // answers when there are any, or after half a minute. A poll does not count as a push: no push
 // waits for it, and its failure says nothing about the backend. A gateway on the way may cut off a
 // long wait, so after a failure the worker asks a question that is answered at once.
-func (v *Feed) Due(polled, quiet bool) inquiry {
+func (v *Feed) Due(polled, quiet bool) (how inquiry, known wire.Known) {
 	w, now := &v.news, v.link.HostNow()
 	if !w.wants || v.link.Open() {
 		every := v.asksEvery()
@@ -408,14 +408,19 @@ func (v *Feed) Due(polled, quiet bool) inquiry {
 			r.asked = now
 			return true
 		}) || polled {
-			return noInquiry
+			return noInquiry, known
 		}
 		if !w.wants && quiet && v.polls(now) {
-			return Poll
+			known = v.Known(true)
+			known.Within = uint64(max(1, v.asksEvery()/3/1e6))
+			if known.Version == w.shared.version {
+				return Poll, known
+			}
+			return Question, known // is answered at once: then the next push soon says that all workers know
 		}
 	}
 	if w.wants && now < w.asksAt {
-		return noInquiry
+		return noInquiry, known
 	}
 	if w.wants && len(w.parts) >= w.leads {
 		w.leads = len(w.parts) + 1
@@ -425,11 +430,11 @@ func (v *Feed) Due(polled, quiet bool) inquiry {
 			return !fresh
 		})
 	}
-	return Question
+	return Question, known
 }
 
 // Hurries reports whether there is something to ask for at once.
-func (v *Feed) Hurries() bool { return v.news.hurries() }
+func (v *Feed) Hurries() bool { return v.news.wants && v.news.asksAt == 0 }
 
 // Asked records that a question is on its way. Unless the answer has news, the next follows then.
 func (v *Feed) Asked(then int64) { v.news.asksAt = then }
@@ -439,15 +444,6 @@ func (v *Feed) polls(now int64) bool {
 	p := &v.polling
 	paused := now < p.notBefore && p.notBefore-now <= longestPlain
 	return !paused && v.link.Heard() && v.variants.Owner != nil && !v.link.Open()
-}
-
-// KnownToPoll returns the part of a poll about overrides. ok is false if a question should be asked in
-// its place, which is answered at once: then the next push soon says that all workers know.
-func (v *Feed) KnownToPoll() (k wire.Known, ok bool) {
-	v.Announce()
-	k = v.Known(true)
-	k.Within = uint64(max(1, v.asksEvery()/3/1e6))
-	return k, k.Version == v.news.shared.version
 }
 
 // PollEnded records the end of the poll.
@@ -465,17 +461,13 @@ func (v *Feed) PollEnded(answered bool) {
 	})
 }
 
-// Announce has the next pushes name to the backend the version that all workers decide by.
-func (v *Feed) Announce() {
+// Known returns the part of a push about overrides, which names the version that all workers decide by. A
+// push that asks for them has nothing else.
+func (v *Feed) Known(asks bool) (k wire.Known) {
 	w := &v.news
 	if age := v.link.HostNow() - w.shared.since; v.variants.Version == w.shared.version && (age >= spread || age < 0) {
 		w.announced = v.variants.Version
 	}
-}
-
-// Known returns the part of a push about overrides. A push that asks for them has nothing else.
-func (v *Feed) Known(asks bool) (k wire.Known) {
-	w := &v.news
 	k.Version, k.Unfit, k.Asks = w.announced, uint64(v.variants.Unfit), asks
 	switch {
 	case w.wants && len(w.parts) > 0:

@@ -59,10 +59,6 @@ const (
 	spread = stale / 4
 )
 
-func newNews(data sharedata.Data, namespace string) news {
-	return news{record: sharedata.NewRecord(data, namespace, "news"), listed: sharedata.NewRecord(data, namespace, "news:list")}
-}
-
 // read loads the state that other workers have written.
 func (w *news) read() {
 	value, _ := w.record.Read(nil)
@@ -114,9 +110,6 @@ func (r *sharedNews) old(version uint64, at int64) bool {
 func (w *news) want(version uint64) {
 	w.wants, w.wanted, w.parts, w.leads, w.asksAt, w.whole = true, version, nil, 0, 0, false
 }
-
-// hurries reports whether there is something to ask for at once.
-func (w *news) hurries() bool { return w.wants && w.asksAt == 0 }
 
 // got ends the asking.
 func (w *news) got() { w.wants, w.parts, w.leads = false, nil, 0 }
