@@ -14,7 +14,6 @@ type Charges struct {
 	entries  *entry.Entries
 	pushes   *pushes
 	observer *observe.Observer
-	meter    *observe.Meter
 	decider  *decider
 }
 
@@ -40,32 +39,7 @@ func (h *Charges) Revise(c *rule.Charge, cost uint64, now int64) {
 		at = now
 	}
 	h.change(c, cost, now)
-	if h.meter.Of(c.Rule) && (cost != before || c.Counted != c.Model) {
-		h.account(c, before, at)
-	}
-}
-
-// account records the change in usage of a charge whose cost was before. It belongs to the day of
-// the request.
-//
-//go:noinline
-func (h *Charges) account(c *rule.Charge, before uint64, at int64) {
-	d := h.entries.Restore(&h.decider.charged, &c.Ref)
-	h.entries.Read(d, h.link.Now()) // the budget needs the counter
-	if c.Counted == c.Model {
-		h.meter.Add(d, int64(c.Cost-before), c.Model, at)
-		return
-	}
-	h.meter.Add(d, -int64(before), c.Counted, at)
-	h.meter.Add(d, int64(c.Cost), c.Model, at)
-	c.Counted = c.Model
-}
-
-// accountFor records the usage of hits that were forced.
-func (h *Charges) accountFor(d *rule.Check, now int64) {
-	if h.meter.Of(d.Rule) {
-		h.meter.Add(d, int64(d.Cost), d.Model, now)
-	}
+	h.observer.Revised(c, before, at)
 }
 
 // change changes the hits of a charge.
@@ -115,9 +89,7 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 		h.tallies.GivenUp++ // the hits stay counted
 	case given > 0:
 		h.decider.refusals.Forget(d.Address)
-		if h.meter.Of(d.Rule) {
-			h.meter.Add(d, -int64(given), d.Model, now)
-		}
+		h.observer.Used(d, -int64(given), now)
 	case !d.Slot.Found(): // the backend may know of some
 		d.Cost = hits
 		c := rule.Charge{Ref: h.entries.Save(d)}

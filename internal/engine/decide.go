@@ -395,10 +395,11 @@ func (e *decider) giveBack(d *rule.Check, now int64) {
 }
 
 // forceRef is force for a referred check.
-func (e *decider) forceRef(s *rule.Ref, now int64) {
+func (e *decider) forceRef(s *rule.Ref, now int64) *rule.Check {
 	d := e.entries.Restore(&e.charged, s)
 	e.entries.Read(d, now)
 	e.force(d, now)
+	return d
 }
 
 // force takes the hits of a check that was read, whether or not they have room.

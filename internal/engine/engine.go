@@ -31,7 +31,6 @@ type Engine struct {
 	pushes   pushes
 	acquires acquires
 	observer observe.Observer
-	meter    observe.Meter
 	decider  decider
 	requests requests
 	feed     feed.Feed
@@ -83,17 +82,16 @@ func (e *Engine) furnish(o *Options) {
 	}
 	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
-	e.observer = observe.NewObserver(link, rules, &e.entries, o.Namespace, o.InFlight, o.Owner, o.Configuration)
-	e.meter = observe.NewMeter(tallies, link, &e.entries, o.Namespace)
+	e.observer = observe.NewObserver(tallies, link, rules, &e.entries, o.Namespace, e.outbox.tell, o.InFlight, o.Owner, o.Configuration)
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced,
 	}
 	e.Charges = Charges{
-		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, meter: &e.meter, decider: &e.decider,
+		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, decider: &e.decider,
 	}
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
-		observer: &e.observer, meter: &e.meter, decider: &e.decider, feed: &e.feed, failure: o.OnBackendFailure,
+		observer: &e.observer, decider: &e.decider, feed: &e.feed, failure: o.OnBackendFailure,
 		checks: make([]rule.Check, len(rules.List)),
 	}
 	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, refusals, o.Data, o.Namespace)
@@ -121,8 +119,7 @@ func (e *Engine) connect(o *Options) {
 	e.waits.leases = new(leaseAsks)
 	e.link.Read()
 	e.rules.Share(e.link.Nodes())
-	e.observer.Open(e.outbox.id, e.outbox.worker)
-	e.meter.Open(e.rules.List, nextSender(e.outbox.worker))
+	e.observer.Open(e.outbox.id, e.outbox.worker, nextSender(e.outbox.worker))
 }
 
 // Table returns the table with the node's counters.
@@ -252,7 +249,7 @@ func (e *Engine) Force(d *rule.Check, now int64) {
 	e.entries.Locate(d)
 	e.entries.Read(d, now)
 	e.decider.force(d, now)
-	e.Charges.accountFor(d, now)
+	e.observer.Used(d, int64(d.Cost), now)
 	e.requests.send(nil)
 }
 
@@ -275,8 +272,8 @@ func (e *Engine) Save(d *rule.Check) rule.Ref { return e.entries.Save(d) }
 
 // ForceRef is Force for a referred check.
 func (e *Engine) ForceRef(s *rule.Ref, now int64) {
-	e.decider.forceRef(s, now)
-	e.Charges.accountFor(&e.decider.charged, now)
+	d := e.decider.forceRef(s, now)
+	e.observer.Used(d, int64(d.Cost), now)
 	e.requests.send(nil)
 }
 
@@ -289,7 +286,7 @@ func (e *Engine) Retry(now int64) {
 // PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
 // It returns false if some hits have to wait for answers to earlier pushes.
 func (e *Engine) PushAll() (done bool) {
-	e.tellUsage(true)
+	e.observer.Send(true)
 	return e.pushes.pushAll()
 }
 
@@ -299,4 +296,4 @@ func (e *Engine) PushAll() (done bool) {
 func (e *Engine) PushCharges() { e.pushes.pushCharges() }
 
 // Unfinished reports whether the backend has yet to hear of anything.
-func (e *Engine) Unfinished() bool { return e.pushes.unfinished() || e.meter.Unfinished() }
+func (e *Engine) Unfinished() bool { return e.pushes.unfinished() || e.observer.Unfinished() }

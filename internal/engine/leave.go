@@ -12,7 +12,7 @@ func (e *Engine) Leave() {
 	e.outbox.leaving, e.leaveBy = true, e.link.HostNow()+leaveNanos
 	e.credit.End()
 	e.pushes.pushAll()
-	e.tellUsage(true)
+	e.observer.Send(true)
 }
 
 // Left reports whether a leaving node has pushed everything and given its part of the limits back, or has
@@ -46,7 +46,7 @@ func (e *Engine) Inherit(from *Engine) {
 	}
 	e.outbox.batches = append(from.outbox.batches, e.outbox.batches...)
 	e.entries.Inherit(&from.entries)
-	e.meter.Inherit(&from.meter)
+	e.observer.Inherit(&from.observer)
 	from.outbox.batches = nil
 }
 

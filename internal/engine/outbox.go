@@ -7,6 +7,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
+	"weir/internal/engine/observe"
 	"weir/internal/wire"
 )
 
@@ -125,6 +126,14 @@ func (c *outbox) post(b *batch) {
 func (c *outbox) hand(b *batch) (sent bool) {
 	c.message = b.appendTo(c.message[:0])
 	return c.host.Send(c.message, Ticket{batch: b, sender: b.head.Sender, sequence: b.head.Sequence})
+}
+
+// tell sends a message about usage, or a report.
+func (c *outbox) tell(body []byte, m *observe.Message) (sent bool) {
+	if m == nil {
+		return c.host.Send(body, Ticket{})
+	}
+	return c.host.Send(body, Ticket{used: m, sender: m.Sender, sequence: m.Sequence})
 }
 
 // seal ends the filling of a batch.

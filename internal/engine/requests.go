@@ -37,7 +37,6 @@ type requests struct {
 	outbox   *outbox
 	acquires *acquires
 	observer *observe.Observer
-	meter    *observe.Meter
 	decider  *decider
 	feed     *feed.Feed
 	lines    *wait.Queue // nil if no rule delays requests
@@ -50,21 +49,8 @@ type requests struct {
 
 func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
 	verdict := q.decideNow(checks, now, w)
-	q.note(checks, now, verdict)
-	if q.observer.Records() {
-		w.weight = q.observer.See(checks, now, verdict)
-	}
+	w.weight = q.observer.Decided(checks, now, verdict)
 	return verdict
-}
-
-// note tells of keys that come near their limits, and of what is used.
-func (q *requests) note(checks []rule.Check, now int64, verdict counter.Verdict) {
-	if q.rules.Warns && verdict != counter.Unsure {
-		q.observer.Warn(checks, now)
-	}
-	if q.rules.Reveals {
-		q.meter.Take(checks, verdict, now)
-	}
 }
 
 // decideNow decides a request, or makes it wait.
@@ -574,10 +560,7 @@ func (q *requests) finishWaiting(w turn, checks []rule.Check, verdict counter.Ve
 
 // tell ends a request's wait, and reports the verdict to it.
 func (q *requests) tell(w *Wait, checks []rule.Check, now int64, verdict counter.Verdict) {
-	if q.observer.Records() && (verdict == counter.Rejected || q.rules.Marks) {
-		q.observer.SeeRefused(checks, now, w.weight)
-	}
-	q.note(checks, now, verdict)
+	q.observer.DecidedLate(checks, now, verdict, w.weight)
 	w.Request.Decided(checks, now, verdict)
 }
 

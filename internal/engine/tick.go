@@ -3,7 +3,6 @@ package engine
 import (
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
-	"weir/internal/wire"
 )
 
 // leastNanos is the time in a tick that is reserved for asks and waiting requests, in nanoseconds.
@@ -53,10 +52,7 @@ func (e *Engine) synchronise() {
 		e.acquires.sendAll(until)
 	}
 	e.requests.giveUp(false, until)
-	if report := e.observer.DueReport(e.outbox.leaving); report != nil {
-		e.outbox.host.Send(report, Ticket{})
-	}
-	e.tellUsage(e.outbox.leaving)
+	e.observer.Send(e.outbox.leaving)
 	soon := e.link.HostNow() + int64(e.ticks.millis)*1e6
 	e.requests.schedule(!done || !adopted || e.waits.queue.endsBy(soon))
 }
@@ -77,30 +73,13 @@ func (e *Engine) inquire() {
 	}
 }
 
-// tellUsage sends the messages about usage that are due, or all.
-func (e *Engine) tellUsage(all bool) {
-	for _, m := range e.meter.DueMessages(all) {
-		if !e.outbox.host.Send(m.Body, Ticket{used: m, sender: m.Sender, sequence: m.Sequence}) {
-			e.meter.Fail(m)
-		}
-	}
-}
-
 // Answered reports the end of a push: an answer or a failure. The node keeps the answer, and
 // processes it as time permits.
 func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	b := t.batch
-	if t.used != nil {
-		// After a failure the next tick sends again. Otherwise a backend that fails at once would
-		// be called without end.
-		if e.meter.Answered(t.used, t.sender, t.sequence, outcome, answer) && e.outbox.leaving {
-			e.tellUsage(true)
-		}
-		return
-	}
-	if b == nil { // the push was a report
-		if outcome == link.PushAnswered && string(answer) == wire.TellRules {
-			e.observer.Tell()
+	if b == nil {
+		if e.observer.Answered(t.used, t.sender, t.sequence, outcome, answer) && e.outbox.leaving {
+			e.observer.Send(true)
 		}
 		return
 	}

@@ -28,12 +28,18 @@ type Observer struct {
 	inFlight []wire.HeldKey
 	tells    telling
 	label    []byte // a key's encoded name
+	meter    Meter
+	send     func(body []byte, m *Message) (sent bool)
+	check    rule.Check // of a charge
 }
 
-// NewObserver returns what a worker watches of a namespace. visit is Options.InFlight, owner is
-// Options.Owner, and configuration is Options.Configuration.
-func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner, configuration uint64) Observer {
-	w := Observer{warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, namespace: namespace, visit: visit}
+// NewObserver returns what a worker watches of a namespace. send sends a message about usage, or with nil
+// a report. visit is Options.InFlight, owner is Options.Owner, and configuration is Options.Configuration.
+func NewObserver(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, send func(body []byte, m *Message) (sent bool), visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner, configuration uint64) Observer {
+	w := Observer{
+		warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, namespace: namespace, send: send, visit: visit,
+		meter: NewMeter(tallies, link, keys, namespace),
+	}
 	w.tells.configuration = configuration
 	w.tells.owner, _ = owner.(Teller)
 	for i := range rules.List {
@@ -42,8 +48,9 @@ func NewObserver(link *link.Link, rules *rule.Set, keys *entry.Entries, namespac
 	return w
 }
 
-// Open begins to record for the reports of a worker of a process.
-func (w *Observer) Open(node, sender uint64) {
+// Open begins to record for the reports of a worker of a process, which sends usage as used.
+func (w *Observer) Open(node, sender, used uint64) {
+	w.meter.Open(w.rules.List, used)
 	w.node, w.sender = node, sender
 	w.sightings = newSightings(w.rules.List, w.link.Now(), w.link.HostNow(), w.link.Random)
 	if w.rules.Warns {
@@ -54,8 +61,88 @@ func (w *Observer) Open(node, sender uint64) {
 // Warned is how often a key of a rule was at a share of a limit from which on the rule warns.
 func (w *Observer) Warned(rule int) uint64 { return w.warned[rule] }
 
-// Records reports whether anything is recorded: the node has a backend.
-func (w *Observer) Records() bool { return w.sightings != nil }
+// Decided records a request that was decided at once, or that waits. weight is for [Observer.DecidedLate].
+func (w *Observer) Decided(checks []rule.Check, now int64, verdict counter.Verdict) (weight uint64) {
+	if w.note(checks, now, verdict); w.sightings == nil {
+		return 0
+	}
+	return w.see(checks, now, verdict)
+}
+
+// DecidedLate records the verdict on a request that has waited.
+func (w *Observer) DecidedLate(checks []rule.Check, now int64, verdict counter.Verdict, weight uint64) {
+	if w.sightings != nil && (verdict == counter.Rejected || w.rules.Marks) {
+		w.seeRefused(checks, now, weight)
+	}
+	w.note(checks, now, verdict)
+}
+
+// note records which keys come near their limits, and what is used.
+func (w *Observer) note(checks []rule.Check, now int64, verdict counter.Verdict) {
+	if w.rules.Warns && verdict != counter.Unsure {
+		w.warn(checks, now)
+	}
+	if w.rules.Reveals {
+		w.meter.Take(checks, verdict, now)
+	}
+}
+
+// Used records hits that a check whose counter was read has taken besides, or given back.
+func (w *Observer) Used(d *rule.Check, hits, now int64) {
+	if w.meter.Of(d.Rule) {
+		w.meter.Add(d, hits, d.Model, now)
+	}
+}
+
+// Revised records the change of a charge whose cost was before. It belongs to the day of the request.
+func (w *Observer) Revised(c *rule.Charge, before uint64, at int64) {
+	if !w.meter.Of(c.Rule) || c.Cost == before && c.Counted == c.Model {
+		return
+	}
+	d := w.keys.Restore(&w.check, &c.Ref)
+	w.keys.Read(d, w.link.Now()) // the budget needs the counter
+	if c.Counted == c.Model {
+		w.meter.Add(d, int64(c.Cost-before), c.Model, at)
+		return
+	}
+	w.meter.Add(d, -int64(before), c.Counted, at)
+	w.meter.Add(d, int64(c.Cost), c.Model, at)
+	c.Counted = c.Model
+}
+
+// Send sends the report and the usage that are due, or all usage and no report.
+func (w *Observer) Send(all bool) {
+	if !all {
+		if report := w.dueReport(); report != nil {
+			w.send(report, nil)
+		}
+	}
+	for _, m := range w.meter.DueMessages(all) {
+		if !w.send(m.Body, m) {
+			w.meter.Fail(m)
+		}
+	}
+}
+
+// Answered takes in the outcome of a message about usage as it was sent under a sender and a sequence,
+// or with nil of a report. It reports whether the backend has counted usage: more may be sent.
+func (w *Observer) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte) (counted bool) {
+	if m != nil {
+		// After a failure the next tick sends again. Otherwise a backend that fails at once would be called
+		// without end.
+		return w.meter.Answered(m, sender, sequence, outcome, answer)
+	}
+	if outcome == link.PushAnswered && string(answer) == wire.TellRules {
+		w.tellAgain()
+	}
+	return false
+}
+
+// Unfinished reports whether there is usage that the backend has not heard of.
+func (w *Observer) Unfinished() bool { return w.meter.Unfinished() }
+
+// Inherit takes over the usage that another node has not reported.
+func (w *Observer) Inherit(from *Observer) { w.meter.Inherit(&from.meter) }
 
 // visitedPerReport bounds the requests that are asked for places per report.
 const visitedPerReport = 1024
@@ -86,10 +173,10 @@ func (w *Observer) keysInFlight() []wire.HeldKey {
 	return w.inFlight
 }
 
-// See records what a request asks for and, unless it waits, its verdict.
+// see records what a request asks for and, unless it waits, its verdict.
 //
 //go:noinline
-func (w *Observer) See(checks []rule.Check, now int64, verdict counter.Verdict) (weight uint64) {
+func (w *Observer) see(checks []rule.Check, now int64, verdict counter.Verdict) (weight uint64) {
 	weight = w.sightings.weigh()
 	for i := range checks {
 		d := &checks[i]
@@ -104,7 +191,7 @@ func (w *Observer) See(checks []rule.Check, now int64, verdict counter.Verdict) 
 		}
 	}
 	if verdict == counter.Rejected || w.rules.Marks && verdict == counter.Allowed {
-		w.SeeRefused(checks, now, weight)
+		w.seeRefused(checks, now, weight)
 	}
 	return weight
 }
@@ -137,10 +224,10 @@ func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, now int64, weight uint
 	}
 }
 
-// SeeRefused records the refused checks of a request that stands for weight requests.
+// seeRefused records the refused checks of a request that stands for weight requests.
 //
 //go:noinline
-func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
+func (w *Observer) seeRefused(checks []rule.Check, now int64, weight uint64) {
 	for i := range checks {
 		d := &checks[i]
 		switch {
@@ -159,13 +246,13 @@ func (w *Observer) SeeRefused(checks []rule.Check, now int64, weight uint64) {
 	}
 }
 
-// DueReport returns the report to send, if one is due, and nil otherwise. It is valid until the next
+// dueReport returns the report to send, if one is due, and nil otherwise. It is valid until the next
 // call. If a report is lost, the next has the same figures.
-func (w *Observer) DueReport(leaving bool) []byte {
+func (w *Observer) dueReport() []byte {
 	s, now := w.sightings, w.link.HostNow()
 	s.turn(w.link.ToBackend(now), now)
 	s.wake(now)
-	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || leaving || w.link.Open() {
+	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || w.link.Open() {
 		return nil
 	}
 	s.reportAt = now + w.link.Random.Around(reportEvery)

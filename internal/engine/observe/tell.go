@@ -30,11 +30,8 @@ type telling struct {
 	asked, told bool
 }
 
-// Tell has the next report tell the rules. The first is made at once.
-func (w *Observer) Tell() {
-	if w.sightings == nil {
-		return
-	}
+// tellAgain has the next report tell the rules. The first is made at once.
+func (w *Observer) tellAgain() {
 	if w.tells.asked = true; !w.tells.told {
 		w.tells.told = true
 		w.sightings.reportAt = w.link.HostNow()

@@ -7,16 +7,16 @@ import (
 	"weir/window"
 )
 
-// Warn records which limits decided checks have nearly used up.
+// warn records which limits decided checks have nearly used up.
 //
 //go:noinline
-func (w *Observer) Warn(checks []rule.Check, now int64) {
+func (w *Observer) warn(checks []rule.Check, now int64) {
 	for i := range checks {
 		w.WarnOf(&checks[i], now)
 	}
 }
 
-// WarnOf is Warn for one check, whose counter is as written.
+// WarnOf is warn for one check, whose counter is as written.
 func (w *Observer) WarnOf(d *rule.Check, now int64) {
 	if d.Warned = 0; len(d.Rule.WarnAt) == 0 {
 		return
