@@ -37,28 +37,15 @@ func TestController(t *testing.T) {
 	}
 	began := time.Now()
 	step := func(what string) { t.Logf("%5.1f s: %s", time.Since(began).Seconds(), what) }
-	c := &controlled{cluster: newCluster(t)}
-	c.program = filepath.Join(c.dir, "bin", "weir-controller")
-	build := exec.Command("go", "build", "-o", c.program, ".")
-	build.Dir, build.Env = "../../controller", append(os.Environ(), "GOWORK=off")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
+	c := newControlled(t, newCluster(t))
 	step("API server ready, controller built")
 	c.crds(t, "ISTIO", "manifests/charts/base/files/crd-all.gen.yaml")
 	c.crds(t, "GATEWAY_API", "config/crd/experimental/gateway.networking.k8s.io_[a-u]*.yaml")
 	c.istiod(t)
-	c.command(t, "kubectl", "create", "namespace", "weir-system")
 	c.command(t, "kubectl", "create", "namespace", "tenant")
-	c.write(t, "values.yaml", read(t, "../../charts/values/controller.yaml"))
-	chart := must.Get(filepath.Abs("../../charts/weir"))(t)
-	c.apply(t, c.command(t, "helm", "template", "weir", chart, "-n", "weir-system", "-f", "values.yaml", "--kube-version", kubernetes))
+	c.installs(t)
 	c.apply(t, read(t, "testdata/controller.yaml"), "http: 3000", fmt.Sprint("http: ", c.app), "http: 9180", "http: "+c.backend[strings.LastIndexByte(c.backend, ':')+1:])
 	c.apply(t, strings.Replace(read(t, "testdata/gateways.yaml"), "port: 8085}]\n---", "port: 8085, allowedRoutes: {namespaces: {from: All}}}]\n---", 1))
-	// The controller has the rights of its account, and no more.
-	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
-	c.write(t, "account.yaml", strings.ReplaceAll(read(t, filepath.Join(c.dir, "kubeconfig")), token, account))
-	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system"}
 	c.begin(t)
 	step("istiod and controller run")
 	public := c.agent(t, proxy{namespace: "shop", account: "public-istio", labels: `{"gateway.networking.k8s.io/gateway-name":"public"}`, address: "127.0.0.2", port: 8085, offset: 100})
@@ -80,6 +67,30 @@ func TestController(t *testing.T) {
 		}
 		step(test.name)
 	}
+}
+
+// newControlled builds the controller.
+func newControlled(t *testing.T, in *cluster) *controlled {
+	t.Helper()
+	c := &controlled{cluster: in, program: filepath.Join(in.dir, "bin", "weir-controller")}
+	build := exec.Command("go", "build", "-o", c.program, ".")
+	build.Dir, build.Env = "../../controller", append(os.Environ(), "GOWORK=off")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	return c
+}
+
+// installs applies the chart. The controller has the rights of its account there, and no more.
+func (c *controlled) installs(t *testing.T) {
+	t.Helper()
+	c.write(t, "values.yaml", read(t, "../../charts/values/controller.yaml"))
+	chart := must.Get(filepath.Abs("../../charts/weir"))(t)
+	c.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: weir-system}\n---\n"+
+		c.command(t, "helm", "template", "weir", chart, "-n", "weir-system", "-f", "values.yaml", "--kube-version", kubernetes))
+	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
+	c.write(t, "account.yaml", strings.ReplaceAll(read(t, filepath.Join(c.dir, "kubeconfig")), token, account))
+	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system"}
 }
 
 // begin starts the controller.

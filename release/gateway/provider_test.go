@@ -60,11 +60,62 @@ func TestEnvoyGatewayInCluster(t *testing.T) {
 	}
 	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
 	waitFor(t, "end of the limits", func() bool { return at.get("/", "nobody").header.Get("RateLimit") == "" })
+	t.Run("policies", func(t *testing.T) { policiesOfListeners(t, newControlled(t, c), at) })
 	c.serviceOf(t)
 	waitFor(t, "limits of a BackendTrafficPolicy", func() bool { return strings.HasPrefix(at.get("/", "nobody").header.Get("X-RateLimit-Limit"), "100,") })
 	if got := at.as(t, "GET", "/", "ann", 110); !maps.Equal(got, map[int]int{200: 100, 429: 10}) {
 		t.Errorf("%v, want 100 an hour", got)
 	}
+}
+
+// policiesOfListeners has weir controller attach policies to one of two listeners of a port, and to a tenant's namespace.
+func policiesOfListeners(t *testing.T, c *controlled, at *proxy) {
+	c.installs(t)
+	c.begin(t)
+	defer c.stop()
+	c.apply(t, read(t, "testdata/envoy-gateway-tenant.yaml"))
+	limited := func(n int) string {
+		return fmt.Sprintf(`rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: %d, window: 366d, algorithm: fixed_window}]}]`, n)
+	}
+	c.apply(t, policyOf("default", "all", "Gateway", "eg", limited(20))+"---\n"+policyOf("default", "intern", "Gateway", "eg, sectionName: intern", limited(7))+"---\n"+
+		strings.Replace(policyOf("tenant", "namespace", "Namespace", "tenant", limited(5)), "gateway.networking.k8s.io", `""`, 1))
+	waitFor(t, "the listener's limit", func() bool { return at.at(t, "a.intern.example", "/", "nobody").limits("default_intern_per-user") })
+	waitFor(t, "the namespace's limit", func() bool { return at.at(t, "tenant.example", "/", "nobody").limits("tenant_namespace_per-user") })
+	waitFor(t, "the Gateway's limit", func() bool { return at.at(t, "else.example", "/", "nobody").limits("default_all_per-user") })
+	pass := func(user, host string, want int, headers ...string) {
+		t.Helper()
+		statuses := map[int]int{}
+		for range 25 {
+			request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at.url(), nil))(t)
+			request.Host = host
+			request.Header.Set("X-User", user)
+			for i := 0; i < len(headers); i += 2 {
+				request.Header.Set(headers[i], headers[i+1])
+			}
+			statuses[do(request).status]++
+		}
+		if statuses[200] != want || statuses[429] != 25-want {
+			t.Errorf("%s at %s: %v, want %d of 25", user, host, statuses, want)
+		}
+	}
+	pass("ann", "a.intern.example", 7)
+	pass("ann", "else.example", 20) // a counter of its own
+	pass("ann", "tenant.example", 5)
+	// The route of all listeners is at the one that has the host, whatever else a client writes.
+	pass("bob", "A.intern.EXAMPLE:8090", 7)
+	pass("bob", "b.intern.example", 0, "X-Forwarded-Host", "else.example", "X-Envoy-Original-Path", "/", "X-Forwarded-Port", "80")
+	pass("bob", "intern.example", 20) // is none of *.intern.example
+	// Overrides of the listener are above the namespace's rules, at that listener alone.
+	c.apply(t, policyOf("default", "intern", "Gateway", "eg, sectionName: intern", "overrides: {"+limited(3)+"}"))
+	waitFor(t, "the override", func() bool { return at.at(t, "tenant.intern.example", "/", "nobody").limits("default_intern_per-user") })
+	pass("eve", "tenant.intern.example", 3)
+	pass("eve", "tenant.example", 5)
+	if said := c.condition(t, "tenant", "namespace", "Overridden"); !strings.Contains(said, "per-user by default/intern") {
+		t.Error(said)
+	}
+	c.command(t, "kubectl", "delete", "rlp", "--all", "-A")
+	waitFor(t, "end of the policies", func() bool { return at.at(t, "else.example", "/", "nobody").header.Get("RateLimit") == "" })
+	c.apply(t, read(t, "testdata/envoy-gateway.yaml"), "port: 3000", fmt.Sprint("port: ", c.app))
 }
 
 // serviceOf runs the service of Envoy Gateway's global limits, as its Deployment has it, and applies the shipped policy.
