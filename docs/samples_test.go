@@ -32,7 +32,6 @@ var notRun = map[string]string{
 	"make build native && ":             "a benchmark",
 	"make build         #":              "a list of make's targets, which make test runs",
 	"make native":                       "needs two minutes of a processor; TestNativeRuns runs the file by night",
-	"$ ls dist":                         "what make build makes is there, or no test runs",
 	"$ python3 -m venv":                 "scripts/test-dependencies installs the same package",
 	"python3 -m venv dist/try && ":      "scripts/test-dependencies installs the same package, and TestEnvoyYAMLRuns has the file",
 	"WEIR_TOKEN=change-me dist/weir":    "TestEnvoyYAMLRuns runs the file, with free ports",
@@ -42,7 +41,6 @@ var notRun = map[string]string{
 	"$ curl -fsSLO 'https://files":      "TestInstall types it in an empty folder",
 	"$ for i in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/; done; echo\n503": "as above",
 	"install -m 755 weir":             "TestUnit types it in a folder, but for systemctl",
-	"git grep":                        "needs a clone, which the checkout of a test need not be",
 	"go test -run":                    "a benchmark",
 	"dist/weir serve\ndist/weir run ": "TestTokensRuns runs the file",
 	"curl -iN -H 'authorization: Bearer ann' -H 'content-type": "TestTokensRuns asks the same",
@@ -282,6 +280,7 @@ func newShell(t *testing.T) *shell {
 		"redis://redis:6379", redistest.Start(t).URL(), "0.0.0.0", "127.0.0.1",
 		// The time by which an override ends is to come.
 		"2026-12-01", time.Now().AddDate(0, 0, 7).Format(time.DateOnly),
+		"git grep", "git -C "+root+" grep",
 		" --follow", " --keys 3") // it goes on for ever
 	s.replace = strings.NewReplacer(replacements...)
 	for link, to := range map[string]string{
