@@ -78,7 +78,7 @@ screenshots: build ## the pictures of the playground and the live view, into doc
 	./scripts/test-dependencies
 	go test -run Screenshots ./playground/browser -args -pictures "$(CURDIR)/docs/pictures"
 
-run: build ## the playground, and proxy nodes on this machine; ARGS are flags, such as ARGS='--store redis://127.0.0.1:6379'
+run: build ## the playground, and proxies on this machine; ARGS are flags, such as ARGS='--store redis://127.0.0.1:6379'
 	dist/weir run $(ARGS)
 
 test: build ## all tests, on real Envoys and stores; installs what they need and this machine lacks

@@ -226,7 +226,7 @@ func TestRunBringsBodies(t *testing.T) {
 	upstream := httptest.NewServer(tokens(t))
 	t.Cleanup(upstream.Close)
 	p := start(t, "run", "--config", file, "--upstream", upstream.URL, "--listen", "127.0.0.1:0", "--ui", "none", "--nodes", "1", "--workers", "1")
-	wantReserved(t, p.Wait(t, `^node 0 +(http://\S+)`), false, "ann", `{"max_tokens":1000}`, false, "9000")
+	wantReserved(t, p.Wait(t, `^proxy 0 +(http://\S+)`), false, "ann", `{"max_tokens":1000}`, false, "9000")
 }
 
 // wantReserved sends a body, and compares the rest of the limit after the decision, and the body

@@ -131,7 +131,7 @@ func TestRun(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, append([]string{"run", "--listen", "127.0.0.1:0", "--log-level", "debug"}, test.args...)...)
-			nodes := []string{p.Wait(t, `^node 0 +(http://\S+)`), p.Wait(t, `^node 1 +(http://\S+)`)}
+			nodes := []string{p.Wait(t, `^proxy 0 +(http://\S+)`), p.Wait(t, `^proxy 1 +(http://\S+)`)}
 			backend := strings.TrimPrefix(p.Wait(t, `^backend +(http://\S+)`), "http://")
 			admitted, counted := int64(0), int64(0)
 			// A node may have to wait for hits that the other has leased, but in the end all 10 are

@@ -23,12 +23,12 @@ type command struct {
 // commands returns all commands, in the order of the help.
 func commands() []command {
 	return []command{
-		{name: "run", summary: "run proxy nodes with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
+		{name: "run", summary: "run proxies with the plugin, a backend and an upstream, to try a configuration", run: runNodes, help: `
 Everything runs in this process and needs no Envoy: --nodes proxies that run the compiled plugin, a
 counter backend if the configuration has one, and an upstream. The upstream answers with the request.
 It answers POST /v1/chat/completions as a language model does, as a stream too.
 The compiled plugin is kept in the user's cache folder, so that the next run starts sooner.
-A page shows what the algorithms do and, on a loopback address, the nodes at work: there you can send
+A page shows what the algorithms do and, on a loopback address, the proxies at work: there you can send
 them traffic, stop the backend, and change a limit.
 
   weir run

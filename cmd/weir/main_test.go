@@ -72,7 +72,7 @@ func TestCommandLine(t *testing.T) {
 		{"serve --token=hunter2 more", 2, "", "got an argument too many behind --token"},
 		{"serve --listen " + busy.Addr().String(), 1, "", "another program listens on " + busy.Addr().String() + ": end it, or choose another address with --listen"},
 		{"serve --listen 203.0.113.1:1", 1, "", "is no address of this machine"},
-		{"run --listen " + busy.Addr().String() + " --wasm " + plugin, 1, "", "node 0: another program listens on "},
+		{"run --listen " + busy.Addr().String() + " --wasm " + plugin, 1, "", "proxy 0: another program listens on "},
 		{"run --listen 127.0.0.1:0 --ui " + busy.Addr().String() + " --wasm " + plugin, 1, "", "or choose another address with --ui"},
 		{"run --config " + dir, 1, "", "is a directory: want a file"},
 		{"run --config " + one + "x", 1, "", "no such file"},

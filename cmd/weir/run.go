@@ -52,9 +52,9 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	var f runFlags
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.StringVar(&f.config, "config", "", configUsage+"; an example if empty")
-	flags.IntVar(&f.nodes, "nodes", 2, "`number` of proxy nodes; node i listens on the port + i, counted from 0")
-	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each node")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first node")
+	flags.IntVar(&f.nodes, "nodes", 2, "`number` of proxies; proxy i listens on the port + i, counted from 0")
+	flags.IntVar(&f.workers, "workers", 2, "`number` of workers of each proxy")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` of the first proxy")
 	flags.StringVar(&f.ui, "ui", "", "`address` of the page with the playground and the live view; "+usualUI+" if empty, or a free port where that is taken; \"none\" for none")
 	flags.StringVar(&f.upstream, "upstream", "", "base `URL` to forward requests to; if empty, an upstream of this command answers with the request, or at "+chatPath+" like a model")
 	f.store.define(flags)
@@ -68,7 +68,7 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	if f.nodes < 1 || f.workers < 1 {
-		return fmt.Errorf("%w: want at least one node with one worker, got %d with %d", errUsage, f.nodes, f.workers)
+		return fmt.Errorf("%w: want at least one proxy with one worker, got %d with %d", errUsage, f.nodes, f.workers)
 	}
 	configuration, err := f.configuration(env)
 	if err != nil {
@@ -174,7 +174,7 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	page := r.page(at.page, nodes, backendAddress, counters, start)
 	for i, address := range nodes {
-		fmt.Fprintf(r.env.stdout, "node %-8d http://%s (%d workers)\n", i, address, r.flags.workers)
+		fmt.Fprintf(r.env.stdout, "proxy %-7d http://%s (%d workers)\n", i, address, r.flags.workers)
 	}
 	if backendAddress != "" {
 		fmt.Fprintf(r.env.stdout, "backend       http://%s (%s)\n", backendAddress, r.flags.store.kind())
@@ -237,7 +237,7 @@ func (r *runner) listen() (_ *places, err error) {
 		}
 		l, err := listenOn("--listen", net.JoinHostPort(hostName, strconv.Itoa(at)))
 		if err != nil {
-			return nil, fmt.Errorf("node %d: %w", i, err)
+			return nil, fmt.Errorf("proxy %d: %w", i, err)
 		}
 		p.nodes = append(p.nodes, l)
 	}
@@ -321,7 +321,7 @@ func (r *runner) nodes(
 			ConnState:        listen.NoteState,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("node %d: %w", i, err)
+			return nil, fmt.Errorf("proxy %d: %w", i, err)
 		}
 		start(func(ctx context.Context) error { return serveProxy(ctx, proxy, r.connections.Bound(l)) })
 		addresses = append(addresses, l.Addr().String())

@@ -90,7 +90,7 @@ func TestTable(t *testing.T) {
 		t.Fatalf("the terminal shows no line like %q", pattern)
 		return nil
 	}
-	address := until(`node 0 +(http://\S+)`)[1]
+	address := until(`proxy 0 +(http://\S+)`)[1]
 	until(`^ *per-user +0 +0 +0 `)
 	for i := range 12 {
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil))(t)
