@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"embed"
+	"encoding/base64"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -20,6 +21,8 @@ var (
 	embedded embed.FS
 	//go:embed site/tokens.css
 	tokens string
+	//go:embed site/fonts/inter.woff2
+	font []byte
 )
 
 // engine is the name of the file that make build builds.
@@ -45,8 +48,10 @@ func Files() fs.FS {
 	return files
 }
 
-// Tokens returns the style sheet of the page's colours and fonts.
-func Tokens() string { return tokens }
+// Tokens returns the style sheet of the page's colours and fonts, with the font in it.
+func Tokens() string {
+	return tokens + `@font-face { font-family: Inter; font-weight: 400 700; src: url("data:font/woff2;base64,` + base64.StdEncoding.EncodeToString(font) + `"); }` + "\n"
+}
 
 // Built reports whether the engine is embedded. A command that was built without make build may
 // lack it; the page then says so.

@@ -243,7 +243,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("%v", count)
 	}
 	hash := sha256.Sum256([]byte(style))
-	if want := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; base-uri 'none'; form-action 'none'"; policy != want {
+	if want := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; font-src data:; base-uri 'none'; form-action 'none'"; policy != want {
 		t.Errorf("the policy is %q, want %q", policy, want)
 	}
 	for _, r := range page.String() {

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/chromedp/cdproto/log"
 	cdp "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"weir/playground"
 )
@@ -235,7 +235,10 @@ func value[T any](p *page, expression string) T {
 // still has the page's time stand, and begin anew without requests.
 func (p *page) still() {
 	p.t.Helper()
-	p.run(`if (!playground.clock.paused) document.getElementById("pause").click()`)
+	if p.text("#pause") == "Pause" {
+		p.click("#pause")
+	}
+	p.slide("rate", 1)
 	p.slide("rate", 0)
 	p.click("#restart")
 }
@@ -243,7 +246,7 @@ func (p *page) still() {
 // run runs a statement in the page.
 func (p *page) run(statement string) {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](statement))
+	p.do(chromedp.Evaluate[chromedp.Void](statement, chromedp.EvalAwaitPromise))
 }
 
 // pass has time pass that stands still.
@@ -272,17 +275,42 @@ func (p *page) click(selector string) {
 	p.t.Fatalf("%s: no click arrives", selector)
 }
 
-// enter types into a field as a visitor does: the page hears of it. A value that the page does not hear of may be
-// taken back when the page is told of its server's state.
-func (p *page) enter(selector, text string) {
+// types has an element get keys as from a keyboard, in the place of what a field has.
+func (p *page) types(selector, keys string) {
 	p.t.Helper()
-	p.run(fmt.Sprintf(`{ const e = document.querySelector(%q); e.value = %q; e.dispatchEvent(new Event("input", {bubbles: true})) }`, selector, text))
+	p.run(fmt.Sprintf(`document.querySelector(%q).focus()`, selector))
+	if value[bool](p, `document.activeElement.matches("input")`) {
+		keys = kb.End + strings.Repeat(kb.Backspace, value[int](p, `document.activeElement.value.length`)) + keys
+	}
+	p.keys(selector, keys)
 }
 
-// slide sets a slider.
-func (p *page) slide(id string, value int) {
+// keys has an element get keys as from a keyboard.
+func (p *page) keys(selector, keys string) {
 	p.t.Helper()
-	p.enter("#"+id, strconv.Itoa(value))
+	p.run(fmt.Sprintf(`document.querySelector(%q).focus()`, selector))
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// slide moves a slider as a visitor does: a click brings it near, and arrows to the value.
+func (p *page) slide(id string, to int) {
+	p.t.Helper()
+	at := value[[]float64](p, fmt.Sprintf(`{
+		const e = document.getElementById(%q), to = %d;
+		e.scrollIntoView({ block: "nearest" });
+		const r = e.getBoundingClientRect();
+		[r.x + 8 + ((r.width - 16) * (to - e.min)) / (e.max - e.min), r.y + r.height / 2];
+	}`, id, to))
+	p.do(chromedp.MouseClickXY(at[0], at[1]))
+	p.keys("#"+id, arrows(to-value[int](p, fmt.Sprintf(`Number(document.getElementById(%q).value)`, id)), kb.ArrowLeft, kb.ArrowRight))
+}
+
+// arrows are so many of the one or the other key.
+func arrows(steps int, down, up string) string {
+	if steps < 0 {
+		return strings.Repeat(down, -steps)
+	}
+	return strings.Repeat(up, steps)
 }
 
 func (p *page) text(selector string) string {
@@ -310,10 +338,11 @@ func (p *page) play(preset string, until time.Duration) {
 	p.run(fmt.Sprintf("playground.clock.step(%d - playground.world.now)", until.Nanoseconds()))
 }
 
-// choose chooses an option as a visitor does.
+// choose chooses an option with the arrows.
 func (p *page) choose(id, option string) {
 	p.t.Helper()
-	p.run(fmt.Sprintf(`{ const s = document.getElementById(%q); s.value = %q; s.dispatchEvent(new Event("change", {bubbles: true})) }`, id, option))
+	steps := value[int](p, fmt.Sprintf(`{ const s = document.getElementById(%q); [...s.options].findIndex((o) => o.value === %q) - s.selectedIndex }`, id, option))
+	p.keys("#"+id, arrows(steps, kb.ArrowUp, kb.ArrowDown))
 }
 
 func (p *page) attribute(selector, name string) string {

@@ -3,6 +3,8 @@ package browser
 import (
 	"fmt"
 	"testing"
+
+	"github.com/chromedp/chromedp/kb"
 )
 
 // limited has a rule of two limits, a rule with a single counter, and a rule of whose keys no backend knows.
@@ -37,9 +39,8 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 
 	// The second limit, by the keyboard's Enter as by the button.
 	shown("Hits in 1 hour=10,Hits in 1 day=1000")
-	p.enter("#new-limit", "30")
-	p.enter("#new-limit-1", "25")
-	p.run(`document.getElementById("new-limit-1").dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true}))`)
+	p.types("#new-limit", "30")
+	p.types("#new-limit-1", "25"+kb.Enter)
 	told("per-user: 30 in 1 hour, 25 in 1 day.")
 	p.slide("load-rate", 100)
 	p.until(curve("per-user: in 1 day", "25 of 25"))
@@ -49,7 +50,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	// The rule with a single counter, whose limit the page's users share.
 	p.choose("limit-rule", "-all")
 	shown("Hits in 1 hour=500")
-	p.enter("#new-limit", "40")
+	p.types("#new-limit", "40")
 	p.click("#set-limit")
 	told("-all: 40 in 1 hour.")
 	p.until(curve("-all: in 1 hour", "25 of 40"))
@@ -66,18 +67,18 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	shown("Hits in 1 hour=30,Hits in 1 day=25")
 	p.click("#look-up summary")
 	p.choose("why-rule", "per-user")
-	p.enter("#why-key-0", "ann")
+	p.types("#why-key-0", "ann")
 	p.click("#why-form button")
 	p.until(says("why-told", "ann passes per-user: 0 of 10 in 1 hour."))
 	p.until(`document.querySelectorAll("#act-limits input").length === 2`)
-	p.enter("#act-limits-0", "77")
-	p.enter("#act-limits-1", "25")
+	p.types("#act-limits-0", "77")
+	p.types("#act-limits-1", "25")
 	p.choose("act-until", "")
 	p.click("#act-set")
 	if value[bool](p, `document.getElementById("act-reason").validity.valid`) {
 		t.Error("a change wants no reason")
 	}
-	p.enter("#act-reason", "ann's import")
+	p.types("#act-reason", "ann's import")
 	p.until(`document.getElementById("act-command-set").textContent.startsWith("weir override set shop per-user ann 77/1h 25/1d --reason 'ann'\\''s import' --backend http://127.0.0.1:")`)
 	p.click("#act-set")
 	p.until(says("act-told", "The limit is 77 in 1 hour, 25 in 1 day."))
@@ -90,13 +91,13 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.click("#why-close")
 
 	// A number that can't be is not sent, or is told of.
-	p.enter("#new-limit", "-5")
+	p.types("#new-limit", "-5")
 	p.click("#set-limit")
 	if valid := value[bool](p, `document.getElementById("new-limit").validity.valid`); valid {
 		t.Error("-5 is a limit")
 	}
 	p.run(`document.getElementById("new-limit").removeAttribute("max")`)
-	p.enter("#new-limit", "2000000")
+	p.types("#new-limit", "2000000")
 	p.click("#set-limit")
 	p.until(says("live-notice", "Refused: limits[0]: want 0 to 1000000, got 2000000"))
 	p.expect()

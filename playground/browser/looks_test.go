@@ -46,7 +46,7 @@ func TestLooks(t *testing.T) {
 				if columns := value[int](p, "new Set([...document.querySelectorAll('#lanes > *')].map((e) => e.offsetLeft)).size"); width > 1200 && columns != 3 {
 					t.Errorf("the lanes are in %d columns", columns)
 				}
-				p.run(`document.querySelector("summary").click()`)
+				p.click("summary")
 				fits(p)
 				p.run("if (innerWidth <= 560) scrollTo(0, 1e6)") // where the bar, below on a phone, lies on nothing
 				accessible(p, code)

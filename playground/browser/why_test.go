@@ -55,7 +55,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	}
 
 	// The answer follows what happens.
-	p.enter("#new-limit", "25")
+	p.types("#new-limit", "25")
 	p.click("#set-limit")
 	told("user-1 passes per-user: 10 of 25 in 1 hour.")
 	row(`^25 in 1 hour \(first hit window\)\|10 used, 15 left: one passes now, `)
@@ -69,7 +69,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	// Any other key can be asked for. A name is text, whatever it looks like.
 	const name = `<img src=x>`
 	p.click("#look-up summary")
-	p.enter("#why-key input", name)
+	p.types("#why-key input", name)
 	p.click("#why-form button")
 	told(name + " passes per-user: 0 of 10 in 1 hour.")
 	row(`^10 in 1 hour \(first hit window\)\|0 used, 10 left: one passes now$`)
@@ -80,7 +80,7 @@ func TestLiveTellsWhy(t *testing.T) {
 
 	// The key of another rule has other parts, and a wrong value is told of.
 	p.choose("why-rule", "login")
-	p.enter("#why-key input", "ann")
+	p.types("#why-key input", "ann")
 	p.click("#why-form button")
 	told(`key: want an address for value 1 of the key of login, got "ann"`)
 	p.until(`document.getElementById("why-limits").children.length === 0 && document.getElementById("act").hidden`)
@@ -90,7 +90,7 @@ func TestLiveTellsWhy(t *testing.T) {
 		answer := must.Get(http.DefaultClient.Do(r))(t)
 		answer.Body.Close()
 	}
-	p.enter("#why-key input", "127.0.0.1")
+	p.types("#why-key input", "127.0.0.1")
 	p.click("#why-form button")
 	told("127.0.0.1 is blocked by login, whatever room it has.")
 	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => /^A block is in force, and ends in \d+ min/.test(e.textContent))`)
@@ -100,7 +100,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	looksWell(p)
 
 	// The counter is emptied by the page, with a reason, and the drawer closes by the keyboard.
-	p.enter("#act-reason", "let them in")
+	p.types("#act-reason", "let them in")
 	p.click("#act-reset")
 	p.until(says("act-told", "The counter is empty."))
 	told("127.0.0.1 passes login: 0 of 5 in 1 minute.")

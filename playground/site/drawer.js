@@ -15,8 +15,6 @@ export class Drawer {
     Object.assign(this, { rules: [], command: "", mayChange: true, ...of });
     this.section = byID("why");
     this.form = byID("why-form");
-    this.form.hidden = this.rules.length === 0;
-    byID("why-rule").replaceChildren(...this.rules.map(({ name }) => new Option(name, name)));
     byID("why-rule").onchange = () => this.fields();
     this.form.onsubmit = (event) => {
       event.preventDefault();
@@ -45,6 +43,17 @@ export class Drawer {
       };
     }
     this.close();
+    this.know(this.rules);
+  }
+
+  // know has keys of these rules typed. The fields stay as they are while the rules do.
+  know(rules) {
+    const shape = JSON.stringify(rules);
+    if (shape === this.known) return;
+    Object.assign(this, { rules, known: shape });
+    const chosen = byID("why-rule").value;
+    byID("why-rule").replaceChildren(...rules.map(({ name }) => new Option(name, name)));
+    if (rules.some(({ name }) => name === chosen)) byID("why-rule").value = chosen;
     this.fields();
   }
 
@@ -85,6 +94,7 @@ export class Drawer {
     this.told = undefined;
     this.shape = "";
     this.section.hidden = false;
+    say(byID("why-title"), asked.rule);
     for (const id of ["why-told", "why-next", "act-told"]) say(byID(id), "");
     byID("why-limits").replaceChildren();
     byID("why-facts").replaceChildren();
@@ -127,11 +137,12 @@ export class Drawer {
 
   show(told, asked) {
     const rule = this.rules.find(({ name }) => name === asked.rule);
-    this.told = { hash: asked.hash, ...told };
+    this.told = { hash: asked.hash ?? told.id, ...told };
     this.values = asked.values ?? told.key ?? undefined;
     const key = this.values?.join(" ") || asked.name || (rule && !rule.key ? "" : this.told.hash);
     const all = told.limits.filter((l) => l.algorithm !== "block").map((l, i) => ({ ...l, span: rule?.limits[i]?.window_ms ?? l.width_ms, rule: rule?.limits[i] }));
     const block = told.limits.find((l) => l.algorithm === "block" && l.used > 0);
+    say(byID("why-title"), `${key || "All requests"}, by ${asked.rule}`);
     say(byID("why-told"), verdict(asked, { shadow: rule?.shadow, full: rule?.full, mode: told.mode }, key, all, block));
     say(byID("why-next"), all.length === 0 ? "" : next(all, block));
     this.limits(all);
@@ -165,6 +176,7 @@ export class Drawer {
   // about returns the facts besides the limits.
   about(told, rule, all, block) {
     const facts = [];
+    if (told.id) facts.push("Found by its name. Where proxies have a key_secret, weir counter get finds the key with it, and this page does not.");
     if (told.mode) facts.push({ off: "The rule is off at run time: it refuses nothing and counts nothing.", shadow: "The rule is a shadow rule at run time: it refuses nothing." }[told.mode] ?? "The rule is enforced at run time.");
     const by = told.override;
     if (by?.limits.length > 0) {

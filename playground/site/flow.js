@@ -1,4 +1,4 @@
-import { byID, clock, count, draw, pace, range, say, shape, shortest, within } from "./parts.js";
+import { byID, clock, count, draw, pace, range, recent, say, shape, shortest, within } from "./parts.js";
 
 // The chart's margins, in pixels.
 const left = 46;
@@ -84,21 +84,17 @@ export class Flow {
       const label = document.createElement("i");
       label.dataset.text = text;
       label.className = axis;
-      label.style[axis === "x" ? "left" : "top"] = `${place}%`;
+      label.style[axis !== "y" ? "left" : "top"] = `${place}%`;
       ticks.push(label);
     };
     for (let value = 0; value <= most; value += step) {
       add("line", { x1: left, x2: wide - right, y1: y(value), y2: y(value), class: "grid" });
       tick(count(value), "y", (100 * y(value)) / high);
     }
+    const now = byID("stands").dataset.level === "dead" ? clock(end) : "now";
     const every = [5, 10, 30, 60, 300].find((s) => span / 1000 / s <= Math.max(2, wide / 110)) ?? 600;
     for (let ago = 0; ago * 1000 <= span; ago += every) {
-      tick(ago === 0 ? "now" : ago % 60 === 0 ? `−${ago / 60} min` : `−${ago} s`, "x", (100 * x(end - 1000 * ago)) / wide);
-    }
-    for (const { from, until = end, text } of this.events?.outages ?? []) {
-      if (until < end - span) continue;
-      const begin = Math.max(left, x(from));
-      add("rect", { x: begin, y: top, width: Math.max(2, x(until) - begin), height: high - top - foot, class: "outage" }, `${clock(from)}: ${text}`);
+      tick(ago === 0 ? now : ago % 60 === 0 ? `−${ago / 60} min` : `−${ago} s`, ago === 0 ? "x now" : "x", (100 * x(end - 1000 * ago)) / wide);
     }
     const way = (of) => points.map((p) => `${x(p[0]).toFixed(1)},${y(of(p)).toFixed(1)}`);
     const area = (name, from, to, more) => add("polygon", { points: [...way(to), ...way(from).reverse()].join(" "), class: `area ${name}`, ...more });
@@ -115,6 +111,11 @@ export class Flow {
       area(`refused band-${i}`, (p) => upTo(p, i), (p) => upTo(p, i + 1), { "data-rule": rule });
     });
     add("polyline", { points: way((p) => p[1]).join(" "), class: "passed" });
+    for (const { from, until = end, text } of this.events?.outages ?? []) {
+      if (until < end - span) continue;
+      const begin = Math.max(left, x(from));
+      add("rect", { x: begin, y: top, width: Math.max(2, x(until) - begin), height: high - top - foot, class: "outage" }, `${clock(from)}: ${text}`);
+    }
     for (const { at, text } of this.events?.marks ?? []) {
       if (at >= end - span) add("rect", { x: x(at) - 1, y: top, width: 2, height: high - top - foot, class: "event" }, `${clock(at)}: ${text}`);
     }
@@ -147,6 +148,7 @@ export class Figures {
     byID("figures").replaceChildren();
     this.all = heads.map((head) => {
       const element = byID("figures").appendChild(document.createElement("div"));
+      element.className = "card";
       element.innerHTML = '<dt></dt><dd><b></b><svg class="spark" role="img" viewBox="0 0 1000 100" preserveAspectRatio="none"></svg></dd>';
       say(element.querySelector("dt"), head);
       return { element, head };
@@ -163,14 +165,13 @@ export class Figures {
   }
 }
 
-// ratio returns how much a series has grown for each that another has grown, as a series: over the
-// time before each point, in milliseconds. Both have the same times. Where the other has not grown
-// there is no point.
-export function ratio(series, other, over = 10_000) {
+// ratio returns how much a series has grown for each that another has grown of late, as a series. Both have the same
+// times. Where the other has not grown there is no point.
+export function ratio(series, other) {
   let from = 0;
   const out = [];
   series.points.forEach(([time, value], i) => {
-    while (series.points[from + 1]?.[0] <= time - over) from++;
+    while (series.points[from + 1]?.[0] <= time - recent) from++;
     const grown = other.points[i][1] - other.points[from][1];
     if (grown > 0) out.push([time, (value - series.points[from][1]) / grown]);
   });

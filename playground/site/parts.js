@@ -11,7 +11,8 @@ export function say(element, text) {
   if (element.textContent !== `${text}`) element.textContent = text;
 }
 
-export const count = (n) => Math.round(n).toLocaleString("en");
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+export const count = (n) => whole.format(Math.round(n));
 export const pace = (n) => (n < 9.95 ? n.toFixed(1) : count(n));
 export const rate = (n) => `${pace(n)} a second`;
 const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
@@ -32,6 +33,10 @@ export function duration(milliseconds) {
 export const shortest = 15 * 1000;
 const longest = 60 * 60 * 1000;
 export const range = { ms: 5 * 60 * 1000 };
+// The time that all rates are of, in milliseconds: reports of proxies cover about as much.
+export const recent = 10_000;
+// Refusals that rest for no longer than this go on, in milliseconds.
+const rest = 30_000;
 // Points older than fine are kept only if they are coarse apart: servers keep no others.
 const fine = 5 * 60 * 1000;
 const coarse = 9 * 1000; // theirs are 10 s apart, and some come a moment early
@@ -58,13 +63,17 @@ export class Series {
     return this.points.at(-1)?.[1] ?? 0;
   }
 
-  // perSecond returns how fast this series grows, as a series. over is the least time between the
-  // points that it compares, in milliseconds.
-  perSecond(over = 2000) {
+  // pace is how fast this series grows now.
+  get pace() {
+    return this.perSecond(this.points.slice(-30)).at(-1)?.[1] ?? 0;
+  }
+
+  // perSecond returns how fast this series grows, as a series.
+  perSecond(points = this.points) {
     let from = 0;
-    return this.points.map(([time, value]) => {
-      while (this.points[from + 1]?.[0] <= time - over) from++;
-      const [then, before] = this.points[from];
+    return points.map(([time, value]) => {
+      while (points[from + 1]?.[0] <= time - recent) from++;
+      const [then, before] = points[from];
       return [time, time > then ? (Math.max(0, value - before) * 1000) / (time - then) : 0];
     });
   }
@@ -92,6 +101,14 @@ export class Events {
 }
 
 export const clock = (at) => new Date(at).toLocaleTimeString();
+
+// since says when values above 0 have begun that still come.
+export function since(points) {
+  let first;
+  for (let i = points.length - 1; i >= 0 && (first === undefined || points[first][0] - points[i][0] <= rest); i--) if (points[i][1] > 0) first = i;
+  if (first === undefined) return "";
+  return ` since ${clock(points[first][0])}${first <= 1 ? " or earlier" : ""}`;
+}
 
 // shape returns an element of an SVG. Its text is that of a text, or what the pointer tells.
 export function shape(name, attributes, text) {
@@ -210,7 +227,7 @@ export class Curve {
 export class Table {
   constructor(parent, title, heads) {
     const section = document.createElement("section");
-    section.className = "lane table";
+    section.className = "card lane table";
     this.header = section.appendChild(document.createElement("header"));
     this.header.appendChild(document.createElement("h2")).textContent = title;
     this.heads = heads;

@@ -16,7 +16,7 @@ function place(height) {
 
 const gauge = { width: 30, gap: 18 };
 
-const plain = "11px Inter, system-ui, sans-serif";
+const plain = "12px Inter, system-ui, sans-serif";
 
 const colorNames = ["ink", "soft", "rule", "passed", "passed-soft", "refused", "refused-soft", "card"];
 
@@ -451,7 +451,7 @@ function drawGauge({ c, colors, view, world }, left, drips) {
     c.lineWidth = 1;
   }
   c.fillStyle = colors.ink;
-  c.font = "600 15px Inter, system-ui, sans-serif";
+  c.font = "600 16px Inter, system-ui, sans-serif";
   c.textAlign = "center";
   c.fillText(`${view.remaining}`, left + gauge.width / 2, bottom + 20);
   c.font = plain;

@@ -27,8 +27,8 @@ export class Rules {
   constructor(parent, choose) {
     this.clicked = choose;
     const section = document.createElement("section");
-    section.className = "lane table rules-table";
-    section.innerHTML = `<header><h2>Rules</h2><label class="field"><span class="unseen">Filter rules</span><input type="search" placeholder="Filter"></label></header>
+    section.className = "card lane table rules-table";
+    section.innerHTML = `<header><h2>Rules, last 10 s</h2><label class="field"><span class="unseen">Filter rules</span><input type="search" placeholder="Filter"></label></header>
       <div class="scrolled"><table aria-label="Rules"><thead><tr></tr></thead><tbody></tbody></table></div><p class="hint"></p>`;
     this.body = section.querySelector("tbody");
     this.none = section.querySelector(".hint");
@@ -129,8 +129,6 @@ export class Rules {
   }
 
   #draw() {
-    const style = getComputedStyle(this.body);
-    const colors = [style.getPropertyValue("--passed"), style.getPropertyValue("--refused")];
     for (const row of this.#seen) {
       const { rule } = row;
       row.gauge(rule.used, `${rule.title}: ${rule.text}`);
@@ -140,19 +138,19 @@ export class Rules {
       row.cells[3].classList.toggle("color-refused", rule.refused > 0);
       const canvas = row.querySelector("canvas");
       canvas.setAttribute("aria-label", `${rule.title}: ${rate(rule.passed)} passed, ${rate(rule.refused)} refused`);
-      spark(canvas.getContext("2d"), rule, colors.map((c) => resolved(row, c)));
+      spark(canvas.getContext("2d"), rule, ["--passed", "--refused"].map(resolved));
     }
   }
 }
 
 // resolved returns a colour of the style sheet in the form for a canvas.
 const known = new Map();
-function resolved(element, color) {
+function resolved(color) {
   const scheme = matchMedia("(prefers-color-scheme: dark)").matches + document.documentElement.dataset.theme;
   const key = scheme + color;
   if (!known.has(key)) {
-    const probe = element.ownerDocument.body.appendChild(document.createElement("i"));
-    probe.style.color = color;
+    const probe = document.body.appendChild(document.createElement("i"));
+    probe.style.color = `var(${color})`;
     known.set(key, getComputedStyle(probe).color);
     probe.remove();
   }

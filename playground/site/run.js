@@ -39,10 +39,11 @@ export class Run {
           this[name](data);
         },
         trouble: (reason, final, again) => {
-          this.notice({ stream: reason && `weir run does not answer: ${reason}. Trying again.` });
+          this.notice({ stream: final && `Refused: ${reason}` });
           if (!reason || !again) return;
           this.silent = true;
-          dead("weir run", this.now?.at);
+          dead("weir run", this.now?.at, reason);
+          this.flow?.draw();
         },
       });
     } else if (!on && this.stream) {
@@ -88,7 +89,7 @@ export class Run {
     this.few = setup.rules.length <= fewRules;
     this.chosen = undefined;
     this.table = new Rules(byID("rules"), (name) => this.choose(name));
-    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "Enter looks it up.");
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "Enter looks it up.", (name) => this.total(name)?.refused.perSecond() ?? []);
     this.drawer = new Drawer({
       namespace: setup.namespace, headers: () => ({}), rules: setup.rules.filter((rule) => rule.shared), force: true,
       command: setup.backend ? ` --backend http://${setup.backend}` : "",
@@ -101,7 +102,7 @@ export class Run {
     const first = setup.rules.find((rule) => !rule.shadow && rule.key?.every((part) => part.startsWith("header "))) ?? setup.rules[0];
     const headers = (first.key ?? []).map((part) => (part.startsWith("header ") ? `-H ${quoted(`${part.slice("header ".length)}: ann`)} ` : "")).join("");
     say(byID("empty"), `No requests yet. Send some from this page, or: curl -i ${headers}http://${setup.nodes[0]}/`);
-    this.figures = new Figures(["Requests a second", "Refused", "Answered without waiting", "A wait takes"]);
+    this.figures = new Figures(["Requests a second, last 10 s", "Refused, last 10 s", "Answered without waiting, last 10 s", "A wait takes, last 10 s"]);
     byID("load-rule").replaceChildren(...setup.rules.map(({ name }) => new Option(name, name)));
     this.begin();
     this.eachNode(setup.nodes.length <= fewNodes && this.few);
@@ -222,19 +223,13 @@ export class Run {
 
   // tabulate updates the table.
   tabulate(moment) {
-    const pace = (series) => {
-      const { points } = series;
-      const [now, value] = points.at(-1);
-      const [then, before] = points.at(-Math.min(points.length, 5)); // two seconds before
-      return now > then ? (Math.max(0, value - before) * 1000) / (now - then) : 0;
-    };
     this.fixed.rules.forEach((rule, i) => {
       const shares = rule.limits.map((limit, j) => ({ limit, most: moment.most[i][j], share: moment.most[i][j] / Math.max(1, limit.limit) }));
       const nearest = shares.reduce((a, b) => (b.share > a.share ? b : a));
       this.table.set(rule.name, moment.at, {
         title: ruleName(rule.name, rule.shadow), used: nearest.share,
         text: `${count(nearest.most)} of ${count(nearest.limit.limit)} in ${duration(nearest.limit.window_ms)}`,
-        passed: pace(this.totals[i].allowed), refused: pace(this.totals[i].refused),
+        passed: this.totals[i].allowed.pace, refused: this.totals[i].refused.pace,
       });
     });
   }
@@ -266,11 +261,12 @@ export class Run {
   // state comes after the moments that it belongs to. A state from before the last change would take
   // that back for a moment.
   state(state) {
+    this.looked = state.looked ??= this.looked;
     if (state.changes < this.changes) return;
     this.note(this.stands, state);
     this.stands = state;
     const { faults, load, looked, sent } = state;
-    if (!this.silent) stands(words(this.fixed, state, this.now), state.since, this.now?.at);
+    if (!this.silent) stands(words(this.fixed, state, this.now), state.since);
     this.numbers();
     byID("things").hidden = false;
     say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
@@ -283,7 +279,7 @@ export class Run {
       }
       for (const [name, { total, pace }] of Object.entries(seen ? facts : {})) {
         say(total, count(series[name].last));
-        say(pace, rate(series[name].perSecond().at(-1)?.[1] ?? 0));
+        say(pace, rate(series[name].pace));
       }
       const off = faults.cut.includes(i);
       say(cut, off ? `Connect proxy ${i}` : `Cut proxy ${i} off`);
@@ -295,7 +291,9 @@ export class Run {
       const inForce = state.limits?.[rule.name]?.[j] ?? limit.limit;
       curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`, 0, this.events);
     }));
-    this.keys.show(looked.top.rules ?? [], looked.failed ? "The store can’t be read." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.", this.chosen);
+    // While the store can't be read, the page knows who refuses, but not whom.
+    const own = () => this.fixed.rules.map(({ name, shadow }) => ({ rule: name, shadow, used: [], refused: [], refused_hits_per_second: this.total(name).refused.pace }));
+    this.keys.show(looked.top.rules?.length > 0 ? looked.top.rules : own(), looked.failed ? "The store can’t be read." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.", this.chosen);
     const away = faults.away || faults.cut.length > 0;
     const does = { allow: "let all pass", deny: "refuse all" }[this.fixed.failure] ?? "decide alone, by what they know";
     this.drawer.again(away ? [`These are the backend’s numbers. Proxies that do not reach it ${does}.`] : []);

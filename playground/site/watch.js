@@ -10,6 +10,9 @@ import { Whole } from "./whole.js";
 // With more rules than these, only the rule that is chosen is drawn.
 const few = 4;
 
+// The time between two questions for the rules, in milliseconds.
+const often = 15_000;
+
 // Watch is the live view of weir serve: the reports of its proxies.
 export class Watch {
   // of says whether the backend asks for a token, and whether it tells its namespaces.
@@ -67,22 +70,24 @@ export class Watch {
     this.told = undefined;
     this.chosen = undefined;
     this.shadows = new Set();
+    this.asked = 0;
+    byID("look-up").hidden = true;
     this.drawer = new Drawer({
       namespace: this.namespace, headers, mayChange: false, changed: () => this.changed.again(true),
-      url: ({ rule, hash, values }) => `v1/counter?${new URLSearchParams([["namespace", this.namespace], ["id", hash], ["rule", rule], ...(values ?? []).map((v) => ["key", v])])}`,
+      url: ({ rule, hash, values }) => `v1/counter?${new URLSearchParams([["namespace", this.namespace], ...(hash ? [["id", hash]] : []), ["rule", rule], ...(values ?? []).map((v) => ["key", v])])}`,
     });
-    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), () => {}, "weir counter get looks up any key.");
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "weir counter get looks up any key.", (name) => this.flowed.points.map(([time, rules]) => [time, rules.get(name)?.refused ?? 0]));
     this.changed = new Changes(this.namespace, headers);
     this.whole = new Whole({ namespace: this.namespace, headers, changed: () => this.changed.again(true) });
     this.flow = new Flow((name) => this.choose(name));
     say(byID("empty"), "No requests yet.");
-    this.figures = new Figures(["Requests a second", "Refused", "Proxies", "Overrides"]);
+    this.figures = new Figures(["Requests a second, last 10 s", "Refused, last 10 s", "Proxies", "Overrides"]);
     this.show(false);
     this.show(true);
   }
 
   notice(text) {
-    say(byID("live-notice"), text);
+    say(byID("live-notice"), text || "");
     byID("live-notice").hidden = !text;
   }
 
@@ -103,10 +108,11 @@ export class Watch {
           this[name](data);
         },
         trouble: (reason, final, again) => {
-          this.notice(reason && (final ? `Refused: ${reason}` : `weir serve does not answer: ${reason}. Trying again.`));
+          this.notice(final && `Refused: ${reason}`);
           if (!reason || !again) return;
           this.silent = true;
-          dead("weir serve", this.told?.at);
+          dead("weir serve", this.told?.at, reason);
+          this.flow.draw();
         },
       });
     }
@@ -174,14 +180,36 @@ export class Watch {
     this.drawer.mayChange = may === true;
     this.drawer.again();
     this.changed.again();
-    this.whole.again(this.lists && may === true);
+    this.know(may === true);
+  }
+
+  // know asks for the rules that proxies have told, if that was not done just now: their keys can be looked up, and who
+  // may can change them.
+  async know(may) {
+    if (!may) byID("move").hidden = true;
+    if (!this.lists || Date.now() - this.asked < often) return;
+    this.asked = Date.now();
+    const { drawer, keys, whole } = this;
+    let known;
+    try {
+      const response = await fetch(`v1/namespaces?namespace=${encodeURIComponent(this.namespace)}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
+      known = response.ok ? (await response.json()).namespaces[0]?.known : undefined;
+    } catch {
+      return; // the page says elsewhere that nobody answers
+    }
+    if (may) whole.show(known);
+    drawer.know((known ?? []).filter(({ key, local }) => key && !local).map(({ rule, key, mode }) => ({
+      name: rule, key: key.map((form, i) => (form.client_ip ? "address" : `value ${i + 1}`)), limits: [], shadow: mode === "shadow",
+    })));
+    byID("look-up").hidden = drawer.rules.length === 0;
+    if (drawer.rules.length > 0) keys.absent = "Enter looks it up.";
   }
 
   // stand says whether the store takes hits.
-  stand({ at, ready, since, top }) {
+  stand({ ready, since, top }) {
     const proxies = top && (top.nodes === 1 ? "1 proxy reports" : `${top.nodes} proxies report`);
-    if (!ready) stands({ level: "degraded", title: "Store away", text: "Each proxy counts alone, and pushes what it has counted when the store is back." }, since, at);
-    else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports", text: `A proxy reports a few seconds after its first request: does it have backend.cluster, and the namespace ${this.namespace}?` });
+    if (!ready) stands({ level: "degraded", title: "Store away", text: "Each proxy counts alone, and pushes what it has counted when the store is back." }, since);
+    else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports", text: `Next: give a proxy "namespace": "${this.namespace}" and a "backend" whose cluster leads here, and send it a request. It reports within seconds.` });
     else stands({ level: "shared", title: "Shared", text: `${proxies} of ${this.namespace}. The store takes hits.` });
   }
 

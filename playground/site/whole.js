@@ -2,8 +2,7 @@ import { change, later } from "./changes.js";
 import { operand, quoted, span } from "./drawer.js";
 import { byID, count, duration, keyFields, maxLimit, say } from "./parts.js";
 
-// The time between two questions for the rules, in milliseconds, and the name of all rules together.
-const often = 15_000;
+// The name of all rules together.
 const all = "*";
 
 // named begins what is said of a rule.
@@ -13,7 +12,7 @@ const named = (rule) => (rule === all ? "All rules are" : `${rule} is`);
 export class Whole {
   // of has the namespace, the headers of requests, and changed, which is called after each change.
   constructor(of) {
-    Object.assign(this, of, { rules: [], at: 0 });
+    Object.assign(this, of, { rules: [] });
     byID("move").hidden = true;
     byID("move-rule").replaceChildren();
     byID("move-rule").onchange = () => this.choose();
@@ -32,18 +31,8 @@ export class Whole {
     byID("move-reset").onclick = () => this.act("DELETE", { rule: this.rule, whole: "" }, undefined, `${named(this.rule)} as before.`);
   }
 
-  // again shows the rules that proxies have told, if that was not done just now.
-  async again(may) {
-    if (!may) byID("move").hidden = true;
-    if (!may || Date.now() - this.at < often) return;
-    this.at = Date.now();
-    let known;
-    try {
-      const response = await fetch(`v1/namespaces?namespace=${encodeURIComponent(this.namespace)}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
-      known = response.ok ? (await response.json()).namespaces[0]?.known : undefined;
-    } catch {
-      return; // the page says elsewhere that nobody answers
-    }
+  // show shows the rules that proxies have told, if any.
+  show(known) {
     byID("move").hidden = !known;
     if (!known || JSON.stringify(known) === JSON.stringify(this.rules)) return;
     const first = byID("move-rule").options.length === 0;

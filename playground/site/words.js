@@ -10,7 +10,7 @@ export function words({ nodes, rules, failure, timeout_ms: timeout }, { backend,
   const limit = limits?.[rule.name]?.[0] ?? rule.limits[0].limit;
   const within = `in ${duration(rule.limits[0].window_ms)}`;
   const each = nodes.length;
-  const most = (groups) => `up to ${count(groups * limit)} of ${count(limit)} ${within} for a key of ${rule.name}`;
+  const most = (groups) => `up to ${count(groups * limit)} of ${count(limit)} ${within} by ${rule.name}`;
   if (!backend) {
     return each === 1
       ? { level: "alone", title: "One proxy", text: "The configuration has no backend: no other proxy shares these limits." }
@@ -31,9 +31,9 @@ export function words({ nodes, rules, failure, timeout_ms: timeout }, { backend,
     if (failure === "deny") return { level: "degraded", title, text: `${why}${who} refuses all, as on_backend_failure says.` };
     // Proxies that are not cut off count together.
     const groups = lost + (lost < each ? 1 : 0);
-    return { level: "degraded", title, text: `${why}${who} counts alone, ${most(groups)}. Nothing is lost: what passes meanwhile is counted when the backend is back.` };
+    return { level: "degraded", title, text: `${why}${who} counts alone, ${most(groups)}.` };
   }
-  if (looked.failed) return { level: "degraded", title: "Store away", text: `Each proxy counts alone, ${most(each)}. Nothing is lost: what passes meanwhile is counted when the store is back.` };
+  if (looked.failed) return { level: "degraded", title: "Store away", text: `Each proxy counts alone, ${most(each)}.` };
   const overshoot = moment?.rules[rules.indexOf(rule)]?.overshoot ?? 0;
   if (overshoot > 0 && overshoot < unbounded) {
     return { level: "degraded", title: "Backend answers again", text: `What passed without it is counted now: a key of ${rule.name} may be up to ${count(overshoot)} above its limit of ${count(limit)}, and gets nothing until that has worn off.` };
