@@ -88,7 +88,7 @@ type View struct {
 	newest  [][]live.Rule // by node and rule, at the newest moment
 	tick    chan struct{} // closed at the next moment
 	streams int
-	looked  Looked
+	looked  *Looked             // another one after each look
 	since   time.Time           // when the backend got out of order; zero while it is not
 	set     map[string][]uint64 // the limits that pages have set for their users, by the rule's name
 }
@@ -143,7 +143,7 @@ type State struct {
 	Sent  Sent  `json:"sent"`
 	// Limits are the limits that the page has set for its users, by the rule's name.
 	Limits map[string][]uint64 `json:"limits,omitempty"`
-	Looked Looked              `json:"looked"`
+	Looked *Looked             `json:"looked,omitempty"` // left out if the page has been told before
 }
 
 // Setup has the data that does not change.
@@ -199,7 +199,7 @@ func New(o Options) *View {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	v := &View{o: o, set: map[string][]uint64{}, traffic: newTraffic(o.Nodes, o.Config, o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
+	v := &View{o: o, looked: new(Looked), set: map[string][]uint64{}, traffic: newTraffic(o.Nodes, o.Config, o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
 	v.moments = server.History[Moment]{Keep: kept, Old: keptOld, Every: keptEvery}
 	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
@@ -322,7 +322,7 @@ func (v *View) lookOn(ctx context.Context) {
 		if !somebody {
 			continue
 		}
-		looked := v.look(ctx)
+		looked := new(v.look(ctx))
 		v.mu.Lock()
 		v.looked = looked
 		v.mu.Unlock()
@@ -456,6 +456,7 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 	if stream.Send("setup", v.setup()) != nil {
 		return
 	}
+	var looked *Looked
 	for {
 		moments, tick := v.after(last, asked)
 		for i := range moments {
@@ -464,7 +465,13 @@ func (v *View) events(w http.ResponseWriter, r *http.Request) {
 			}
 			last = moments[i].Number
 		}
-		if stream.Send("state", v.state()) != nil || stream.Flush() != nil {
+		state := v.state()
+		if state.Looked == looked {
+			state.Looked = nil
+		} else {
+			looked = state.Looked
+		}
+		if stream.Send("state", state) != nil || stream.Flush() != nil {
 			return
 		}
 		select {

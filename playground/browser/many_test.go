@@ -4,10 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/performance"
+	"github.com/chromedp/chromedp"
+
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/playground"
 )
@@ -18,6 +25,7 @@ const manyRules, manyNodes = 256, 50
 // somebody calls step.
 type many struct {
 	opened chan string // the queries of streams
+	keys   int         // how many each list of each rule has
 
 	mu     sync.Mutex
 	told   int           // the newest moment's number
@@ -78,7 +86,7 @@ func (m *many) tell(w http.ResponseWriter, r *http.Request) {
 	m.stream = steps
 	m.mu.Unlock()
 	m.opened <- r.URL.RawQuery
-	last := server.LastEvent(r)
+	looked, last := false, server.LastEvent(r)
 	for {
 		if int64(n) > last {
 			most, sums, told := make([][]int, manyRules), make([]object, manyRules), make([]object, manyNodes)
@@ -95,10 +103,14 @@ func (m *many) tell(w http.ResponseWriter, r *http.Request) {
 			}
 			send("moment", object{"n": n, "at": 1_767_225_600_000 + 500*n, "nodes": told, "rules": sums, "most": most, "all": object{"requests": 100 * n, "answered": n, "waited": n, "waited_ns": 1000 * n}})
 		}
-		send("state", object{
+		state := object{
 			"backend": true, "faults": object{"away": n%7 == 0, "delay_ms": 0, "cut": []int{}}, "load": object{"rate": 0, "users": 1, "node": -1, "rule": "rule-000"}, "sent": object{},
-			"looked": object{"top": object{"rules": []object{}}},
-		})
+		}
+		if !looked || n%2 == 0 { // each second, as weir run
+			looked = true
+			state["looked"] = object{"top": object{"rules": m.hot(n)}}
+		}
+		send("state", state)
 		if http.NewResponseController(w).Flush() != nil {
 			return
 		}
@@ -111,9 +123,23 @@ func (m *many) tell(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// crowd is a page with many rules, opened by the traffic that there is.
-func crowd(t testing.TB) (*page, *many) {
-	m := &many{opened: make(chan string, 100), told: 1}
+// hot are the keys of rules as proxies report them, if there are any.
+func (m *many) hot(n int) []map[string]any {
+	rules := []map[string]any{}
+	for i := 0; i < manyRules && m.keys > 0; i++ {
+		lists := make([][]map[string]any, 2)
+		for j := range 2 * m.keys {
+			name := fmt.Sprintf("key-%03d-%02d", i, j)
+			lists[j%2] = append(lists[j%2], map[string]any{"hash": name, "values": []map[string]any{{"text": name}}, "hits_per_second": j, "refused_per_second": (j + n) % 7, "use": float64(j) / 50})
+		}
+		rules = append(rules, map[string]any{"rule": fmt.Sprintf("rule-%03d", i), "nodes": manyNodes, "used": lists[0], "refused": lists[1]})
+	}
+	return rules
+}
+
+// crowd is a page with many rules and keys, opened by the traffic that there is.
+func crowd(t testing.TB, keys int) (*page, *many) {
+	m := &many{opened: make(chan string, 100), told: 1, keys: keys}
 	p := open(t, m, desktop)
 	p.until(fmt.Sprintf(`document.querySelectorAll("#rules tbody tr").length === %d`, manyRules))
 	return p, m
@@ -123,7 +149,7 @@ func crowd(t testing.TB) (*page, *many) {
 // that is opened has its curve.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
-	p, m := crowd(t)
+	p, m := crowd(t, 0)
 	if !value[bool](p, `location.hash === "#live"`) {
 		t.Error("there is traffic, and the page opens elsewhere")
 	}
@@ -139,9 +165,9 @@ func TestManyRules(t *testing.T) {
 	m.step()
 	p.click("#rules thead th:nth-child(4) button")
 	p.until(`document.querySelector("#rules tbody td:nth-child(4)").textContent === "100"`)
-	p.enter("#rules input", "none such")
+	p.types("#rules input", "none such")
 	p.until(`document.querySelector("#rules .hint").textContent === "No rule has this name." && !document.querySelector("#rules table").checkVisibility()`)
-	p.enter("#rules input", "E-04")
+	p.types("#rules input", "E-04")
 	p.until(`document.querySelectorAll("#rules tbody tr").length === 10`)
 	if n := value[int](p, `[...document.querySelectorAll("#curves .curve")].filter((e) => e.checkVisibility()).length`); n != 0 {
 		t.Errorf("%d curves are drawn", n)
@@ -162,7 +188,7 @@ func TestManyRules(t *testing.T) {
 	p.until(fmt.Sprintf(`document.querySelectorAll("#nodes .node .rule").length === %d`, manyNodes)) // of the rule that is open
 	p.click("#more-nodes button")
 	// Few rows, as axe-core is not sure of those at the edge of what scrolls.
-	p.enter("#rules input", "E-041")
+	p.types("#rules input", "E-041")
 	for _, l := range []look{{width: 360, height: 900, theme: "light"}, {width: 1440, height: 900, theme: "dark"}} {
 		p.wear(l)
 		p.until("document.getAnimations().length === 0")
@@ -175,7 +201,7 @@ func TestManyRules(t *testing.T) {
 // nothing to draw.
 func TestManyRulesWork(t *testing.T) {
 	t.Parallel()
-	p, m := crowd(t)
+	p, m := crowd(t, 0)
 	p.run(`document.getElementById("rules").scrollIntoView()`) // what stands above has grown
 	p.run(`{
 		globalThis.did = {drawn: 0, mutations: 0, states: 0};
@@ -196,5 +222,49 @@ func TestManyRulesWork(t *testing.T) {
 	}
 	if most := (moments + 1) * 400; got["mutations"] > most {
 		t.Errorf("%d changes of the page for %d moments, want at most %d", got["mutations"], moments, most)
+	}
+}
+
+// BenchmarkFrames tells how smoothly the page goes on which is told of 256 rules, 50 proxies and 10,240 keys twice a
+// second: frames a second, the longest wait for a frame but of one in a hundred, and the processor time of the
+// browser's main thread for each moment.
+func BenchmarkFrames(b *testing.B) {
+	for _, shown := range []string{"table", "proxies"} {
+		b.Run(shown, func(b *testing.B) {
+			p, m := crowd(b, 20)
+			p.until(`document.querySelectorAll("#tables tbody tr").length === 12`)
+			if shown == "proxies" {
+				p.click("#rules tbody tr button")
+				p.click("#more-nodes button")
+				m.listening("rule=rule-255")
+			}
+			must.Get(chromedp.Call(p.ctx, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}))(b)
+			busy := func() float64 {
+				got := must.Get(chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{}))(b)
+				at := slices.IndexFunc(got.Metrics, func(m *performance.Metric) bool { return m.Name == "TaskDuration" })
+				return got.Metrics[at].Value
+			}
+			p.run(`{
+				globalThis.waits = [];
+				let last = performance.now();
+				const frame = (now) => { waits.push(now - last); last = now; requestAnimationFrame(frame) };
+				requestAnimationFrame(frame);
+			}`)
+			before, often := busy(), time.NewTicker(500*time.Millisecond)
+			defer often.Stop()
+			for b.Loop() {
+				m.step()
+				<-often.C
+			}
+			after, waits := busy(), value[[]float64](p, "waits.slice(1)")
+			slices.Sort(waits)
+			total := 0.0
+			for _, wait := range waits {
+				total += wait
+			}
+			b.ReportMetric(1000*float64(len(waits))/total, "frames/s")
+			b.ReportMetric(waits[len(waits)*99/100], "ms/wait99")
+			b.ReportMetric(1000*(after-before)/float64(b.N), "ms/moment")
+		})
 	}
 }
