@@ -67,7 +67,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 	case written:
 	case cost > c.Cost:
 		d.Cost = cost - c.Cost
-		h.decider.keepForRetry(d) // they count once they are written
+		h.entries.Keep(d) // they count once they are written
 	default:
 		h.tallies.GivenUp++ // the hits stay counted
 	}

@@ -23,7 +23,6 @@ type decider struct {
 
 	// charged belongs to a charge, or to hits that lost every race.
 	charged rule.Check
-	retries []rule.Ref // hits that lost every race to be written
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
@@ -49,7 +48,7 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 			continue
 		}
 		if d.Verdict == counter.Rejected {
-			e.rememberRefusal(d, now)
+			e.refusals.Add(d, now)
 		}
 		for j := range checks[:i] {
 			e.giveBack(&checks[j], now)
@@ -111,7 +110,7 @@ func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
 				return counter.Unsure
 			}
 			d.Verdict = counter.Rejected
-			e.rememberRefusal(d, now)
+			e.refusals.Add(d, now)
 			e.reject(checks, now)
 			return counter.Rejected
 		}
@@ -175,7 +174,7 @@ func (e *decider) countRejected(checks []rule.Check, now int64) {
 		// A cost above the limit never passes. Counting it would only keep other requests of the
 		// key from passing.
 		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
-			e.debit(d, now, rejected)
+			e.debit(d, now, entry.Refused)
 		}
 	}
 }
@@ -214,7 +213,7 @@ func worse(a, b counter.Verdict) counter.Verdict {
 
 // load reads the counter of a check's key, and returns the verdict. A refusal that the node
 // remembers needs no shared data, as long as not even one hit has room.
-func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) counter.Verdict {
+func (e *decider) load(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
 	d.Again()
 	d.Listed, d.Asks = false, false
 	if d.Cost != 0 {
@@ -224,7 +223,7 @@ func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) coun
 			}
 		}
 	}
-	taken, found := e.entries.CountOrRead(d, now, recall, how == revocable)
+	taken, found := e.entries.CountOrRead(d, now, recall, how == entry.Revocable)
 	if taken {
 		return counter.Allowed
 	}
@@ -239,158 +238,53 @@ func (e *decider) load(d *rule.Check, now int64, how debiting, recall bool) coun
 	case counter.Unsure:
 		return e.resolve(d, now)
 	case counter.Rejected:
-		e.rememberRefusal(d, now)
+		e.refusals.Add(d, now)
 	}
 	return verdict
 }
 
-// resolve decides an unsure check that was read without the backend, if it can: a key that is far
-// from its limits has room, and a key that is full has none. In case others have given back leases
-// since, a refusal asks for them, and later requests find the answer.
+// resolve decides an unsure check that was read without the backend, if it can. In case others have given
+// back leases of a full key since, a refusal asks for them, and later requests find the answer.
 //
 //go:noinline
 func (e *decider) resolve(d *rule.Check, now int64) counter.Verdict {
-	if d.Cost == 0 {
-		return counter.Unsure
+	verdict := e.credit.Decide(d, now)
+	if verdict == counter.Rejected {
+		if d.Asks = !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); !d.Asks {
+			return counter.Unsure
+		}
 	}
-	if e.credit.Takes(d, now) {
-		d.ByDistance()
-		return counter.Allowed
-	}
-	full := d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && e.credit.Full(d, now)
-	if d.Asks = full && !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); d.Asks {
-		return counter.Rejected
-	}
-	return counter.Unsure
+	return verdict
 }
-
-// rememberRefusal remembers a refusal if the entry will stay unchanged while it has no room: then
-// requests add nothing to it, and give nothing back.
-func (e *decider) rememberRefusal(d *rule.Check, now int64) {
-	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.Decide(1, now) != counter.Rejected {
-		return
-	}
-	e.refusals.Add(d, now)
-}
-
-// debiting says how to treat hits without room.
-type debiting uint8
-
-const (
-	// counted hits belong to a request that passes only if they have room.
-	counted debiting = iota
-	// revocable hits are counted hits of a request that a later check may still refuse.
-	revocable
-	// forced hits belong to a request that has passed.
-	forced
-	// rejected hits belong to a request that doesn't pass, and are counted nevertheless.
-	rejected
-)
 
 // howOf returns how a request takes the hits of one of its checks.
-func howOf(i int, checks []rule.Check) debiting {
+func howOf(i int, checks []rule.Check) entry.Taking {
 	if i+1 < len(checks) {
-		return revocable
+		return entry.Revocable
 	}
-	return counted
+	return entry.Counted
 }
 
 // debit takes the hits of a check that was read, unless they need room and have it no longer.
-func (e *decider) debit(d *rule.Check, now int64, how debiting) counter.Verdict {
-	if d.Far() {
-		e.tallies.Advanced += d.Cost
-		if e.credit.Take(d, now) {
-			e.acquires.prefetch(d, now)
-		}
-		return counter.Allowed
+func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
+	verdict := counter.Allowed
+	if d.Low = false; d.Far() {
+		e.credit.Take(d, now)
+	} else {
+		verdict = e.entries.Take(d, now, how)
 	}
-	if d.Cost == 0 || e.tryDebit(d, now, how) {
-		return counter.Allowed
-	}
-	return e.debitAgain(d, now, how)
-}
-
-// tryDebit tries once to write a check's counter with its hits.
-func (e *decider) tryDebit(d *rule.Check, now int64, how debiting) (taken bool) {
-	synced, adopted := d.Rule.Synced(), false
-	if synced {
-		if d.Passed() {
-			return true
-		}
-		// Rejected hits never use a lease, so they must be pushed.
-		adopted = e.entries.Own(d, now, how == rejected || !d.Counter.Silent(d.Cost))
-	}
-	switch {
-	case d.InSlot():
-	case how == rejected:
-		d.Counter.CountRejected(d.Cost)
-	case how == revocable:
-		d.Counter.CountRevocable(d.Cost)
-	default:
-		d.Counter.Count(d.Cost)
-	}
-	low := synced && d.Counter.Low(d.Cost)
-	if !e.entries.Write(d, now) {
-		return false
-	}
-	if d.Write(); how == revocable {
-		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
-	}
-	if adopted {
-		e.entries.Enlist(d)
-	}
-	if low {
+	if d.Low {
 		e.acquires.prefetch(d, now)
 	}
-	return true
+	return verdict
 }
 
-// debitAgain continues after another worker was faster.
-//
-//go:noinline
-func (e *decider) debitAgain(d *rule.Check, now int64, how debiting) counter.Verdict {
-	for attempt := 1; ; attempt++ {
-		e.entries.Read(d, now)
-		if how == counted || how == revocable {
-			if verdict := d.Decide(d.Cost, now); verdict != counter.Allowed {
-				return verdict
-			}
-		}
-		if attempt == e.entries.Table.Attempts() {
-			// The decision stands. The hits are added as soon as a write succeeds.
-			e.keepForRetry(d)
-			d.Counter.Count(d.Cost)
-			return counter.Allowed
-		}
-		if e.tryDebit(d, now, how) {
-			return counter.Allowed
-		}
-	}
-}
-
-// giveBack returns a check's hits to the windows that they were taken from.
+// giveBack returns a check's hits to where they were taken from.
 func (e *decider) giveBack(d *rule.Check, now int64) {
-	if d.Kept() {
-		// The last of the retries belongs to this request.
-		d.TakeNone()
-		e.retries = e.retries[:len(e.retries)-1]
-	}
 	if d.Ahead() {
-		d.TakeNone()
-		e.credit.Hits.GiveBack(d)
-		e.tallies.Advanced -= d.Cost
-		e.entries.Read(d, now)
-		return
-	}
-	if !d.Written() {
-		return
-	}
-	d.TakeNone()
-	if !e.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
-		d.Counter.GiveBack(d.Numbers, d.Cost)
-		return d.Slot.Found(), false
-	}) {
-		e.tallies.GivenUp++
+		e.credit.GiveBack(d, now)
+	} else {
+		e.entries.GiveBack(d, now)
 	}
 }
 
@@ -404,32 +298,16 @@ func (e *decider) forceRef(s *rule.Ref, now int64) *rule.Check {
 
 // force takes the hits of a check that was read, whether or not they have room.
 func (e *decider) force(d *rule.Check, now int64) {
-	e.debit(d, now, forced)
+	e.debit(d, now, entry.Forced)
 	d.NoteExcess(now)
 	e.observer.WarnOf(d, now)
 	e.entries.Hasten(d)
 }
 
-// maxRetries bounds the hits that a node keeps to write them later.
-const maxRetries = 1024
-
-func (e *decider) keepForRetry(d *rule.Check) {
-	e.tallies.GivenUp++
-	if len(e.retries) == maxRetries {
-		e.tallies.Lost += d.Cost
-		return
-	}
-	d.Keep()
-	e.retries = append(e.retries, e.entries.Save(d))
-}
-
 // retry tries again to write hits that lost every race. They count from now on.
 func (e *decider) retry(now int64) {
-	if len(e.retries) == 0 {
-		return
-	}
-	retries := e.retries
-	e.retries = nil
+	retries := e.entries.Retries
+	e.entries.Retries = nil
 	for i := range retries {
 		e.forceRef(&retries[i], now)
 	}

@@ -76,7 +76,7 @@ func (e *Engine) furnish(o *Options) {
 	tallies, rules, link, ticks, refusals := &e.Tallies, &e.rules, &e.link, &e.ticks, new(entry.Refusals)
 	e.variants = entry.NewVariants(rules, link, o.Owner)
 	e.entries = entry.New(tallies, link, rules, &e.variants, o.KeySecret, o.Recalls)
-	e.credit = credit.New(rules, link, &e.entries)
+	e.credit = credit.New(tallies, rules, link, &e.entries)
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
@@ -139,7 +139,7 @@ func (e *Engine) Nodes() uint64 { return e.rules.Nodes }
 func (e *Engine) Time(hostNow int64) int64 { return e.link.ToBackend(hostNow) }
 
 // HasRetries reports whether Retry has hits to add.
-func (e *Engine) HasRetries() bool { return len(e.decider.retries) > 0 }
+func (e *Engine) HasRetries() bool { return len(e.entries.Retries) > 0 }
 
 // Backlog counts the unfinished work of a node.
 type Backlog struct {

@@ -5,6 +5,7 @@ package credit
 import (
 	"slices"
 
+	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
@@ -33,9 +34,10 @@ const (
 
 // Credit has the worker's part of the advanced hits, and the keys that are near their limits.
 type Credit struct {
-	rules *rule.Set
-	link  *link.Link
-	keys  *entry.Entries
+	tallies *entry.Tallies
+	rules   *rule.Set
+	link    *link.Link
+	keys    *entry.Entries
 
 	// Knows means that the backend keeps lists of near keys. If it does not, it is not asked again
 	// before unknownTo.
@@ -66,8 +68,8 @@ type Credit struct {
 }
 
 // New returns a worker's advances.
-func New(rules *rule.Set, link *link.Link, keys *entry.Entries) Credit {
-	return Credit{rules: rules, link: link, keys: keys}
+func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries) Credit {
+	return Credit{tallies: tallies, rules: rules, link: link, keys: keys}
 }
 
 // nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
@@ -121,11 +123,25 @@ func (a *Credit) wants(now int64) bool {
 	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
 }
 
-// Takes reports whether a check's hits are advanced: the key is far from its limits and the worker
+// Decide decides an unsure check that was read, if it can: a key that is far from its limits has room, and
+// a key that is full has none.
+func (a *Credit) Decide(d *rule.Check, now int64) counter.Verdict {
+	switch {
+	case d.Cost == 0:
+	case a.takes(d, now):
+		d.ByDistance()
+		return counter.Allowed
+	case d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && a.full(d, now):
+		return counter.Rejected
+	}
+	return counter.Unsure
+}
+
+// takes reports whether a check's hits are advanced: the key is far from its limits and the worker
 // has not advanced too many. The check was read.
 //
 //go:noinline
-func (a *Credit) Takes(d *rule.Check, now int64) bool {
+func (a *Credit) takes(d *rule.Check, now int64) bool {
 	r := d.Rule
 	allowance := a.allowance(r)
 	if allowance == 0 {
@@ -144,9 +160,9 @@ func (a *Credit) Takes(d *rule.Check, now int64) bool {
 	return !d.Listed
 }
 
-// Full reports whether the list has a check's key as full in its present window. The list does not tell
+// full reports whether the list has a check's key as full in its present window. The list does not tell
 // if there is room again, so it counts only until the node has heard of the key in this window.
-func (a *Credit) Full(d *rule.Check, now int64) bool {
+func (a *Credit) full(d *rule.Check, now int64) bool {
 	id := a.keys.Identity(d)
 	for i, limit := range d.Rule.Near {
 		l := &d.Rule.Limits[i]
@@ -179,15 +195,26 @@ func (a *Credit) lists(d *rule.Check) bool {
 }
 
 // Take advances a check's hits. The check's counter includes everything advanced for its key, and
-// is not written. many reports whether the worker should lease hits for the key.
-func (a *Credit) Take(d *rule.Check, now int64) (many bool) {
+// is not written.
+func (a *Credit) Take(d *rule.Check, now int64) {
+	a.tallies.Advanced += d.Cost
 	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
 	uncounted := a.Hits.Uncounted(d.Address)
 	a.Hits.add(d, now)
 	d.Counter.Count(uncounted + d.Cost)
-	return uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
+	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
+}
+
+// GiveBack takes back the hits that a check has just advanced.
+func (a *Credit) GiveBack(d *rule.Check, now int64) {
+	d.TakeNone()
+	if h := a.Hits.find(d); h != nil {
+		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
+	}
+	a.tallies.Advanced -= d.Cost
+	a.keys.Read(d, now)
 }
 
 // Says returns the part of a push about advanced hits. A push without hits may find out whether the
@@ -424,13 +451,6 @@ func (a *Ledger) add(d *rule.Check, now int64) {
 		a.Unsent = append(a.Unsent, h)
 	}
 	h.hits += d.Cost
-}
-
-// GiveBack takes back the hits that a check has just added.
-func (a *Ledger) GiveBack(d *rule.Check) {
-	if h := a.find(d); h != nil {
-		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
-	}
 }
 
 // DueAt reports whether hits are due at a time, or with all, whether there are any. A clock that

@@ -29,6 +29,7 @@ type Entries struct {
 	Orphans    Orphans
 	Dirty      Dirty
 	Hasty      HastyKeys
+	Retries    []rule.Ref // hits that lost every race to be written
 }
 
 // New returns the keys of a node, without their table.
@@ -230,7 +231,7 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 			continue
 		}
 		if adopted || lists {
-			k.Enlist(d)
+			k.enlist(d)
 		}
 		if how&Hastens != 0 {
 			k.Hasten(d)
@@ -240,10 +241,10 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 	return false
 }
 
-// Enlist adds a check's key to the dirty keys.
+// enlist adds a check's key to the dirty keys.
 //
 //go:noinline
-func (k *Entries) Enlist(d *rule.Check) { k.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
+func (k *Entries) enlist(d *rule.Check) { k.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
 
 // Hasten makes [Engine.PushCharges] push the pending hits of a check's key, if the backend decides
 // its rule or is asked for each of its places. For other rules, leases account for pending hits.

@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"weir/internal/counter"
 	"weir/internal/engine/rule"
 	"weir/sharedata"
 )
@@ -22,7 +23,7 @@ const (
 //
 // The payload must equal that in shared data. Nothing is taken from an entry while not even one hit
 // has room, and the passing of time makes room as the payload says. Payloads that change otherwise
-// are not remembered: see rememberRefusal of the engine. There are three exceptions, bounded by
+// are not remembered: see Add. There are three exceptions, bounded by
 // refusalHold. Another configuration of the namespace may have other limits, or count rejected
 // requests or costs of responses. Hits that lost every race may be added to a full entry. And an
 // entry may be evicted, which loses the state that the payload still has.
@@ -49,8 +50,12 @@ func (r *Refusals) Find(d *rule.Check, now int64) []byte {
 	return p.payload[:p.length]
 }
 
-// Add remembers the counter of a refused check.
+// Add remembers the counter of a refused check, if the entry will stay unchanged while it has no room: then
+// requests add nothing to it, and give nothing back.
 func (r *Refusals) Add(d *rule.Check, now int64) {
+	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.Decide(1, now) != counter.Rejected {
+		return
+	}
 	r.payload = d.Counter.Append(r.payload[:0], now)
 	if len(r.payload) > refusalSize {
 		return

@@ -25,6 +25,8 @@ type Check struct {
 	// Listed means that the backend has told that the key is near a limit, and asks that the refusal
 	// has asked for hits that may have come back.
 	Listed, Asks bool
+	// Low means that the key's hits that may pass without the backend are nearly used up.
+	Low bool
 	// Patient means that the request waits if it has no room. So the backend has to confirm that.
 	Patient bool
 	Unheard uint64 // advanced hits of the key, if the backend can't be asked
