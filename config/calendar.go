@@ -40,6 +40,8 @@ func (d *dated) readAnchor(v *value) {
 	})
 }
 
+const wantZone = `the IANA name of a time zone such as "Europe/Berlin"`
+
 // apply gives the limit its calendar, and checks the fields against each other.
 func (d *dated) apply(limit *window.Limit) {
 	if d.window == nil {
@@ -63,7 +65,7 @@ func (d *dated) apply(limit *window.Limit) {
 	case fault == calendar.Sound:
 		limit.Calendar = c
 	case fault == calendar.UnknownZone && d.zone.given():
-		d.zone.wrong(`the IANA name of a time zone such as "Europe/Berlin"`)
+		d.zone.wrong(wantZone)
 	case fault == calendar.WrongDay && d.period == calendar.Day:
 		d.dayGiven.fail(`field of windows "week" and "month" only`)
 	case fault == calendar.WrongDay:

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"weir/internal/calendar"
 	"weir/internal/usage"
 	"weir/internal/wire"
 )
@@ -21,10 +22,12 @@ type Prices struct {
 	By     Selector
 	InPath bool
 	List   *usage.PriceList
+	// Clock shows the time of day of prices that have one.
+	Clock *calendar.Calendar
 }
 
 var (
-	priceFields = []field{{"by", optional}, {"unit", optional}, {"of", required}}
+	priceFields = []field{{"by", optional}, {"unit", optional}, {"zone", optional}, {"of", required}}
 	rateFields  = []field{
 		{"input", required}, {"cached", optional}, {"cache_write", optional}, {"output", optional}, {"reasoning", optional},
 		{"audio", optional}, {"audio_output", optional},
@@ -44,6 +47,7 @@ func readPrices(v *value) (all []*Prices) {
 	}
 	v.each("lists of prices", 1, maxPriceLists, func(v *value) {
 		p := &Prices{Name: v.name, Unit: "micro-dollars", InPath: true, By: Selector{Kind: SelectBody, Name: "model", Longest: usage.MaxModel}}
+		p.Clock, _ = calendar.New(calendar.Day, "UTC", 0, 0)
 		if !wire.IsName(v.name) {
 			v.fail("want " + wantName)
 		}
@@ -56,6 +60,11 @@ func readPrices(v *value) (all []*Prices) {
 				p.InPath, p.By = false, readBodySelector(v)
 			case "unit":
 				p.Unit = v.bytes("a unit of 1 to 64 of A-Za-z0-9_-, such as \"micro-dollars\"", wire.MaxName, wire.IsNameByte)
+			case "zone":
+				var fault calendar.Fault
+				if p.Clock, fault = calendar.New(calendar.Day, v.text, 0, 0); v.kind != kindString || fault != calendar.Sound {
+					v.wrong(wantZone)
+				}
 			case "of":
 				p.List = readPriceList(v)
 			}
@@ -88,7 +97,7 @@ func readPriceList(v *value) *usage.PriceList {
 		case v.name == "" || len(v.name) > usage.MaxModel:
 			v.fail("want the name of a model, 1 to 256 bytes")
 		case !usage.IsName(v.name):
-			v.fail("want a model behind above=TOKENS/ or service_tier=TIER/, such as above=200000/gpt-5")
+			v.fail("want a model behind time=HH:MM-HH:MM/, above=TOKENS/ or service_tier=TIER/, in this order, such as above=200000/gpt-5")
 		case !list.Add(v.name, &rates):
 			v.givenTwice()
 		}

@@ -50,8 +50,10 @@ func (r *rules) EndList() {
 		if p == nil {
 			continue
 		}
-		if p.list, p.building = p.building, nil; p.list == nil {
-			p.list = p.configured
+		if p.building == nil {
+			p.building = p.configured
 		}
+		p.use(p.building)
+		p.building = nil
 	}
 }

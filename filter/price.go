@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"weir/config"
+	"weir/internal/calendar"
 	"weir/internal/jsonpath"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
@@ -11,7 +12,10 @@ import (
 
 // pricing returns the prices of the tokens of a rule's requests.
 type pricing struct {
-	list *usage.PriceList
+	// list has the prices of the current time of day, those of minute. whole is the list that it was made of.
+	list, whole *usage.PriceList
+	minute      int
+	clock       *calendar.Calendar
 	// configured is the configuration's list. building is the list from the backend while it
 	// arrives. name is the list's name.
 	configured, building *usage.PriceList
@@ -32,7 +36,9 @@ type pricing struct {
 	// model is the entry of the list with these rates; empty if the answer will tell. tier is how the list
 	// names that of the request.
 	model, tier string
-	finder      usage.Finder
+	// named is the name that the request has for its model, kept if tiers have prices: the answer may name another.
+	named  []byte
+	finder usage.Finder
 }
 
 const tierText = "service_tier"
@@ -40,7 +46,8 @@ const tierText = "service_tier"
 var tierPath, _ = jsonpath.Compile(tierText)
 
 func (r *request) pricing(c *config.Prices) *pricing {
-	p := &pricing{name: c.Name, configured: c.List, list: c.List, by: -1, inPath: c.InPath}
+	p := &pricing{name: c.Name, configured: c.List, by: -1, inPath: c.InPath, clock: c.Clock}
+	p.use(c.List)
 	if s := &c.By; s.Kind != config.SelectBody {
 		p.by = r.propertyOf(s)
 	} else {
@@ -62,17 +69,41 @@ func (p *pricing) readsBody(s *scratch) bool {
 	return true
 }
 
+// use has the rule charge by a list.
+func (p *pricing) use(list *usage.PriceList) { p.list, p.whole, p.minute = list, list, -1 }
+
+// tellTime has the prices of the time of day, before a request asks for any. It makes a list only where prices change, a few
+// times a day. Requests under way keep theirs.
+func (p *pricing) tellTime() {
+	if !p.whole.Timed() {
+		return
+	}
+	minute := p.clock.Minute(proxywasm.Now())
+	if minute == p.minute {
+		return
+	}
+	if list, differs := p.whole.At(minute, p.minute); differs {
+		p.list = list
+	}
+	p.minute = minute
+}
+
 // findRates finds the prices of the current request's tokens. If its model or its tier is not certain, the
 // highest prices apply until the answer has told.
 func (p *pricing) findRates(r *request) {
 	var model []byte
 	found, sure := false, true
 	p.tier = ""
-	if p.list.HasTiers() && p.readsBody(&r.scratch) && r.body != nil {
-		if tier, _, certain := r.body.text(tierText); certain {
-			p.tier = p.list.Tier(tier)
-		} else {
-			p.tier, sure = usage.AnyTier, false
+	if p.list.HasTiers() {
+		path, _ := proxywasm.RequestHeader(":path")
+		if r.scratch.isBatch(withoutQuery(path)) {
+			p.tier = p.list.Tier([]byte(batchTier))
+		} else if p.readsBody(&r.scratch) && r.body != nil {
+			if tier, _, certain := r.body.text(tierText); certain {
+				p.tier = p.list.Tier(tier)
+			} else {
+				p.tier, sure = usage.AnyTier, false
+			}
 		}
 	}
 	switch {
@@ -93,6 +124,9 @@ func (p *pricing) findRates(r *request) {
 		path, _ := proxywasm.RequestHeader(":path")
 		model, found = r.scratch.modelIn(withoutQuery(path)), true
 	}
+	if p.named = p.named[:0]; p.list.HasTiers() {
+		p.named = append(p.named, model...)
+	}
 	if p.sure, p.unknown = sure && found, false; !sure {
 		p.rates, p.model = p.list.Most(), ""
 		return
@@ -111,6 +145,21 @@ func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 		return units
 	}
 	return refusedCost - 1 // no limit has room for it
+}
+
+// batchTier is the tier of a request to an API of batches. The requests of a batch are priced there.
+const batchTier = "batch"
+
+// isBatch reports whether a path is that of an API of batches: a part of it is batches.
+func (s *scratch) isBatch(path []byte) bool {
+	for len(path) > 0 {
+		var part []byte
+		part, path = next(path, '/')
+		if string(s.unescape(part)) == "batches" {
+			return true
+		}
+	}
+	return false
 }
 
 // modelIn returns the name of the model in a path, nil for none: for Gemini the part after models

@@ -50,6 +50,18 @@ func TestTiers(t *testing.T) {
 		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{` + answer, 4, 0.5, 1300},
 		{`{"service_tier":"fl\u0065x","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5-2025-08-07",` + answer, 4, 0.5, 1300},
 		{`{"service_tier":"priority","max_tokens":50,"model":"gpt-5-2025-08-07"}`, `{"model":"gpt-5-2025-08-07",` + answer, 20, 2, 10000}, // a long prompt
+		// The answer's tier counts.
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","service_tier":"default",` + answer, 4, 0.5, 3250},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"service_tier":"default",` + answer, 4, 0.5, 3250},
+		{`{"service_tier":"priority","max_tokens":50,"model":"gpt-5"}`, `{"service_tier":"flex","model":"gpt-5-2025-08-07",` + answer, 20, 2, 1300},
+		{`{"service_tier":"auto","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","service_tier":"priority",` + answer, 10, 1.25, 10000},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","service_tier":"auto",` + answer, 4, 0.5, 1300},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"claude","service_tier":"standard",` + answer, 4, 0.5, 10500},
+		{`{"max_tokens":50,"model":"alias"}`, `{"model":"gpt-5","service_tier":"flex",` + answer, 100, 100, 1300},
+		{`{"service_tier":["flex"],"max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","service_tier":"default",` + answer, 100, 100, 3250},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","service_tier":["default"],` + answer, 4, 0.5, 1300},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"response":{"model":"gpt-5","service_tier":"default","usage":{"input_tokens":1000,"output_tokens":200}}}`, 4, 0.5, 3250},
+		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","usage":{"service_tier":"standard","input_tokens":1000,"output_tokens":200}}`, 4, 0.5, 3250},
 		{`{"max_tokens":50,"model":"claude"}`, `{` + answer, 15, 3.75, 10500},
 		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5-mini"}`, `{"model":"gpt-5-mini",` + answer, 2, 0.25, 2000},                                  // it has no such tier
 		{`{"model":"gpt-5-mini","max_tokens":50,"x":"` + strings.Repeat("x", 50) + `"}`, `{"usage":{"prompt_tokens":20,"completion_tokens":10}}`, 5, 1, 25}, // reserves for a long one
@@ -78,6 +90,72 @@ func TestTiers(t *testing.T) {
 			t.Errorf("%.90s: %d taken, want %d", c.body, got, c.costs)
 		}
 	}
+}
+
+// The tier counts that a stream names beside its tokens. Requests of an API of batches have their own.
+func TestTierOfStream(t *testing.T) {
+	rule := strings.Replace(priced("", ""), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4}, "service_tier=batch/gpt-5": {"input": 1, "output": 2},`, 1)
+	for _, c := range []struct {
+		path, first, last string
+		costs             int
+	}{
+		{"/v1/responses", `"flex"`, `"default"`, 3250}, {"/v1/responses", `"auto"`, `"flex"`, 1300}, {"/v1/responses", `"flex"`, `null`, 3250}, {"/v1/responses", `"auto"`, `"auto"`, 3250},
+		{"/v1/batches/1?x", `"auto"`, `"auto"`, 1400}, {"/v1/messages/b%61tches", `"auto"`, `"auto"`, 1400}, {"/v1/batches2", `"auto"`, `"auto"`, 3250},
+	} {
+		v := newProxy(t).start(rule)
+		s, _ := v.ask("x-key", "ann", ":path", c.path)
+		v.upload(s, true, `{"model":"gpt-5"}`)
+		v.respond(s, false, "content-type", "text/event-stream")
+		v.bring(s, false, `data: {"response":{"model":"gpt-5-2025-08-07","service_tier":`+c.first+"}}\n\n")
+		v.bring(s, true, `data: {"response":{"service_tier":`+c.last+`,"model":"gpt-5-2025-08-07","usage":{"input_tokens":1000,"output_tokens":200}}}`+"\n\n")
+		v.reset(s)
+		if got := v.taken("ann"); got != c.costs {
+			t.Errorf("%+v: %d taken", c, got)
+		}
+	}
+}
+
+// Prices of a time of day count by the clock of the list's zone, over midnight and where that is changed. Requests under way
+// keep theirs, and of several the highest counts.
+func TestPricesOfTimes(t *testing.T) {
+	list := `"zone": "Europe/Berlin", "of": {"time=22:30-02:30/gpt-5": {"input": 0.5, "output": 4}, "time=02:00-02:30/gpt-5": {"input": 0.75, "output": 1},
+		"time=22:30-02:30/above=999/gpt-5": {"input": 2, "output": 4}, "time=5-7,12:00-13:00/gpt-5": {"input": 1, "output": 1}, "time=7-7,00:00-00:00/claude": {"input": 7},`
+	v := newProxy(t).start(strings.Replace(priced("", ""), `"of": {`, list, 1))
+	begin := func(at string) (s *stream, key string) {
+		v.now = must.Get(time.Parse(time.RFC3339, at))(t).UnixNano()
+		s, _ = v.ask("x-key", at, ":path", "/v1/chat/completions")
+		v.upload(s, true, `{"model":"gpt-5"}`)
+		return s, at
+	}
+	end := func(s *stream, key string, prompt, want int) {
+		t.Helper()
+		v.respond(s, false, "content-type", "application/json")
+		v.bring(s, true, fmt.Sprintf(`{"model":"gpt-5","usage":{"prompt_tokens":%d,"completion_tokens":100}}`, prompt))
+		v.reset(s)
+		if got := v.taken(key); got != want {
+			t.Errorf("%s: %d taken, want %d", key, got, want)
+		}
+	}
+	const usual, low, dearer = 125 + 1000, 50 + 400, 75 + 400
+	for at, want := range map[string]int{
+		"2026-01-10T21:29:59Z": usual, "2026-01-10T21:30:00Z": low, "2026-01-10T22:59:59Z": low, "2026-01-10T23:00:00Z": low, "2026-01-11T00:59:59Z": low,
+		"2026-01-11T01:00:00Z": dearer, "2026-01-11T01:29:59Z": dearer, "2026-01-11T01:30:00Z": usual,
+		// Friday to Sunday
+		"2026-01-08T11:30:00Z": usual, "2026-01-09T10:59:00Z": usual, "2026-01-09T11:00:00Z": 200, "2026-01-11T11:59:00Z": 200, "2026-01-12T11:30:00Z": usual,
+		// The clock goes from 2 to 3 in March, and from 3 back to 2 in October.
+		"2026-03-29T00:59:00Z": low, "2026-03-29T01:00:00Z": usual, "2026-03-29T20:29:00Z": usual, "2026-03-29T20:30:00Z": low,
+		"2026-10-25T00:00:00Z": dearer, "2026-10-25T00:30:00Z": usual, "2026-10-25T01:00:00Z": dearer, "2026-10-25T01:30:00Z": usual,
+	} {
+		s, key := begin(at)
+		end(s, key, 100, want)
+	}
+	s, key := begin("2026-01-12T01:29:59Z")
+	v.now += 2 * second
+	end(s, key, 100, dearer)
+	s, key = begin("2026-01-12T22:00:00Z")
+	end(s, key, 1000, 2000+400)
+	s, key = begin("2026-01-13T12:00:00Z")
+	end(s, key, 1000, 1250+1000)
 }
 
 // Requests reserve what they may cost at most by their model's prices, and cost what their answers say.

@@ -65,6 +65,7 @@ type charges struct {
 	list      []charge
 	// hints are what the request says about its cost, read while the request is there.
 	hints   []hint
+	names   []byte // of their models
 	course  course
 	holding holding
 	at      int32 // 1 + the index in responses.open
@@ -86,6 +87,8 @@ type hint struct {
 	rates       *usage.Rates
 	list        *usage.PriceList
 	model, tier string
+	// named is the request's name for its model, in charges.names, if the list has tiers.
+	named []byte
 }
 
 // forget drops a request: a cost that its response has not told by now stays unknown.
@@ -93,7 +96,7 @@ func (c *charges) forget() {
 	if len(c.list) > 0 || c.at != 0 || c.holding.holders != nil {
 		c.settle()
 	}
-	c.hints, c.course = c.hints[:0], course{}
+	c.hints, c.names, c.course = c.hints[:0], c.names[:0], course{}
 }
 
 // noteTaken records what allowed checks have taken.
@@ -180,6 +183,10 @@ func (c *charges) noteHints(checks []engine.Check) {
 			hint.ending = endingOf(providerOf())
 		}
 		if p := rule.prices; p != nil {
+			if at := len(c.names); len(p.named) > 0 {
+				c.names = append(c.names, p.named...)
+				hint.named = c.names[at:]
+			}
 			if hint.rates, hint.list, hint.tier = p.rates, p.list, p.tier; p.unknown {
 				rules.request.unknownModels++
 			} else if p.sure {
@@ -255,7 +262,7 @@ func (c *charges) openResponse(end bool) {
 			charge.reader = reader
 			hint := c.hintFor(charge.rule)
 			if charge.reader.Reset(charge.rule.config.Usage.Fields, format, hint.rates); hint.list != nil {
-				charge.reader.Ask(hint.list, hint.model, hint.tier)
+				charge.reader.Ask(hint.list, hint.model, hint.tier, hint.named)
 			}
 			if charge.rule.config.Cut {
 				charge.reader.CountEvents()

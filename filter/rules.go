@@ -260,6 +260,7 @@ func (r *request) costOf(rule *rule) uint64 {
 	if rule.prices == nil {
 		return r.cost(&rule.cost)
 	}
+	rule.prices.tellTime()
 	rule.prices.findRates(r)
 	body := rule.cost.body
 	switch {

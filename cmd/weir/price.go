@@ -38,8 +38,9 @@ they came with. diff tells what load would change, and changes nothing.
 With --from the file is that of LiteLLM, or api.json of models.dev. Name its --provider, as their models
 have too many prices for a list, and other names than their provider gives them. A list has one price for
 each kind of tokens, also of long prompts: above=200000/gemini-2.5-pro are those of requests with more than
-200,000 tokens in their prompt, and with --tiers service_tier=flex/gpt-5 those of requests that ask for it.
-Prices of batches, images, seconds and searches are told, and not carried over.
+200,000 tokens in their prompt, time=16:30-00:30/deepseek-chat those of a time of day by the clock of the list's
+zone, and with --tiers service_tier=flex/gpt-5 those of answers in that tier, and of batches.
+Prices of images, seconds and searches are told, and not carried over.
 `
 
 // price runs weir price.
@@ -53,7 +54,7 @@ func price(ctx context.Context, args []string, env environment) error {
 	flags.StringVar(&c.from, "from", "", "whose `format` the file has: litellm or models.dev")
 	flags.StringVar(&c.provider, "provider", "", "with --from: the models of this provider only, without its name in front of theirs")
 	flags.BoolVar(&c.begins, "prefixes", false, "with --from: a model's prices are those of all whose names begin with its name, unless a longer one fits")
-	flags.BoolVar(&c.tiers, "tiers", false, "with --from litellm: also the prices by service_tier, flex and priority; a request whose body is too long to read costs the highest of its model's")
+	flags.BoolVar(&c.tiers, "tiers", false, "with --from litellm: also the prices by service_tier, and batch; a request whose body is too long to read costs the highest of its model's")
 	flags.StringVar(&c.unit, "unit", "micro-dollars", "with --from: the list's unit, micro-dollars or nano-dollars")
 	operands, err := parseMixed(flags, args, env, priceUsage)
 	if err != nil {

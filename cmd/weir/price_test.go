@@ -38,8 +38,11 @@ func TestPrice(t *testing.T) {
 		{"price set shop models gpt-5 input=0.0000001", 2, "", "in whole millionths, got 0.0000001"},
 		{"price set shop a.b gpt-5 input=1", 1, "", "list: want 1 to 64 of A-Za-z0-9_-"},
 		{`price load shop models - <<< {"a": 5}`, 2, "", "a: want an object"},
-		{`price load shop models - <<< {"above=2e5/a": {"input": 1}}`, 2, "", "want a model behind above=TOKENS/ or service_tier=TIER/"},
-		{`price load shop models - <<< {"above=5/service_tier=/a": {"input": 1}}`, 2, "", "want a model behind above=TOKENS/ or service_tier=TIER/"},
+		{`price load shop models - <<< {"above=2e5/a": {"input": 1}}`, 2, "", "want a model behind time=HH:MM-HH:MM/, above=TOKENS/ or service_tier=TIER/"},
+		{`price load shop models - <<< {"time=1:00-02:00/a": {"input": 1}}`, 2, "", "want a model behind time="},
+		{`price load shop models - <<< {"time=0-5,01:00-02:00/a": {"input": 1}}`, 2, "", "want a model behind time="},
+		{`price load shop models - <<< {"above=5/time=01:00-02:00/a": {"input": 1}}`, 2, "", "want a model behind time="},
+		{`price load shop models - <<< {"above=5/service_tier=/a": {"input": 1}}`, 2, "", "want a model behind time=HH:MM-HH:MM/, above=TOKENS/ or service_tier=TIER/"},
 		{"price load shop models nowhere.json", 1, "", "nowhere.json"},
 		{"price unset shop models a --json", 2, "", "want --json with list"},
 	})
@@ -52,20 +55,29 @@ func TestPriceFiles(t *testing.T) {
 	const litellm, modelsDev = "--from litellm testdata/prices/litellm.json", "--from models.dev testdata/prices/modelsdev.json"
 	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
 		{"price diff shop models " + litellm + " --provider openai", 0, "+ gpt-5 input=1.25 cached=0.125 output=10\n+ gpt-5-mini input=0.25 cached=0.025 output=2\n", "2 of 3 models have prices\n"},
-		{"price load shop models " + litellm + " --provider openai", 0, "2 set\n", "gpt-5: not carried over: cache_read_input_token_cost_batches, cache_read_input_token_cost_flex, "},
+		{"price load shop models " + litellm + " --provider openai", 0, "2 set\n", "input_cost_per_token_priority, output_cost_per_token_batches, output_cost_per_token_flex, output_cost_per_token_priority: want --tiers\ngpt-5: not carried over: search_context_cost_per_query: no price of a token\n"},
 		{"price diff shop models " + litellm + " --provider openai", 0, "no difference\n", "left out: it has no price for a token that goes in"},
 		{"price set shop models gpt-5 input=2 audio=1", 0, "1 set\n", ""},
 		{"price set shop models gpt-4 input=7", 0, "1 set\n", ""},
 		{"price diff shop models " + litellm + " --provider openai", 0, "- gpt-4\n~ gpt-5 input=2→1.25 cached=0.125 output=10 audio=1→none\n", ""},
 		{"price diff shop models " + litellm + " --provider openai --tiers", 0, "- gpt-4\n~ gpt-5 input=2→1.25 cached=0.125 output=10 audio=1→none\n" +
+			"+ service_tier=batch/gpt-5 input=0.625 cached=0.0625 output=5\n+ service_tier=batch/gpt-5-mini input=0.125 cached=0.0125 output=1\n" +
 			"+ service_tier=flex/gpt-5 input=0.625 cached=0.0625 output=5\n+ service_tier=flex/gpt-5-mini input=0.125 cached=0.0125 output=1\n" +
 			"+ service_tier=priority/gpt-5 input=2.5 cached=0.25 output=20\n+ service_tier=priority/gpt-5-mini input=0.45 cached=0.045 output=3.6\n", "2 of 3 models have prices\n"},
-		{"price load shop long " + litellm + " --provider gemini --tiers --prefixes", 0, "9 set\n", "2 of 2 models have prices\n"},
-		{"price list shop long", 0, "long above=200000/gemini-2.5-pro* input=2.5 cached=0.25 output=15\nlong above=200000/service_tier=flex/gemini-2.5-pro* input=1.25 cached=0.25 output=7.5\n" +
+		{"price load shop long " + litellm + " --provider gemini --tiers --prefixes", 0, "12 set\n", "2 of 2 models have prices\n"},
+		{"price list shop long", 0, "long above=200000/gemini-2.5-pro* input=2.5 cached=0.25 output=15\nlong above=200000/service_tier=batch/gemini-2.5-pro* input=1.25 cached=0.25 output=7.5\nlong above=200000/service_tier=flex/gemini-2.5-pro* input=1.25 cached=0.25 output=7.5\n" +
 			"long above=200000/service_tier=priority/gemini-2.5-pro* input=4.5 cached=0.45 output=27\nlong gemini-2.5-flash* input=0.3", ""},
-		{"price unset shop long", 0, "9 removed\n", ""},
-		{"price load shop models " + litellm, 0, "7 set\n", "dashscope/qwen3-max: not carried over: tiered_pricing\n"},
-		{"price list shop models", 0, "models above=200000/gemini/gemini-2.5-pro input=2.5 cached=0.25 output=15\nmodels claude-sonnet-4-5 input=3 cached=0.3 cache_write=3.75 output=15\nmodels gemini/gemini-2.5-flash input=0.3 cached=0.03 output=2.5 reasoning=2.5 audio=1\n", ""},
+		{"price unset shop long", 0, "12 removed\n", ""},
+		{"price load shop models " + litellm, 0, "18 set\n", "exa_ai/search: not carried over: tiered_pricing: by results, not by tokens\n"},
+		{"price load shop models " + litellm + " --provider tencent", 0, "1 set\n", "off_peak_pricing: by the clocks of two zones\n"},
+		{"price load shop models " + litellm + " --provider deepseek", 0, "5 set\n", "times of day are those of UTC"},
+		{"price list shop models", 0, "models deepseek-flash input=0.3 cached=0.006 cache_write=0 output=1.2\nmodels time=1-5,00:00-01:00/deepseek-flash input=0.15 cached=0.003 cache_write=0 output=0.6\n" +
+			"models time=1-5,04:00-06:00/deepseek-flash input=0.15 cached=0.003 cache_write=0 output=0.6\nmodels time=1-5,10:00-00:00/deepseek-flash input=0.15 cached=0.003 cache_write=0 output=0.6\n" +
+			"models time=6-7,00:00-00:00/deepseek-flash input=0.15", ""},
+		{"price load shop models " + litellm + " --provider dashscope", 0, "3 set\n", "1 of 1 models have prices\n"},
+		{"price list shop models", 0, "models above=128000/qwen3-max input=3 output=15\nmodels above=32000/qwen3-max input=2.4 output=12\nmodels qwen3-max input=1.2 output=6\n", ""},
+		{"price load shop models " + litellm, 0, "18 set\n", "10 of 12 models have prices\n"},
+		{"price list shop models", 0, "models above=128000/dashscope/qwen3-max input=3 output=15\nmodels above=200000/gemini/gemini-2.5-pro input=2.5 cached=0.25 output=15\nmodels above=272000/opencode_go/gpt-6-luna input=0.200001 cached=0.02 cache_write=0.25 output=0.75\nmodels above=32000/dashscope/qwen3-max input=2.4 output=12\nmodels claude-sonnet-4-5 input=3 cached=0.3 cache_write=3.75 output=15\nmodels dashscope/qwen3-max input=1.2 output=6\nmodels deepseek/deepseek-flash input=0.3 cached=0.006 cache_write=0 output=1.2\nmodels gemini/gemini-2.5-flash input=0.3 cached=0.03 output=2.5 reasoning=2.5 audio=1\n", ""},
 		{"price load shop models " + litellm + " --provider gemini --prefixes", 0, "3 set\n", "gemini/gemini-2.5-pro: not carried over: "},
 		{"price list shop models", 0, "models above=200000/gemini-2.5-pro* input=2.5 cached=0.25 output=15\nmodels gemini-2.5-flash* input=0.3 cached=0.03 output=2.5 reasoning=2.5 audio=1\nmodels gemini-2.5-pro* input=1.25 cached=0.125 output=10\n", ""},
 		{"price load shop models " + litellm + " --provider groq --unit nano-dollars", 0, "1 set\n", ""},
@@ -77,7 +89,7 @@ func TestPriceFiles(t *testing.T) {
 		{`price load shop models --from litellm - <<< {"a":{"input_cost_per_token":1.0000000000001e-6},"b":{"input_cost_per_token":1e999999999},"c":{"input_cost_per_token":0}}`, 0, "2 set\n",
 			"a: rounded up: input_cost_per_token\nb: left out: input_cost_per_token is no price\nc: costs nothing\n2 of 3"},
 		{`price load shop models --from litellm - <<< {"a":{"input_cost_per_token":1e-6,"output_cost_per_token":"1e-5"},"b":{"input_cost_per_token":1e-6,"output_cost_per_token":-1},"c":{"input_cost_per_token":1e-6,"output_cost_per_token":5000},"":{"input_cost_per_token":1e-6},"\u001b]0;x":{"input_cost_per_token":1e-6,"cost\u0007":1}}`, 0, "1 set\n",
-			"\"\": left out: its name is empty, or longer than 256 bytes\n\"\\x1b]0;x\": not carried over: \"cost\\a\"\na: left out: output_cost_per_token is no price\nb: left out: output_cost_per_token is no price\nc: left out: output_cost_per_token is above the largest price\n1 of 5"},
+			"\"\": left out: its name is empty, or longer than 256 bytes\n\"\\x1b]0;x\": not carried over: \"cost\\a\": not known\na: left out: output_cost_per_token is no price\nb: left out: output_cost_per_token is no price\nc: left out: output_cost_per_token is above the largest price\n1 of 5"},
 		{`price load shop models --from litellm --provider p - <<< {"p/a":{"input_cost_per_token":1e-6,"litellm_provider":"p"},"a":{"input_cost_per_token":2e-6,"output_cost_per_token":1e-6,"litellm_provider":"p"}}`, 0, "1 set\n",
 			"a: given twice: the higher price of each kind counts\n"},
 		{"price list shop models", 0, "models a input=2 output=1\n", ""},

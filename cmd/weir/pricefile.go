@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"regexp"
 	"slices"
@@ -53,6 +54,12 @@ func (c *priceCommand) readPrices(document []byte) (modelPrices, error) {
 		return nil, fmt.Errorf("%w: want a file of %s: %w", errUsage, c.from, err)
 	}
 	slices.Sort(r.told)
+	for name := range r.into {
+		if strings.HasPrefix(name, "time=") {
+			r.told = append(r.told, "times of day are those of UTC: so has the list's zone to be, as it is by default")
+			break
+		}
+	}
 	for _, line := range r.told {
 		fmt.Fprintln(c.env.stderr, line)
 	}
@@ -82,12 +89,15 @@ func (r *priceReader) litellm(document []byte) error {
 		_ = json.Unmarshal(fields["litellm_provider"], &provider)
 		costs := map[string]json.RawMessage{}
 		for field, value := range fields {
-			if strings.Contains(field, "cost") || field == "tiered_pricing" {
+			if strings.Contains(field, "cost") || strings.Contains(field, "pric") || strings.Contains(field, "multiplier") {
 				costs[field] = value
 			}
 		}
-		for mark, own := range r.variants(costs) {
-			r.add(provider, name, mark, litellmKinds, own, r.scale)
+		ranges := rangesOf(costs)
+		for _, variants := range []map[string]map[string]json.RawMessage{ranges, r.variants(costs), offPeak(costs)} {
+			for mark, own := range variants {
+				r.add(provider, name, mark, litellmKinds, own, r.scale)
+			}
 		}
 		r.add(provider, name, "", litellmKinds, costs, r.scale)
 	}
@@ -95,7 +105,138 @@ func (r *priceReader) litellm(document []byte) error {
 }
 
 // variant is what LiteLLM has behind a price of long prompts, or of a service_tier.
-var variant = regexp.MustCompile(`^(?:_above_([0-9]{1,9})k_tokens)?(?:_(flex|priority))?$`)
+var variant = regexp.MustCompile(`^(?:_above_([0-9]{1,9})k_tokens)?(?:_([a-z]+))?$`)
+
+// rangesOf takes the prices out of a model's that are for prompts of some length, as variants does. Those of the shortest
+// are its usual ones.
+func rangesOf(costs map[string]json.RawMessage) map[string]map[string]json.RawMessage {
+	var ranges []map[string]json.RawMessage
+	_ = json.Unmarshal(costs["tiered_pricing"], &ranges)
+	all := map[string]map[string]json.RawMessage{}
+	for _, own := range ranges {
+		var of [2]float64
+		if json.Unmarshal(own["range"], &of) != nil || of[1] <= of[0] || of[0] < 0 || of[0] > 1e9 || of[0] != float64(int64(of[0])) || own[litellmKinds[0]] == nil {
+			return nil // it is told that they are not carried over
+		}
+		delete(own, "range")
+		if of[0] > 0 {
+			all["above="+strconv.FormatInt(int64(of[0]), 10)+"/"] = own
+			continue
+		}
+		for field, value := range own {
+			if costs[field] == nil {
+				costs[field] = value
+			}
+		}
+	}
+	for _, own := range all {
+		complete(own, costs, litellmKinds)
+	}
+	if len(ranges) > 0 {
+		delete(costs, "tiered_pricing")
+	}
+	return all
+}
+
+// complete has prices that are not given be the usual ones.
+func complete(own, usual map[string]json.RawMessage, kinds []string) {
+	for _, kind := range kinds {
+		if value, there := usual[kind]; there && own[kind] == nil {
+			own[kind] = value
+		}
+	}
+}
+
+// offPeak takes the prices out of a model's that are for times of the week by the clock of UTC, as variants does.
+func offPeak(costs map[string]json.RawMessage) map[string]map[string]json.RawMessage {
+	type window struct {
+		Hours json.RawMessage `json:"hours_utc"`
+		Days  []int           `json:"weekdays"`
+	}
+	var of struct {
+		window
+		Zone    string   `json:"weekday_timezone"`
+		Windows []window `json:"windows"`
+	}
+	var own map[string]json.RawMessage
+	document := costs["off_peak_pricing"]
+	if document == nil || json.Unmarshal(document, &of) != nil || json.Unmarshal(document, &own) != nil || of.Zone != "" && of.Zone != "UTC" {
+		return nil // it is told that they are not carried over
+	}
+	for _, field := range []string{"hours_utc", "windows", "weekdays", "weekday_timezone"} {
+		delete(own, field)
+	}
+	complete(own, costs, litellmKinds)
+	all := map[string]map[string]json.RawMessage{}
+	for _, w := range append(of.Windows, of.window) {
+		var hours []string
+		if json.Unmarshal(w.Hours, &hours) != nil {
+			hours = []string{""}
+			if json.Unmarshal(w.Hours, &hours[0]) != nil {
+				continue
+			}
+		}
+		days := []string{""}
+		if len(w.Days) > 0 {
+			days = runs(w.Days)
+		}
+		for _, hour := range hours {
+			for _, run := range days {
+				mark := "time=" + run + hour + "/"
+				if !tokens.IsName(mark + "model") {
+					return nil
+				}
+				all[mark] = maps.Clone(own)
+			}
+		}
+	}
+	if len(all) > 0 {
+		delete(costs, "off_peak_pricing")
+	}
+	return all
+}
+
+// runs returns days of the week as runs of them, such as 1-5 and a comma.
+func runs(days []int) (all []string) {
+	slices.Sort(days)
+	for from := 0; from < len(days); {
+		to := from
+		for to+1 < len(days) && days[to+1] <= days[to]+1 {
+			to++
+		}
+		all = append(all, fmt.Sprintf("%d-%d,", days[from], days[to]))
+		from = to + 1
+	}
+	return all
+}
+
+// reasons say why a list has no place for fields of prices. The first that fits counts.
+var reasons = []struct {
+	of  *regexp.Regexp
+	why string
+}{
+	{regexp.MustCompile(`_per_(?:audio_per_|video_per_|text_)?(?:second|image|pixel|character|query|page|credit|unit|request|message|session|gb|1k_calls)(?:_|$)`), "no price of a token"},
+	{regexp.MustCompile(`_above_[0-9]+hr`), "caches that are kept for longer cost what others do"},
+	{regexp.MustCompile(`(?:image|video|citation)_token|_cache_hit$|(?:audio|image)_token_cost|^citation|^explicit_cache|dbu_cost|_per_token_(?:image|text)`), "the list has no such kind of tokens"},
+	{regexp.MustCompile(`multiplier`), "the list knows no regions"},
+	{regexp.MustCompile(`^tiered_pricing$`), "by results, not by tokens"},
+	{regexp.MustCompile(`^off_peak_pricing$`), "by the clocks of two zones"},
+}
+
+// reasonOf says why a list has no place for a field.
+func reasonOf(field string) string {
+	for _, kind := range litellmKinds {
+		if suffix, ok := strings.CutPrefix(field, kind); ok && variant.MatchString(suffix) {
+			return "want --tiers"
+		}
+	}
+	for _, r := range reasons {
+		if r.of.MatchString(field) {
+			return r.why
+		}
+	}
+	return "not known"
+}
 
 // variants takes the prices out of a model's that are for long prompts and for tiers, by what a list has before its name.
 // Those that are not given are the usual ones.
@@ -111,7 +252,11 @@ func (r *priceReader) variants(costs map[string]json.RawMessage) map[string]map[
 			}
 			mark, of := "", []string{""}
 			if part[2] != "" {
-				mark, of = "service_tier="+part[2]+"/", append(of, "_"+part[2])
+				tier := part[2]
+				if tier == "batches" {
+					tier = "batch"
+				}
+				mark, of = "service_tier="+tier+"/", append(of, "_"+part[2])
 			}
 			if part[1] != "" {
 				mark, of = "above="+part[1]+"000/"+mark, append(of, "_above_"+part[1]+"k_tokens", suffix)
@@ -175,11 +320,7 @@ func contexts(costs map[string]json.RawMessage) map[string]map[string]json.RawMe
 			return nil // it is told that they are not carried over
 		}
 		delete(own, "tier")
-		for _, kind := range modelsDevKinds {
-			if value, there := costs[kind]; there && own[kind] == nil {
-				own[kind] = value
-			}
-		}
+		complete(own, costs, modelsDevKinds)
 		all["above="+strconv.FormatUint(of.Size, 10)+"/"] = own
 	}
 	if len(all) > 0 {
@@ -206,7 +347,8 @@ func (r *priceReader) add(provider, name, mark string, kinds []string, costs map
 	}
 	place = word(place)
 	prices := map[string]uint64{}
-	var rounded, left []string
+	var rounded []string
+	left := map[string][]string{}
 	wrong := ""
 	for i, field := range kinds {
 		value, there := costs[field]
@@ -231,7 +373,7 @@ func (r *priceReader) add(provider, name, mark string, kinds []string, costs map
 		prices[tokens.KindNames[i]] = whole.Uint64()
 	}
 	for field := range costs {
-		left = append(left, word(field))
+		left[reasonOf(field)] = append(left[reasonOf(field)], word(field))
 	}
 	if r.begins {
 		name += "*"
@@ -249,13 +391,12 @@ func (r *priceReader) add(provider, name, mark string, kinds []string, costs map
 	if wrong != "" {
 		r.told = append(r.told, place+": left out: "+wrong)
 	}
-	for _, t := range []struct {
-		what   string
-		fields []string
-	}{{"rounded up", rounded}, {"not carried over", left}} {
-		if slices.Sort(t.fields); len(t.fields) > 0 {
-			r.told = append(r.told, place+": "+t.what+": "+strings.Join(t.fields, ", "))
-		}
+	if len(rounded) > 0 {
+		r.told = append(r.told, place+": rounded up: "+strings.Join(rounded, ", "))
+	}
+	for why, fields := range left {
+		slices.Sort(fields)
+		r.told = append(r.told, place+": not carried over: "+strings.Join(fields, ", ")+": "+why)
 	}
 	if wrong != "" {
 		return

@@ -146,6 +146,14 @@ func (c *Calendar) Day(nanos int64) int64 {
 	return floor(at+c.zone.offset(at), 86400)
 }
 
+// Minute returns the minute of the week that the zone's clock shows at a time, from Monday on, for any period.
+func (c *Calendar) Minute(nanos int64) int {
+	const monday, week = 4 * 86400, 7 * 86400 // 5 January 1970 was a Monday
+	at := floor(nanos, second)
+	at += c.zone.offset(at) - monday
+	return int(at-week*floor(at, week)) / 60
+}
+
 // guess returns an index near that of the window that contains a time.
 func (c *Calendar) guess(nanos int64) int64 {
 	switch days := nanos / day; c.period {

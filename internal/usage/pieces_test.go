@@ -21,6 +21,7 @@ var members = []string{
 	`"usage":{"iterations":[{"type":"compaction","input_tokens":70,"x":[{"output_tokens":1}]},{"type":"message","input_tokens":9},{"output_tokens":"8","type":"advisor_message"}],"input_tokens":2}`,
 	`"usage":{"x":[[[[{"a":"]"}]]]],"in\u0070ut_tokens":"12","y":"` + strings.Repeat("y", 500) + `","output_tokens":0}`, `"usage":[{"input_tokens":99}]`, `"usage":{"input_tokens":{"n":1}}`,
 	`"usageMetadata":{"totalTokenCount":9}`, `"response":{"model":"b","usage":{"input_tokens":4}}`, `"eval_count":4`, `"message":{"usage":{"output_tokens":-1}}`, `"a\/b":8`, `"c":6`,
+	`"service_tier":"flex"`, `"service_tier":"default"`, `"service_tier":"auto"`, `"response":{"service_tier":"flex","usage":{"output_tokens":5}}`, `"usage":{"output_tokens":6,"service_tier":"flex"}`,
 }
 
 // answer returns a random body.
@@ -62,6 +63,8 @@ func TestPiecesAreAlike(t *testing.T) {
 	list := new(usage.PriceList)
 	list.Add("a", &usage.Rates{usage.Input: usage.Parts, usage.Output: 2 * usage.Parts})
 	list.Add("b", &usage.Rates{usage.Input: 3 * usage.Parts, usage.Output: 7 * usage.Parts})
+	list.Add("service_tier=flex/a", &usage.Rates{usage.Input: 50 * usage.Parts, usage.Output: 60 * usage.Parts})
+	list.Add("service_tier=flex/b", &usage.Rates{usage.Input: 20 * usage.Parts, usage.Output: 20 * usage.Parts})
 	unlisted := &usage.Rates{usage.Input: 100 * usage.Parts, usage.Output: 110 * usage.Parts}
 	kinds := []*usage.Fields{fields(field(1, "a/b", "usage.total_tokens", "c"), field(3, "usage.prompt_tokens", "eval_count"))}
 	for i := range usage.Presets {
@@ -77,7 +80,7 @@ func TestPiecesAreAlike(t *testing.T) {
 			var r usage.Reader
 			r.Reset(of, format, unlisted)
 			if asks {
-				r.Ask(list, asked, "")
+				r.Ask(list, asked, "", []byte(asked))
 			}
 			if guesses {
 				r.CountEvents()
@@ -118,7 +121,7 @@ func TestFirstModelCounts(t *testing.T) {
 	} {
 		var r usage.Reader
 		r.Reset(fieldsOf(t, &usage.Presets[0], true), usage.Events, &usage.Rates{usage.Output: 100 * usage.Parts})
-		r.Ask(list, "", "")
+		r.Ask(list, "", "", nil)
 		r.Feed([]byte(body))
 		if got, found := r.Cost(); got != want || !found {
 			t.Errorf("%q costs %d, %t, want %d", body, got, found, want)
@@ -149,7 +152,7 @@ func TestDearerModelCounts(t *testing.T) {
 	} {
 		var r usage.Reader
 		r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, rates(3, 3))
-		r.Ask(list, "mid", "")
+		r.Ask(list, "mid", "", []byte("mid"))
 		r.Feed([]byte(`{"model":"` + model + `","usage":{"prompt_tokens":10,"completion_tokens":10}}`))
 		if got, found := r.Cost(); got != want.cost || !found || r.Model() != want.entry {
 			t.Errorf("%s costs %d, %t, as %q, want %d as %q", model, got, found, r.Model(), want.cost, want.entry)
@@ -175,7 +178,7 @@ func read(t *testing.T, r *usage.Reader, list *usage.PriceList, asked, tier, mod
 	var f usage.Finder
 	rates, _, _ := f.Find(list, tier, []byte(cmp.Or(strings.TrimPrefix(asked, tier), model)))
 	r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, rates)
-	r.Ask(list, asked, tier)
+	r.Ask(list, asked, tier, []byte(strings.TrimPrefix(asked, tier)))
 	r.Feed([]byte(`{"model":"` + model + `","usage":{"prompt_tokens":10,"completion_tokens":10}}`))
 	cost, found := r.Cost()
 	if !found {
@@ -203,7 +206,7 @@ func TestHiddenTier(t *testing.T) {
 			t.Errorf("%v: another model costs %d, want 60", of, got)
 		}
 		r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, &usage.Rates{})
-		r.Ask(list, "", usage.AnyTier)
+		r.Ask(list, "", usage.AnyTier, []byte("m"))
 		r.Feed([]byte(`{"model":"m","response":{"model":"unlisted"},"usage":{"prompt_tokens":10,"completion_tokens":10}}`))
 		if got, _ := r.Cost(); got != 80 {
 			t.Errorf("%v: costs %d beside a name that is not on the list, want 80", of, got)
@@ -275,7 +278,7 @@ func TestGuessedAfterLongPrompt(t *testing.T) {
 		}
 	}
 	r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, &usage.Rates{usage.Output: 3 * usage.Parts})
-	r.Ask(list, "mid", "")
+	r.Ask(list, "mid", "", []byte("mid"))
 	if guess := r.Guessed(1); guess != 3 {
 		t.Errorf("%d while the prompt's tokens are not told", guess)
 	}

@@ -23,6 +23,30 @@ type PriceList struct {
 	most   Rates
 	tiers  []string // beginnings of names, such as service_tier=flex/
 	long   []long
+	timed  []timed
+}
+
+// timed are the rates of a name at a time of day, on some days of the week.
+type timed struct {
+	times
+	name  string
+	rates Rates
+}
+
+// times are from one minute of the day until another, on the days from first to last, of 0 (Monday) to 6.
+type times struct{ first, last, from, to int }
+
+const minutesOfDay = 24 * 60
+
+// lasts reports whether the rates are those of a minute of the week.
+func (t *times) lasts(minute int) bool {
+	if day := minute / minutesOfDay; day < t.first || day > t.last {
+		return false
+	}
+	if minute %= minutesOfDay; t.from < t.to {
+		return t.from <= minute && minute < t.to
+	}
+	return minute >= t.from || minute < t.to // over midnight, or the whole day
 }
 
 // long are the rates of a request with more tokens than above in its prompt, to a model of an entry.
@@ -52,6 +76,16 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 		added = p.others == nil
 		p.others = rates
 		return p.added(rates, added)
+	}
+	if at, of, ok := timeOf(name); ok {
+		for i := range p.timed {
+			if t := &p.timed[i]; t.times == at && t.name == of {
+				t.rates = *rates
+				return false
+			}
+		}
+		p.timed = append(p.timed, timed{at, of, *rates})
+		return true
 	}
 	if above, of, ok := longOf(name); ok {
 		for i := range p.long {
@@ -114,7 +148,42 @@ func (r *Rates) raise(other *Rates) {
 
 // Clone returns an independent copy of the list.
 func (p *PriceList) Clone() *PriceList {
-	return &PriceList{models: append([]model(nil), p.models...), whole: p.whole, others: p.others, most: p.most, tiers: slices.Clip(p.tiers), long: slices.Clone(p.long)}
+	return &PriceList{models: append([]model(nil), p.models...), whole: p.whole, others: p.others, most: p.most, tiers: slices.Clip(p.tiers), long: slices.Clone(p.long), timed: slices.Clone(p.timed)}
+}
+
+// Timed reports whether some prices are those of a time of day.
+func (p *PriceList) Timed() bool { return len(p.timed) > 0 }
+
+// At returns the list of a minute of the week, if it is another than that of the minute before was. Of several prices
+// at the same time the highest count.
+func (p *PriceList) At(minute, before int) (list *PriceList, differs bool) {
+	same := before >= 0
+	for i := range p.timed {
+		t := &p.timed[i]
+		same = same && t.lasts(minute) == t.lasts(before)
+	}
+	if same {
+		return nil, false
+	}
+	list = p
+	for i := range p.timed {
+		t := &p.timed[i]
+		if !t.lasts(minute) {
+			continue
+		}
+		if list == p {
+			list = p.Clone()
+			list.timed = nil
+		}
+		rates := t.rates
+		for j := range i {
+			if other := &p.timed[j]; other.name == t.name && other.lasts(minute) {
+				rates.raise(&other.rates)
+			}
+		}
+		list.Add(t.name, &rates)
+	}
+	return list, true
 }
 
 func before(a, b string, longestFirst bool) bool {
@@ -175,14 +244,56 @@ func longOf(name string) (above uint64, entry string, ok bool) {
 	return above, entry, found && above > 0 && entry != ""
 }
 
+// timeMark begins the names of prices at a time of day: time=16:30-00:30/gpt-5 are those of gpt-5 from half past four on,
+// by the clock of the list's zone, until half past midnight, and time=1-5,16:30-00:30/gpt-5 from Monday to Friday only.
+const timeMark = "time="
+
+func timeOf(name string) (at times, of string, ok bool) {
+	if name, ok = strings.CutPrefix(name, timeMark); !ok {
+		return at, "", false
+	}
+	clock, of, _ := strings.Cut(name, "/")
+	days, hours, found := strings.Cut(clock, ",")
+	if at.last = 6; !found {
+		hours = days
+	} else if len(days) != 3 || days[1] != '-' || days[0] < '1' || days[0] > days[2] || days[2] > '7' {
+		return at, "", false
+	} else {
+		at.first, at.last = int(days[0]-'1'), int(days[2]-'1')
+	}
+	begin, end, _ := strings.Cut(hours, "-")
+	at.from, ok = minuteOf(begin)
+	var right bool
+	at.to, right = minuteOf(end)
+	return at, of, ok && right && of != ""
+}
+
+// minuteOf returns the minute of the day at which a clock shows hh:mm.
+func minuteOf(clock string) (minute int, ok bool) {
+	if len(clock) != 5 || clock[2] != ':' {
+		return 0, false
+	}
+	for _, at := range [...]int{0, 1, 3, 4} {
+		if clock[at] < '0' || clock[at] > '9' {
+			return 0, false
+		}
+	}
+	hours, minutes := int(clock[0]-'0')*10+int(clock[1]-'0'), int(clock[3]-'0')*10+int(clock[4]-'0')
+	return hours*60 + minutes, hours < 24 && minutes < 60
+}
+
 // IsName reports whether a list may have prices under a name: one of a model or an entry stands behind its marks.
 func IsName(name string) bool {
+	if strings.HasPrefix(name, timeMark) {
+		_, of, ok := timeOf(name)
+		return ok && !strings.HasPrefix(of, timeMark) && IsName(of)
+	}
 	if strings.HasPrefix(name, longMark) {
 		_, entry, ok := longOf(name)
-		return ok && !strings.HasPrefix(entry, longMark) && IsName(entry)
+		return ok && !strings.HasPrefix(entry, longMark) && !strings.HasPrefix(entry, timeMark) && IsName(entry)
 	}
 	tier, model, found := strings.Cut(name, "/")
-	return !strings.HasPrefix(name, tierMark) || found && tier != tierMark && model != ""
+	return !strings.HasPrefix(name, tierMark) || found && tier != tierMark && model != "" && !strings.HasPrefix(model, timeMark)
 }
 
 // isFor reports whether the rates are for a model of an entry, or of the entries in tiers.
@@ -289,14 +400,21 @@ func (r *Rates) Complete(set func(Kind) bool) {
 	}
 }
 
-// modelField is the field of sources for the name of the model that has answered.
-const modelField = -1
+// modelField is the field of sources for the name of the model that has answered, and tierField for its tier.
+const (
+	modelField = -1 - iota
+	tierField
+)
 
-// modelPaths lead to the model's name.
+// modelPaths lead to the model's name, and to the tier in which it has answered. The texts with the tokens tell the tier, too.
 var modelPaths = [...]struct {
-	stem stemSet
-	path string
-}{{inUsage | inText, "model"}, {inResponse, "response.model"}, {inMessage, "message.model"}, {inMetadata, "modelVersion"}}
+	stem  stemSet
+	path  string
+	field int
+}{
+	{inUsage | inText, "model", modelField}, {inResponse, "response.model", modelField}, {inMessage, "message.model", modelField}, {inMetadata, "modelVersion", modelField},
+	{inUsage, "service_tier", tierField}, {inResponse, "response.service_tier", tierField}, {inUsage, "usage.service_tier", tierField}, {inMessage, "message.usage.service_tier", tierField},
+}
 
 func (f *Fields) addModels(stems stemSet) error {
 	for i := range modelPaths {
@@ -307,7 +425,7 @@ func (f *Fields) addModels(stems stemSet) error {
 		if err != nil {
 			return err
 		}
-		f.sources = append(f.sources, source{path: path, field: modelField})
+		f.sources = append(f.sources, source{path: path, field: modelPaths[i].field})
 	}
 	return nil
 }
@@ -323,6 +441,13 @@ type priced struct {
 	// source.
 	text uint64
 	from int
+	// tierNamed is the tier that the body has named last, in the text tierText for the source tierFrom. It counts, and then is tier,
+	// if that text has a number, too: others are read only in part. counted is the last text with a number.
+	tierNamed         string
+	tierText, counted uint64
+	tierFrom          int
+	retold            bool
+	asking, answering []byte // the names of the request's model, and of the body's
 }
 
 // entry is the list's entry for the model of the request or, if that has named none, of the answer.
@@ -331,14 +456,19 @@ func (p *priced) entry() string { return cmp.Or(p.asked, p.model, others) }
 // Ask makes the body's tokens cost the list's prices of the model that the body names first. If the
 // list lacks that model, the prices stay as they are. asked is the list's entry for the model that the
 // request has named, whose prices apply: then the answer's model counts only where it is dearer. It is
-// empty if the request has not named a model of the list, or hides its tier. tier is the request's.
-func (r *Reader) Ask(list *PriceList, asked, tier string) {
-	r.list, r.asked, r.tier = list, asked, tier
+// empty if the request has not named a model of the list, or hides its tier. tier is the request's: if the
+// body names one, that counts in its place. model is the name that the request has for its model; it must not change before
+// the body has ended.
+func (r *Reader) Ask(list *PriceList, asked, tier string, model []byte) {
+	r.list, r.asked, r.tier, r.asking = list, asked, tier, model
 	r.finder.tiers = r.finder.tiers[:0]
 }
 
 // asks reports whether the body has still to name its model. Until then no text may be skipped.
 func (r *Reader) asks() bool { return r.list != nil && r.priced.text == 0 }
+
+// tellsTier reports whether the tokens cost what they do in a tier that the body names.
+func (r *Reader) tellsTier() bool { return r.list != nil && r.list.HasTiers() }
 
 // takeModel looks up the model's name in the price list.
 func (r *Reader) takeModel(from int, name []byte, kind jsonpath.Kind) {
@@ -350,15 +480,52 @@ func (r *Reader) takeModel(from int, name []byte, kind jsonpath.Kind) {
 	if from < p.from {
 		return
 	}
+	if known := r.weigh(from, name); p.list.HasTiers() && (known || len(p.answering) == 0) {
+		p.answering = append(p.answering[:0], name...)
+	}
+}
+
+// weigh has the rates of the model that the body names, in the tier of the request or the body. It reports whether the list
+// knows the model.
+func (r *Reader) weigh(from int, name []byte) (known bool) {
+	p := &r.priced
 	rates, entry, known := r.finder.Find(p.list, p.tier, name)
 	switch {
-	case !known:
+	case !known && (p.asked != "" || p.model == ""):
 	case p.asked == "":
 		r.rates, p.model, p.from = rates, entry, from
 	case entry == p.asked || strings.TrimPrefix(entry, p.tier) != string(name) && isVersion(name, strings.TrimPrefix(p.asked, p.tier)):
 		p.dearer, p.model, p.from = nil, "", from
 	default:
 		p.dearer, p.model, p.from = rates, entry, from
+	}
+	return known
+}
+
+// takeTier has the tokens cost what they do in the tier that the body names. OpenAI's first events repeat the request's
+// auto, which is none.
+func (r *Reader) takeTier(from int, name []byte, kind jsonpath.Kind) {
+	p := &r.priced
+	if kind != jsonpath.String || string(name) == "auto" || p.tierText == r.text && from < p.tierFrom {
+		return
+	}
+	p.tierNamed, p.tierText, p.tierFrom = p.list.Tier(name), r.text, from
+	r.useTier()
+}
+
+func (r *Reader) useTier() {
+	p := &r.priced
+	if p.tierText != r.text || p.counted != r.text || p.tierNamed == p.tier {
+		return
+	}
+	p.tier, p.retold = p.tierNamed, true
+	r.finder.tiers = r.finder.tiers[:0]
+	if p.asked != "" && len(p.asking) > 0 {
+		r.rates, p.asked, _ = r.finder.Find(p.list, p.tier, p.asking)
+		p.dearer, p.model = nil, ""
+	}
+	if p.text != 0 {
+		r.weigh(p.from, p.answering)
 	}
 }
 
@@ -385,12 +552,16 @@ func isVersion(name []byte, model string) bool {
 // Model returns the list's entry for the model that the body has named, if its prices apply; empty if
 // earlier prices apply.
 func (r *Reader) Model() string {
+	own := ""
+	if r.retold {
+		own = r.asked // in the body's tier
+	}
 	if r.dearer == nil {
-		return r.model
+		return cmp.Or(r.model, own)
 	}
 	asked, _ := r.costOf(r.rates, r.entry())
 	if answered, ok := r.costOf(r.dearer, r.model); !ok || answered <= asked {
-		return ""
+		return own
 	}
 	return r.model
 }

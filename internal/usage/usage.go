@@ -289,7 +289,7 @@ type number struct {
 // Reset begins a body. Its tokens cost the rates or, if these are nil, the weights of the fields.
 // It allocates only if fields has more sources than those of all bodies before.
 func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
-	r.fields, r.format, r.rates, r.priced = fields, format, rates, priced{}
+	r.fields, r.format, r.rates, r.priced = fields, format, rates, priced{answering: r.answering[:0]}
 	r.broken = format == Unreadable
 	r.text = 0
 	r.told, r.untold, r.counts = false, 0, false
@@ -449,7 +449,9 @@ func (r *Reader) read(piece []byte) {
 	for i := range r.texts {
 		t := &r.texts[i]
 		if !r.started {
-			if t.done, t.opened = false, false; t.source.below != nil {
+			if t.done, t.opened = t.source.field == tierField && !r.tellsTier(), false; t.done {
+				r.reading--
+			} else if t.source.below != nil {
 				t.reader.ResetFlow(t.source.path)
 			} else {
 				t.reader.Reset(t.source.path)
@@ -473,6 +475,8 @@ func (r *Reader) read(piece []byte) {
 		switch value, kind := t.reader.Value(); {
 		case t.source.field == modelField:
 			r.takeModel(i, value, kind)
+		case t.source.field == tierField:
+			r.takeTier(i, value, kind)
 		case t.source.below == nil:
 			r.take(i, t.source.field, value, kind)
 		}
@@ -501,6 +505,8 @@ func (r *Reader) take(from, field int, value []byte, kind jsonpath.Kind) {
 func (r *Reader) note(field int, hits uint64, ok bool) {
 	n := &r.numbers[field]
 	r.told = r.told || ok
+	r.counted = r.text
+	r.useTier()
 	switch {
 	case !r.fields.largest:
 		n.hits, n.found, n.absurd = hits, ok, !ok
