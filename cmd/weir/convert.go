@@ -15,7 +15,7 @@ import (
 var errLost = errors.New("something was lost; --lossy accepts that")
 
 const convertHelp = `
-It prints Weir's configuration. For each thing that no rule can say, it prints FILE:LINE:COLUMN:
+It prints Weir's configuration, or RateLimitPolicies for weir controller. For each thing that no rule can say, it prints FILE:LINE:COLUMN:
 PROBLEM to standard error. Each source has its files, and - is standard input:
 
   nginx      a configuration's files, or the output of nginx -T, and Ingresses with the annotations of
@@ -23,12 +23,15 @@ PROBLEM to standard error. Each source has its files, and - is standard input:
   ratelimit  YAML of the rate limit service, and Envoy's routes with rate_limits
   kong       a declarative configuration
   apisix     an apisix.yaml, or an answer of the Admin API
+  policies   BackendTrafficPolicies of Envoy Gateway, and RateLimitPolicies and TokenRateLimitPolicies
+             of Kuadrant
 
   weir convert --from nginx nginx.conf >weir.json
   nginx -T | weir convert --from nginx -
   weir convert --from ratelimit limits.yaml envoy.yaml
   weir convert --from kong --lossy kong.yaml
   kubectl get ingresses -A -o yaml | weir convert --from nginx -
+  kubectl get backendtrafficpolicies -A -o yaml | weir convert --from policies - | kubectl apply -f -
 
 Exit codes: 0; 1 if something was lost and --lossy was not given, if a file can't be read, or if the
 files limit nothing; 2 if the command line is wrong.

@@ -36,7 +36,7 @@ func (l Loss) String() string {
 
 // Result is the outcome of a conversion.
 type Result struct {
-	// Document is the configuration, as JSON. It is empty if no rule is left.
+	// Document is the configuration, or RateLimitPolicies, as JSON. It is empty if no rule is left.
 	Document []byte
 	// Lost has the losses in the order of the files.
 	Lost []Loss
@@ -48,6 +48,7 @@ var sources = map[string]func(*converter){
 	"nginx":     (*converter).nginx,
 	"kong":      (*converter).kong,
 	"apisix":    (*converter).apisix,
+	"policies":  (*converter).readPolicies,
 }
 
 // Sources returns the names of the sources that Convert knows.
@@ -72,6 +73,14 @@ func Convert(source string, files []File) (*Result, error) {
 		return cmp.Or(order[a.File]-order[b.File], a.Line-b.Line, a.Column-b.Column)
 	})
 	result := &Result{Lost: slices.Compact(c.lost)}
+	if len(c.policies) > 0 {
+		document, err := plainJSON(c.list(), "  ")
+		if err != nil {
+			return nil, err
+		}
+		result.Document = fitted(document)
+		return result, nil
+	}
 	if len(c.said.Rules) == 0 {
 		return result, nil
 	}
@@ -88,12 +97,14 @@ func Convert(source string, files []File) (*Result, error) {
 
 // converter collects a configuration while it reads a source's files.
 type converter struct {
-	files  []File
-	said   configuration
-	names  map[string]bool // of rules
-	lost   []Loss
-	err    error
-	values int // in all files, counted each time that an alias or include repeats them
+	files []File
+	said  configuration
+	// policies are in the place of a configuration.
+	policies []*policy
+	names    map[string]bool // of rules
+	lost     []Loss
+	err      error
+	values   int // in all files, counted each time that an alias or include repeats them
 	// messages says that fields are those of protobuf's messages.
 	messages bool
 }
@@ -173,8 +184,8 @@ func (c *converter) isFull(at place) bool {
 // mistakesOf returns, on one line, why the plugin would refuse a rule, or nothing if the plugin
 // accepts it. So a source's mistake, such as an impossible name of a header, costs only that rule,
 // and is reported at its place.
-func mistakesOf(r rule) string {
-	document, err := plainJSON(configuration{Backend: &backend{backendCluster}, Rules: []rule{r}}, "")
+func mistakesOf(r any) string {
+	document, err := plainJSON(map[string]any{"backend": backend{backendCluster}, "rules": []any{r}}, "")
 	if err == nil {
 		_, err = config.Parse(document)
 	}

@@ -61,6 +61,32 @@ func TestFieldsOfAPISIX(t *testing.T) {
 	}
 }
 
+func TestFieldsOfPolicies(t *testing.T) {
+	t.Parallel()
+	const gateway = "{apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy, metadata: {name: p}, spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g}], rateLimit: {SCOPE: {rules: [{CONFIG}]}}}}\n"
+	for _, scope := range []string{"global", "local"} {
+		fieldsMatter(t, "policies", strings.Replace(gateway, "SCOPE", scope, 1), "limit: {requests: 5, unit: Hour}", []string{
+			"limit: {requests: 6, unit: Hour}", "limit: {requests: 5, unit: Month}", "limit: {requests: 5, unit: Fortnight}", "limit: {requests: 5, unit: Hour, fromMetadata: {namespace: a, key: b}}",
+			"clientSelectors: [{headers: [{name: X, value: a}]}]", "clientSelectors: [{headers: [{name: x, value: a, invert: true}]}]", "clientSelectors: [{headers: [{name: x, type: Distinct}]}]",
+			"clientSelectors: [{headers: [{name: x, type: RegularExpression, value: a.*}]}]", "clientSelectors: [{queryParams: [{name: x, type: Distinct}]}]", "clientSelectors: [{sourceCIDR: {value: 10.0.0.0/8}}]",
+			"clientSelectors: [{sourceCIDR: {value: 10.0.0.0/8, type: Distinct}}]", "clientSelectors: [{methods: [{value: GET, invert: true}, {value: PUT}]}]", "clientSelectors: [{path: {value: /a}}]",
+			"clientSelectors: [{path: {value: /a, type: Exact, invert: true}}]", "clientSelectors: [{path: {value: /a, type: Glob}}]", "clientSelectors: [{headers: [{name: x, value: a}, {name: x, type: RegularExpression, value: a}]}]",
+			"clientSelectors: [{x: 1}]", "clientSelectors: [{headers: [{name: x, value: a, x: 1}]}]", "cost: {request: {from: Number, number: 0}}", "cost: {request: {from: Metadata, metadata: {namespace: a, key: b}}}",
+			"cost: {response: {from: Number, number: 1}}", "shared: true", "shadowMode: true", "xRateLimitHeaders: Off", "x: 1",
+		})
+	}
+	for _, kind := range []string{"v1, kind: RateLimitPolicy", "v1alpha1, kind: TokenRateLimitPolicy"} {
+		fieldsMatter(t, "policies", "{apiVersion: kuadrant.io/"+kind+", metadata: {name: p}, spec: {targetRef: {group: gateway.networking.k8s.io, kind: Gateway, name: g}, CONFIG}}\n", "limits: {a: {rates: [{limit: 5, window: 1h}]}}", []string{
+			"limits: {a: {rates: [{limit: 6, window: 1h}]}}", "limits: {a: {rates: [{limit: 5, window: 2h}]}}", "limits: {a: {rates: [{limit: 5, window: 1h}, {limit: 1, window: 1s}]}}", "limits: {b: {rates: [{limit: 5, window: 1h}]}}",
+			"limits: {a: {rates: [{limit: 5, window: 1h}], counters: [{expression: request.headers['x']}]}}", "limits: {a: {rates: [{limit: 5, window: 1h}], counters: [{expression: request.headers.x}]}}",
+			"limits: {a: {rates: [{limit: 5, window: 1h}], counters: [{expression: auth.identity.user}]}}", "limits: {a: {rates: [{limit: 5, window: 1h}], counters: [{expression: source.remote_address}]}}",
+			"limits: {a: {rates: [{limit: 5, window: 1h}], when: [{predicate: request.method == 'GET'}]}}", "limits: {a: {rates: [{limit: 5, window: 1h}], when: [{predicate: auth.x == 'a'}]}}", "limits: {a: {}}",
+			"limits: {a: {rates: [{limit: 5, window: never}]}}", "limits: {a: {rates: [{limit: 5, window: 1h}], x: 1}}", "when: [{predicate: request.method == 'GET'}]", "x: 1",
+			"defaults: {limits: {a: {rates: [{limit: 5, window: 1h}]}}}", "overrides: {strategy: merge, limits: {a: {rates: [{limit: 5, window: 1h}]}}}",
+		})
+	}
+}
+
 // fieldsMatter wants the conversion of a plugin to differ with each field from that without it.
 func fieldsMatter(t *testing.T, source, plugin, base string, fields []string) {
 	t.Helper()

@@ -1,0 +1,437 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"weir/internal/expression"
+)
+
+// object is a part of a policy's rule, whose conditions are more than other sources have.
+type object = map[string]any
+
+// policy is a RateLimitPolicy for weir controller.
+type policy struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Metadata   metadata   `json:"metadata"`
+	Spec       policySpec `json:"spec"`
+}
+
+type metadata struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+type policySpec struct {
+	TargetRefs []targetRef `json:"targetRefs"`
+	Rules      []object    `json:"rules,omitempty"`
+	Defaults   *rulesBlock `json:"defaults,omitempty"`
+	Overrides  *rulesBlock `json:"overrides,omitempty"`
+}
+
+type targetRef struct {
+	Group       string `json:"group"`
+	Kind        string `json:"kind"`
+	Name        string `json:"name"`
+	SectionName string `json:"sectionName,omitempty"`
+}
+
+type rulesBlock struct {
+	Strategy string   `json:"strategy,omitempty"`
+	Rules    []object `json:"rules"`
+}
+
+// maxPolicyRules and maxTargets are those of the RateLimitPolicy's CRD.
+const (
+	maxPolicyRules = 64
+	maxTargets     = 16
+)
+
+// readPolicies reads Envoy Gateway's BackendTrafficPolicies and Kuadrant's policies of requests and of tokens. Other resources
+// have no limits.
+func (c *converter) readPolicies() {
+	documents := c.documents()
+	read := false
+	for ; len(documents) > 0 && c.err == nil; documents = documents[1:] {
+		d := documents[0]
+		documents = append(documents, d.get("items").list()...)
+		group, _, _ := strings.Cut(d.get("apiVersion").text(), "/")
+		switch group + " " + d.get("kind").text() {
+		case "gateway.envoyproxy.io BackendTrafficPolicy":
+			c.backendTrafficPolicy(d)
+		case "kuadrant.io RateLimitPolicy", "kuadrant.io TokenRateLimitPolicy":
+			c.kuadrant(d)
+		default:
+			continue
+		}
+		read = true
+	}
+	if !read && c.err == nil {
+		c.err = fmt.Errorf("want a FILE with a BackendTrafficPolicy, or Kuadrant's RateLimitPolicy or TokenRateLimitPolicy")
+	}
+}
+
+// policyOf is a policy with the name and the targets of another.
+func (c *converter) policyOf(d value) *policy {
+	c.names = map[string]bool{} // rules' names are those of one policy
+	p := &policy{APIVersion: "weir.dev/v1alpha1", Kind: "RateLimitPolicy", Metadata: metadata{d.get("metadata", "name").text(), d.get("metadata", "namespace").text()}}
+	if strings.Contains(p.Metadata.Name, ".") {
+		d.get("metadata", "name").lose("metadata.name: a RateLimitPolicy's has no dot: other letters take their place")
+		p.Metadata.Name = strings.ReplaceAll(p.Metadata.Name, ".", "-")
+	}
+	refs := d.get("spec", "targetRefs").list()
+	if ref := d.get("spec", "targetRef"); ref.there() {
+		refs = append(refs, ref)
+	}
+	for _, ref := range refs {
+		t := targetRef{ref.get("group").text(), ref.get("kind").text(), ref.get("name").text(), ref.get("sectionName").text()}
+		switch {
+		case t.Group != "gateway.networking.k8s.io" || !slices.Contains([]string{"Gateway", "HTTPRoute", "GRPCRoute"}, t.Kind):
+			ref.lose("targetRefs: want a Gateway, an HTTPRoute or a GRPCRoute, got %.40q", t.Kind)
+		case len(p.Spec.TargetRefs) == maxTargets:
+			ref.lose("targetRefs: a RateLimitPolicy has at most %d", maxTargets)
+		default:
+			p.Spec.TargetRefs = append(p.Spec.TargetRefs, t)
+		}
+	}
+	if s := d.get("spec", "targetSelectors"); s.there() {
+		s.lose("targetSelectors: a RateLimitPolicy names its targets: write them into targetRefs")
+	}
+	return p
+}
+
+// keep keeps a policy that has targets and rules.
+func (c *converter) keep(p *policy) {
+	if len(p.Spec.TargetRefs) > 0 && (len(p.Spec.Rules) > 0 || p.Spec.Defaults != nil || p.Spec.Overrides != nil) {
+		c.policies = append(c.policies, p)
+	}
+}
+
+// addTo adds a rule to others, unless the plugin would refuse it.
+func (c *converter) addTo(rules []object, at value, path string, r object) []object {
+	if len(rules) == maxPolicyRules {
+		at.lose("%s: a RateLimitPolicy has at most %d rules", path, maxPolicyRules)
+		return rules
+	}
+	if problem := mistakesOf(r); problem != "" {
+		at.lose("%s: the plugin would refuse this rule: %s", path, problem)
+		return rules
+	}
+	return append(rules, r)
+}
+
+// unitSeconds are those of Envoy Gateway's units, as its rate limit service has them.
+var unitSeconds = map[string]uint64{"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 7 * 86_400, "month": 30 * 86_400, "year": 365 * 86_400}
+
+// backendTrafficPolicy reads the limits of Envoy Gateway's policy. The policy's other settings limit no requests.
+func (c *converter) backendTrafficPolicy(d value) {
+	limits := d.get("spec", "rateLimit")
+	if !limits.there() {
+		return
+	}
+	p := c.policyOf(d)
+	if merge := d.get("spec", "mergeType"); merge.there() {
+		merge.lose("mergeType: of two RateLimitPolicies that for more says how they merge: defaults, with strategy: merge")
+	}
+	limits.tell("a rateLimit", "type", "global", "local")
+	only := strings.ToLower(limits.get("type").text())
+	for _, scope := range []string{"global", "local"} {
+		if only != "" && only != scope {
+			continue
+		}
+		limits.get(scope).tell("limits", "rules")
+		var conditions []any // of local rules with selectors
+		var plain []object   // local rules for what no other is for
+		for i, said := range limits.get(scope, "rules").list() {
+			path := fmt.Sprintf("spec.rateLimit.%s.rules[%d]", scope, i)
+			r, lost := c.gatewayRule(said, path, scope)
+			if lost {
+				continue
+			}
+			p.Spec.Rules = c.addTo(p.Spec.Rules, said, path, r)
+			if r["match"] != nil {
+				conditions = append(conditions, r["match"])
+			} else if scope == "local" {
+				plain = append(plain, r)
+			}
+		}
+		for _, r := range plain {
+			if len(conditions) > 0 {
+				r["except"] = conditions
+			}
+		}
+	}
+	c.keep(p)
+}
+
+// gatewayRule makes a rule of one of Envoy Gateway's. lost says that it would count other requests than that.
+func (c *converter) gatewayRule(said value, path, scope string) (r object, lost bool) {
+	lost = said.tell("a rule", "clientSelectors", "limit", "cost", "shared", "shadowMode", "xRateLimitHeaders") || said.get("limit").tell("a limit", "requests", "unit", "fromMetadata")
+	unit, known := unitSeconds[strings.ToLower(said.get("limit", "unit").text())]
+	if !known {
+		said.get("limit", "unit").lose("%s.limit.unit: unknown: %.40q", path, said.get("limit", "unit").text())
+		return nil, true
+	}
+	r = object{"name": c.name(fmt.Sprintf("%s-%d", scope, len(c.names)))}
+	l := limit{Limit: uint64(max(0, said.get("limit", "requests").whole(0))), Window: duration(unit * 1000), Algorithm: fixedWindow}
+	if scope == "local" {
+		l.Algorithm, r["sync_rate"] = tokenBucket, -1
+	}
+	r["limits"] = []limit{l}
+	var key []any
+	if !said.get("shared").truth(false) {
+		key = append(key, object{"property": []string{"xds", "route_name"}}) // each route has its own counter
+	}
+	m := &conditions{}
+	for i, s := range said.get("clientSelectors").list() {
+		lost = s.tell("a selector", "headers", "methods", "path", "sourceCIDR", "queryParams") || lost
+		for _, h := range s.get("headers").list() {
+			key = m.named("headers", "header", strings.ToLower(h.get("name").text()), h, key)
+		}
+		for _, q := range s.get("queryParams").list() {
+			key = m.named("query", "query", q.get("name").text(), q, key)
+		}
+		var methods []string
+		var others []any
+		for _, method := range s.get("methods").list() {
+			if one := []string{method.get("value").text()}; method.get("invert").truth(false) {
+				others = append(others, object{"not": object{"methods": one}})
+			} else {
+				methods = append(methods, one...)
+			}
+		}
+		switch {
+		case len(others) > 0 && len(methods) > 0:
+			m.holds(object{"any": append(others, object{"methods": methods})}, false)
+		case len(others) > 0:
+			m.holds(object{"any": others}, false)
+		case len(methods) > 0:
+			m.holds(object{"methods": methods}, false)
+		}
+		for _, of := range append(s.get("headers").list(), s.get("queryParams").list()...) {
+			lost = of.tell("a condition", "type", "name", "value", "invert") || lost
+		}
+		for _, of := range append(s.get("methods").list(), s.get("sourceCIDR"), s.get("path")) {
+			lost = of.tell("a condition", "type", "value", "invert") || lost
+		}
+		if address := s.get("sourceCIDR"); address.there() {
+			m.holds(object{"client_ip": object{"in": []string{address.get("value").text()}}}, address.get("invert").truth(false))
+			if address.get("type").text() == "Distinct" {
+				key = append(key, client())
+			}
+		}
+		if of := s.get("path"); of.there() {
+			is := object{"regex": of.get("value").text()}
+			switch value := of.get("value").or("/"); of.get("type").or("PathPrefix") {
+			case "Exact":
+				is = object{exact: value}
+			case "PathPrefix":
+				is = object{regex: regexp.QuoteMeta(strings.TrimSuffix(value, "/")) + "([/?#;].*)?"}
+			case "RegularExpression":
+			default:
+				of.lose("%s.clientSelectors[%d].path.type: unknown: %.40q", path, i, of.get("type").text())
+				return nil, true
+			}
+			m.holds(object{"headers": object{":path": is}}, of.get("invert").truth(false))
+		}
+	}
+	if match := m.match(); match != nil {
+		r["match"] = match
+	}
+	if key != nil {
+		r["key"] = key
+	}
+	return r, c.gatewayCost(said, path, r) || lost
+}
+
+// gatewayCost reads what a request costs, and the rule's other settings.
+func (c *converter) gatewayCost(said value, path string, r object) (lost bool) {
+	for _, field := range []string{"request", "response"} {
+		cost := said.get("cost", field)
+		of := map[string]string{"request": "cost", "response": "cost_on_response"}[field]
+		switch from := cost.get("from").text(); {
+		case !cost.there():
+		case from == "Number" && field == "request":
+			r[of] = cost.get("number").whole(1)
+		case from == "Metadata" && field == "request":
+			r[of] = object{"property": []string{"metadata", "filter_metadata", cost.get("metadata", "namespace").text(), cost.get("metadata", "key").text()}}
+		default:
+			cost.lose("%s.cost.response: Weir reads the response itself: want a rule with cost_on_response, such as openai or a response_header", path)
+			lost = true
+		}
+	}
+	if from := said.get("limit", "fromMetadata"); from.there() {
+		from.lose("%s.limit.fromMetadata: has a unit, too: limit_from takes a number alone; requests and unit hold for all", path)
+	}
+	if said.get("shadowMode").truth(false) {
+		r["mode"] = shadow
+	}
+	if said.get("xRateLimitHeaders").text() == "Off" {
+		r["headers"] = []string{}
+	}
+	return lost
+}
+
+// conditions are those of which all hold.
+type conditions struct{ all, none []any }
+
+func (c *conditions) holds(condition object, inverted bool) {
+	if inverted {
+		c.none = append(c.none, condition)
+	} else {
+		c.all = append(c.all, condition)
+	}
+}
+
+// named adds the condition that a header or a parameter of a query has, and its selector to a key if each value counts by itself.
+func (c *conditions) named(field, selector, name string, v value, key []any) []any {
+	is := object{exact: v.get("value").text()}
+	switch v.get("type").text() {
+	case "RegularExpression":
+		is = object{regex: v.get("value").text()}
+	case "Distinct":
+		is, key = object{present: true}, append(key, object{selector: name})
+	}
+	c.holds(object{field: object{name: is}}, v.get("invert").truth(false))
+	return key
+}
+
+// match is one condition for all: those of fields that another has are among what must not fail.
+func (c *conditions) match() object {
+	m, none := object{}, slices.Clone(c.none)
+	for _, one := range c.all {
+		for field, of := range one.(object) {
+			before, taken := m[field].(object)
+			parts, named := of.(object)
+			switch {
+			case m[field] == nil:
+				if named {
+					of = maps.Clone(parts)
+				}
+				m[field] = of
+			case taken && named && field != "client_ip" && !slices.ContainsFunc(slices.Collect(maps.Keys(parts)), func(name string) bool { return before[name] != nil }):
+				maps.Copy(before, parts)
+			default:
+				none = append(none, object{"not": object{field: of}})
+			}
+		}
+	}
+	if m["not"] != nil && len(none) > 0 {
+		none = append(none, m["not"])
+		delete(m, "not")
+	}
+	switch len(none) {
+	case 0:
+	case 1:
+		m["not"] = none[0]
+	default:
+		m["not"] = object{"any": none}
+	}
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+// kuadrant reads a policy of Kuadrant's.
+func (c *converter) kuadrant(d value) {
+	p, tokens := c.policyOf(d), d.get("kind").text() == "TokenRateLimitPolicy"
+	d.get("spec").tell("Kuadrant's policy", "targetRef", "limits", "when", "defaults", "overrides")
+	p.Spec.Rules = c.kuadrantRules(d.get("spec"), "spec.", tokens)
+	for _, of := range []struct {
+		name string
+		into **rulesBlock
+	}{{"defaults", &p.Spec.Defaults}, {"overrides", &p.Spec.Overrides}} {
+		said := d.get("spec", of.name)
+		said.tell("Kuadrant's policy", "strategy", "limits", "when")
+		if rules := c.kuadrantRules(said, "spec."+of.name+".", tokens); rules != nil {
+			*of.into = &rulesBlock{said.get("strategy").text(), rules}
+		}
+	}
+	c.keep(p)
+}
+
+func (c *converter) kuadrantRules(block value, path string, tokens bool) (rules []object) {
+	for _, f := range block.get("limits").fields() {
+		path := path + "limits." + f.name
+		said := f.value
+		lost := said.tell("a limit", "rates", "counters", "when")
+		r := object{"name": c.name(f.name)}
+		if tokens {
+			// A request asks whether there is room, and its answer takes the tokens.
+			r["cost"], r["cost_on_response"] = 0, object{"response_json": "usage.total_tokens"}
+		}
+		var limits []limit
+		for _, rate := range said.get("rates").list() {
+			rate.tell("a rate", "limit", "window")
+			limits = append(limits, limit{Limit: uint64(max(0, rate.get("limit").whole(0))), Window: rate.get("window").text(), Algorithm: fixedWindow, Start: firstHit})
+		}
+		if len(limits) == 0 {
+			said.lose("%s: has no rates, and limits nothing", path)
+			continue
+		}
+		r["limits"] = limits
+		var key []any
+		for i, counter := range said.get("counters").list() {
+			selector := counterOf(counter.get("expression").text())
+			if selector == nil {
+				counter.lose("%s.counters[%d].expression: %.80s: want a part of the request as a key: the limit is left out", path, i, counter.get("expression").text())
+				lost = true
+			}
+			key = append(key, selector)
+		}
+		if key != nil {
+			r["key"] = key
+		}
+		m := &conditions{}
+		for _, of := range []struct {
+			path string
+			when []value
+		}{{strings.TrimSuffix(path, "limits."+f.name), block.get("when").list()}, {path + ".", said.get("when").list()}} {
+			for i, when := range of.when {
+				fields, err := expression.Compile(when.get("predicate").text())
+				if err != nil {
+					when.lose("%swhen[%d].predicate: %v: the limit %s is left out", of.path, i, err, f.name)
+					lost = true
+				}
+				for _, field := range fields {
+					var is any
+					_ = json.Unmarshal([]byte(field.JSON), &is) // the compiler's own
+					m.holds(object{field.Name: is}, false)
+				}
+			}
+		}
+		if match := m.match(); match != nil {
+			r["match"] = match
+		}
+		if !lost {
+			rules = c.addTo(rules, said, path, r)
+		}
+	}
+	return rules
+}
+
+// headerOf is a header in an expression of CEL.
+var headerOf = regexp.MustCompile(`^request\.headers(?:\[(?:'([^'\\]+)'|"([^"\\]+)")\]|\.([A-Za-z0-9_]+))$`)
+
+// counterOf is the selector of an expression that counters are by, or nil if it is none of a request's parts.
+func counterOf(said string) any {
+	said = strings.TrimSpace(said)
+	if of := headerOf.FindStringSubmatch(said); of != nil {
+		return one("header", strings.ToLower(of[1]+of[2]+of[3]))
+	}
+	return map[string]any{
+		"request.method": "method", "request.host": "host", "request.url_path": "path", "request.path": one("header", ":path"),
+		"request.scheme": one("header", ":scheme"), "request.useragent": one("header", "user-agent"), "source.remote_address": client(),
+	}[said]
+}
+
+// list is the policies as kubectl takes them.
+func (c *converter) list() any {
+	return map[string]any{"apiVersion": "v1", "kind": "List", "items": c.policies}
+}
