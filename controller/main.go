@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"weir/controller/policy"
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 
 	ctrl.SetLogger(zap.New(zap.UseDevMode(false)))
 	scheme := runtime.NewScheme()
-	if err := errors.Join(policy.AddToScheme(scheme), gatewayv1.Install(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(policy.AddToScheme(scheme), gatewayv1.Install(scheme), gatewayv1beta1.Install(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	config, err := ctrl.GetConfig()

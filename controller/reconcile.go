@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
 	"weir/controller/policy"
 )
@@ -41,7 +43,7 @@ type reconciler struct {
 func (r *reconciler) watch(m manager.Manager) error {
 	everything := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	b := ctrl.NewControllerManagedBy(m).Named("policies").WithOptions(options())
-	for _, o := range []client.Object{&policy.RateLimitPolicy{}, &gatewayv1.GatewayClass{}, &gatewayv1.Gateway{}, &gatewayv1.HTTPRoute{}, &gatewayv1.GRPCRoute{}} {
+	for _, o := range []client.Object{&policy.RateLimitPolicy{}, &gatewayv1.GatewayClass{}, &gatewayv1.Gateway{}, &gatewayv1.HTTPRoute{}, &gatewayv1.GRPCRoute{}, &gatewayv1beta1.ReferenceGrant{}, &corev1.Service{}, &corev1.Namespace{}} {
 		b = b.Watches(o, everything)
 	}
 	for kind, present := range r.writer.present {
@@ -151,13 +153,16 @@ func gatewayOf(o *unstructured.Unstructured) types.NamespacedName {
 // read reads what policies are about.
 func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 	var (
-		policies policy.RateLimitPolicyList
-		classes  gatewayv1.GatewayClassList
-		gateways gatewayv1.GatewayList
-		http     gatewayv1.HTTPRouteList
-		grpc     gatewayv1.GRPCRouteList
+		policies   policy.RateLimitPolicyList
+		classes    gatewayv1.GatewayClassList
+		gateways   gatewayv1.GatewayList
+		http       gatewayv1.HTTPRouteList
+		grpc       gatewayv1.GRPCRouteList
+		grants     gatewayv1beta1.ReferenceGrantList
+		services   corev1.ServiceList
+		namespaces corev1.NamespaceList
 	)
-	for _, list := range []client.ObjectList{&policies, &classes, &gateways, &http, &grpc} {
+	for _, list := range []client.ObjectList{&policies, &classes, &gateways, &http, &grpc, &grants, &services, &namespaces} {
 		if err := r.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, err
 		}
@@ -224,7 +229,64 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			route.Rules = append(route.Rules, string(deref(rule.Name)))
 		}
 	}
+	for _, grant := range grants.Items {
+		for _, from := range grant.Spec.From {
+			for _, to := range grant.Spec.To {
+				group := gatewayv1.Group(gatewayv1.GroupName)
+				if to.Kind == "Namespace" || to.Kind == "Service" {
+					group = ""
+				}
+				if string(from.Group) == policy.Version.Group && from.Kind == "RateLimitPolicy" && to.Group == group {
+					resources.Grants = append(resources.Grants, policy.Grant{From: string(from.Namespace), To: grant.Namespace, Kind: string(to.Kind), Name: string(deref(to.Name))})
+				}
+			}
+		}
+	}
+	resources.Counters = map[string][]string{}
+	labels := map[string]map[string]string{}
+	for i := range namespaces.Items {
+		n := &namespaces.Items[i]
+		labels[n.Name] = n.Labels
+		for name := range strings.SplitSeq(n.Annotations[policy.CountersAnnotation], ",") {
+			resources.Counters[n.Name] = append(resources.Counters[n.Name], strings.TrimSpace(name))
+		}
+	}
+	for i := range services.Items {
+		s := &services.Items[i]
+		route := &policy.Route{Kind: "Service", NamespacedName: client.ObjectKeyFromObject(s), Rules: []string{""}, Chains: []string{}}
+		for _, port := range s.Spec.Ports {
+			if port.Protocol == corev1.ProtocolTCP {
+				route.Chains = append(route.Chains, fmt.Sprintf("inbound-vip|%d|http|%s.%s.svc.%s", port.Port, s.Name, s.Namespace, r.writer.domain()))
+			}
+		}
+		at, bound := waypointOf(s, labels[s.Namespace]), meta.FindStatusCondition(s.Status.Conditions, "istio.io/WaypointBound")
+		switch {
+		case len(route.Chains) == 0:
+			route.Alone = "it has no TCP port"
+		case controllers[at] == "istio.io/mesh-controller" && bound != nil && bound.Status == metav1.ConditionTrue:
+			route.Parents = []policy.Parent{{Gateway: at}}
+		case at.Name == "":
+			route.Alone = "want a waypoint of Istio, by the label istio.io/use-waypoint: Envoy Gateway and sidecars have no place for it"
+		case bound != nil && bound.Status == metav1.ConditionFalse:
+			route.Alone = "Istio says of waypoint " + at.String() + ": " + bound.Message
+		default:
+			route.Alone = "Istio has not bound it to waypoint " + at.String()
+		}
+		resources.Routes = append(resources.Routes, route)
+	}
 	return resources, nil
+}
+
+// waypointOf is the waypoint that a Service, or else its Namespace, asks for; its name is empty if they ask for none.
+func waypointOf(s *corev1.Service, namespace map[string]string) types.NamespacedName {
+	for _, labels := range []map[string]string{s.Labels, namespace} {
+		if name := labels["istio.io/use-waypoint"]; name == "none" {
+			break
+		} else if name != "" {
+			return types.NamespacedName{Namespace: cmp.Or(labels["istio.io/use-waypoint-namespace"], s.Namespace), Name: name}
+		}
+	}
+	return types.NamespacedName{}
 }
 
 func deref[T any](value *T) (v T) {
@@ -276,7 +338,7 @@ func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[typ
 	case len(at) > 0:
 		set("Programmed", "Programmed", "in force at Gateway "+strings.Join(at, ", "), true)
 	default:
-		set("Programmed", "Nowhere", "no Gateway has a rule of this policy", false)
+		set("Programmed", "Nowhere", strings.Join(append([]string{"no Gateway has a rule of this policy"}, o.Missed...), "; "), false)
 	}
 	if len(o.Overridden) > 0 {
 		set("Overridden", "Overridden", strings.Join(o.Overridden, "; "), true)

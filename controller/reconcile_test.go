@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
 	"weir/controller/policy"
 	"weir/internal/must"
@@ -24,13 +28,13 @@ import (
 // again.
 func TestReconcile(t *testing.T) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install} {
+	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install, corev1.AddToScheme} {
 		must.OK(t, add(scheme))
 	}
 	of := func(rule string) policy.Spec {
-		ref := gatewayv1.LocalPolicyTargetReferenceWithSectionName{}
+		ref := policy.TargetRef{}
 		ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", "Gateway", "public"
-		return policy.Spec{TargetRefs: []gatewayv1.LocalPolicyTargetReferenceWithSectionName{ref}, Rules: []json.RawMessage{[]byte(rule)}}
+		return policy.Spec{TargetRefs: []policy.TargetRef{ref}, Rules: []json.RawMessage{[]byte(rule)}}
 	}
 	p := &policy.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "p", Generation: 1}, Spec: of(`{"name":"r","limits":[{"limit":1,"window":"1h"}]}`)}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&policy.RateLimitPolicy{}).WithObjects(
@@ -73,5 +77,57 @@ func TestReconcile(t *testing.T) {
 	must.OK(t, c.Delete(t.Context(), p))
 	if plugin, _ = pass(); plugin != nil {
 		t.Error("the plugin outlives the policy")
+	}
+}
+
+// A Service has the waypoint that it asks for, or else its Namespace, once Istio has bound it. Its filter chains are of TCP.
+func TestWaypoints(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install, corev1.AddToScheme} {
+		must.OK(t, add(scheme))
+	}
+	own := types.NamespacedName{Namespace: "shop", Name: "waypoint"}
+	objects := []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"istio.io/use-waypoint": "waypoint"}, Annotations: map[string]string{policy.CountersAnnotation: "a, b"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}},
+		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "waypoints"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/mesh-controller"}},
+		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "istio"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/gateway-controller"}},
+		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: own.Name}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "waypoints"}},
+		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio"}},
+	}
+	tests := []struct {
+		namespace, name string
+		labels          map[string]string
+		bound           metav1.ConditionStatus
+		ports           []corev1.ServicePort
+		want            string // why it has no waypoint
+	}{
+		{"shop", "of-namespace", nil, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}, {Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
+		{"tenant", "of-another", map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/use-waypoint-namespace": "shop"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
+		{"tenant", "not-asked", nil, "", []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "want a waypoint of Istio"},
+		{"shop", "none", map[string]string{"istio.io/use-waypoint": "none"}, "", []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "want a waypoint of Istio"},
+		{"shop", "no-waypoint", map[string]string{"istio.io/use-waypoint": "public"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "Istio has not bound it to waypoint shop/public"},
+		{"shop", "denied", nil, metav1.ConditionFalse, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "Istio says of waypoint shop/waypoint: denied"},
+		{"shop", "not-bound", nil, "", []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "Istio has not bound it to waypoint shop/waypoint"},
+		{"shop", "no-port", nil, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}, "it has no TCP port"},
+	}
+	for _, test := range tests {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: test.namespace, Name: test.name, Labels: test.labels}, Spec: corev1.ServiceSpec{Ports: test.ports}}
+		if test.bound != "" {
+			s.Status.Conditions = []metav1.Condition{{Type: "istio.io/WaypointBound", Status: test.bound, Message: "denied"}}
+		}
+		objects = append(objects, s)
+	}
+	r := &reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), writer: newWriter(t)}
+	resources := must.Get(r.read(t.Context()))(t)
+	for _, test := range tests {
+		route := resources.Routes[slices.IndexFunc(resources.Routes, func(r *policy.Route) bool { return r.Name == test.name })]
+		if test.want == "" && (!slices.Equal(route.Parents, []policy.Parent{{Gateway: own}}) || !slices.Equal(route.Chains, []string{"inbound-vip|53|http|" + test.name + "." + test.namespace + ".svc.cluster.local"})) ||
+			test.want != "" && len(route.Parents) > 0 || !strings.HasPrefix(route.Alone, test.want) || test.want == "" && route.Alone != "" {
+			t.Errorf("%s: %+v, want %q", test.name, route, test.want)
+		}
+	}
+	if !slices.Equal(resources.Counters["shop"], []string{"a", "b"}) {
+		t.Errorf("counters: %q", resources.Counters)
 	}
 }

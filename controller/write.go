@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -118,6 +119,12 @@ func (w *writer) with(base map[string]json.RawMessage, i policy.Implementation) 
 		all["backend"] = backend
 	}
 	return json.Marshal(all)
+}
+
+// domain is the cluster's, which the backend's name ends with.
+func (w *writer) domain() string {
+	_, domain, _ := strings.Cut(w.host, ".svc.")
+	return cmp.Or(domain, "cluster.local")
 }
 
 // cluster is the backend's in Envoys of Envoy Gateway.

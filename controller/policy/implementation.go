@@ -34,7 +34,10 @@ func (g *Gateway) match(leaves []leaf) (some []any) {
 			n++
 		}
 		of := ofIstio
-		if g.Implementation == EnvoyGateway {
+		switch {
+		case route.Chains != nil:
+			of = ofService
+		case g.Implementation == EnvoyGateway:
 			of = ofEnvoyGateway
 		}
 		for _, condition := range of(route, leaves[:n]) {
@@ -49,7 +52,19 @@ func (g *Gateway) match(leaves []leaf) (some []any) {
 }
 
 func named(condition string, value any) map[string]any {
-	return map[string]any{"property": map[string]any{"xds.route_name": map[string]any{condition: value}}}
+	return property("xds.route_name", condition, value)
+}
+
+func property(name, condition string, value any) map[string]any {
+	return map[string]any{"property": map[string]any{name: map[string]any{condition: value}}}
+}
+
+// ofService goes by the whole names of the filter chains that a waypoint has for a Service: others may be of the same beginning.
+func ofService(route *Route, _ []leaf) (some []map[string]any) {
+	for names := range slices.Chunk(route.Chains, maxAny) {
+		some = append(some, property("xds.filter_chain_name", "in", names))
+	}
+	return some
 }
 
 // at has a condition hold at a listener alone. Envoy Gateway begins the names of virtual hosts with the listener's; Istio ends

@@ -16,6 +16,24 @@ type Resources struct {
 	Policies []*RateLimitPolicy
 	Gateways []*Gateway
 	Routes   []*Route
+	// Grants let policies of other namespaces have targets.
+	Grants []Grant
+	// Counters are the namespaces of counters that policies of a namespace may name.
+	Counters map[string][]string
+}
+
+// Grant lets policies of a namespace have targets of another, by ReferenceGrant.
+type Grant struct {
+	From, To, Kind string
+	// Name is empty if it is for all of the kind.
+	Name string
+}
+
+// granted reports whether a policy of a namespace may have a target.
+func (r *Resources) granted(from string, t target) bool {
+	return from == t.Namespace || slices.ContainsFunc(r.Grants, func(g Grant) bool {
+		return g.From == from && g.To == t.Namespace && g.Kind == t.kind && (g.Name == "" || g.Name == t.Name)
+	})
 }
 
 // Gateway is a Gateway of an implementation that Weir runs in.
@@ -33,15 +51,19 @@ type Listener struct {
 	Port     int
 }
 
-// Route is an HTTPRoute or a GRPCRoute.
+// Route is an HTTPRoute or a GRPCRoute, or a Service, which has one rule without a name.
 type Route struct {
 	Kind string
 	types.NamespacedName
 	Hostnames []string
 	// Rules are the names of its rules, which may be empty.
 	Rules []string
-	// Parents are the Gateways that have accepted it.
+	// Parents are the Gateways that have accepted it; of a Service, its waypoint.
 	Parents []Parent
+	// Chains are the names of a Service's filter chains there.
+	Chains []string
+	// Alone is why a Service has no waypoint.
+	Alone string
 }
 
 // Parent is where a route is attached: at a listener of a Gateway or, if Listener is empty, at all that take its hostnames.
@@ -73,6 +95,8 @@ type Outcome struct {
 	Overridden []string
 
 	rules []*rule
+	// counters is the namespace of its counters, if that is not the Gateway's.
+	counters string
 }
 
 // level is how special a target is. A policy for more is below one for less.
@@ -160,7 +184,7 @@ func (p *Planner) Plan(r *Resources) *Plan {
 	p.before, p.sound = p.sound, map[[sha256.Size]byte]bool{}
 	seen := map[types.UID]bool{}
 	for _, one := range r.Policies {
-		plan.Outcomes = append(plan.Outcomes, p.outcome(one))
+		plan.Outcomes = append(plan.Outcomes, p.outcome(one, r))
 		seen[one.UID] = true
 	}
 	maps.DeleteFunc(p.checked, func(uid types.UID, _ checked) bool { return !seen[uid] })
@@ -191,56 +215,75 @@ func sorted[T any](list []T, compare func(a, b T) int) []T {
 	return list
 }
 
-// attach finds the policy of each target. Of several the oldest wins.
+// attach finds the policy of each target. Of several the oldest of the target's own namespace wins, and then the oldest.
 func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
-	there, sections := map[target]bool{}, map[target]bool{}
+	there, alone := map[target]bool{}, map[target]string{}
 	for _, g := range r.Gateways {
 		there[g.target("")] = true
 		for _, l := range g.Listeners {
-			sections[g.target(l.Name)] = true
+			there[g.target(l.Name)] = true
 		}
-	}
-	for _, o := range outcomes {
-		there[ofNamespaceNamed(o.Policy.Namespace)] = true
 	}
 	for _, route := range r.Routes {
-		there[target{route.Kind, route.NamespacedName, ""}] = true
-		for _, name := range route.Rules {
-			sections[target{route.Kind, route.NamespacedName, name}] = true
+		t := target{route.Kind, route.NamespacedName, ""}
+		alone[t] = route.Alone
+		for _, t.section = range append(route.Rules, "") {
+			there[t] = true
 		}
 	}
-	attached := map[target]*Outcome{}
-	for _, o := range sorted(outcomes, func(a, b *Outcome) int {
+	attached, reached, reasons := map[target]*Outcome{}, map[*Outcome]bool{}, map[*Outcome]string{}
+	oldest := sorted(outcomes, func(a, b *Outcome) int {
 		return cmp.Or(a.Policy.CreationTimestamp.Compare(b.Policy.CreationTimestamp.Time), compare(nameOf(a.Policy), nameOf(b.Policy)))
-	}) {
-		if o.InForce == nil {
-			continue
-		}
-		reached, reason := false, ""
-		for _, ref := range o.InForce.Spec.TargetRefs {
-			t := target{string(ref.Kind), types.NamespacedName{Namespace: o.Policy.Namespace, Name: string(ref.Name)}, ""}
-			found := there[t]
-			if ref.SectionName != nil {
-				t.section = string(*ref.SectionName)
-				found = sections[t]
+	})
+	for _, own := range []bool{true, false} {
+		for _, o := range oldest {
+			if o.InForce == nil {
+				continue
 			}
-			switch winner := attached[t]; {
-			case !found && t.kind == "Namespace":
-				reason = o.miss("TargetNotFound", t.String()+": want the policy's own namespace, "+o.Policy.Namespace)
-			case !found:
-				reason = o.miss("TargetNotFound", t.String()+" is not there, or is of no Gateway of Istio or Envoy Gateway")
-			case winner == o:
-			case winner != nil:
-				reason = o.miss("Conflicted", t.String()+" has the older policy "+winner.Policy.Name)
-			default:
-				attached[t], reached = o, true
+			for _, ref := range o.InForce.Spec.TargetRefs {
+				t := ref.of(o.Policy)
+				if own != (t.Namespace == o.Policy.Namespace) {
+					continue
+				}
+				switch winner := attached[t]; {
+				case !r.granted(o.Policy.Namespace, t): // whether it is there is not for them to know
+					reasons[o] = o.miss("RefNotPermitted", fmt.Sprintf("%s of namespace %s: want a ReferenceGrant there, from %s", t, t.Namespace, o.Policy.Namespace))
+				case !there[t] && t.kind != "Namespace":
+					reasons[o] = o.miss("TargetNotFound", t.String()+" is not there, or is of no Gateway of Istio or Envoy Gateway")
+				case winner == o:
+				case winner != nil:
+					which := "older policy"
+					if !own && winner.Policy.Namespace == t.Namespace {
+						which = "policy of its own namespace"
+					}
+					reasons[o] = o.miss("Conflicted", fmt.Sprintf("%s has the %s %s", t, which, nameOf(winner.Policy)))
+				default:
+					attached[t], reached[o] = o, true
+					if why := alone[t]; why != "" {
+						o.miss("", t.String()+": "+why)
+					}
+				}
 			}
 		}
-		if !reached && o.Refused == "" {
-			o.Reason, o.Refused = reason, strings.Join(o.Missed, "; ")
+	}
+	for _, o := range oldest {
+		if o.InForce != nil && !reached[o] && o.Refused == "" {
+			o.Reason, o.Refused = reasons[o], strings.Join(o.Missed, "; ")
 		}
 	}
 	return attached
+}
+
+// of is the target of a policy.
+func (ref *TargetRef) of(p *RateLimitPolicy) target {
+	t := target{kind: string(ref.Kind), NamespacedName: types.NamespacedName{Namespace: cmp.Or(string(ref.Namespace), p.Namespace), Name: string(ref.Name)}}
+	if t.kind == "Namespace" {
+		t.Namespace = t.Name
+	}
+	if ref.SectionName != nil {
+		t.section = string(*ref.SectionName)
+	}
+	return t
 }
 
 func ofNamespaceNamed(name string) target {
@@ -261,7 +304,7 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 func genuine(leaves []leaf, attached map[target]*Outcome) (own, forged []leaf) {
 	given := map[string]string{} // the namespaces of rules without a name of their own
 	for _, l := range leaves {
-		if l.route.Rules[l.rule] == "" {
+		if l.route.Rules[l.rule] == "" && l.route.Chains == nil {
 			given[l.istioName()] = l.route.Namespace
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,8 +38,11 @@ func (p one) policy(t *testing.T, age int) *RateLimitPolicy {
 	}
 	kind, target, _ := strings.Cut(p.target, " ")
 	group := "gateway.networking.k8s.io"
-	if kind == "Namespace" {
+	if kind == "Namespace" || kind == "Service" {
 		group = ""
+	}
+	if of, granted, foreign := strings.Cut(target, ":"); foreign {
+		target = granted + ", namespace: " + of
 	}
 	target, section, sectioned := strings.Cut(target, "/")
 	if sectioned {
@@ -68,7 +73,7 @@ func resources(implementation Implementation) *Resources {
 	}
 }
 
-// request is one that Envoy has found a route for; its route is empty if there is none.
+// request is one that Envoy has found a route for; its route is empty if there is none. Of a waypoint's, virtual is the filter chain.
 type request struct{ route, virtual, host, path string }
 
 // requests are one for each rule of a route, and one for none.
@@ -129,7 +134,7 @@ func (r request) meets(match any) bool {
 		case "property":
 			holds = true
 			for name, of := range condition.(map[string]any) {
-				holds = holds && is(map[string]string{"xds.route_name": r.route, "xds.virtual_host_name": r.virtual}[name], of)
+				holds = holds && is(map[string]string{"xds.route_name": r.route, "xds.virtual_host_name": r.virtual, "xds.filter_chain_name": r.virtual}[name], of)
 			}
 		default:
 			holds = is(value, condition)
@@ -211,15 +216,24 @@ func TestPlan(t *testing.T) {
 			"a namespace's overrides", []one{{"n", "Namespace shop", "overrides: {rules: " + limits("r") + "}"}, {"g", "Gateway public", "rules: " + limits("s")}, {"p", "HTTPRoute app", "rules: " + limits("t")}},
 			map[string]string{"n_r": everywhere}, nil, map[string]string{"g": "s by shop/n at Gateway shop/public", "p": "t by shop/n at HTTPRoute shop/app"},
 		},
-		{"another's namespace", []one{{"tenant/n", "Namespace shop", "rules: " + limits("r")}}, nil, map[string]string{"tenant/n": "want the policy's own namespace, tenant"}, nil},
+		{"another's namespace", []one{{"tenant/n", "Namespace shop", "rules: " + limits("r")}}, nil, map[string]string{"tenant/n": "Namespace shop of namespace shop: want a ReferenceGrant there, from tenant"}, nil},
 		{
 			"the oldest wins", []one{{"old", "HTTPRoute app2", "rules: " + limits("r")}, {"new", "HTTPRoute app2", "rules: " + limits("s")}},
-			map[string]string{"old_r": "app2"}, map[string]string{"new": "HTTPRoute app2 has the older policy old"}, nil,
+			map[string]string{"old_r": "app2"}, map[string]string{"new": "HTTPRoute app2 has the older policy shop/old"}, nil,
 		},
 		{
 			"nobody reaches another namespace", []one{{"tenant/g", "Gateway public", "rules: " + limits("r")}, {"tenant/p", "HTTPRoute app2", "rules: " + limits("r")}},
 			nil, map[string]string{"tenant/g": "Gateway public is not there", "tenant/p": "HTTPRoute app2 is not there"}, nil,
 		},
+		{
+			"by a grant", []one{{"tenant/p", "HTTPRoute shop:app2", "rules: " + limits("r")}, {"q", "HTTPRoute tenant:app", "rules: " + limits("r")}},
+			map[string]string{"tenant_p_r": "app2"}, map[string]string{"q": "HTTPRoute app of namespace tenant: want a ReferenceGrant there, from shop"}, nil,
+		},
+		{
+			"a namespace's own before one by a grant", []one{{"tenant/p", "HTTPRoute shop:app2", "rules: " + limits("r")}, {"q", "HTTPRoute app2", "rules: " + limits("r")}},
+			map[string]string{"q_r": "app2"}, map[string]string{"tenant/p": "HTTPRoute app2 has the policy of its own namespace shop/q"}, nil,
+		},
+		{"a grant for another", []one{{"tenant/p", "HTTPRoute shop:app", "rules: " + limits("r")}}, nil, map[string]string{"tenant/p": "want a ReferenceGrant"}, nil},
 		{"a route that no Gateway accepts", []one{{"p", "HTTPRoute alone", "rules: " + limits("r")}}, nil, nil, nil},
 		{"a rule that is not there", []one{{"p", "HTTPRoute app/x", "rules: " + limits("r")}}, nil, map[string]string{"p": "HTTPRoute app/x is not there"}, nil},
 		{
@@ -237,6 +251,7 @@ func TestPlan(t *testing.T) {
 		for _, implementation := range []Implementation{Istio, EnvoyGateway} {
 			t.Run(test.name+" on "+implementation.String(), func(t *testing.T) {
 				r := resources(implementation)
+				r.Grants = []Grant{{From: "tenant", To: "shop", Kind: "HTTPRoute", Name: "app2"}}
 				for i, p := range test.policies {
 					r.Policies = append(r.Policies, p.policy(t, i))
 				}
@@ -268,6 +283,66 @@ func TestPlan(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// Services at a waypoint of another namespace: each has the rules of its own policy, and the waypoint's override them.
+func TestServices(t *testing.T) {
+	r := resources(Istio)
+	for _, name := range []types.NamespacedName{{Namespace: "shop", Name: "app"}, {Namespace: "tenant", Name: "app"}} {
+		r.Routes = append(r.Routes, &Route{Kind: "Service", NamespacedName: name, Rules: []string{""}, Parents: []Parent{{Gateway: public}}, Chains: []string{"inbound-vip|80|http|app." + name.Namespace + ".svc.cluster.local"}})
+	}
+	r.Routes = append(r.Routes, &Route{Kind: "Service", NamespacedName: types.NamespacedName{Namespace: "shop", Name: "alone"}, Rules: []string{""}, Chains: []string{}, Alone: "no waypoint"})
+	r.Policies = []*RateLimitPolicy{
+		one{"tenant/p", "Service app", "rules: " + limits("r")}.policy(t, 0), one{"tenant/thief", "Service shop:app", "rules: " + limits("r")}.policy(t, 1),
+		one{"g", "Gateway public", "defaults: {strategy: merge, rules: " + limits("r", "all") + "}"}.policy(t, 2), one{"a", "Service alone", "rules: " + limits("r")}.policy(t, 3),
+	}
+	planner := must.Get(NewPlanner([]byte("{}")))(t)
+	plan := planner.Plan(r)
+	for chain, want := range map[string][]string{
+		"inbound-vip|80|http|app.tenant.svc.cluster.local": {"g_all", "tenant_p_r"}, "inbound-vip|80|http|app.shop.svc.cluster.local": {"g_all", "g_r"},
+		"inbound-vip|81|http|app.tenant.svc.cluster.local": {"g_all", "g_r"}, "inbound-vip|80|http|app.tenant.svc.cluster.local.example": {"g_all", "g_r"}, "": {"g_all", "g_r"},
+	} {
+		if got := applied(t, plan, request{virtual: chain}); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", chain, got, want)
+		}
+	}
+	if o := plan.Outcomes[1]; o.Reason != "RefNotPermitted" || len(o.Gateways) > 0 {
+		t.Errorf("the thief: %+v", o)
+	}
+	if o := plan.Outcomes[3]; o.Refused != "" || len(o.Gateways) > 0 || !slices.Equal(o.Missed, []string{"Service alone: no waypoint"}) {
+		t.Errorf("without a waypoint: %+v", o)
+	}
+}
+
+// Counters are shared by a grant alone, and never those of a Gateway's policies.
+func TestCounters(t *testing.T) {
+	r := resources(Istio)
+	for i, of := range []string{"all", "all", "other", "shop"} {
+		r.Policies = append(r.Policies, one{fmt.Sprint("p", i), []string{"HTTPRoute app", "HTTPRoute app2", "Gateway public", "HTTPRoute intern"}[i], "counters: " + of + "\nrules: " + limits("r")}.policy(t, i))
+	}
+	r.Counters = map[string][]string{"shop": {"all", "shop"}, "tenant": {"other"}}
+	planner := must.Get(NewPlanner([]byte("{}")))(t)
+	plan := planner.Plan(r)
+	var got []string
+	for _, document := range plan.Configurations[public] {
+		var c struct {
+			Namespace string
+			Rules     []struct{ Name string }
+		}
+		must.OK(t, json.Unmarshal(document, &c))
+		must.Get(config.Parse(document))(t)
+		for _, rule := range c.Rules {
+			got = append(got, c.Namespace+" "+rule.Name)
+		}
+	}
+	if want := []string{"shop shop_p2_r", "shop shop_p3_r", "all r", "all r"}; !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for i, want := range []string{"", "", "spec.counters: want other in the annotation weir.dev/counters of Namespace shop", "spec.counters: want another name than shop"} {
+		if o := plan.Outcomes[i]; !strings.HasPrefix(strings.Join(o.Missed, ""), want) || want == "" && len(o.Missed) > 0 || o.Refused != "" {
+			t.Errorf("%d: %+v", i, o)
 		}
 	}
 }
@@ -371,6 +446,25 @@ func TestReplicas(t *testing.T) {
 			}
 			if got := applied(t, plan, requests(Istio)["app2"]); len(got) == 0 {
 				t.Errorf("%s: %s: none apply", base, some)
+			}
+		}
+	}
+}
+
+// What weir convert makes of other policies is accepted.
+func TestConverted(t *testing.T) {
+	files, err := filepath.Glob("../../internal/convert/testdata/policies-*/want.json")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		var list RateLimitPolicyList
+		must.OK(t, yaml.UnmarshalStrict(must.Get(os.ReadFile(file))(t), &list))
+		planner := must.Get(NewPlanner([]byte("{}")))(t)
+		for i := range list.Items {
+			p := &list.Items[i]
+			if c := planner.check(p, &p.Spec); c.refused != "" || len(c.rules) == 0 {
+				t.Errorf("%s: %s: %q, %d rules", file, p.Name, c.refused, len(c.rules))
 			}
 		}
 	}

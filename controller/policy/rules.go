@@ -1,11 +1,13 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,7 +96,7 @@ func shares(text []byte) bool {
 }
 
 // outcome reads a policy. If it is refused, what was accepted before stays in force.
-func (p *Planner) outcome(policy *RateLimitPolicy) *Outcome {
+func (p *Planner) outcome(policy *RateLimitPolicy, resources *Resources) *Outcome {
 	o := &Outcome{Policy: policy}
 	this, known := p.checked[policy.UID]
 	if !known || this.generation != policy.Generation {
@@ -113,11 +115,35 @@ func (p *Planner) outcome(policy *RateLimitPolicy) *Outcome {
 			}
 		}
 	}
+	if o.InForce != nil {
+		resources.grant(o)
+	}
 	for _, r := range rules {
-		o.rules = append(o.rules, &rule{r.name, r.fields, o})
+		fields := r.fields
+		if o.counters != "" {
+			fields = maps.Clone(fields)
+			fields["name"] = encoded(r.name) // the same as others of that namespace have
+		}
+		o.rules = append(o.rules, &rule{r.name, fields, o})
 	}
 	return o
 }
+
+// grant gives a policy the namespace of counters that it asks for. Without the grant its counters stay its own.
+func (r *Resources) grant(o *Outcome) {
+	switch name := o.InForce.Spec.Counters; {
+	case name == "":
+	case !slices.Contains(r.Counters[o.Policy.Namespace], name):
+		o.miss("", fmt.Sprintf("spec.counters: want %s in the annotation %s of Namespace %s: counters are the policy's own", name, CountersAnnotation, o.Policy.Namespace))
+	case slices.ContainsFunc(r.Gateways, func(g *Gateway) bool { return g.Namespace == name }):
+		o.miss("", fmt.Sprintf("spec.counters: want another name than %s, which has counters of a Gateway's policies: counters are the policy's own", name))
+	default:
+		o.counters = name
+	}
+}
+
+// CountersAnnotation of a Namespace has the namespaces of counters that its policies may name, with commas between.
+const CountersAnnotation = "weir.dev/counters"
 
 // check reads a policy's rules as the plugin would, in the form that they get at a route.
 func (p *Planner) check(policy *RateLimitPolicy, spec *Spec) (c checked) {
@@ -126,7 +152,7 @@ func (p *Planner) check(policy *RateLimitPolicy, spec *Spec) (c checked) {
 		return c
 	}
 	block, path, _ := spec.block()
-	if _, err := config.Parse(p.document("default", block.Rules)); err != nil {
+	if _, err := config.Parse(p.document(cmp.Or(spec.Counters, "default"), block.Rules)); err != nil {
 		c.refused = told(err, path)
 		return c
 	}
@@ -170,6 +196,8 @@ func told(err error, path string) string {
 		}
 		if strings.HasPrefix(e.Path, "rules") {
 			e.Path = path + e.Path
+		} else if e.Path == "namespace" {
+			e.Path = "spec.counters"
 		}
 		lines = append(lines, e.Error())
 	}
@@ -243,19 +271,22 @@ func (p *Planner) appendSound(documents [][]byte, namespace string, rules []map[
 	return append(documents, document)
 }
 
-// configurations splits rules among as few plugins as can have them. Requests pass through all of them.
+// configurations splits rules among as few plugins as can have them: each has one namespace of counters. Requests pass through
+// all of them.
 func (p *Planner) configurations(namespace string, rules []*rule) (documents [][]byte) {
-	size := 0
+	size, in := 0, ""
 	var some []map[string]json.RawMessage
 	flush := func() {
-		documents = p.appendSound(documents, namespace, some)
+		documents = p.appendSound(documents, cmp.Or(in, namespace), some)
 		some, size = nil, 0
 	}
+	slices.SortStableFunc(rules, func(a, b *rule) int { return cmp.Compare(a.of.counters, b.of.counters) })
 	for _, r := range rules {
 		length := len(encoded(r.fields))
-		if len(some) == maxRules || size+length > maxDocument {
+		if len(some) == maxRules || size+length > maxDocument || r.of.counters != in {
 			flush()
 		}
+		in = r.of.counters
 		some, size = append(some, r.fields), size+length
 	}
 	flush()

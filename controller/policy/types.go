@@ -32,10 +32,19 @@ type RateLimitPolicy struct {
 
 // Spec has one of Rules, Defaults and Overrides. Rules are atomic defaults.
 type Spec struct {
-	TargetRefs []gatewayv1.LocalPolicyTargetReferenceWithSectionName `json:"targetRefs"`
-	Rules      []json.RawMessage                                     `json:"rules,omitempty"`
-	Defaults   *Block                                                `json:"defaults,omitempty"`
-	Overrides  *Block                                                `json:"overrides,omitempty"`
+	TargetRefs []TargetRef `json:"targetRefs"`
+	// Counters is the namespace of counters that others may share, if the policy's Namespace grants it.
+	Counters  string            `json:"counters,omitempty"`
+	Rules     []json.RawMessage `json:"rules,omitempty"`
+	Defaults  *Block            `json:"defaults,omitempty"`
+	Overrides *Block            `json:"overrides,omitempty"`
+}
+
+// TargetRef is what a policy is for.
+type TargetRef struct {
+	gatewayv1.LocalPolicyTargetReferenceWithSectionName `json:",inline"`
+	// Namespace is the target's, if it is not the policy's. It has to grant that.
+	Namespace gatewayv1.Namespace `json:"namespace,omitempty"`
 }
 
 // Block is how rules meet those of policies for more, or for less.

@@ -679,8 +679,45 @@ func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
 // block is one of a page.
 var block = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// waypointLimits limits requests at a waypoint of ambient mode, which the test reaches as a ztunnel would: each connection is in a
-// CONNECT to the Service's address.
+// waypoint starts a waypoint of ambient mode. It is asked as a ztunnel would: each connection is in a CONNECT to a Service's address.
+func (c *cluster) waypoint(t *testing.T) (waypoint *proxy, ask func(service, user string) answer) {
+	t.Helper()
+	waypoint = c.agent(t, proxy{kind: "waypoint", namespace: "shop", account: "waypoint", labels: `{"gateway.networking.k8s.io/gateway-name":"waypoint"}`, address: "127.0.0.4", port: 15008, offset: 300})
+	own := filepath.Join(c.dir, "proxy-15008")
+	certificate := must.Get(tls.LoadX509KeyPair(filepath.Join(own, "cert-chain.pem"), filepath.Join(own, "key.pem")))(t)
+	tunnel := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}} //nolint:gosec // the name is a SPIFFE identity
+	addresses := map[string]string{}
+	return waypoint, func(service, user string) answer {
+		if addresses[service] == "" {
+			name, namespace, _ := strings.Cut(service, ".")
+			addresses[service] = c.command(t, "kubectl", "get", "service", "-n", namespace, name, "-o", "jsonpath={.spec.clusterIP}") + ":80"
+		}
+		inner, write := io.Pipe()
+		defer write.Close()
+		outer := must.Get(http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://127.0.0.4:15008", inner))(t)
+		outer.Host = addresses[service]
+		connected, err := tunnel.RoundTrip(outer)
+		if err != nil {
+			return answer{body: err.Error()}
+		}
+		defer connected.Body.Close()
+		if connected.StatusCode != http.StatusOK {
+			return answer{body: "CONNECT: " + connected.Status}
+		}
+		// The authority is the client's own choice.
+		if _, err := io.WriteString(write, "GET / HTTP/1.1\r\nHost: app.shop\r\nX-User: "+user+"\r\n\r\n"); err != nil {
+			return answer{body: err.Error()}
+		}
+		response, err := http.ReadResponse(bufio.NewReader(connected.Body), nil)
+		if err != nil {
+			return answer{body: err.Error()}
+		}
+		defer response.Body.Close()
+		return answer{status: response.StatusCode, header: response.Header}
+	}
+}
+
+// waypointLimits limits requests at a waypoint.
 func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 	c.istiod(t, "PILOT_ENABLE_AMBIENT=true")
 	c.apply(t, read(t, "testdata/waypoint.yaml"))
@@ -692,35 +729,9 @@ func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 		c.install(t, "Istio", "upgrade", "0.1.0", "--install", "-f", "waypoint.yaml", "-f", "hour.yaml", "--set", "configuration.namespace=waypoints-"+resource+",configuration.rules[0].name="+resource+",istio.resource="+resource)
 	}
 	install("WasmPlugin")
-	waypoint := c.agent(t, proxy{kind: "waypoint", namespace: "shop", account: "waypoint", labels: `{"gateway.networking.k8s.io/gateway-name":"waypoint"}`, address: "127.0.0.4", port: 15008, offset: 300})
+	waypoint, asks := c.waypoint(t)
 	defer waypoint.stop()
-	own := filepath.Join(c.dir, "proxy-15008")
-	certificate := must.Get(tls.LoadX509KeyPair(filepath.Join(own, "cert-chain.pem"), filepath.Join(own, "key.pem")))(t)
-	tunnel := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}} //nolint:gosec // the name is a SPIFFE identity
-	vip := c.command(t, "kubectl", "get", "service", "-n", "shop", "app", "-o", "jsonpath={.spec.clusterIP}") + ":80"
-	ask := func(user string) answer {
-		inner, write := io.Pipe()
-		defer write.Close()
-		outer := must.Get(http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://127.0.0.4:15008", inner))(t)
-		outer.Host = vip
-		connected, err := tunnel.RoundTrip(outer)
-		if err != nil {
-			return answer{body: err.Error()}
-		}
-		defer connected.Body.Close()
-		if connected.StatusCode != http.StatusOK {
-			return answer{body: "CONNECT: " + connected.Status}
-		}
-		if _, err := io.WriteString(write, "GET / HTTP/1.1\r\nHost: app.shop\r\nX-User: "+user+"\r\n\r\n"); err != nil {
-			return answer{body: err.Error()}
-		}
-		response, err := http.ReadResponse(bufio.NewReader(connected.Body), nil)
-		if err != nil {
-			return answer{body: err.Error()}
-		}
-		defer response.Body.Close()
-		return answer{status: response.StatusCode, header: response.Header}
-	}
+	ask := func(user string) answer { return asks("app.shop", user) }
 	for _, resource := range []string{"EnvoyFilter", "WasmPlugin"} {
 		install(resource)
 		waitFor(t, "limits by "+resource, func() bool {

@@ -61,7 +61,7 @@ func TestController(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *controlled, *proxy)
-	}{{"routes", routesHaveTheirOwn}, {"listeners", listenersAndNamespaces}, {"broken", brokenPolicyStays}, {"changes", manyChanges}, {"many", manyPolicies}} {
+	}{{"routes", routesHaveTheirOwn}, {"listeners", listenersAndNamespaces}, {"services", servicesAtAWaypoint}, {"broken", brokenPolicyStays}, {"changes", manyChanges}, {"many", manyPolicies}} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c, public) }) {
 			return
 		}
@@ -183,7 +183,7 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: ten
 	})
 	c.apply(t, policyOf("tenant", "second", "HTTPRoute", "app", `rules: [{name: r, limits: [{limit: 0, window: 1h}]}]`))
 	waitFor(t, "status of a conflict", func() bool {
-		return c.condition(t, "tenant", "second", "Accepted") == "False Conflicted HTTPRoute app has the older policy mine"
+		return c.condition(t, "tenant", "second", "Accepted") == "False Conflicted HTTPRoute app has the older policy tenant/mine"
 	})
 	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "second", "thief")
 }
@@ -211,6 +211,71 @@ func listenersAndNamespaces(t *testing.T, c *controlled, public *proxy) {
 	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "namespace")
 	c.command(t, "kubectl", "delete", "rlp", "-n", "shop", "intern")
 	c.apply(t, gateway+"]\n")
+}
+
+// servicesAtAWaypoint has a waypoint that Services of two namespaces have, and a Service that has none.
+func servicesAtAWaypoint(t *testing.T, c *controlled, _ *proxy) {
+	c.istiod(t, "PILOT_ENABLE_AMBIENT=true")
+	c.apply(t, strings.Replace(read(t, "testdata/waypoint.yaml"), "port: 15008}]", "port: 15008, allowedRoutes: {namespaces: {from: All}}}]", 1))
+	c.command(t, "kubectl", "label", "service", "-n", "shop", "app", "istio.io/use-waypoint=waypoint")
+	service := func(name, labels string) string {
+		return "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + ", namespace: tenant, labels: {" + labels + "}}\nspec: {selector: {app: app}, ports: [{name: http, port: 80}]}\n---\n"
+	}
+	c.apply(t, service("app", "istio.io/use-waypoint: waypoint, istio.io/use-waypoint-namespace: shop")+service("alone", "istio.io/use-waypoint: none")+`apiVersion: networking.istio.io/v1
+kind: WorkloadEntry
+metadata: {name: app, namespace: tenant}
+spec: {address: 127.0.0.1, labels: {app: app}, ports: {http: `+strconv.Itoa(c.app)+"}}\n")
+	waypoint, ask := c.waypoint(t)
+	defer waypoint.stop()
+	for _, name := range []string{"app.shop", "app.tenant"} {
+		waitFor(t, "answer of "+name, func() bool { return ask(name, "nobody").status == http.StatusOK })
+	}
+	of := func(namespace, name, target, rules string) string {
+		return strings.Replace(policyOf(namespace, name, "Service", target, rules), "gateway.networking.k8s.io", `""`, 1) + "---\n"
+	}
+	limited := func(n int) string {
+		return fmt.Sprintf(`rules: [{name: r, key: [{header: x-user}], limits: [{limit: %d, window: 366d, algorithm: fixed_window}]}]`, n)
+	}
+	c.apply(t, of("tenant", "service", "app", limited(4))+of("tenant", "thief", "app, namespace: shop", limited(0))+of("tenant", "alone", "alone", limited(0))+policyOf("shop", "waypoint", "Gateway", "waypoint", limited(7)))
+	waitFor(t, "the Service's limit", func() bool { return ask("app.tenant", "nobody").limits("tenant_service_r") })
+	waitFor(t, "the waypoint's limit", func() bool { return ask("app.shop", "nobody").limits("shop_waypoint_r") })
+	for name, want := range map[string]int{"app.tenant": 4, "app.shop": 7} {
+		statuses := map[int]int{}
+		for range 9 {
+			statuses[ask(name, "ann").status]++
+		}
+		if !maps.Equal(statuses, map[int]int{200: want, 429: 9 - want}) {
+			t.Errorf("%s: %v, want %d of 9", name, statuses, want)
+		}
+	}
+	for name, want := range map[string][2]string{
+		"thief": {"Accepted", "False RefNotPermitted Service app of namespace shop: want a ReferenceGrant there, from tenant"},
+		"alone": {"Programmed", "False Nowhere no Gateway has a rule of this policy; Service alone: want a waypoint of Istio"},
+	} {
+		waitFor(t, "status of "+name, func() bool { return strings.HasPrefix(c.condition(t, "tenant", name, want[0]), want[1]) })
+	}
+	// With the grant the policy of another namespace holds, and shares counters that its Namespace grants.
+	c.command(t, "kubectl", "annotate", "namespace", "tenant", "weir.dev/counters=common")
+	c.apply(t, of("tenant", "thief", "app, namespace: shop", "counters: common\n  "+limited(3))+`apiVersion: gateway.networking.k8s.io/v1beta1
+kind: ReferenceGrant
+metadata: {name: limits, namespace: shop}
+spec: {from: [{group: weir.dev, kind: RateLimitPolicy, namespace: tenant}], to: [{group: "", kind: Service, name: app}]}
+`)
+	waitFor(t, "the granted limit", func() bool { return ask("app.shop", "nobody").limits("r") })
+	statuses := map[int]int{}
+	for range 9 {
+		statuses[ask("app.shop", "bob").status]++
+	}
+	if !maps.Equal(statuses, map[int]int{200: 3, 429: 6}) {
+		t.Errorf("%v, want 3 of 9 by the granted policy", statuses)
+	}
+	counters := c.command(t, "weir", "counter", "get", "--backend", "http://"+c.backend, "common", "r", "bob")
+	if !strings.Contains(counters, "3") {
+		t.Errorf("the backend's counter of namespace common: %s", counters)
+	}
+	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "service", "thief", "alone")
+	c.command(t, "kubectl", "delete", "rlp", "-n", "shop", "waypoint")
+	c.istiod(t)
 }
 
 // brokenPolicyStays breaks a policy, starts another controller, and wants what was before.
