@@ -78,7 +78,7 @@ func TestSite(t *testing.T) {
 	for _, at := range []string{server.URL, "file://" + folder} {
 		p := tabOf(t, at, look{width: 1440, height: 900, theme: "light", path: "/index.html"})
 		for word, page := range searched {
-			p.run(fmt.Sprintf(`{ const q = document.querySelector(".md-search__input"); q.focus(); q.value = %q; q.dispatchEvent(new KeyboardEvent("keyup", {bubbles: true})) }`, word))
+			p.types(".md-search__input", word)
 			p.until(fmt.Sprintf(`[...document.querySelectorAll(".md-search-result__item")].slice(0, 3).some((e) => e.querySelector("a").href.includes("/%s.html"))`, page))
 		}
 		const sample = `[...document.querySelectorAll("code")].find((e) => e.textContent.includes("429 429"))`

@@ -102,7 +102,7 @@ export class Run {
     const first = setup.rules.find((rule) => !rule.shadow && rule.key?.every((part) => part.startsWith("header "))) ?? setup.rules[0];
     const headers = (first.key ?? []).map((part) => (part.startsWith("header ") ? `-H ${quoted(`${part.slice("header ".length)}: ann`)} ` : "")).join("");
     say(byID("empty"), `No requests yet. Send some from this page, or: curl -i ${headers}http://${setup.nodes[0]}/`);
-    this.figures = new Figures(["Requests a second, last 10 s", "Refused, last 10 s", "Answered without waiting, last 10 s", "A wait takes, last 10 s"]);
+    this.figures = new Figures(["Requests a second, last 10\u00a0s", "Refused, last 10\u00a0s", "Answered without waiting, last 10\u00a0s", "A wait takes, last 10\u00a0s"]);
     byID("load-rule").replaceChildren(...setup.rules.map(({ name }) => new Option(name, name)));
     this.begin();
     this.eachNode(setup.nodes.length <= fewNodes && this.few);
@@ -293,7 +293,7 @@ export class Run {
     }));
     // While the store can't be read, the page knows who refuses, but not whom.
     const own = () => this.fixed.rules.map(({ name, shadow }) => ({ rule: name, shadow, used: [], refused: [], refused_hits_per_second: this.total(name).refused.pace }));
-    this.keys.show(looked.top.rules?.length > 0 ? looked.top.rules : own(), looked.failed ? "The store can’t be read." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.", this.chosen);
+    this.keys.show(looked.top.rules?.length > 0 ? looked.top.rules : own(), looked.failed ? "The store can’t be read." : faults.away ? "The backend is away, and nobody else has the keys of all proxies." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.", this.chosen);
     const away = faults.away || faults.cut.length > 0;
     const does = { allow: "let all pass", deny: "refuse all" }[this.fixed.failure] ?? "decide alone, by what they know";
     this.drawer.again(away ? [`These are the backend’s numbers. Proxies that do not reach it ${does}.`] : []);

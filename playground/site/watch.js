@@ -81,7 +81,7 @@ export class Watch {
     this.whole = new Whole({ namespace: this.namespace, headers, changed: () => this.changed.again(true) });
     this.flow = new Flow((name) => this.choose(name));
     say(byID("empty"), "No requests yet.");
-    this.figures = new Figures(["Requests a second, last 10 s", "Refused, last 10 s", "Proxies", "Overrides"]);
+    this.figures = new Figures(["Requests a second, last 10\u00a0s", "Refused, last 10\u00a0s", "Proxies", "Overrides"]);
     this.show(false);
     this.show(true);
   }
