@@ -57,7 +57,7 @@ func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) b
 
 // prefetch asks for more hits before the lease is used up.
 func (a *acquires) prefetch(d *rule.Check, now int64) {
-	if len(a.unsent) < maxUnsent && a.link.ConnectedAt(now) && !a.away(d) {
+	if len(a.unsent) < maxUnsent && a.link.Connected(now) && !a.away(d) {
 		a.leaseAhead(d)
 	}
 }

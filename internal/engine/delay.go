@@ -8,34 +8,22 @@ import (
 // letGo decides waiting requests that should have room by now, those of each key in the order of
 // their coming, as long as the tick has time.
 func (q *requests) letGo() {
-	now := q.link.HostNow()
-	deadline := now + tickNanos
-	q.lines.Tick(now)
-	for handled := 0; ; handled++ {
-		next, at := q.lines.Next()
-		if next == nil {
-			q.ticks.within(int64(q.ticks.millis) * 1e6)
+	deadline := q.link.HostNow() + tickNanos
+	for handled := 0; !q.link.Late(handled, deadline); handled++ {
+		p, first, more := q.lines.Turn()
+		if !more {
 			return
 		}
-		if in := at - q.link.HostNow(); in > 0 || q.link.Late(handled, deadline) {
-			q.ticks.within(in)
-			return
+		if p != nil {
+			q.decideFirst(p.Of.(*Wait), first)
 		}
-		q.tryFirst(next.Of.(*Wait))
 	}
+	q.ticks.within(0)
 }
 
-// tryFirst decides the first request of a line if it is due. It waits behind requests of other
-// workers, until its own time is over. While it asks the backend, it is not decided.
-func (q *requests) tryFirst(w *Wait) {
-	if w.queue != nil {
-		w.room.Rest() // until the backend has answered
-		return
-	}
-	due, first := w.room.Turn(q.link.HostNow())
-	if !due {
-		return
-	}
+// decideFirst decides the first request of a line. It waits behind requests of other workers, until its
+// own time is over.
+func (q *requests) decideFirst(w *Wait, first bool) {
 	checks, now := q.takeUp(w), q.link.Now()
 	verdict := counter.Rejected
 	if first {
@@ -50,14 +38,13 @@ func (q *requests) tryFirst(w *Wait) {
 		}
 	} else {
 		for i := range checks {
-			q.entries.Read(&checks[i], now)
+			d := &checks[i]
+			if q.entries.Read(d, now); d.Address == w.room.Address {
+				d.Verdict = counter.Rejected
+			}
 		}
-		q.entries.Reject(checks, w.room.Address())
 	}
-	switch {
-	case verdict == counter.Unsure:
-		w.room.Rest()
-	case !q.waitsOn(w, checks, now, verdict):
+	if verdict != counter.Unsure && !q.waitsOn(w, checks, now, verdict) {
 		q.tell(w, checks, now, verdict)
 	}
 }

@@ -40,7 +40,7 @@ func (e *Engine) PassedAlone() (peak uint64, ever bool) { return e.link.CountsAl
 // Shift moves the backend's clock, as the worker knows it.
 func (e *Engine) Shift(by int64) {
 	now := e.link.HostNow()
-	e.link.SeeLate(now, now, e.link.ToBackend(now)+by)
+	e.link.Answered(true, now, e.link.ToBackend(now)+by, e.link.Nodes())
 }
 
 // AskForList makes the worker ask at the next tick for the list of overrides that it wants.
@@ -98,7 +98,7 @@ func (e *Engine) DropPart() { e.credit.Drop() }
 
 // HearPart takes in the answer to the push of a sequence.
 func (e *Engine) HearPart(n *wire.Near, sequence uint64, answeredAt int64) {
-	e.credit.Hear(n, sequence, 0, answeredAt)
+	e.credit.Hear(&wire.Advance{}, n, sequence, 0, answeredAt)
 }
 
 // Advanced is how many hits of a check's key are advanced and not counted.

@@ -162,9 +162,7 @@ func (c *outbox) fail(b *batch, why link.Outcome) {
 	c.ended(b)
 	b.state = failed
 	c.pause(b)
-	if c.link.Failed(c.link.HostNow(), b.sentAt) {
-		c.link.Turn(why)
-	}
+	c.link.Failed(why, b.sentAt)
 	for _, t := range b.asks {
 		c.waits.release(t)
 	}

@@ -71,7 +71,7 @@ func (q *requests) decideNow(checks []rule.Check, now int64, w *Wait) counter.Ve
 
 // decideAtOnce decides a request, or makes it wait for the backend.
 func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	if q.rules.Synced && !q.link.ConnectedAt(now) && needsBackend(checks) {
+	if q.rules.Synced && !q.link.Connected(now) && needsBackend(checks) {
 		return q.decideAlone(checks, now)
 	}
 	verdict := q.decider.decide(checks, now)
@@ -149,7 +149,7 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 			q.tallies.Crowded++
 			return false
 		}
-		if !q.link.Connected(now) || q.link.Open() && len(q.outbox.batches) > 0 || !q.link.Enter(now) {
+		if !q.link.Connected(q.link.ToBackend(now)) || q.link.Open() && len(q.outbox.batches) > 0 || !q.link.Enter(now) {
 			return false // a failed push will test whether the backend is back
 		}
 		if q.link.Open() {
@@ -216,7 +216,7 @@ func (q *requests) keep(w *Wait, checks []rule.Check) {
 // request is to be refused: a rule that does not delay has no room, or the backend is away and no
 // rule can decide.
 func (q *requests) delaying(checks []rule.Check, now int64) (first *rule.Check) {
-	if q.failure == failure.Deny && needsBackend(checks) && !q.link.ConnectedAt(now) {
+	if q.failure == failure.Deny && needsBackend(checks) && !q.link.Connected(now) {
 		return nil
 	}
 	for i := range checks {
@@ -276,13 +276,14 @@ func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int6
 	if w.room == nil {
 		w.room = &wait.Place{Of: w}
 	}
-	if !q.lines.Join(w.room, of.Address, hostNow, hostNow+delay.Most, delay.Queue) {
+	joined, leads := q.lines.Join(w.room, of.Address, hostNow, hostNow+delay.Most, delay.Queue)
+	if !joined {
 		return counter.Rejected
 	}
 	q.tallies.Delayed++
 	rule.Afresh(checks)
 	q.keep(w, checks)
-	if w.room.Leads() {
+	if leads {
 		q.setDue(w, checks, now)
 	}
 	return counter.Unsure

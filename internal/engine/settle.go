@@ -33,11 +33,11 @@ type answers struct {
 func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken bool) {
 	switch {
 	case outcome == link.PushRefused:
-		if b.head.Advance.Present {
-			a.outbox.credit.Hear(&wire.Near{}, b.head.Sequence, b.sentAt, 0)
+		if said := &b.head.Advance; said.Present {
+			a.outbox.credit.Hear(said, &wire.Near{}, b.head.Sequence, b.sentAt, 0)
 		}
 		a.outbox.giveUp(b)
-		a.link.Turn(outcome)
+		a.link.Failed(outcome, b.sentAt)
 		return false
 	case outcome != link.PushAnswered:
 		a.outbox.fail(b, outcome)
@@ -48,15 +48,10 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 	}
 	a.outbox.ended(b)
 	b.state = answered
-	if a.link.Answered(b.sentAt, a.link.HostNow(), int64(b.reader.NowNanos), b.reader.Nodes) {
-		a.link.Turn(link.PushAnswered)
-	}
+	a.link.Answered(false, b.sentAt, int64(b.reader.NowNanos), b.reader.Nodes)
 	a.rules.Share(a.link.Nodes())
 	if said := &b.head.Advance; said.Present && b.head.Sender == a.outbox.sender {
-		if said.Divisor == 0 && said.Settled {
-			a.outbox.credit.Returned(b.head.Sequence)
-		}
-		a.outbox.credit.Hear(&b.reader.Near, b.head.Sequence, b.sentAt, int64(b.reader.NowNanos)) // may give a part anew
+		a.outbox.credit.Hear(said, &b.reader.Near, b.head.Sequence, b.sentAt, int64(b.reader.NowNanos))
 	}
 	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 	return true
@@ -69,10 +64,7 @@ func (a *answers) takePoll(b *batch, outcome link.Outcome, answer []byte) {
 	if a.feed.PollEnded(answered); !answered {
 		return
 	}
-	a.link.SeeLate(b.sentAt, a.link.HostNow(), int64(b.reader.NowNanos))
-	if a.link.Reached(b.reader.Nodes) {
-		a.link.Turn(link.PushAnswered)
-	}
+	a.link.Answered(true, b.sentAt, int64(b.reader.NowNanos), b.reader.Nodes)
 	a.rules.Share(a.link.Nodes())
 	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 }

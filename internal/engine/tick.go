@@ -134,7 +134,7 @@ func (t *ticks) hurry(more bool) {
 // within asks for a tick within a time, and for no more ticks than that needs.
 func (t *ticks) within(nanos int64) {
 	if !t.hurried {
-		t.every(uint32(max(1, min((nanos+1e6-1)/1e6, int64(t.millis)))))
+		t.every(uint32(max(1, min((nanos-1)/1e6+1, int64(t.millis)))))
 	}
 }
 

@@ -243,8 +243,11 @@ func (a *Credit) Settles(own int) bool {
 	return len(a.Hits.Unsent) == 0 && a.Hits.out == own && a.Hits.lostTo <= a.link.Now()
 }
 
-// Hear takes in the answer to a push about advanced hits. answeredAt is by the backend's clock.
-func (a *Credit) Hear(n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
+// Hear takes in the answer to a push that said something of advanced hits. answeredAt is by the backend's clock.
+func (a *Credit) Hear(said *wire.Advance, n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
+	if said.Divisor == 0 && said.Settled && a.divisor == 0 && sequence >= a.without {
+		a.Owes = false // the backend knows that the worker had no part; it may give one with this answer
+	}
 	if !n.Present {
 		a.Knows, a.unknownTo = false, a.link.HostNow()+askAgain
 		a.Drop()
@@ -356,13 +359,6 @@ func (a *Credit) Tick() (tells bool) {
 	}
 	a.tellAt = now + link.LongestPause
 	return true
-}
-
-// Returned records that the backend knows that the worker has no part.
-func (a *Credit) Returned(sequence uint64) {
-	if a.divisor == 0 && sequence >= a.without {
-		a.Owes = false
-	}
 }
 
 // maxAdvanced bounds the keys with advanced hits that are not counted yet.

@@ -255,12 +255,3 @@ func (k *Entries) Hasten(d *rule.Check) {
 		k.Hasty.add(d.Rule, d.Address)
 	}
 }
-
-// Reject rejects the check at an address, and no other.
-func (k *Entries) Reject(checks []rule.Check, a sharedata.Address) {
-	for i := range checks {
-		if d := &checks[i]; d.Address == a {
-			d.Verdict = counter.Rejected
-		}
-	}
-}

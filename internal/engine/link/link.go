@@ -145,8 +145,8 @@ func (l *Link) ToHost(now int64) int64 { return now - l.offset }
 func (l *Link) Open() bool { return l.shared.failures >= breakAfter }
 
 // Connected reports whether the backend can be reached as far as is known, so that a callout is
-// worth waiting for.
-func (l *Link) Connected(now int64) bool { return !l.Open() || l.retryable(now) }
+// worth waiting for, at a time of the backend's clock.
+func (l *Link) Connected(now int64) bool { return !l.Open() || l.retryable(l.ToHost(now)) }
 
 // retryable reports whether the last pause is over, or its end comes from a wrong clock.
 func (l *Link) retryable(now int64) bool {
@@ -169,8 +169,16 @@ func (l *Link) Enter(now int64) bool {
 	})
 }
 
-// Failed counts a failed callout. open reports whether the breaker was open, or opened now.
-func (l *Link) Failed(now, sentAt int64) (open bool) {
+// Failed takes in how a callout failed. If the breaker is open, or opens now, the host hears of it, and in any
+// case of a refusal, which is none of the link's failures.
+func (l *Link) Failed(why Outcome, sentAt int64) {
+	if why == PushRefused || l.failed(l.HostNow(), sentAt) {
+		l.turn(why)
+	}
+}
+
+// failed counts a failed callout. open reports whether the breaker was open, or opened now.
+func (l *Link) failed(now, sentAt int64) (open bool) {
 	return l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && sentAt < r.countedAt {
 			return false
@@ -184,15 +192,21 @@ func (l *Link) Failed(now, sentAt int64) (open bool) {
 	}) && l.Open()
 }
 
-// Answered takes in an answer: the backend's time, the number of nodes, and that the backend is
-// there. closed reports whether this closed the breaker.
-func (l *Link) Answered(sent, received, backend int64, nodes uint64) (closed bool) {
-	l.see(sent, received, backend)
-	return l.Reached(nodes)
+// Answered takes in an answer that came now: the backend's time, the number of nodes, and that the backend
+// is there. late says that the backend may have delayed it.
+func (l *Link) Answered(late bool, sent, backend int64, nodes uint64) {
+	if now := l.HostNow(); late {
+		l.seeLate(sent, now, backend)
+	} else {
+		l.see(sent, now, backend)
+	}
+	if l.reached(nodes) {
+		l.turn(PushAnswered)
+	}
 }
 
-// Reached is Answered for an answer whose time was taken in before.
-func (l *Link) Reached(nodes uint64) (closed bool) {
+// reached takes in that the backend is there. closed reports whether this closed the breaker.
+func (l *Link) reached(nodes uint64) (closed bool) {
 	count := uint32(max(1, min(nodes, 1<<31)))
 	drift := l.offset - l.shared.offset
 	if l.shared.failures == 0 && l.shared.nodes == count && drift < clockDrift && -drift < clockDrift {
@@ -253,9 +267,9 @@ func (l *Link) see(sent, received, backend int64) {
 	}
 }
 
-// SeeLate takes in the time in an answer that the backend may have delayed. It only shows whether a
+// seeLate takes in the time in an answer that the backend may have delayed. It only shows whether a
 // clock was set meanwhile; if so, the next answer is believed in any case.
-func (l *Link) SeeLate(sent, received, backend int64) {
+func (l *Link) seeLate(sent, received, backend int64) {
 	if received-sent <= min(l.Timeout, LongestPause) {
 		l.see(sent, received, backend)
 	} else if at := backend - l.offset; at < sent || at > received {
@@ -273,9 +287,6 @@ func (l *Link) Now() int64 { return l.HostNow() + l.offset }
 //go:noinline
 func (l *Link) HostNow() int64 { return l.clock.Now() }
 
-// ConnectedAt is Connected for a time of the backend's clock.
-func (l *Link) ConnectedAt(now int64) bool { return l.Connected(now - l.offset) }
-
 // tickKeys is how many keys or requests a tick handles between two looks at the clock.
 const tickKeys = 16
 
@@ -290,9 +301,9 @@ func (l *Link) Late(handled int, deadline int64) bool {
 // backend that comes and goes would fill its log.
 const turnsApart = int64(10e9)
 
-// Turn tells the host how pushes end after a failure or an answer, unless another node of the
+// turn tells the host how pushes end after a failure or an answer, unless another node of the
 // process has.
-func (l *Link) Turn(why Outcome) {
+func (l *Link) turn(why Outcome) {
 	if l.turned != nil && l.turns(why, l.HostNow()) {
 		l.turned(why)
 	}

@@ -15,7 +15,7 @@ func TestBreakerPauses(t *testing.T) {
 	seen := map[int64]bool{}
 	for failure := range 40 {
 		now += 60e9
-		l.Failed(now, now)
+		l.failed(now, now)
 		if failure < breakAfter-1 {
 			if l.Open() {
 				t.Fatalf("open after %d failures", failure+1)
@@ -32,7 +32,8 @@ func TestBreakerPauses(t *testing.T) {
 	if len(seen) < 30 {
 		t.Errorf("of 38 pauses %d differ", len(seen))
 	}
-	l.Answered(now, now+1, now, 1)
+	l.see(now, now+1, now)
+	l.reached(1)
 	if l.Open() || !l.Connected(now) {
 		t.Error("open after an answer")
 	}
@@ -46,7 +47,7 @@ func TestBreakerAndOldNews(t *testing.T) {
 	sentAt := now
 	now += 1e9
 	for range 20 {
-		l.Failed(now, sentAt)
+		l.failed(now, sentAt)
 	}
 	if l.shared.failures != breakAfter {
 		t.Errorf("%d failures, want %d: the others are of callouts from before", l.shared.failures, breakAfter)

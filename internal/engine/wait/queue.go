@@ -2,7 +2,11 @@
 // memory, and the order of all workers of a process in shared data.
 package wait
 
-import "weir/sharedata"
+import (
+	"math"
+
+	"weir/sharedata"
+)
 
 const (
 	// LeastDelay is the least time between two decisions of a request that waits for room, in
@@ -37,7 +41,8 @@ func NewQueue(data sharedata.Data, namespace string, worker uint32, now func() i
 type Place struct {
 	// Of is the request. A parameter for its type would make the module 4 KB larger.
 	Of any
-	// Since is when the wait began, and Leaves when it ends.
+	// Address is where the request waits, Since when the wait began, and Leaves when it ends.
+	Address       sharedata.Address
 	Since, Leaves int64
 	// Delayed is how long the request waited, once it has left.
 	Delayed int64
@@ -55,6 +60,7 @@ type line struct {
 	first, last *Place
 	waiting     int
 	dueAt       int64 // when to decide the first again
+	rests       bool  // the first is being decided
 	ends        int64 // when the wait of the last to join ends
 	// renewAt is when to renew the line's entry in the order.
 	renewAt int64
@@ -72,10 +78,11 @@ func (q *Queue) Waiting(a sharedata.Address) (n int) {
 	return seen.waiting + n
 }
 
-// Join makes a request wait at an address from now until a time, unless most wait there already.
-func (q *Queue) Join(p *Place, a sharedata.Address, now, until int64, most int) (joined bool) {
+// Join makes a request wait at an address from now until a time, unless most wait there already. leads
+// reports whether it is the first of this worker.
+func (q *Queue) Join(p *Place, a sharedata.Address, now, until int64, most int) (joined, leads bool) {
 	if q.waiting >= maxWaiting {
-		return false
+		return false, false
 	}
 	l := q.of[a]
 	if l == nil {
@@ -85,11 +92,11 @@ func (q *Queue) Join(p *Place, a sharedata.Address, now, until int64, most int) 
 	e := l.entry(now, max(l.ends, until))
 	ticket, joined := q.order.join(a, e, now, most)
 	if !joined {
-		return false
+		return false, false
 	}
 	l.ends = max(l.ends, until)
 	l.keptUntil(e.until)
-	p.Since, p.Leaves, p.ticket = now, until, ticket
+	p.Address, p.Since, p.Leaves, p.ticket = a, now, until, ticket
 	p.line, p.ahead, p.behind = l, l.last, nil
 	if l.last == nil {
 		l.first, l.dueAt = p, now
@@ -101,11 +108,15 @@ func (q *Queue) Join(p *Place, a sharedata.Address, now, until int64, most int) 
 	l.waiting++
 	q.waiting++
 	l.wake()
-	return true
+	return true, l.first == p
 }
 
-// Tick takes in the time. If the clock has gone back, all lines are due.
-func (q *Queue) Tick(now int64) {
+// Turn has the line that is due first do what it has to: it renews its entry in the order, or its first
+// request p is to be decided, and first says whether that is the first of all workers. The line then rests
+// until [Place.Again] or [Place.Leave]. more is false if no line is due yet. If the clock has gone back, all
+// are.
+func (q *Queue) Turn() (p *Place, first, more bool) {
+	now := q.now()
 	if now < q.ticked {
 		for _, a := range q.due.list {
 			a.at, a.of.dueAt, a.of.renewAt = now, now, now
@@ -115,55 +126,41 @@ func (q *Queue) Tick(now int64) {
 		}
 	}
 	q.ticked = now
-}
-
-// Next returns the first request of the line that has something to do first, and when; nil if nobody waits
-// for a time.
-func (q *Queue) Next() (p *Place, at int64) {
-	next := q.due.earliest()
-	if next == nil {
-		return nil, 0
+	in, next := int64(math.MaxInt64), q.due.earliest()
+	if next != nil {
+		in = next.at - now
 	}
-	return next.of.first, next.at
-}
-
-// Waits reports whether the request waits.
-func (p *Place) Waits() bool { return p != nil && p.line != nil }
-
-// Leads reports whether the request is the first of its worker's line.
-func (p *Place) Leads() bool { return p.line.first == p }
-
-// Turn reports whether it is time to decide the first request of a line, and whether it is first among all
-// workers, too. It also renews the line's entry in the order.
-func (p *Place) Turn(now int64) (due, first bool) {
-	l := p.line
-	seen := l.queue.order.read(l.address, now)
+	if in > 0 {
+		q.within(in)
+		return nil, false, false
+	}
+	l := next.of
+	seen := q.order.read(l.address, now)
 	if !seen.told || now >= l.renewAt {
 		l.tell(now)
 	}
 	if l.dueAt > now {
 		l.wake()
-		return false, false
+		return nil, false, true
 	}
-	return true, p.ticket < seen.first
+	l.rests = true
+	q.due.stop(&l.alarm)
+	return l.first, l.first.ticket < seen.first, true
 }
+
+// Waits reports whether the request waits.
+func (p *Place) Waits() bool { return p != nil && p.line != nil }
 
 // Again has the first request of a line be decided again at a time, but not too soon, and at the end of its
 // wait at the latest.
 func (p *Place) Again(at, now int64) {
 	l := p.line
 	p.rewind(now) // if its line had no alarm when the clock went back
-	l.dueAt = min(max(at, now+LeastDelay), p.Leaves)
+	l.dueAt, l.rests = min(max(at, now+LeastDelay), p.Leaves), false
 	l.wake()
 	// The host restarts the time between ticks, which must not delay earlier alarms.
 	l.queue.within(l.queue.due.earliest().at - now)
 }
-
-// Rest has the line wait for a call of Again, or until its first request leaves.
-func (p *Place) Rest() { p.line.queue.due.stop(&p.line.alarm) }
-
-// Address is where the request waits.
-func (p *Place) Address() sharedata.Address { return p.line.address }
 
 // Leave removes the request from any place of its line, if it waits. The next request may have room too.
 func (p *Place) Leave() {
@@ -184,7 +181,7 @@ func (p *Place) Leave() {
 		p.ahead.behind = p.behind
 	} else if l.first = p.behind; l.first != nil {
 		q.within(LeastDelay) // an answer may have admitted the previous request
-		l.dueAt = now
+		l.dueAt, l.rests = now, false
 	}
 	l.tell(now)
 	if l.first == nil {
@@ -229,5 +226,9 @@ func (l *line) tell(now int64) {
 	}
 }
 
-// wake sets the line's alarm.
-func (l *line) wake() { l.queue.due.set(&l.alarm, min(l.dueAt, l.renewAt)) }
+// wake sets the line's alarm, unless it rests.
+func (l *line) wake() {
+	if !l.rests {
+		l.queue.due.set(&l.alarm, min(l.dueAt, l.renewAt))
+	}
+}
