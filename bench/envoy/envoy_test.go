@@ -19,7 +19,7 @@ func TestQuick(t *testing.T) {
 		Options:     site.Options{Dir: "..", Plugin: filepath.Join("..", "..", "dist", "weir.wasm")},
 		connections: 4, workers: 1, requests: 40, rounds: 2, processes: 1, rate: 400,
 	}
-	chosen := must.Get(choose("^(local|weir|native-nothing|local-refuses)$"))(t)
+	chosen := must.Get(choose("^(local|weir|weir-asks|weir-events|native-nothing|local-refuses)$"))(t)
 	f := must.Get(measure(t.Context(), t, o, chosen))(t)
 	var names []string
 	for _, m := range f.variants {
@@ -34,7 +34,7 @@ func TestQuick(t *testing.T) {
 			t.Errorf("no row of %s", m.title)
 		}
 	}
-	if got := strings.Join(names, " "); got != "none native-nothing weir local direct local-refuses" {
+	if got := strings.Join(names, " "); got != "none native-nothing weir local posts weir-asks events weir-events direct local-refuses" {
 		t.Errorf("measured %s", got)
 	}
 }

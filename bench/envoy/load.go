@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,14 @@ func (p *proxy) load(ctx context.Context, requests int, more ...string) (time.Du
 	for _, h := range requestHeaders {
 		args = append(args, "-H", h[0]+": "+h[1])
 	}
-	output, err := exec.CommandContext(ctx, "h2load", append(args, p.address+site.RequestPath)...).CombinedOutput()
+	if p.body != "" {
+		file := filepath.Join(p.Scratch, "body")
+		if err := os.WriteFile(file, []byte(p.body), 0o600); err != nil {
+			return 0, err
+		}
+		args = append(args, "-d", file, "-H", "content-type: application/json")
+	}
+	output, err := exec.CommandContext(ctx, "h2load", append(args, p.address+cmp.Or(p.path, site.RequestPath))...).CombinedOutput()
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("h2load: %w\n%s", err, output), ctx.Err())
 	}

@@ -113,6 +113,8 @@ type proxy struct {
 	envoy   *envoytest.Envoy
 	address string
 	sent    int // requests
+	// requests and rate are those of the benchmark, or fewer for a variant with large answers.
+	requests, rate int
 }
 
 // start starts an Envoy, records the cost of the start, and warms it up.
@@ -139,7 +141,10 @@ func (b *bench) start(ctx context.Context, m *measured) (p *proxy, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p = &proxy{bench: b, measured: m, envoy: e, address: "http://" + listeners["http"]}
+	p = &proxy{
+		bench: b, measured: m, envoy: e, address: "http://" + listeners["http"],
+		requests: max(b.requests/max(m.fewer, 1), b.connections), rate: max(b.rate/max(m.fewer, 1), 1),
+	}
 	// For variants that refuse, the first request uses up the limit.
 	var answer *http.Response
 	for range 2 {

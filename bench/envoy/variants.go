@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 
 	"weir/bench/site"
 	"weir/internal/envoytest"
@@ -21,13 +22,22 @@ type variant struct {
 	bare bool
 	// counted is a counter of every request, except one at most.
 	counted string
+	// path is that of requests, if it is not that of others, and body is theirs; without one they have none. Of all requests
+	// of others one in fewer is sent, if that is not 0.
+	path, body string
+	fewer      int
 }
 
 // The names of the bases.
 const (
 	none   = "none"
 	direct = "direct"
+	posts  = "posts"
+	events = "events"
 )
+
+// completion is a request for a stream that does not ask for its usage.
+var completion = `{"model":"gpt-5","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"` + strings.Repeat("Tell me more. ", 70) + `"}]}`
 
 const (
 	namespace = site.Namespace
@@ -67,6 +77,10 @@ var variants = []*variant{
 	{name: "local", title: "Envoy's local rate limit", base: none, Envoy: site.Envoy{Filter: local(never, "60s")}, counted: "local.http_local_rate_limit.ok"},
 	{name: "global", title: "Envoy's global rate limit, on Redis", base: none, Envoy: site.Envoy{Filter: global, Services: []string{site.RateLimitService, site.RedisServer}, Route: globalRoute}, counted: globalOK},
 	{name: "global-weir", title: "Envoy's global rate limit, by `weir ratelimit` on Redis", base: none, Envoy: site.Envoy{Filter: global, Services: []string{site.WeirRateLimit, site.RedisServer}, Route: globalRoute}, counted: globalOK},
+	{name: posts, title: "no filter, a request with a body of 1 KiB", path: completionsPath, body: completion},
+	weir("weir-asks", " adds `stream_options` to the body", object{"rules": []object{rule(never, object{"cost_on_response": "openai", "ask_for_usage": true})}}).like(posts),
+	{name: events, title: "no filter, an answer with a megabyte of events", path: site.EventsPath, fewer: 100},
+	weir("weir-events", " reads a megabyte of events", object{"rules": []object{rule(never, object{"cost_on_response": "openai"})}}).like(events),
 	{name: direct, title: "a route that answers 429 itself",
 		Envoy: site.Envoy{Route: object{"direct_response": object{"status": http.StatusTooManyRequests, "body": object{"inline_string": `{"title":"Rate limit exceeded","status":429}` + "\n"}}}}},
 	weir("weir-refuses", " refuses", object{"rules": []object{rule(1, daily)}}).of(direct).counts("rejected"),
@@ -87,6 +101,20 @@ func ahead(name, title string, more object, services ...string) *variant {
 	v := weir(name, ", native"+title, more, services...)
 	v.Module = site.Native
 	return v.counts("allowed")
+}
+
+// completionsPath ends as that of OpenAI's API does.
+const completionsPath = "/v1/chat/completions"
+
+// like has a variant get the requests of another, which it is compared with.
+func (v *variant) like(base string) *variant {
+	switch v.base, v.Waits = base, true; base {
+	case posts:
+		v.path, v.body = completionsPath, completion
+	case events:
+		v.path, v.fewer = site.EventsPath, 100
+	}
+	return v
 }
 
 func (v *variant) of(base string) *variant {

@@ -13,6 +13,8 @@ type Object = envoytest.Object
 type Envoy struct {
 	// Module is the filter's, with its configuration. Filter is one of Envoy's own.
 	Module, Text string
+	// Waits means that the module may read the body of a request before it goes on.
+	Waits bool
 	Filter       Object
 	// Route is merged into the route that all requests take.
 	Route Object
@@ -72,6 +74,9 @@ func (e *Envoy) filters(file string) []Object {
 		}
 		if e.Text != "" {
 			config["configuration"] = text
+		}
+		if e.Waits {
+			config["allow_on_headers_stop_iteration"] = true
 		}
 		own = envoytest.Typed("envoy.extensions.filters.http.wasm.v3.Wasm", Object{"config": config})
 	}

@@ -32,6 +32,13 @@ var RequestHeaders = [][2]string{
 	{"x-request-id", "3f0e5b1c-58f4-4c8e-9d0a-1f7f0a8f6a51"},
 }
 
+// EventsPath is the path of requests that are answered with a megabyte of events, as a language model streams them.
+const EventsPath = "/v1/events"
+
+const event = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-5","service_tier":"default","choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]}` + "\n\n"
+
+var events = strings.Repeat(event, 1<<20/len(event)) + `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","model":"gpt-5","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":91,"total_tokens":100}}` + "\n\ndata: [DONE]\n\n"
+
 // RequestPath is the path of requests.
 const RequestPath = "/api/items?page=2&sort=name"
 
@@ -63,8 +70,13 @@ func Open(ctx context.Context, t testing.TB, o Options, chosen ...*Envoy) (s *Si
 			}
 		}
 	}
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "ok\n") // a client that has left is no failure of the upstream
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := "ok\n"
+		if r.URL.Path == EventsPath {
+			w.Header().Set("content-type", "text/event-stream")
+			answer = events
+		}
+		_, _ = io.WriteString(w, answer) // a client that has left is no failure of the upstream
 	}))
 	t.Cleanup(upstream.Close)
 	s.Upstream = PortOf(upstream.Listener.Addr().String())
