@@ -176,6 +176,26 @@ func TestPartsAreBackOnceLeft(t *testing.T) {
 	}
 }
 
+// The backend may take in a push that asks for a part after a later one that says there is none. The node hears of
+// that, and says so again.
+func TestPartsOfEarlierPushesGoBack(t *testing.T) {
+	w := fleetOf(t, 1, users(fixed(1000)))
+	f := w.nodes[0]
+	part := f.Part()
+	for f.Leave(); !f.Left(); {
+		w.advance(100 * time.Millisecond)
+	}
+	f.HearPart(&wire.Near{Present: true, Whole: true, Epoch: part.Epoch, Version: part.Version, Divisor: part.Divisor}, 1, monday+second)
+	if f.Left() || f.Part().Divisor != 0 {
+		t.Fatalf("it has left, and the backend keeps 1/%d of each limit for it", part.Divisor)
+	}
+	for rounds := 0; !f.Left(); rounds++ {
+		if w.advance(100 * time.Millisecond); rounds > 10 {
+			t.Fatal("it does not say that it has no part")
+		}
+	}
+}
+
 // While a node may advance hits, nobody gets those: neither the whole of a limit nor the rest.
 func TestAdvanceKeepsBack(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)))

@@ -324,10 +324,14 @@ func pluginIsNotFetched(t *testing.T, c *cluster, ingress *proxy) {
 		waitFor(t, "refusal", func() bool { return ingress.get("/api/items", "eve").status == http.StatusForbidden })
 		c.copyImage(t, "weir-plugin", image, "v0.1.0")
 		c.command(t, "kubectl", "annotate", "wasmplugin", "-n", "istio-system", "weir", "example.com/again="+image, "--overwrite")
-		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
-			if a := ingress.get("/api/items", "eve"); a.status != http.StatusForbidden {
-				t.Fatalf("it has come back by itself: %d; the document can say so", a.status)
-			}
+		// istiod tells a proxy of changes one after the other: the second comes when all of the first is there.
+		for _, later := range []string{"one.", "two."} {
+			host := later + image + ".internal"
+			c.apply(t, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: "+later+image+", namespace: istio-system}\nspec: {hosts: ["+host+"], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 127.0.0.1}]}\n")
+			waitFor(t, "the cluster of "+host, func() bool { return strings.Contains(ingress.admin("/clusters"), "outbound|80||"+host) })
+		}
+		if a := ingress.get("/api/items", "eve"); a.status != http.StatusForbidden {
+			t.Fatalf("it has come back by itself: %d; the document can say so", a.status)
 		}
 		fetch()
 		waitFor(t, "limits by "+image, func() bool { return ingress.get("/api/items", "eve").header.Get("RateLimit") != "" })

@@ -260,6 +260,7 @@ func (a *Credit) Hear(said *wire.Advance, n *wire.Near, sequence uint64, sentAt,
 	}
 	switch {
 	case a.divisor == 0 && sequence < a.without:
+		a.Owes = a.Owes || n.Divisor > 0 // the backend may have had the pushes the other way round
 		return
 	case n.Whole && (a.divisor == 0 || n.Version >= a.version):
 		a.near.clear()
@@ -308,7 +309,7 @@ func (a *Credit) Drop() {
 
 // End ends the part for good.
 func (a *Credit) End() {
-	a.ended, a.askedAt, a.tellAt = true, 0, 0
+	a.ended, a.tellAt = true, 0
 	a.Drop()
 }
 
