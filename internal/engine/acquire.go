@@ -196,7 +196,7 @@ func (a *acquires) fill(t *ask, now int64) bool {
 		b = a.outbox.newBatch()
 		a.openBatch = b
 	}
-	for a.pushes.hasty && b.fits(t) && a.pushes.nextOrphan() {
+	for a.pushes.hasty && b.fits(t) && a.entries.Orphans.Next(a.outbox.away) {
 		a.pushes.addOrphan(b) // a request may ask again for hits that the orphan gives back
 	}
 	if len(b.asks) > 0 && !b.fits(t) {
@@ -307,7 +307,7 @@ func (a *acquires) encode(b *batch, t *ask, now int64) {
 // lost reports whether the partition of any key of an ask is away.
 func (a *acquires) lost(t *ask) bool {
 	for i := range t.parts {
-		if a.outbox.lost(t.parts[i].ID) {
+		if a.outbox.away.Has(t.parts[i].ID) {
 			return true
 		}
 	}
@@ -316,7 +316,7 @@ func (a *acquires) lost(t *ask) bool {
 
 // away reports whether the partition of a check's key is away.
 func (a *acquires) away(d *rule.Check) bool {
-	return a.outbox.away != 0 && a.outbox.lost(a.entries.Identity(d))
+	return a.outbox.away != 0 && a.outbox.away.Has(a.entries.Identity(d))
 }
 
 // ask is a question for hits, for a key's entry or for one request.

@@ -88,7 +88,7 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	case !done:
 		h.tallies.GivenUp++ // the hits stay counted
 	case given > 0:
-		h.decider.refusals.Forget(d.Address)
+		h.entries.Forget(d.Address)
 		h.observer.Used(d, -int64(given), now)
 	case !d.Slot.Found(): // the backend may know of some
 		d.Cost = hits
@@ -106,7 +106,7 @@ func (h *Charges) HoldBack(s *rule.Ref, until, now int64) (began bool) {
 		writes, began = d.Counter.BlockUntil(until)
 		return writes, false
 	}) {
-		h.decider.refusals.Forget(d.Address) // it is longer now
+		h.entries.Forget(d.Address) // it is longer now
 	}
 	return began
 }

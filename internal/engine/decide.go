@@ -15,7 +15,6 @@ type decider struct {
 	pushes   *pushes
 	acquires *acquires
 	observer *observe.Observer
-	refusals *entry.Refusals
 	credit   *credit.Credit
 	blocks   bool // some rule blocks
 	yields   bool // a request may pass without room for some check
@@ -48,7 +47,7 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 			continue
 		}
 		if d.Verdict == counter.Rejected {
-			e.refusals.Add(d, now)
+			e.entries.Remember(d, now)
 		}
 		for j := range checks[:i] {
 			e.giveBack(&checks[j], now)
@@ -92,10 +91,14 @@ func (e *decider) reject(checks []rule.Check, now int64) {
 // way, which knows no doubt and no second try. Where these are needed, it takes nothing and returns unsure.
 func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
 	d := &checks[0]
-	if d.Cost == 0 || e.refusals.Find(d, now) != nil {
-		return counter.Unsure
-	}
 	d.Listed, d.Unheard, d.Verdict = false, 0, counter.Allowed
+	switch {
+	case d.Cost == 0:
+		return counter.Unsure
+	case !e.yields && e.entries.Refused(d, now):
+		d.Verdict = counter.Rejected
+		return counter.Rejected // which adds nothing, and blocks nothing
+	}
 	table := e.entries.Table
 	found := e.entries.Recalls && table.Recall(&d.Slot, d.Address) || table.Borrow(&d.Slot, d.Address)
 	if !found || !d.CountInPlace(now, false) {
@@ -110,7 +113,7 @@ func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
 				return counter.Unsure
 			}
 			d.Verdict = counter.Rejected
-			e.refusals.Add(d, now)
+			e.entries.Remember(d, now)
 			e.reject(checks, now)
 			return counter.Rejected
 		}
@@ -211,17 +214,12 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// load reads the counter of a check's key, and returns the verdict. A refusal that the node
-// remembers needs no shared data, as long as not even one hit has room.
+// load reads the counter of a check's key, unless a refusal is remembered, and returns the verdict.
 func (e *decider) load(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
 	d.Again()
 	d.Listed, d.Asks = false, false
-	if d.Cost != 0 {
-		if payload := e.refusals.Find(d, now); payload != nil && d.Counter.Load(&d.Rule.Rule, payload) {
-			if d.Counter.Advance(now); d.Decide(1, now) == counter.Rejected {
-				return counter.Rejected
-			}
-		}
+	if e.entries.Refused(d, now) {
+		return counter.Rejected
 	}
 	taken, found := e.entries.CountOrRead(d, now, recall, how == entry.Revocable)
 	if taken {
@@ -238,7 +236,7 @@ func (e *decider) load(d *rule.Check, now int64, how entry.Taking, recall bool) 
 	case counter.Unsure:
 		return e.resolve(d, now)
 	case counter.Rejected:
-		e.refusals.Add(d, now)
+		e.entries.Remember(d, now)
 	}
 	return verdict
 }

@@ -16,8 +16,8 @@
 //	observe  what people look at: reports, usage, warnings (knows entry)
 //	feed     other limits, as the backend tells them (knows entry)
 //
-// In this package, decider takes hits from counters, requests are decided by it at once or wait,
-// charges settle what they cost in the end, acquires are questions for hits, pushes have hits for the
+// In this package, decider says whether a request has room and has entry and credit take its hits, requests
+// are decided by it at once or wait, charges settle what they cost in the end, acquires are questions for hits, pushes have hits for the
 // backend, the outbox sends both, and answers takes in what comes back. Deciding sends nothing: what is
 // to be asked is left in acquires, and sent when the decision is there.
 //

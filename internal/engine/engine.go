@@ -73,7 +73,7 @@ func New(o *Options) (*Engine, error) {
 
 // furnish gives the node's rooms the rooms that they use.
 func (e *Engine) furnish(o *Options) {
-	tallies, rules, link, ticks, refusals := &e.Tallies, &e.rules, &e.link, &e.ticks, new(entry.Refusals)
+	tallies, rules, link, ticks := &e.Tallies, &e.rules, &e.link, &e.ticks
 	e.variants = entry.NewVariants(rules, link, o.Owner)
 	e.entries = entry.New(tallies, link, rules, &e.variants, o.KeySecret, o.Recalls)
 	e.credit = credit.New(tallies, rules, link, &e.entries)
@@ -84,7 +84,7 @@ func (e *Engine) furnish(o *Options) {
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.observer = observe.NewObserver(tallies, link, rules, &e.entries, o.Namespace, e.outbox.tell, o.InFlight, o.Owner, o.Configuration)
 	e.decider = decider{
-		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, refusals: refusals, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced,
+		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced,
 	}
 	e.Charges = Charges{
 		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, decider: &e.decider,
@@ -94,10 +94,10 @@ func (e *Engine) furnish(o *Options) {
 		observer: &e.observer, decider: &e.decider, feed: &e.feed, failure: o.OnBackendFailure,
 		checks: make([]rule.Check, len(rules.List)),
 	}
-	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, refusals, o.Data, o.Namespace)
+	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, o.Data, o.Namespace)
 	e.answers = answers{
 		tallies: tallies, link: link, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes,
-		requests: &e.requests, feed: &e.feed, refusals: refusals,
+		requests: &e.requests, feed: &e.feed,
 	}
 }
 
@@ -154,7 +154,7 @@ type Backlog struct {
 // Backlog returns the node's unfinished work.
 func (e *Engine) Backlog() Backlog {
 	return Backlog{
-		Keys: e.entries.Dirty.Count, Evicted: e.entries.Orphans.Count(), Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
+		Keys: e.entries.Dirty.Count, Evicted: len(e.entries.Orphans), Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
 		Unsent: len(e.acquires.unsent), Waiting: e.waits.queue.length,
 	}
 }
@@ -204,7 +204,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 		e.entries.Locate(&checks[i])
 		checks[i].Patient = w.patient(&checks[i])
 	}
-	if len(checks) == 1 && e.straight && (e.requests.lines == nil || w.Patience < 0 && e.requests.lines.Len() == 0) {
+	if len(checks) == 1 && e.straight && !e.requests.queues(w) {
 		if verdict := e.decider.decideOne(checks, now); verdict != counter.Unsure {
 			return verdict
 		}

@@ -214,7 +214,7 @@ func (b Batch) Body() []byte { return b.b.appendTo(nil) }
 func (e *Engine) GoAround() { e.straight = false }
 
 // Remembers reports whether the refusal of a located check is remembered.
-func (e *Engine) Remembers(d *Check, now int64) bool { return e.decider.refusals.Find(d, now) != nil }
+func (e *Engine) Remembers(d *Check, now int64) bool { return e.entries.Remembers(d, now) }
 
 // DecideOne decides a request of one check the straight way, if that can.
 func (e *Engine) DecideOne(checks []Check, now int64) counter.Verdict {

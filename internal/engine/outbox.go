@@ -287,8 +287,3 @@ func (c *outbox) lookAway() {
 		c.away |= b.lacks
 	}
 }
-
-// lost reports whether a key's partition is away.
-//
-//go:noinline
-func (c *outbox) lost(id wire.ID) bool { return c.away.Has(id) }

@@ -40,7 +40,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	handled := 0
 	p.crowded = false
 	for ; ; handled++ {
-		orphan := p.nextOrphan()
+		orphan := p.entries.Orphans.Next(p.outbox.away)
 		if !orphan && !p.credit.Hits.DueAt(now, p.all) {
 			break
 		}
@@ -67,7 +67,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	return done || p.crowded
 }
 
-// addOrphan adds to a batch the orphan that nextOrphan has found.
+// addOrphan adds to a batch the orphan that Next has found.
 func (p *pushes) addOrphan(b *batch) {
 	o := p.entries.Orphans.Take()
 	b.add(&o.Item, pushed{}, o.Ends)
@@ -116,7 +116,7 @@ func (p *pushes) pushAll() (done bool) {
 	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.link.HostNow() < start+leaveNanos {
 	}
 	p.all = p.outbox.leaving
-	return !p.crowded && p.entries.Orphans.Count()+len(p.credit.Hits.Unsent) == 0
+	return !p.crowded && len(p.entries.Orphans)+len(p.credit.Hits.Unsent) == 0
 }
 
 // room returns a batch with room for another key: b, or a new batch after sending a full b. It is
@@ -143,7 +143,7 @@ func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) e
 		if !d.Slot.Found() || d.Counter.Sync().Due != key.Due {
 			return false, false // evicted with its hits rescued, or adopted by another worker
 		}
-		if p.outbox.lost(d.Counter.Sync().ID) {
+		if p.outbox.away.Has(d.Counter.Sync().ID) {
 			becomes = entry.Retry
 			return false, false
 		}
@@ -194,11 +194,7 @@ func (p *pushes) addClaimed(b *batch, d *rule.Check) {
 		b.hits += p.push.Added()
 		p.tallies.Pushed += p.push.Added()
 	}
-	d.Counter.ClaimedOthers(func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-		if !p.entries.KeepOrphan(id, l, push, ends) {
-			p.tallies.Lost += push.Added()
-		}
-	})
+	d.Counter.ClaimedOthers(p.entries.KeepOrphan)
 }
 
 // unfinished reports whether the backend has yet to hear of any hits.
@@ -210,31 +206,25 @@ func (p *pushes) unfinished() bool {
 // nanoseconds.
 const leaveNanos = int64(5e9)
 
-// nextOrphan moves an orphan that can be pushed now to the end of the list. It returns false if
-// there is none.
-func (p *pushes) nextOrphan() bool {
-	return p.entries.Orphans.Next(p.outbox.away)
-}
-
 // pushCharges is [Engine.PushCharges].
 func (p *pushes) pushCharges() {
-	if p.entries.Hasty.Count() == 0 && !p.hasty {
+	if len(p.entries.Hasty) == 0 && !p.hasty {
 		return
 	}
 	if p.link.Open() {
-		p.entries.Hasty.Clear() // they are pushed when they are due
+		p.entries.Hasty = p.entries.Hasty[:0] // they are pushed when they are due
 		p.hasty = false
 		return
 	}
 	var b *batch
-	for p.entries.Hasty.Count() > 0 {
+	for len(p.entries.Hasty) > 0 {
 		if b = p.room(b); b == nil {
 			return
 		}
 		r, at := p.entries.Hasty.Take()
 		p.claimPending(b, p.entries.At(&p.check, r, at))
 	}
-	for ; p.hasty && p.entries.Orphans.Count() > 0; p.addOrphan(b) {
+	for ; p.hasty && len(p.entries.Orphans) > 0; p.addOrphan(b) {
 		if b = p.room(b); b == nil {
 			return
 		}

@@ -53,9 +53,14 @@ func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counte
 	return verdict
 }
 
+// queues reports whether a request may have to wait for room, or behind others that do.
+func (q *requests) queues(w *Wait) bool {
+	return q.lines != nil && (w.Patience >= 0 || q.lines.Len() > 0)
+}
+
 // decideNow decides a request, or makes it wait.
 func (q *requests) decideNow(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	if q.lines != nil && (w.Patience >= 0 || q.lines.Len() > 0) {
+	if q.queues(w) {
 		if d := q.occupied(checks); d != nil {
 			return q.lineUp(w, checks, d, now)
 		}

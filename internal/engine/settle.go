@@ -22,7 +22,6 @@ type answers struct {
 	pushes   *pushes
 	requests *requests
 	feed     *feed.Feed
-	refusals *entry.Refusals
 
 	total  wire.Total
 	totals [wire.MaxLimits]window.Totals
@@ -48,25 +47,28 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 	}
 	a.outbox.ended(b)
 	b.state = answered
-	a.link.Answered(false, b.sentAt, int64(b.reader.NowNanos), b.reader.Nodes)
-	a.rules.Share(a.link.Nodes())
+	a.hear(b)
 	if said := &b.head.Advance; said.Present && b.head.Sender == a.outbox.sender {
 		a.outbox.credit.Hear(said, &b.reader.Near, b.head.Sequence, b.sentAt, int64(b.reader.NowNanos))
 	}
-	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 	return true
+}
+
+// hear takes in what every answer tells: the time, the nodes and the overrides. That to a poll comes late.
+func (a *answers) hear(b *batch) {
+	at := int64(b.reader.NowNanos)
+	a.link.Answered(b.patience > 0, b.sentAt, at, b.reader.Nodes)
+	a.rules.Share(a.link.Nodes())
+	a.feed.Hear(&b.reader.Overrides, b.sentAt, at, b.inquires)
 }
 
 // takePoll takes in the outcome of a poll.
 func (a *answers) takePoll(b *batch, outcome link.Outcome, answer []byte) {
 	answered := outcome == link.PushAnswered && b.accept(answer, &a.total)
 	b.state = filling
-	if a.feed.PollEnded(answered); !answered {
-		return
+	if a.feed.PollEnded(answered); answered {
+		a.hear(b)
 	}
-	a.link.Answered(true, b.sentAt, int64(b.reader.NowNanos), b.reader.Nodes)
-	a.rules.Share(a.link.Nodes())
-	a.feed.Hear(&b.reader.Overrides, b.sentAt, int64(b.reader.NowNanos), b.inquires)
 }
 
 // settle takes answers into the table until the deadline. It returns false if there is more.
@@ -364,7 +366,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	given := window.Grant{Hits: units, At: at, Answered: answered}
 	if units > 0 {
-		a.refusals.Forget(part.Address) // the entry is about to change
+		a.entries.Forget(part.Address) // the entry is about to change
 	}
 	for i := range part.Rule.Limits {
 		if part.Rule.Limits[i].Kind.Refills() {

@@ -66,9 +66,6 @@ func (k *HastyKeys) add(r *rule.Rule, a sharedata.Address) {
 	}
 }
 
-// Count is how many there are.
-func (k *HastyKeys) Count() int { return len(*k) }
-
 // Take takes the last key out of the list.
 func (k *HastyKeys) Take() (*rule.Rule, sharedata.Address) {
 	last := len(*k) - 1
@@ -76,9 +73,6 @@ func (k *HastyKeys) Take() (*rule.Rule, sharedata.Address) {
 	*k = (*k)[:last]
 	return key.rule, key.address
 }
-
-// Clear drops all: they are pushed when they are due.
-func (k *HastyKeys) Clear() { *k = (*k)[:0] }
 
 type dirtyBlock struct {
 	keys   *[dirtyBlockKeys]DirtyKey

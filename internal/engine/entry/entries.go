@@ -30,11 +30,12 @@ type Entries struct {
 	Dirty      Dirty
 	Hasty      HastyKeys
 	Retries    []rule.Ref // hits that lost every race to be written
+	refusals   *refusals
 }
 
 // New returns the keys of a node, without their table.
 func New(tallies *Tallies, link *link.Link, rules *rule.Set, variants *Variants, secret string, recalls bool) Entries {
-	k := Entries{tallies: tallies, link: link, variants: variants, Recalls: recalls, local: !rules.Synced}
+	k := Entries{tallies: tallies, link: link, variants: variants, Recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
 	if !k.local {
 		k.Identities = counter.NewIdentities(secret)
 	}
@@ -47,7 +48,7 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, variants *Variants,
 }
 
 // Unpushed is how many keys and evicted counters have hits that no push has.
-func (k *Entries) Unpushed() int { return k.Dirty.Count + k.Orphans.Count() }
+func (k *Entries) Unpushed() int { return k.Dirty.Count + len(k.Orphans) }
 
 // Inherit takes over what another node of the namespace has not pushed.
 func (k *Entries) Inherit(from *Entries) {
@@ -99,8 +100,7 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 	if !k.local {
 		k.Identity(d)
 		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
-			k.payload = appendName(k.payload[:0], d.Key[prefix:], d.Rule.Reveal)
-			k.names.keep(d.ID, k.payload)
+			k.names.keep(d.ID, d.Key[prefix:], d.Rule.Reveal)
 		}
 	}
 	return d.Ref

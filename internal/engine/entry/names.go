@@ -18,9 +18,10 @@ type names struct {
 
 const nameSlots = 64
 
-func (n *names) keep(id [16]byte, name []byte) {
+// keep keeps the name that a key's values have as far as they are revealed.
+func (n *names) keep(id [16]byte, key []byte, reveal uint8) {
 	at := id[0] % nameSlots
-	n.ids[at], n.sizes[at] = id, uint8(copy(n.bytes[at][:], name))
+	n.ids[at], n.sizes[at] = id, uint8(len(appendName(n.bytes[at][:0], key, reveal)))
 }
 
 // AppendNameOf appends the name of a check's key, or of a referred check's as long as it is kept.

@@ -27,34 +27,29 @@ func Item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
 // rescueEvicted keeps the pending hits of an evicted entry, which would be lost otherwise.
 func (k *Entries) rescueEvicted(payload []byte) {
 	k.tallies.Evicted++
-	counter.Orphans(payload, func(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-		if k.local || !k.KeepOrphan(id, l, push, ends) {
-			k.tallies.Lost += push.Added()
-		}
-	})
+	counter.Orphans(payload, k.KeepOrphan)
 }
 
-// KeepOrphan keeps pending hits of a counter that left the table, and reports whether there was
-// room.
-func (k *Entries) KeepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) bool {
-	if len(k.Orphans) == maxOrphans {
-		return false
+// KeepOrphan keeps pending hits of a counter that left the table. They are lost if there is no room.
+func (k *Entries) KeepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+	if k.local || len(k.Orphans) == maxOrphans {
+		k.tallies.Lost += push.Added()
+		return
 	}
 	o := Orphan{Item: Item(id, l, push), Ends: ends}
 	o.Item.Hits = append([]int64(nil), o.Item.Hits...)
 	o.Item.Ages = append([]uint64(nil), o.Item.Ages...)
 	k.Orphans = append(k.Orphans, o)
-	return true
 }
 
 // Elsewhere is KeepOrphan for hits of limit i of a key, in the window with a number.
-func (k *Entries) Elsewhere(s *rule.Ref, i int, hits int64, number uint64, now int64) bool {
+func (k *Entries) Elsewhere(s *rule.Ref, i int, hits int64, number uint64, now int64) {
 	l, push := &s.Rule.Limits[i], &k.push
 	push.Newest, push.Hits, push.Ages = number, append(push.Hits[:0], hits), push.Ages[:0]
 	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)
 	}
-	return k.KeepOrphan(s.ID, l, push, now+2*l.Width)
+	k.KeepOrphan(s.ID, l, push, now+2*l.Width)
 }
 
 // ReviseElsewhere pushes a charge's change to cost hits when the table has lost its counter.
@@ -70,20 +65,14 @@ func (k *Entries) ReviseElsewhere(c *rule.Charge, cost uint64, now int64) {
 				number = uint64(c.At)
 			}
 		}
-		if hits == 0 || !c.Rule.Synced() {
-			continue
-		}
-		if !k.Elsewhere(&c.Ref, i, hits, number, now) && hits > 0 {
-			k.tallies.Lost += uint64(hits)
+		if hits != 0 && c.Rule.Synced() {
+			k.Elsewhere(&c.Ref, i, hits, number, now)
 		}
 	}
 }
 
 // Orphans are the pending hits of evicted counters.
 type Orphans []Orphan
-
-// Count is how many there are.
-func (o *Orphans) Count() int { return len(*o) }
 
 // Next moves an orphan that can be pushed now to the end of the list: its partition is not away. It
 // returns false if there is none.

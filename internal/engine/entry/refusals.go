@@ -17,17 +17,17 @@ const (
 	refusalSize   = 192 // bytes; longer entries are not remembered
 )
 
-// Refusals remembers payloads without room for a single hit. A client that keeps asking is refused
+// refusals are payloads without room for a single hit. A client that keeps asking is refused
 // from here, at no cost to shared data and its other users. The decision, and everything that
 // clients are told, is the same as by shared data, because the algorithm uses the same payload.
 //
 // The payload must equal that in shared data. Nothing is taken from an entry while not even one hit
 // has room, and the passing of time makes room as the payload says. Payloads that change otherwise
-// are not remembered: see Add. There are three exceptions, bounded by
+// are not remembered: see Remember. There are three exceptions, bounded by
 // refusalHold. Another configuration of the namespace may have other limits, or count rejected
 // requests or costs of responses. Hits that lost every race may be added to a full entry. And an
 // entry may be evicted, which loses the state that the payload still has.
-type Refusals struct {
+type refusals struct {
 	places  [refusalPlaces]refusal
 	payload []byte // an encoded counter
 }
@@ -41,8 +41,8 @@ type refusal struct {
 	payload [refusalSize]byte
 }
 
-// Find returns the remembered payload for a check's key and rule; nil if there is none, or it is too old.
-func (r *Refusals) Find(d *rule.Check, now int64) []byte {
+// find returns the remembered payload for a check's key and rule; nil if there is none, or it is too old.
+func (r *refusals) find(d *rule.Check, now int64) []byte {
 	p := &r.places[d.Address.Hash()%refusalPlaces]
 	if p.length == 0 || p.address != d.Address || int(p.rule) != d.Rule.Index || now < p.at || now-p.at > p.hold {
 		return nil
@@ -50,12 +50,24 @@ func (r *Refusals) Find(d *rule.Check, now int64) []byte {
 	return p.payload[:p.length]
 }
 
-// Add remembers the counter of a refused check, if the entry will stay unchanged while it has no room: then
-// requests add nothing to it, and give nothing back.
-func (r *Refusals) Add(d *rule.Check, now int64) {
+// Refused reports whether the worker remembers that a check's key is refused. That needs no shared data, as
+// long as not even one hit has room.
+func (k *Entries) Refused(d *rule.Check, now int64) bool {
+	payload := k.refusals.find(d, now)
+	if payload == nil || d.Cost == 0 || !d.Counter.Load(&d.Rule.Rule, payload) {
+		return false
+	}
+	d.Counter.Advance(now)
+	return d.Decide(1, now) == counter.Rejected
+}
+
+// Remember remembers the counter of a refused check, if the entry will stay unchanged while it has no room:
+// then requests add nothing to it, and give nothing back.
+func (k *Entries) Remember(d *rule.Check, now int64) {
 	if d.Rule.CountRejected || d.Rule.CostsLater || d.Rule.Blocks || d.Counter.Revocable() || d.Decide(1, now) != counter.Rejected {
 		return
 	}
+	r := k.refusals
 	r.payload = d.Counter.Append(r.payload[:0], now)
 	if len(r.payload) > refusalSize {
 		return
@@ -69,9 +81,9 @@ func (r *Refusals) Add(d *rule.Check, now int64) {
 	copy(p.payload[:], r.payload)
 }
 
-// Forget drops the payload for an address, because it may have room again.
-func (r *Refusals) Forget(a sharedata.Address) {
-	if p := &r.places[a.Hash()%refusalPlaces]; p.address == a {
+// Forget drops the refusal at an address, which may have room again.
+func (k *Entries) Forget(a sharedata.Address) {
+	if p := &k.refusals.places[a.Hash()%refusalPlaces]; p.address == a {
 		p.length = 0
 	}
 }

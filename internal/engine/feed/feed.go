@@ -23,16 +23,15 @@ type Feed struct {
 	rules    *rule.Set
 	variants *entry.Variants
 	keys     *entry.Entries
-	refusals *entry.Refusals
 	news     news
 	check    rule.Check // of a key that a notice is of
 	polling  polling
 }
 
 // New returns a namespace's overrides, as a process hears of them.
-func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, variants *entry.Variants, keys *entry.Entries, refusals *entry.Refusals, data sharedata.Data, namespace string) Feed {
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, variants *entry.Variants, keys *entry.Entries, data sharedata.Data, namespace string) Feed {
 	return Feed{
-		tallies: tallies, link: link, rules: rules, variants: variants, keys: keys, refusals: refusals,
+		tallies: tallies, link: link, rules: rules, variants: variants, keys: keys,
 		news: news{record: sharedata.NewRecord(data, namespace, "news"), listed: sharedata.NewRecord(data, namespace, "news:list")},
 	}
 }
@@ -327,7 +326,7 @@ func (v *Feed) notice(b *building, r *rule.Rule) {
 		return
 	}
 	address := v.keys.Table.Address(r.Group, key)
-	v.refusals.Forget(address)
+	v.keys.Forget(address)
 	emptied := o.Notice.Reset > b.emptied
 	b.newest = max(b.newest, o.Notice.Reset)
 	d := v.keys.At(&v.check, r, address)

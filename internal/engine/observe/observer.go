@@ -198,18 +198,18 @@ func (w *Observer) see(checks []rule.Check, now int64, verdict counter.Verdict) 
 
 // seeKey records the key of a request.
 func (w *Observer) seeKey(s *seen, d *rule.Check, now int64, weight uint64) {
+	id := w.keys.Identity(d)
 	if s.sample != nil {
-		s.sample.Add(hashOf(w.keys.Identity(d)), d.Cost, now)
+		s.sample.Add(hashOf(id), d.Cost, now)
 	}
-	w.lookAt(&s.now.used, d, now, weight)
+	w.lookAt(&s.now.used, d, id, now, weight)
 }
 
 // lookAt adds a check of a request that stands for weight requests to the keys with most hits.
-func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, now int64, weight uint64) {
+func (w *Observer) lookAt(h *sketch.Heavy, d *rule.Check, id [16]byte, now int64, weight uint64) {
 	if weight == 0 || d.Cost == 0 {
 		return
 	}
-	id := w.keys.Identity(d)
 	_, use := d.Counter.Worth()
 	e := h.Add(id, clamp(d.Cost)*weight)
 	e.Use, e.Leased, e.Pending, e.At = thousandths(use), 0, 0, now
@@ -239,10 +239,14 @@ func (w *Observer) seeRefused(checks []rule.Check, now int64, weight uint64) {
 		s := &w.sightings.rules[d.Rule.Index]
 		s.now.RefusedRequests++
 		s.now.RefusedHits += d.Cost
-		if s.sample != nil {
-			s.sample.Refuse(hashOf(w.keys.Identity(d)), now)
+		if weight == 0 && s.sample == nil {
+			continue
 		}
-		w.lookAt(&s.now.refused, d, now, weight)
+		id := w.keys.Identity(d)
+		if s.sample != nil {
+			s.sample.Refuse(hashOf(id), now)
+		}
+		w.lookAt(&s.now.refused, d, id, now, weight)
 	}
 }
 
