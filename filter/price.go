@@ -150,16 +150,19 @@ func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 // batchTier is the tier of a request to an API of batches. The requests of a batch are priced there.
 const batchTier = "batch"
 
-// isBatch reports whether a path is that of an API of batches: a part of it is batches.
-func (s *scratch) isBatch(path []byte) bool {
+// isBatch reports whether a path is that of an API of batches: a part of it is batches. One that goes up may lead elsewhere.
+func (s *scratch) isBatch(path []byte) (is bool) {
 	for len(path) > 0 {
 		var part []byte
 		part, path = next(path, '/')
-		if string(s.unescape(part)) == "batches" {
-			return true
+		switch string(s.unescape(part)) {
+		case "batches":
+			is = true
+		case "..":
+			return false
 		}
 	}
-	return false
+	return is
 }
 
 // modelIn returns the name of the model in a path, nil for none: for Gemini the part after models

@@ -101,6 +101,7 @@ func TestTierOfStream(t *testing.T) {
 	}{
 		{"/v1/responses", `"flex"`, `"default"`, 3250}, {"/v1/responses", `"auto"`, `"flex"`, 1300}, {"/v1/responses", `"flex"`, `null`, 3250}, {"/v1/responses", `"auto"`, `"auto"`, 3250},
 		{"/v1/batches/1?x", `"auto"`, `"auto"`, 1400}, {"/v1/messages/b%61tches", `"auto"`, `"auto"`, 1400}, {"/v1/batches2", `"auto"`, `"auto"`, 3250},
+		{"/v1/batches/%2e%2e/chat/completions", `"auto"`, `"auto"`, 3250}, {"/x/../v1/batches", `"auto"`, `"auto"`, 3250},
 	} {
 		v := newProxy(t).start(rule)
 		s, _ := v.ask("x-key", "ann", ":path", c.path)

@@ -7,30 +7,51 @@ import (
 	"weir/internal/proxywasm"
 )
 
+// heeding is a key that heeds what the response of a request's upstream says. If its limits follow that, key has it and limits
+// are the rule's.
+type heeding struct {
+	of     engine.Ref
+	key    []byte
+	limits *variants
+}
+
 // noteUpstream records the keys of a request that wait if the upstream says so.
 func (s *stream) noteUpstream(checks []engine.Check, verdict counter.Verdict) {
-	s.upstream = s.upstream[:0]
+	s.upstream, s.upstreamKeys = s.upstream[:0], s.upstreamKeys[:0]
 	if verdict == counter.Rejected {
 		return
 	}
 	for i := range checks {
-		if s.all.rules.of(&checks[i]).config.Upstream {
-			s.upstream = append(s.upstream, s.all.decider.node.Save(&checks[i]))
+		rule := s.all.rules.of(&checks[i])
+		if !rule.config.Upstream {
+			continue
 		}
+		h := heeding{of: s.all.decider.node.Save(&checks[i])}
+		if v := rule.variants; v != nil && v.told != nil {
+			at := len(s.upstreamKeys)
+			s.upstreamKeys = append(s.upstreamKeys, checks[i].Key...)
+			h.key, h.limits = s.upstreamKeys[at:], v
+		}
+		s.upstream = append(s.upstream, h)
 	}
 }
 
 // heedUpstream holds back the keys of a request until the time at which its response says that the
-// upstream wants the next. An answer of the proxy itself says nothing of the upstream.
+// upstream wants the next, and has their limits follow the upstream's. An answer of the proxy itself says nothing of the upstream.
 func (s *stream) heedUpstream() {
 	all := s.all
 	details, ok := proxywasm.Property("response\x00code_details")
 	if ok && string(details) == "via_upstream" {
+		now := all.decider.now()
+		for i := range s.upstream {
+			if h := &s.upstream[i]; h.limits != nil {
+				h.limits.follow(h.key)
+			}
+		}
 		status := statusOf(proxywasm.ResponseHeader(":status"))
 		if wait := fields.Held(status, proxywasm.ResponseHeader, proxywasm.Now()); wait > 0 {
-			now := all.decider.now()
 			for i := range s.upstream {
-				if all.decider.node.Charges.HoldBack(&s.upstream[i], now+wait, now) {
+				if all.decider.node.Charges.HoldBack(&s.upstream[i].of, now+wait, now) {
 					all.rules.request.upstreamHolds++
 				}
 			}
@@ -38,4 +59,12 @@ func (s *stream) heedUpstream() {
 		}
 	}
 	s.upstream = s.upstream[:0]
+}
+
+// follow notes the limit that the current response tells for a key.
+func (v *variants) follow(key []byte) {
+	if limit, ok := fields.Limit(v.tokens, proxywasm.ResponseHeader); ok {
+		t := v.toldOf(key)
+		t.key, t.limit, t.until = append(t.key[:0], key...), limit, proxywasm.Now()+toldFor
+	}
 }

@@ -93,17 +93,17 @@ func TestUpstreamTellsAgain(t *testing.T) {
 	}
 }
 
-// heeding has an upstream that refuses.
-type heeding struct{ *fakeVM }
+// refusing has an upstream that refuses.
+type refusing struct{ *fakeVM }
 
 var heeded, viaUpstream = map[string][]byte{":status": []byte("429"), "retry-after": []byte("0.000000001")}, []byte("via_upstream")
 
-func (heeding) ResponseHeader(name string) ([]byte, bool) {
+func (refusing) ResponseHeader(name string) ([]byte, bool) {
 	value, ok := heeded[name]
 	return value, ok
 }
 
-func (v heeding) Property(path string) ([]byte, bool) {
+func (v refusing) Property(path string) ([]byte, bool) {
 	if path == "response\x00code_details" {
 		return viaUpstream, true
 	}
@@ -112,7 +112,7 @@ func (v heeding) Property(path string) ([]byte, bool) {
 
 func TestUpstreamAllocatesNothing(t *testing.T) {
 	v := newProxy(t).start(strings.Replace(strings.Replace(upstreamRule, "100", "100000", 1), `"ratelimit", "retry-after"`, "", 1))
-	defer proxywasm.Use(heeding{v})()
+	defer proxywasm.Use(refusing{v})()
 	v.receive("GET", "/", nil)
 	v.calls = nil
 	s := v.plugin.NewHttpContext(1).(*stream)
@@ -123,5 +123,56 @@ func TestUpstreamAllocatesNothing(t *testing.T) {
 		v.now += second
 	}); allocated > 0 {
 		t.Errorf("%v allocations", allocated)
+	}
+}
+
+// A key's limit a minute is what the upstream tells, as long as it is the lower one and for a minute after its last word. Another
+// key has its own. What fits no request, or is no number, refuses none for good.
+func TestLimitFollowsUpstream(t *testing.T) {
+	const rule = `{"headers": ["ratelimit"], "rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true,
+		"limits": [{"limit": 9, "window": "1m", "algorithm": "ALGORITHM"}, {"limit": 500, "window": "1h"}]}]}`
+	for _, algorithm := range []string{"fixed_window", "token_bucket", "sliding_log"} {
+		p := newProxy(t)
+		v := p.start(strings.Replace(rule, "ALGORITHM", algorithm, 1))
+		passes := func(key string) (n int) {
+			for s := v.opened("x-key", key); s != nil; s = v.opened("x-key", key) {
+				v.reset(s)
+				n++
+			}
+			return n
+		}
+		tell := func(fields ...string) { v.told("ann", "via_upstream", "200", fields...) }
+		tell("x-ratelimit-limit-requests", "4", "anthropic-ratelimit-requests-limit", "5", "x-ratelimit-limit-tokens", "2")
+		if got := passes("ann"); got != 3 {
+			t.Errorf("%s: %d requests pass behind the first, want 3", algorithm, got)
+		}
+		if got := passes("bob"); got != 9 {
+			t.Errorf("%s: %d requests of another key pass", algorithm, got)
+		}
+		p.now += 2 * minute
+		if got := passes("ann"); got != 9 {
+			t.Errorf("%s: %d requests pass long after the upstream's word", algorithm, got)
+		}
+		for _, told := range []string{"0", "-1", "x", "99999999999999999999", "50"} {
+			p.now += 2 * minute
+			tell("x-ratelimit-limit-requests", told)
+			if got := passes("ann"); got != 8 {
+				t.Errorf("%s: %d requests pass behind the first, with the limit %s", algorithm, got, told)
+			}
+		}
+	}
+}
+
+// A rule that counts tokens follows a limit of tokens.
+func TestTokensFollowUpstream(t *testing.T) {
+	v := newProxy(t).start(`{"headers": ["tokens"], "rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true, "cost_on_response": "openai", "reserve": 100,
+		"limits": [{"limit": 1000, "window": "1m", "algorithm": "fixed_window"}]}]}`)
+	v.told("ann", "via_upstream", "200", "x-ratelimit-limit-requests", "1", "x-ratelimit-limit-tokens", "350")
+	passed := 0
+	for s := v.opened("x-key", "ann"); s != nil; s = v.opened("x-key", "ann") {
+		passed++
+	}
+	if passed != 2 {
+		t.Errorf("%d requests pass behind the first, want 2", passed)
 	}
 }

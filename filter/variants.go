@@ -7,6 +7,7 @@ import (
 	"weir/config"
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/proxywasm"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -21,6 +22,35 @@ type variants struct {
 	// from are the limits that requests set. recent caches the rules with the values set last.
 	from   []limitFrom
 	recent [32]*engine.Rule
+	// told are the limits a minute that the upstream has told last, each in the place of its key; nil if the rule does not
+	// follow them. They hold for the limits in minutes, of which each has a bit.
+	told    []told
+	minutes uint
+	tokens  bool // and not requests
+}
+
+// told is what the upstream has told of a key, until a time.
+type told struct {
+	key   []byte
+	limit uint64
+	until int64
+}
+
+const (
+	// maxTold bounds the keys whose limits are known.
+	maxTold = 64
+	// toldFor is how long the upstream's word counts. Then the own limit does again, so that a key with a limit that fits no
+	// request is not refused for good.
+	toldFor = int64(60e9)
+)
+
+// toldOf returns the place of a key.
+func (v *variants) toldOf(key []byte) *told {
+	hash := uint32(2166136261)
+	for _, c := range key {
+		hash = (hash ^ uint32(c)) * 16777619
+	}
+	return &v.told[hash%maxTold]
 }
 
 // variant is a rule with the limits for a key or a value.
@@ -39,10 +69,19 @@ type limitFrom struct {
 // compileVariants resolves the parts of requests that choose limits. The variants themselves need a
 // node, and are made later.
 func (r *request) compileVariants(c *config.Rule) *variants {
-	if !c.Varies() {
+	v := &variants{tokens: c.Usage != nil}
+	if c.Upstream && c.Prices == nil {
+		for i := range c.Limits {
+			if l := &c.Limits[i]; l.Width == toldFor && l.Calendar == nil && !l.Kind.Held() {
+				v.minutes |= 1 << i
+			}
+		}
+	}
+	if v.minutes != 0 {
+		v.told = make([]told, maxTold)
+	} else if !c.Varies() {
 		return nil
 	}
-	v := &variants{}
 	if c.Overrides.By != nil {
 		v.by = r.propertyOf(c.Overrides.By)
 	}
@@ -127,14 +166,29 @@ func (v *variants) limitsOf(r *request, rule *engine.Rule, key []byte) *engine.R
 			return v.values[at].rule
 		}
 	}
-	if len(v.from) > 0 {
-		return v.requestedLimits(r, rule)
+	if limit := v.limitTold(key); limit > 0 || len(v.from) > 0 {
+		return v.requestedLimits(r, rule, limit)
 	}
 	return rule
 }
 
-// requestedLimits returns the rule with the limits that the current request sets.
-func (v *variants) requestedLimits(r *request, rule *engine.Rule) *engine.Rule {
+// limitTold returns the limit that the upstream has told of a key; 0 if there is none.
+func (v *variants) limitTold(key []byte) uint64 {
+	if v.told == nil {
+		return 0
+	}
+	t := v.toldOf(key)
+	if t.limit == 0 || !bytes.Equal(t.key, key) {
+		return 0
+	}
+	if left := t.until - proxywasm.Now(); left <= 0 || left > toldFor { // the clock may have been set back
+		return 0
+	}
+	return t.limit
+}
+
+// requestedLimits returns the rule with the limits that the current request sets, and with that of the upstream.
+func (v *variants) requestedLimits(r *request, rule *engine.Rule, told uint64) *engine.Rule {
 	var hits [wire.MaxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {
@@ -148,6 +202,12 @@ func (v *variants) requestedLimits(r *request, rule *engine.Rule) *engine.Rule {
 			same = same && hits[f.limit] == rule.Limits[f.limit].Max
 		}
 		place = (place ^ hits[f.limit]) * 0x9e3779b97f4a7c15
+	}
+	for i := range rule.Limits {
+		if v.minutes>>i&1 != 0 && told > 0 && told < hits[i] {
+			hits[i], same = told, false
+			place = (place ^ told) * 0x9e3779b97f4a7c15
+		}
 	}
 	if same {
 		return rule
@@ -176,6 +236,11 @@ func (v *variants) limits(own []window.Limit, hits *[wire.MaxLimits]uint64) []wi
 		l := &limits[f.limit]
 		if l.Max = hits[f.limit]; l.Kind.Bursts() && !f.bursts {
 			l.Burst = max(l.Max, 1)
+		}
+	}
+	for i := range limits {
+		if l := &limits[i]; l.Max != hits[i] { // the upstream's
+			l.Max, l.Burst = hits[i], min(l.Burst, hits[i])
 		}
 	}
 	return limits

@@ -36,6 +36,28 @@ func Held(status int, field func(name string) ([]byte, bool), now int64) (nanos 
 	return nanos
 }
 
+// Limit returns the least limit a minute of requests, or of tokens, that the upstream tells. ok is false if it tells none.
+func Limit(tokens bool, field func(name string) ([]byte, bool)) (limit uint64, ok bool) {
+	names := &limits[0]
+	if tokens {
+		names = &limits[1]
+	}
+	for _, name := range names {
+		if value, there := field(name); there {
+			if n := number(value, 1); n > 0 && (!ok || uint64(n) < limit) {
+				limit, ok = uint64(n), true
+			}
+		}
+	}
+	return limit, ok
+}
+
+// limits are the fields with limits a minute, of requests and of tokens. Others do not tell of which time theirs are.
+var limits = [2][2]string{
+	{"x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit"},
+	{"x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit"},
+}
+
 // remainders are fields of what remains, and of when more does.
 var remainders = [...]struct{ remaining, reset string }{
 	{"x-ratelimit-remaining", "x-ratelimit-reset"},
