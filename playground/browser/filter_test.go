@@ -58,6 +58,14 @@ func TestLiveFilters(t *testing.T) {
 	send("x-team", "red", 15)
 	p.until(`[...document.querySelectorAll("#by button")].map((e) => e.textContent.split(" ")[0]).join() === "per-team,per-user"`)
 	p.until(`/^Refused most: ann, by per-user since [^:]+:\d\d:\d\d[^:]*: .* a second, 100 % of what it refuses\.$/.test(document.getElementById("live-who").textContent)`)
+	// Small curves have the colours of the theme: what is refused has more red in the dark one.
+	p.wear(look{width: 1440, height: 1000, theme: "dark"})
+	p.until(`((copy) => {
+		copy.drawImage(document.querySelector("#rules tbody canvas"), 0, 0);
+		const { data } = copy.getImageData(0, 0, 96, 24);
+		return data.some((v, i) => i % 4 === 0 && v > 200 && data[i + 3] > 200);
+	})(new OffscreenCanvas(96, 24).getContext("2d", { willReadFrequently: true }))`)
+	p.wear(liveLook)
 
 	keys := func(want string) {
 		t.Helper()

@@ -306,7 +306,7 @@ function verdict(asked, rule, key, all, block) {
 }
 
 // time returns a duration in words, in its two largest units.
-export function time(milliseconds) {
+function time(milliseconds) {
   if (milliseconds === undefined) return "–";
   let left = Math.ceil(milliseconds / 1000);
   if (left < 1) return "a moment";

@@ -29,9 +29,10 @@ export class Rules {
     const section = document.createElement("section");
     section.className = "card lane table rules-table";
     section.innerHTML = `<header><h2>Rules, last 10 s</h2><label class="field"><span class="unseen">Filter rules</span><input type="search" placeholder="Filter"></label></header>
-      <div class="scrolled"><table aria-label="Rules"><thead><tr></tr></thead><tbody></tbody></table></div><p class="hint"></p>`;
+      <div class="scrolled"><table aria-label="Rules"><thead><tr></tr></thead><tbody></tbody></table></div><p class="hint"></p><i class="color-passed" hidden></i><i class="color-refused" hidden></i>`;
     this.body = section.querySelector("tbody");
     this.none = section.querySelector(".hint");
+    this.inks = [...section.querySelectorAll("i")];
     this.heads = columns.map(([name, value], i) => {
       const cell = section.querySelector("thead tr").appendChild(document.createElement("th"));
       cell.scope = "col";
@@ -129,6 +130,7 @@ export class Rules {
   }
 
   #draw() {
+    const colors = this.inks.map((ink) => getComputedStyle(ink).color); // of the theme in force
     for (const row of this.#seen) {
       const { rule } = row;
       row.gauge(rule.used, `${rule.title}: ${rule.text}`);
@@ -138,28 +140,15 @@ export class Rules {
       row.cells[3].classList.toggle("color-refused", rule.refused > 0);
       const canvas = row.querySelector("canvas");
       canvas.setAttribute("aria-label", `${rule.title}: ${rate(rule.passed)} passed, ${rate(rule.refused)} refused`);
-      spark(canvas.getContext("2d"), rule, ["--passed", "--refused"].map(resolved));
+      spark(canvas.getContext("2d"), rule, colors);
     }
   }
-}
-
-// resolved returns a colour of the style sheet in the form for a canvas.
-const known = new Map();
-function resolved(color) {
-  const scheme = matchMedia("(prefers-color-scheme: dark)").matches + document.documentElement.dataset.theme;
-  const key = scheme + color;
-  if (!known.has(key)) {
-    const probe = document.body.appendChild(document.createElement("i"));
-    probe.style.color = `var(${color})`;
-    known.set(key, getComputedStyle(probe).color);
-    probe.remove();
-  }
-  return known.get(key);
 }
 
 // spark draws how many requests passed and were refused in the last minute.
 function spark(c, { history: points, at }, colors) {
   c.clearRect(0, 0, wide, high);
+  c.lineWidth = 2;
   const top = Math.max(1, ...points.map(([, values]) => Math.max(...values)));
   colors.forEach((color, i) => {
     c.strokeStyle = color;

@@ -45,7 +45,7 @@ export class Keys {
   // over time.
   constructor(chosen, missed, absent, refused) {
     byID("tables").replaceChildren();
-    Object.assign(this, { chosen, absent, refused, shown: [] });
+    Object.assign(this, { chosen, absent, refused, shown: [], told: [[], ""] });
     this.table = new Table(byID("tables"), "Keys, last 10 s", ["Key", "Rule", "Hits/s", "Refused/s", "Limit used"]);
     const label = this.table.header.appendChild(document.createElement("label"));
     label.className = "field";
@@ -69,7 +69,7 @@ export class Keys {
   // show shows the keys that reports on rules have, or else the text none. only is the name of the
   // only rule whose keys are shown, if any.
   show(rules, none, only) {
-    if (this.told && [rules, none, only].every((part, i) => part === this.told[i])) return;
+    if ([rules, none, only].every((part, i) => part === this.told[i])) return;
     this.told = [rules, none, only];
     who(rules, this.refused);
     this.update();
