@@ -173,24 +173,28 @@ func TestCookbook(t *testing.T) {
 					t.Errorf("%s has no backend: its limits are each proxy's own", run[1])
 				}
 			}
-			s := newShell(t)
-			for _, sample := range samples {
-				s.sample(t, strings.ReplaceAll(sample, "weir run ", "weir run --ui none --listen 127.0.0.1:8080 "))
-			}
-			for _, sample := range goSamples(text) {
-				s, run := newShell(t), file+" "+strconv.Itoa(slices.Index(programs, sample))
-				first, rest, _ := strings.Cut(samples[0], "\n")
-				s.start(t, strings.TrimPrefix(first, "$ "))
-				switch {
-				case strings.Contains(sample, "\nlimit :="), strings.Contains(sample, "\nhandler :="):
-					s.serve(t, s.replace.Replace(run+" 127.0.0.1:10000"), s.ready["-c quickstart.yaml"])
-					s.sample(t, strings.ReplaceAll(rest, "8081", "10000"))
-				case strings.Contains(sample, "\nserver :="):
-					s.sample(t, rest)
-					s.command(t, run, []string{"ann ResourceExhausted", "bob OK"})
-				default:
-					s.command(t, run, nil)
+			t.Run("proxies", func(t *testing.T) {
+				s := newShell(t)
+				for _, sample := range samples {
+					s.sample(t, strings.ReplaceAll(sample, "weir run ", "weir run --ui none --listen 127.0.0.1:8080 "))
 				}
+			})
+			for _, sample := range goSamples(text) {
+				t.Run("Go", func(t *testing.T) {
+					s, run := newShell(t), file+" "+strconv.Itoa(slices.Index(programs, sample))
+					first, rest, _ := strings.Cut(samples[0], "\n")
+					s.start(t, strings.TrimPrefix(first, "$ "))
+					switch {
+					case strings.Contains(sample, "\nlimit :="), strings.Contains(sample, "\nhandler :="):
+						s.serve(t, s.replace.Replace(run+" 127.0.0.1:10000"), s.ready["-c quickstart.yaml"])
+						s.sample(t, strings.ReplaceAll(rest, "8081", "10000"))
+					case strings.Contains(sample, "\nserver :="):
+						s.sample(t, rest)
+						s.command(t, run, []string{"ann ResourceExhausted", "bob OK"})
+					default:
+						s.command(t, run, nil)
+					}
+				})
 			}
 		})
 	}
