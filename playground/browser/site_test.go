@@ -81,7 +81,7 @@ func TestSite(t *testing.T) {
 			p.types(".md-search__input", word)
 			p.until(fmt.Sprintf(`[...document.querySelectorAll(".md-search-result__item")].slice(0, 3).some((e) => e.querySelector("a").href.includes("/%s.html"))`, page))
 		}
-		const sample = `[...document.querySelectorAll("code")].find((e) => e.textContent.includes("429 429"))`
+		const sample = `[...document.querySelectorAll(".md-content code")].find((e) => e.textContent.includes("429 429"))`
 		p.run(sample + `.setAttribute("data-md-copying", "")`)
 		if copied := value[string](p, sample+`.innerText`); !strings.Contains(copied, "make run") || strings.Contains(copied, "$ make") || strings.Contains(copied, "429 429") {
 			t.Errorf("%s: of a sample's commands this is copied: %q", at, copied)
