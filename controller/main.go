@@ -30,12 +30,19 @@ import (
 
 func main() {
 	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "weir controller:", err)
+		fmt.Fprintln(os.Stderr, "weir-controller:", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, args []string) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(policy.AddToScheme(scheme), gatewayv1.Install(scheme), gatewayv1beta1.Install(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	if len(args) > 0 && args[0] == controllerflags.Policy {
+		return showPolicies(ctx, scheme, args[1:])
+	}
 	flags := flag.NewFlagSet("weir controller", flag.ContinueOnError)
 	given := controllerflags.Define(flags)
 	if err := flags.Parse(args); err != nil {
@@ -66,10 +73,6 @@ func run(ctx context.Context, args []string) error {
 	}
 
 	ctrl.SetLogger(zap.New(zap.UseDevMode(false)))
-	scheme := runtime.NewScheme()
-	if err := errors.Join(policy.AddToScheme(scheme), gatewayv1.Install(scheme), gatewayv1beta1.Install(scheme), corev1.AddToScheme(scheme)); err != nil {
-		return err
-	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return err

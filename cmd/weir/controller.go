@@ -28,13 +28,41 @@ Environment:
   WEIR_TOKEN  is the backend's token, which the plugins get
 `
 
-// controller runs weir-controller until it ends.
+const policyHelp = `
+It shows RateLimitPolicies with their targets and conditions, and then which rules are in force at
+which Gateway and route, and of which policy: overrides and defaults are merged. Whoever asks has to be
+allowed to list these in all namespaces. It starts the program weir-controller, as weir controller does.
+
+  weir policy
+  kubectl weir policy -n shop
+
+Environment:
+
+  KUBECONFIG  names the API server
+`
+
+// controller runs weir controller.
 func controller(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	controllerflags.Define(flags)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
 	}
+	return runController(ctx, args, env)
+}
+
+// showPolicies runs weir policy.
+func showPolicies(ctx context.Context, args []string, env environment) error {
+	flags := flag.NewFlagSet("policy", flag.ContinueOnError)
+	controllerflags.DefinePolicy(flags)
+	if err := parseFlags(flags, args, env); err != nil {
+		return err
+	}
+	return runController(ctx, append([]string{controllerflags.Policy}, args...), env)
+}
+
+// runController runs weir-controller until it ends.
+func runController(ctx context.Context, args []string, env environment) error {
 	name := "weir-controller"
 	if runtime.GOOS == "windows" {
 		name += ".exe"

@@ -65,6 +65,7 @@ Environment:
 `},
 		{name: "ratelimit", summary: "run Envoy's rate limit service by the environment variables of envoyproxy/ratelimit", run: rateLimit, help: ratelimitHelp},
 		{name: "controller", summary: "attach RateLimitPolicies to Gateways and routes on Kubernetes", run: controller, help: controllerHelp},
+		{name: "policy", summary: "show RateLimitPolicies, and which of their rules are in force where", run: showPolicies, help: policyHelp},
 		{name: "check", summary: "check configurations, also inside documents of Envoy and Istio", operands: "FILE…", run: checkFiles, help: checkHelp},
 		{name: "compile", summary: "print a configuration with conditions in place of its expressions of CEL", operands: "FILE", run: compileExpressions, help: `
 The plugin has no interpreter of CEL: weir compile makes conditions of each "if", and prints the JSON that
@@ -94,6 +95,13 @@ the common and combined formats, plain or compressed with gzip; - is standard in
 		{name: "namespaces", summary: "list namespaces with their proxies, or show the rules of one", operands: namespacesUsage, run: namespaces, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or what a shadow rule would refuse", operands: reportUsage, run: report, help: backendHelp},
 		{name: "counter", summary: "show or reset a single key's counter, or give it hits back", operands: counterUsage, run: counterOf, help: `
+Environment:
+
+  WEIR_BACKEND     takes the place of --backend, unless that is given
+  WEIR_TOKEN       takes the place of --token, unless that or --token-file is given
+  WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
+`},
+		{name: "why", summary: "show which rules refuse a key now", operands: whyUsage, run: why, help: `
 Environment:
 
   WEIR_BACKEND     takes the place of --backend, unless that is given

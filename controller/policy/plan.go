@@ -134,6 +134,19 @@ type leaf struct {
 	listener string
 }
 
+func (l leaf) String() string {
+	name := l.route.Kind + " " + l.route.String()
+	if rule := l.route.Rules[l.rule]; rule != "" {
+		name += "/" + rule
+	} else if len(l.route.Rules) > 1 {
+		name += fmt.Sprint("/", l.rule)
+	}
+	if l.listener != "" {
+		name += " at " + l.listener
+	}
+	return name
+}
+
 // leaves are those of a Gateway, by route and listener.
 func (g *Gateway) leaves(routes []*Route, attached map[target]*Outcome) (all []leaf) {
 	asks := slices.ContainsFunc(g.Listeners, func(l Listener) bool { return attached[g.target(l.Name)] != nil })
@@ -274,6 +287,15 @@ func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
 	return attached
 }
 
+// In names the target of a policy, with its namespace if that is another one.
+func (ref *TargetRef) In(p *RateLimitPolicy) string {
+	t := ref.of(p)
+	if t.Namespace != p.Namespace && t.kind != "Namespace" {
+		return t.String() + " in " + t.Namespace
+	}
+	return t.String()
+}
+
 // of is the target of a policy.
 func (ref *TargetRef) of(p *RateLimitPolicy) target {
 	t := target{kind: string(ref.Kind), NamespacedName: types.NamespacedName{Namespace: cmp.Or(string(ref.Namespace), p.Namespace), Name: string(ref.Name)}}
@@ -343,6 +365,7 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 	note(&whole)
 	// What holds where no route is found holds everywhere but at some leaves.
 	general := effective(whole, "Gateway "+g.String())
+	p.tell(g, "*", general)
 	leaves = append(leaves, forged...)
 	for i, l := range leaves {
 		chain := whole
@@ -358,9 +381,11 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 				chain[ofRule] = attached[target{l.route.Kind, l.route.NamespacedName, name}]
 			}
 		}
-		for _, rule := range effective(chain, l.route.Kind+" "+l.route.String()) {
+		here := effective(chain, l.route.Kind+" "+l.route.String())
+		for _, rule := range here {
 			holds[rule] = append(holds[rule], l)
 		}
+		p.tell(g, l.String(), here)
 		note(&chain)
 	}
 	var rules []*rule

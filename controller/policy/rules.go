@@ -32,6 +32,26 @@ type Planner struct {
 	checked map[types.UID]checked
 	// sound says which documents the plugin takes, of this plan and the last.
 	sound, before map[[sha256.Size]byte]bool
+	// Told gets the rules that are in force at each place of a Gateway, unless it is nil. The place * has requests without a route.
+	Told func(g *Gateway, place string, rules []Rule)
+}
+
+// Rule is a rule that is in force somewhere.
+type Rule struct {
+	Policy types.NamespacedName
+	Name   string
+	Limits json.RawMessage
+}
+
+func (p *Planner) tell(g *Gateway, place string, rules []*rule) {
+	if p.Told == nil {
+		return
+	}
+	var all []Rule
+	for _, r := range rules {
+		all = append(all, Rule{nameOf(r.of.Policy), r.name, r.fields["limits"]})
+	}
+	p.Told(g, place, all)
 }
 
 // checked is a spec that was read.

@@ -22,3 +22,11 @@ func Define(set *flag.FlagSet) *Flags {
 	set.StringVar(&f.TrustedCA, "trusted-ca", "", "a `FILE` of Envoy Gateway's proxies with the authority of the backend's certificate; without it there is no TLS")
 	return f
 }
+
+// Policy is the argument with which weir-controller is weir policy.
+const Policy = "policy"
+
+// DefinePolicy adds the flags of weir policy to a set.
+func DefinePolicy(set *flag.FlagSet) (namespace *string) {
+	return set.String("n", "", "the `NAMESPACE` of policies, routes and Gateways to show; without it all are")
+}

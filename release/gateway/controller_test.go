@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -269,6 +270,13 @@ spec: {from: [{group: weir.dev, kind: RateLimitPolicy, namespace: tenant}], to: 
 	if !maps.Equal(statuses, map[int]int{200: 3, 429: 6}) {
 		t.Errorf("%v, want 3 of 9 by the granted policy", statuses)
 	}
+	if shown := c.command(t, "weir", "policy", "-n", "tenant"); !regexp.MustCompile(`(?m)^tenant/thief +Service app in shop +True +True`).MatchString(shown) || !regexp.MustCompile(`(?m)^shop/waypoint +Service shop/app +r +3 a 366d +tenant/thief$`).MatchString(shown) {
+		t.Errorf("weir policy: %s", shown)
+	}
+	waitFor(t, "answer of weir why", func() bool { // once the proxy has told its rules
+		said, _ := c.start("weir", "why", "--backend", "http://"+c.backend, "common", "bob").Output()
+		return regexp.MustCompile(`(?m)^r +refuses +3 of 3 used`).Match(said)
+	})
 	counters := c.command(t, "weir", "counter", "get", "--backend", "http://"+c.backend, "common", "r", "bob")
 	if !strings.Contains(counters, "3") {
 		t.Errorf("the backend's counter of namespace common: %s", counters)

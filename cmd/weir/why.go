@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"weir/internal/server"
+)
+
+const whyUsage = `NAMESPACE VALUE…
+
+  weir why shop ann
+  weir why shop 192.0.2.1
+
+It says which rules refuse a key now, and when they have room again. It asks the counter of each rule
+that the namespace's proxies have told, if the rule's key has as many values as are given, or none.
+Whether a request meets a rule's conditions is up to the request. Flags may come anywhere.
+`
+
+// why runs weir why.
+func why(ctx context.Context, args []string, env environment) error {
+	c := counterCommand{out: env.stdout}
+	flags := flag.NewFlagSet("why", flag.ContinueOnError)
+	c.backend.define(flags)
+	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with the secret")
+	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with -; once for each value")
+	operands, err := parseMixed(flags, args, env, whyUsage)
+	if err != nil {
+		return err
+	}
+	if len(operands) == 0 {
+		return fmt.Errorf("%w: want a namespace, and the key's values; weir namespaces lists the namespaces", errUsage)
+	}
+	c.namespace = operands[0]
+	values, err := c.keys.or(operands[1:])
+	if err == nil {
+		err = c.backend.resolve(env)
+	}
+	if err != nil {
+		return err
+	}
+	var found server.Namespaces
+	if err := c.backend.call(ctx, http.MethodGet, server.NamespacesPath, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(env.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RULE\tNOW\tLIMITS")
+	asked := 0
+	for i := range found.Namespaces {
+		for j := range found.Namespaces[i].Known {
+			r := &found.Namespaces[i].Known[j]
+			if len(r.Key) > 0 && len(r.Key) != len(values) {
+				continue
+			}
+			asked++
+			now, limits := "not known", "each proxy counts alone: weir top "+c.namespace+" shows what it refuses"
+			switch {
+			case r.Key == nil:
+				limits = "the key is up to the program"
+			case !r.Local:
+				c.rule, c.key, c.keys = r.Rule, values[:len(r.Key)], nil
+				if err := c.find(ctx, env); err != nil {
+					return err
+				}
+				counted, err := c.ask(ctx)
+				if err != nil {
+					return err
+				}
+				now, limits = verdict(r.Mode, &counted)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\n", word(r.Rule), now, limits)
+		}
+	}
+	if asked == 0 {
+		return fmt.Errorf("no proxy has told a rule of %.80q whose key has %d values: weir namespaces %s lists the rules", c.namespace, len(values), c.namespace)
+	}
+	return w.Flush()
+}
+
+// verdict says whether a key's counter has room, and how its limits stand.
+func verdict(mode string, counted *server.Counter) (now, limits string) {
+	now = "passes"
+	var all []string
+	for i := range counted.Limits {
+		l := &counted.Limits[i]
+		switch {
+		case l.Algorithm == block && l.Used > 0:
+			now = "refuses"
+			text := "blocked"
+			if l.ResetMS != nil {
+				text += fmt.Sprintf(", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
+			}
+			all = append(all, text)
+		case l.Algorithm == block:
+		case l.Limit == nil:
+			all = append(all, usedText(l, ""))
+		default:
+			if *l.Left == 0 {
+				now = "refuses"
+			}
+			all = append(all, fmt.Sprintf("%s, room %s", usedText(l, fmt.Sprint(" of ", most(l))), room(l)))
+		}
+	}
+	if counted.Mode != "" {
+		mode = counted.Mode
+	}
+	if now == "refuses" && !slices.Contains([]string{"", "enforce"}, mode) {
+		now = "would refuse (" + mode + ")"
+	}
+	if len(all) == 0 {
+		all = []string{"nothing is used"}
+	}
+	return now, strings.Join(all, "; ")
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
+
+	"weir/controller/policy"
+	"weir/internal/must"
+)
+
+// Policies are shown with what their status says, and rules where they are in force after overrides and defaults.
+func TestShow(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install, corev1.AddToScheme} {
+		must.OK(t, add(scheme))
+	}
+	of := func(namespace, name, kind, target, rules string) *policy.RateLimitPolicy {
+		ref := policy.TargetRef{}
+		ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", gatewayv1.Kind(kind), gatewayv1.ObjectName(target)
+		p := &policy.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Generation: 1}, Spec: policy.Spec{
+			TargetRefs: []policy.TargetRef{ref}, Defaults: &policy.Block{Strategy: "merge", Rules: []json.RawMessage{[]byte(rules)}},
+		}}
+		p.UID = types.UID(namespace + "/" + name)
+		p.Status.Conditions = []metav1.Condition{{Type: "Accepted", Status: "True", Message: "accepted"}}
+		return p
+	}
+	odd := of("tenant", "odd", "Gateway", "public", `{"name":"r","limits":[{"limit":1,"window":"1h"}]}`)
+	odd.Status.Conditions = []metav1.Condition{{Type: "Accepted", Status: "False", Message: "Gateway public\n\x1b is not there"}, {Type: "Programmed", Status: "False", Message: "nowhere"}}
+	mine := of("tenant", "mine", "HTTPRoute", "app", `{"name":"r","limits":[{"limit":3,"window":"1m"},{"limit":2,"window":"1s"}]}`)
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		of("shop", "all", "Gateway", "public", `{"name":"all","limits":[{"limit":100,"window":"1h"}]}`), mine, odd,
+		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "istio"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/gateway-controller"}},
+		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio"}},
+		&gatewayv1.HTTPRoute{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "app"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}}},
+			Status: gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{{
+				ParentRef: gatewayv1.ParentReference{Name: "public", Namespace: new(gatewayv1.Namespace("shop"))}, ControllerName: "istio.io/gateway-controller",
+				Conditions: []metav1.Condition{{Type: "Accepted", Status: "True"}},
+			}}}},
+		},
+	).Build()
+	for namespace, want := range map[string]string{
+		"": `POLICY TARGETS ACCEPTED PROGRAMMED SAID
+shop/all Gateway public True -
+tenant/mine HTTPRoute app True -
+tenant/odd Gateway public False False Gateway public is not there; nowhere
+
+GATEWAY WHERE RULE LIMITS POLICY
+shop/public * all 100 a 1h shop/all
+shop/public HTTPRoute tenant/app r 3 a 1m, 2 a 1s tenant/mine
+shop/public HTTPRoute tenant/app all 100 a 1h shop/all
+`,
+		"tenant": `POLICY TARGETS ACCEPTED PROGRAMMED SAID
+tenant/mine HTTPRoute app True -
+tenant/odd Gateway public False False Gateway public is not there; nowhere
+
+GATEWAY WHERE RULE LIMITS POLICY
+shop/public HTTPRoute tenant/app r 3 a 1m, 2 a 1s tenant/mine
+shop/public HTTPRoute tenant/app all 100 a 1h shop/all
+`,
+		"none": "POLICY TARGETS ACCEPTED PROGRAMMED SAID\n",
+	} {
+		var out strings.Builder
+		must.OK(t, show(t.Context(), c, &out, namespace))
+		if got := regexp.MustCompile(` +(\n?)`).ReplaceAllString(out.String(), " $1"); strings.ReplaceAll(got, " \n", "\n") != want {
+			t.Errorf("%q: got\n%s\nwant\n%s", namespace, got, want)
+		}
+	}
+}
