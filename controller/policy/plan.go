@@ -401,6 +401,11 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 			case len(holds[rule]) > 0:
 				at.fields = maps.Clone(at.fields)
 				at.only(g.match(holds[rule]))
+				if len(encoded(at.fields)) > maxRule && o.Policy.Namespace != g.Namespace && ownLeaves(o, holds[rule]) {
+					// Nobody else's rules are kept from the Gateway by one that fits into no object.
+					o.miss("", fmt.Sprintf("Gateway %s: the rule %s is for too many places, and is left out", g, rule.name))
+					continue
+				}
 			default:
 				continue
 			}
@@ -411,6 +416,11 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 		}
 	}
 	return p.configurations(g.Namespace, rules)
+}
+
+// ownLeaves reports whether all leaves are of routes of a policy's namespace.
+func ownLeaves(o *Outcome, leaves []leaf) bool {
+	return !slices.ContainsFunc(leaves, func(l leaf) bool { return l.route.Namespace != o.Policy.Namespace })
 }
 
 func without(leaves, some []leaf) []leaf {

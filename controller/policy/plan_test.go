@@ -425,6 +425,24 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
+// A tenant whose rule is for more places than an object holds keeps nobody else's rules from the Gateway.
+func TestHugeRule(t *testing.T) {
+	r := resources(Istio)
+	for i := range 5000 {
+		name := types.NamespacedName{Namespace: "tenant", Name: fmt.Sprint("s", i)}
+		r.Routes = append(r.Routes, &Route{Kind: "Service", NamespacedName: name, Rules: []string{""}, Parents: []Parent{{Gateway: public}}, Chains: []string{"inbound-vip|80|http|" + name.Name + ".tenant.svc.cluster.local"}})
+	}
+	r.Policies = []*RateLimitPolicy{one{"tenant/n", "Namespace tenant", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 1)}
+	planner := must.Get(NewPlanner([]byte("{}")))(t)
+	plan := planner.Plan(r)
+	if got := applied(t, plan, requests(Istio)["app2"]); !slices.Equal(got, []string{"p_r"}) {
+		t.Errorf("%v", got)
+	}
+	if o := plan.Outcomes[0]; len(o.Gateways) > 0 || !slices.Equal(o.Missed, []string{"Gateway shop/public: the rule r is for too many places, and is left out"}) {
+		t.Errorf("%+v", o)
+	}
+}
+
 // The number of replicas is for rules that divide their limits. Others may stand beside them, or alone.
 func TestReplicas(t *testing.T) {
 	for base, rule := range map[string]string{`{"replicas": 3}`: "sync_rate: share", `{"replicas": 3, "sync_rate": "share"}`: "sync_rate: -1"} {

@@ -21,6 +21,7 @@ const (
 	maxName     = 64  // of a rule, in bytes
 	maxRules    = 256 // of a configuration
 	maxDocument = 900_000
+	maxRule     = maxDocument / 2
 	maxAny      = 64 // of a match
 	maxTold     = 10 // mistakes and places in a message
 )
