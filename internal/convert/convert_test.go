@@ -89,6 +89,25 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// Conditions of which all have to hold do so in one match, also where two are of one part of the request.
+func TestConditionsOfPolicies(t *testing.T) {
+	t.Parallel()
+	const policy = `{apiVersion: kuadrant.io/v1, kind: RateLimitPolicy, metadata: {name: p}, spec: {targetRef: {group: gateway.networking.k8s.io, kind: Gateway, name: g}, limits: {a: {rates: [{limit: 5, window: 1h}], when: [WHEN]}}}}`
+	for when, want := range map[string]string{
+		`{predicate: "request.method != 'GET'"}, {predicate: "request.host != 'a'"}`:                                                        `"match": {"not": {"any": [{"not": {"not": {"host": {"exact": "a"}}}}, {"method": {"exact": "GET"}}]}}`,
+		`{predicate: "request.headers['a'] == 'x'"}, {predicate: "request.headers['b'] == 'y'"}`:                                            `"match": {"headers": {"a": {"exact": "x"}, "b": {"exact": "y"}}}`,
+		`{predicate: "request.headers['a'].startsWith('x')"}, {predicate: "request.headers['a'].endsWith('y')"}`:                            `"match": {"headers": {"a": {"prefix": "x"}}, "not": {"not": {"headers": {"a": {"suffix": "y"}}}}}`,
+		`{predicate: "request.method == 'GET' || request.method == 'PUT'"}, {predicate: "request.host == 'a' || request.url_path == '/b'"}`: `"not": {"not": `,
+	} {
+		result := must.Get(convert.Convert("policies", []convert.File{{Name: "file.yaml", Text: []byte(strings.Replace(policy, "WHEN", when, 1))}}))(t)
+		document := strings.Join(strings.Fields(string(result.Document)), " ")
+		document = strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(document)
+		if len(result.Lost) > 0 || !strings.Contains(document, want) {
+			t.Errorf("%s: %v\n%s\nwant %s", when, result.Lost, document, want)
+		}
+	}
+}
+
 const kongFile = `
 _base: &base {minute: 5, limit_by: header, header_name: X-User}
 services:

@@ -301,6 +301,9 @@ func (c *conditions) named(field, selector, name string, v value, key []any) []a
 	return key
 }
 
+// fieldsOfNames are the fields of a match that have conditions by names.
+var fieldsOfNames = []string{"headers", "query", "cookie", "path_segment", "jwt_claim", "property", "request_json"}
+
 // match is one condition for all: those of fields that another has are among what must not fail.
 func (c *conditions) match() object {
 	m, none := object{}, slices.Clone(c.none)
@@ -314,7 +317,7 @@ func (c *conditions) match() object {
 					of = maps.Clone(parts)
 				}
 				m[field] = of
-			case taken && named && field != "client_ip" && !slices.ContainsFunc(slices.Collect(maps.Keys(parts)), func(name string) bool { return before[name] != nil }):
+			case taken && named && slices.Contains(fieldsOfNames, field) && !slices.ContainsFunc(slices.Collect(maps.Keys(parts)), func(name string) bool { return before[name] != nil }):
 				maps.Copy(before, parts)
 			default:
 				none = append(none, object{"not": object{field: of}})
