@@ -110,6 +110,11 @@ func counterID(text string) (id wire.ID, problem string) {
 
 // counter answers with one key's counter.
 func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace string) {
+	if !h.lookers.Enter(namespace) {
+		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading counters: try again")
+		return
+	}
+	defer h.lookers.Leave(namespace)
 	query := r.URL.Query()
 	asked, varies := CounterAsked{Rule: query.Get("rule"), Key: query["key"]}, false
 	limits, problem := limitsAsked(query["limit"])

@@ -40,6 +40,9 @@ func TestLooksAreBounded(t *testing.T) {
 	if status := look("evil"); status != http.StatusServiceUnavailable {
 		t.Errorf("a third look at once: status %d", status)
 	}
+	if code, _ := served(t, handler, "GET", server.CounterPath+"?namespace=evil&rule=all", nil); code != http.StatusServiceUnavailable {
+		t.Errorf("a look for a counter beside them: status %d", code)
+	}
 	close(kept.letGo)
 	for range 3 {
 		if status := <-ended; status != http.StatusOK {

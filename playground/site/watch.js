@@ -193,6 +193,7 @@ export class Watch {
     let known;
     try {
       const response = await fetch(`v1/namespaces?namespace=${encodeURIComponent(this.namespace)}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
+      if (response.status >= 500 || drawer !== this.drawer) return; // too many are reading, or another namespace is shown
       known = response.ok ? (await response.json()).namespaces[0]?.known : undefined;
     } catch {
       return; // the page says elsewhere that nobody answers

@@ -313,19 +313,12 @@ func pluginIsNotFetched(t *testing.T, c *cluster, ingress *proxy) {
 			t.Errorf("%s: the proxy is not ready; the document can say so", of.strategy)
 		}
 	}
-	// The image comes, and the plugin with it once istiod tells the agent of anything, or in a new pod.
+	// The image comes, and the plugin with it once the resource's spec changes, or in a new pod.
 	for image, fetch := range map[string]func(){
 		"weir-plugin-late": func() {
 			c.command(t, "kubectl", "patch", "wasmplugin", "-n", "istio-system", "weir", "--type=merge", "-p", `{"spec": {"priority": 1}}`)
 		},
 		"weir-plugin-later": func() { ingress.stop(); ingress.start(t) },
-		"weir-plugin-told": func() {
-			c.apply(t, `apiVersion: networking.istio.io/v1
-kind: ServiceEntry
-metadata: {name: another, namespace: istio-system}
-spec: {hosts: [another.internal], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 127.0.0.1}]}
-`)
-		},
 	} {
 		patch(image+":v0.1.0", "FAIL_RELOAD")
 		waitFor(t, "refusal", func() bool { return ingress.get("/api/items", "eve").status == http.StatusForbidden })
