@@ -14,8 +14,8 @@ type Envoy struct {
 	// Module is the filter's, with its configuration. Filter is one of Envoy's own.
 	Module, Text string
 	// Waits means that the module may read the body of a request before it goes on.
-	Waits bool
-	Filter       Object
+	Waits  bool
+	Filter Object
 	// Route is merged into the route that all requests take.
 	Route Object
 	// Services are processes that work for Envoy.
