@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -94,7 +95,8 @@ type Outcome struct {
 	// Overridden are the policies that have replaced rules of this one, each with the place.
 	Overridden []string
 
-	rules []*rule
+	missed, overridden notes
+	rules              []*rule
 	// counters is the namespace of its counters, if that is not the Gateway's.
 	counters string
 }
@@ -215,6 +217,9 @@ func (p *Planner) Plan(r *Resources) *Plan {
 	for _, gateway := range r.Gateways {
 		plan.Configurations[gateway.NamespacedName] = p.gateway(gateway, gateway.leaves(at[gateway.NamespacedName], attached), attached)
 	}
+	for _, o := range plan.Outcomes {
+		o.Missed, o.Overridden = o.missed.all(), o.overridden.all()
+	}
 	return plan
 }
 
@@ -281,7 +286,7 @@ func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
 	}
 	for _, o := range oldest {
 		if o.InForce != nil && !reached[o] && o.Refused == "" {
-			o.Reason, o.Refused = reasons[o], strings.Join(o.Missed, "; ")
+			o.Reason, o.Refused = reasons[o], strings.Join(o.missed.all(), "; ")
 		}
 	}
 	return attached
@@ -313,8 +318,32 @@ func ofNamespaceNamed(name string) target {
 }
 
 func (o *Outcome) miss(reason, what string) string {
-	o.Missed = append(o.Missed, what)
+	o.missed.add(what)
 	return reason
+}
+
+// notes are texts, each once.
+type notes struct {
+	first []string
+	seen  map[string]bool
+}
+
+func (n *notes) add(text string) {
+	if n.seen == nil {
+		n.seen = map[string]bool{}
+	}
+	if !n.seen[text] && len(n.first) < maxTold {
+		n.first = append(n.first, text)
+	}
+	n.seen[text] = true
+}
+
+// all are the first texts, and how many more there are.
+func (n *notes) all() []string {
+	if more := len(n.seen) - len(n.first); more > 0 {
+		return append(slices.Clone(n.first), strconv.Itoa(more)+" more")
+	}
+	return n.first
 }
 
 func nameOf(p *RateLimitPolicy) types.NamespacedName {
@@ -451,9 +480,7 @@ func effective(chain [levels]*Outcome, place string) (rules []*rule) {
 				merged = append(merged, loser)
 				continue
 			}
-			if text := fmt.Sprintf("%s by %s at %s", loser.name, nameOf(winners[by].of.Policy), place); !slices.Contains(loser.of.Overridden, text) {
-				loser.of.Overridden = append(loser.of.Overridden, text)
-			}
+			loser.of.overridden.add(fmt.Sprintf("%s by %s at %s", loser.name, nameOf(winners[by].of.Policy), place))
 		}
 		rules = merged
 	}

@@ -378,6 +378,19 @@ func TestForgedName(t *testing.T) {
 	}
 }
 
+// What is told of a policy has a bound, and says how much more there is.
+func TestToldOnce(t *testing.T) {
+	r := resources(EnvoyGateway)
+	for i := range 100 {
+		r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: fmt.Sprint("r", i)}, Rules: []string{"", ""}, Parents: []Parent{{Gateway: public}}})
+	}
+	r.Policies = []*RateLimitPolicy{one{"tenant/n", "Namespace tenant", "rules: " + limits("r")}.policy(t, 0), one{"g", "Gateway public", "rules: " + limits("a", "b", "c")}.policy(t, 1)}
+	told := must.Get(NewPlanner([]byte("{}")))(t).Plan(r).Outcomes[1].Overridden
+	if want := fmt.Sprint(3*101-maxTold, " more"); len(told) != maxTold+1 || told[maxTold] != want || told[0] != "a by tenant/n at HTTPRoute tenant/app" {
+		t.Errorf("%q, want %d and %s", told, maxTold, want)
+	}
+}
+
 // A policy that breaks leaves the last one in force, also where the planner is new.
 func TestBrokenPolicy(t *testing.T) {
 	r := resources(EnvoyGateway)
