@@ -350,29 +350,73 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// genuine parts from the leaves those rules of routes whose name is the one that Istio gives to a rule of another namespace:
-// what their routes' policies want would reach the other.
+// genuine parts from the leaves those named rules of routes that a request can't be told to be for, as Istio gives their names on
+// alone: rules of two namespaces have the name and a host, or it is as those that Istio makes for another namespace. What their
+// routes' policies want would reach the other.
 func genuine(leaves []leaf, attached map[target]*Outcome) (own, forged []leaf) {
-	given := map[string]string{} // the namespaces of rules without a name of their own
+	type claim struct{ name, host string }
+	const several = "*"                                 // namespaces
+	at, under := map[claim]string{}, map[claim]string{} // the namespaces that have a hostname, and one that it covers
+	put := func(all map[claim]string, c claim, namespace string) {
+		if before, there := all[c]; there && before != namespace {
+			namespace = several
+		}
+		all[c] = namespace
+	}
 	for _, l := range leaves {
-		if l.route.Rules[l.rule] == "" && l.route.Chains == nil {
-			given[l.istioName()] = l.route.Namespace
+		if name := l.route.Rules[l.rule]; name != "" {
+			for _, host := range hostnames(l.route) {
+				put(at, claim{name, host}, l.route.Namespace)
+				for _, wider := range covering(host) {
+					put(under, claim{name, wider}, l.route.Namespace)
+				}
+			}
 		}
 	}
 	for _, l := range leaves {
 		name := l.route.Rules[l.rule]
-		if namespace, taken := given[name]; name == "" || !taken || namespace == l.route.Namespace {
+		others := func(all map[claim]string, host string) bool {
+			namespace, there := all[claim{name, host}]
+			return there && namespace != l.route.Namespace
+		}
+		if name == "" || !imitates(name, l.route.Namespace) && !slices.ContainsFunc(hostnames(l.route), func(host string) bool {
+			return others(under, host) || slices.ContainsFunc(covering(host), func(wider string) bool { return others(at, wider) })
+		}) {
 			own = append(own, l)
 			continue
 		}
 		forged = append(forged, l)
-		for _, section := range []string{"", name} {
-			if o := attached[target{l.route.Kind, l.route.NamespacedName, section}]; o != nil {
-				o.miss("Conflicted", l.route.Kind+" "+l.route.String()+": its rule "+name+" has the name of another namespace's rule")
+		for _, t := range []target{ofNamespaceNamed(l.route.Namespace), {l.route.Kind, l.route.NamespacedName, ""}, {l.route.Kind, l.route.NamespacedName, name}} {
+			if o := attached[t]; o != nil {
+				o.miss("", l.route.Kind+" "+l.route.String()+": its rule "+name+" has the name of another namespace's rule")
 			}
 		}
 	}
 	return own, forged
+}
+
+// imitates reports whether a rule's name is one that Istio makes for a rule of another namespace: shop.app.0. Not all such rules
+// are read.
+func imitates(name, namespace string) bool {
+	parts := strings.Split(name, ".")
+	_, err := strconv.Atoi(parts[len(parts)-1])
+	return len(parts) > 2 && err == nil && parts[0] != namespace
+}
+
+func hostnames(r *Route) []string {
+	if len(r.Hostnames) == 0 {
+		return []string{"*"}
+	}
+	return r.Hostnames
+}
+
+// covering are the hostnames that have all hosts of one.
+func covering(host string) []string {
+	all := []string{host, "*"}
+	for _, rest, more := strings.Cut(host, "."); more; _, rest, more = strings.Cut(rest, ".") {
+		all = append(all, "*."+rest)
+	}
+	return all
 }
 
 // gateway returns the configurations of a Gateway's plugins.

@@ -391,6 +391,41 @@ func TestToldOnce(t *testing.T) {
 	}
 }
 
+// Istio gives on a rule's own name alone. What a tenant wants for a rule of the same name as another namespace's, or as Istio makes
+// for one that is not read, reaches neither, unless their hosts tell them apart.
+func TestSharedName(t *testing.T) {
+	tenants, shops := request{"pay", "", "t.b.example", "/"}, requests(Istio)["app/pay"]
+	for _, test := range []struct {
+		name                 string
+		hosts                []string
+		want, theirs         string
+		missed, othersMissed int
+	}{
+		{"pay", nil, "g_gate", "g_gate", 1, 1},
+		{"pay", []string{"*.example"}, "g_gate", "g_gate", 1, 1},
+		{"pay", []string{"t.example", "t.b.example"}, "g_gate", "g_gate", 1, 1},
+		{"pay", []string{"*.t.b.example"}, "g_gate", "g_gate", 1, 1},
+		{"pay", []string{"t.example", "*.c.example", "b.example"}, "p_r", "p_r", 0, 0},
+		{"other", nil, "p_r", "p_r", 0, 0},
+		{"elsewhere.app.0", nil, "p_r", "p_r", 1, 0},
+		{"tenant.app.7", nil, "p_r", "p_r", 0, 0},
+		{"v1.pay", nil, "p_r", "p_r", 0, 0},
+	} {
+		r := resources(Istio)
+		r.Routes[2].Rules, r.Routes[2].Hostnames = []string{test.name}, test.hosts
+		r.Policies = []*RateLimitPolicy{
+			one{"tenant/p", "HTTPRoute app", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app", "rules: " + limits("r")}.policy(t, 1), one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 2),
+		}
+		plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+		if got, theirs := applied(t, plan, shops), applied(t, plan, tenants); !slices.Equal(got, []string{test.want}) || !slices.Equal(theirs, []string{test.theirs}) {
+			t.Errorf("%s, %q: %v, want %s; %v, want %s", test.name, test.hosts, got, test.want, theirs, test.theirs)
+		}
+		if o, other := plan.Outcomes[0], plan.Outcomes[1]; len(o.Missed) != test.missed || len(other.Missed) != test.othersMissed || len(o.Gateways) != 1-test.missed || len(other.Gateways) != 1 {
+			t.Errorf("%s, %q: %+v, %+v", test.name, test.hosts, o, other)
+		}
+	}
+}
+
 // A policy that breaks leaves the last one in force, also where the planner is new.
 func TestBrokenPolicy(t *testing.T) {
 	r := resources(EnvoyGateway)
