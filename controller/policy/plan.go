@@ -227,6 +227,11 @@ func compare(a, b types.NamespacedName) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
+// older orders policies by their age.
+func older(a, b *Outcome) int {
+	return cmp.Or(a.Policy.CreationTimestamp.Compare(b.Policy.CreationTimestamp.Time), compare(nameOf(a.Policy), nameOf(b.Policy)))
+}
+
 func sorted[T any](list []T, compare func(a, b T) int) []T {
 	list = slices.Clone(list)
 	slices.SortFunc(list, compare)
@@ -250,9 +255,7 @@ func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
 		}
 	}
 	attached, reached, reasons := map[target]*Outcome{}, map[*Outcome]bool{}, map[*Outcome]string{}
-	oldest := sorted(outcomes, func(a, b *Outcome) int {
-		return cmp.Or(a.Policy.CreationTimestamp.Compare(b.Policy.CreationTimestamp.Time), compare(nameOf(a.Policy), nameOf(b.Policy)))
-	})
+	oldest := sorted(outcomes, older)
 	for _, own := range []bool{true, false} {
 		for _, o := range oldest {
 			if o.InForce == nil {
@@ -419,81 +422,231 @@ func covering(host string) []string {
 	return all
 }
 
-// gateway returns the configurations of a Gateway's plugins.
+// placed is what holds where at a Gateway.
+type placed struct {
+	places []place
+	// rules are those in force, with their places. One that several policies share by a namespace of counters is there once.
+	rules []*rule
+	// holders are the policies of each.
+	holders map[*rule][]*Outcome
+	// others are the bytes of conditions by which rules leave alone the places of another namespace's policies.
+	others  map[*Outcome]int
+	foreign map[*rule]int // the same by rule
+}
+
+type place struct {
+	name, told string
+	rules      []*rule
+	replaced   [][2]*rule // each with its winner
+}
+
+// gateway returns the configurations of a Gateway's plugins. A policy that they can't have is left out there, and what holds for
+// more holds in its place.
 func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
-	whole := [levels]*Outcome{ofNamespace: attached[ofNamespaceNamed(g.Namespace)], ofGateway: attached[g.target("")]}
 	var forged []leaf
 	if g.Implementation == Istio {
 		leaves, forged = genuine(leaves, attached)
 	}
+	out := map[*Outcome]string{}
+	for {
+		here := g.place(leaves, forged, func(t target) *Outcome {
+			if o := attached[t]; out[o] == "" {
+				return o
+			}
+			return nil
+		})
+		documents := p.configurations(g.Namespace, here.rules)
+		some := len(out)
+		if g.leaveOut(here, documents, out); len(out) > some {
+			continue
+		}
+		for o, why := range out {
+			o.miss("", "Gateway "+g.String()+": the policy is left out: "+why)
+		}
+		for _, at := range here.places {
+			p.tell(g, at.told, at.rules)
+			for _, r := range at.replaced {
+				r[0].of.overridden.add(fmt.Sprintf("%s by %s at %s", r[0].name, nameOf(r[1].of.Policy), at.name))
+			}
+		}
+		var all [][]byte
+		for _, d := range documents {
+			if d.refused != nil {
+				continue
+			}
+			for _, r := range d.rules {
+				for _, o := range here.holders[r] {
+					if !slices.Contains(o.Gateways, g.NamespacedName) {
+						o.Gateways = append(o.Gateways, g.NamespacedName)
+					}
+				}
+			}
+			all = append(all, d.text)
+		}
+		return all
+	}
+}
+
+// place decides which rules of the policies attached to targets hold where.
+func (g *Gateway) place(leaves, forged []leaf, attached func(target) *Outcome) *placed {
+	whole := [levels]*Outcome{ofNamespace: attached(ofNamespaceNamed(g.Namespace)), ofGateway: attached(g.target(""))}
+	here := &placed{holders: map[*rule][]*Outcome{}, others: map[*Outcome]int{}, foreign: map[*rule]int{}}
+	same := map[string]*rule{} // the first of those with a shared counter that are equal
+	first := func(r *rule) *rule {
+		if r.of.counters == "" {
+			return r
+		}
+		text := r.of.counters + " " + string(encoded(r.fields))
+		if same[text] == nil {
+			same[text] = r
+		}
+		return same[text]
+	}
 	holds := map[*rule][]leaf{} // the leaves where a rule is in force
 	var order []*Outcome
+	noted := map[*Outcome]bool{}
 	note := func(chain *[levels]*Outcome) {
 		for _, o := range chain {
-			if o != nil && !slices.Contains(order, o) {
+			if o != nil && !noted[o] {
+				noted[o] = true
 				order = append(order, o)
 			}
 		}
 	}
 	note(&whole)
 	// What holds where no route is found holds everywhere but at some leaves.
-	general := effective(whole, "Gateway "+g.String())
-	p.tell(g, "*", general)
-	leaves = append(leaves, forged...)
+	general := effective(whole)
+	general.name, general.told = "Gateway "+g.String(), "*"
+	here.places = append(here.places, general)
+	everywhere := map[*rule]bool{}
+	for _, r := range general.rules {
+		everywhere[first(r)] = true
+	}
+	by, size := map[leaf]*Outcome{}, map[leaf]int{} // the most special policy of another namespace there, and the condition's bytes
+	leaves = append(slices.Clip(leaves), forged...)
 	for i, l := range leaves {
 		chain := whole
 		if l.listener != "" {
-			chain[ofListener] = attached[g.target(l.listener)]
+			chain[ofListener] = attached(g.target(l.listener))
 		}
 		if i < len(leaves)-len(forged) {
 			if l.route.Namespace != g.Namespace {
-				chain[ofRoutes] = attached[ofNamespaceNamed(l.route.Namespace)]
+				chain[ofRoutes] = attached(ofNamespaceNamed(l.route.Namespace))
 			}
-			chain[ofRoute] = attached[target{l.route.Kind, l.route.NamespacedName, ""}]
+			chain[ofRoute] = attached(target{l.route.Kind, l.route.NamespacedName, ""})
 			if name := l.route.Rules[l.rule]; name != "" {
-				chain[ofRule] = attached[target{l.route.Kind, l.route.NamespacedName, name}]
+				chain[ofRule] = attached(target{l.route.Kind, l.route.NamespacedName, name})
 			}
 		}
-		here := effective(chain, l.route.Kind+" "+l.route.String())
-		for _, rule := range here {
-			holds[rule] = append(holds[rule], l)
+		at := effective(chain)
+		at.name, at.told = l.route.Kind+" "+l.route.String(), l.String()
+		here.places = append(here.places, at)
+		for _, r := range at.rules {
+			holds[first(r)] = append(holds[first(r)], l)
 		}
-		p.tell(g, l.String(), here)
 		note(&chain)
+		for _, o := range chain {
+			if o != nil && o.Policy.Namespace != g.Namespace {
+				by[l] = o
+			}
+		}
+		if by[l] != nil {
+			size[l] = len(encoded(g.match([]leaf{l})))
+		}
 	}
-	var rules []*rule
+	made := map[*rule]*rule{}
 	for _, o := range order {
-		before := len(rules)
 		for _, rule := range o.rules {
+			one := first(rule)
+			if at := made[one]; at != nil {
+				here.holders[at] = append(here.holders[at], o)
+				continue
+			}
 			at := *rule
-			switch everywhere := slices.Contains(general, rule); {
-			case everywhere && len(holds[rule]) < len(leaves):
+			switch {
+			case everywhere[one] && len(holds[one]) < len(leaves):
 				at.fields = maps.Clone(at.fields)
-				at.except(g.match(without(leaves, holds[rule])))
-			case everywhere:
-			case len(holds[rule]) > 0:
-				at.fields = maps.Clone(at.fields)
-				at.only(g.match(holds[rule]))
-				if len(encoded(at.fields)) > maxRule && o.Policy.Namespace != g.Namespace && ownLeaves(o, holds[rule]) {
-					// Nobody else's rules are kept from the Gateway by one that fits into no object.
-					o.miss("", fmt.Sprintf("Gateway %s: the rule %s is for too many places, and is left out", g, rule.name))
-					continue
+				lost := without(leaves, holds[one])
+				at.except(g.match(lost))
+				for _, l := range lost {
+					if o := by[l]; o != nil {
+						here.others[o] += size[l]
+						here.foreign[&at] += size[l]
+					}
 				}
+			case everywhere[one]:
+			case len(holds[one]) > 0:
+				at.fields = maps.Clone(at.fields)
+				at.only(g.match(holds[one]))
 			default:
 				continue
 			}
-			rules = append(rules, &at)
-		}
-		if len(rules) > before {
-			o.Gateways = append(o.Gateways, g.NamespacedName)
+			made[one] = &at
+			here.rules, here.holders[&at] = append(here.rules, &at), []*Outcome{o}
 		}
 	}
-	return p.configurations(g.Namespace, rules)
+	return here
 }
 
-// ownLeaves reports whether all leaves are of routes of a policy's namespace.
-func ownLeaves(o *Outcome, leaves []leaf) bool {
-	return !slices.ContainsFunc(leaves, func(l leaf) bool { return l.route.Namespace != o.Policy.Namespace })
+// leaveOut adds policies that a Gateway can't have to those that are left out, each with the reason: first those with a rule that
+// is refused, then those of other namespaces, and of each namespace the youngest of those that take most.
+func (g *Gateway) leaveOut(here *placed, documents []document, out map[*Outcome]string) {
+	room := maxIstio
+	if g.Implementation == EnvoyGateway {
+		room = maxEnvoyGateway
+	}
+	own := func(o *Outcome) int {
+		if o.Policy.Namespace == g.Namespace {
+			return 0
+		}
+		return 1
+	}
+	order := func(a, b *Outcome) int { return cmp.Or(own(a)-own(b), older(a, b)) }
+	shared, some := map[[2]string]*rule{}, len(out)
+	for _, r := range sorted(here.rules, func(a, b *rule) int { return order(a.of, b.of) }) {
+		name := [2]string{r.of.counters, r.name}
+		if other := shared[name]; other != nil && r.of.counters != "" {
+			for _, o := range here.holders[r] {
+				out[o] = fmt.Sprintf("%s has another rule %s of the counters %s", nameOf(other.of.Policy), r.name, r.of.counters)
+			}
+			continue
+		}
+		shared[name] = r
+	}
+	excess, crowded, cost := -room, false, maps.Clone(here.others)
+	for _, d := range documents {
+		excess += len(d.text)
+		for _, r := range d.rules {
+			each := (len(encoded(r.fields)) + room/maxPlugins/len(d.rules)) / len(here.holders[r])
+			for _, o := range here.holders[r] {
+				cost[o] += each
+				switch {
+				case d.refused == nil:
+				case len(d.text) > maxDocument && len(d.text)-here.foreign[r] < maxDocument:
+					crowded = true
+				default:
+					out[o] = "the rule " + r.name + " with all its places: " + told(d.refused, "")
+				}
+			}
+		}
+	}
+	if excess = max(excess, (len(documents)-maxPlugins)*(room/maxPlugins)); excess <= 0 && (!crowded || len(out) > some) {
+		return
+	}
+	part, whole := map[string]int{}, map[*Outcome]int{} // of a namespace, and of that up to a policy
+	all := sorted(slices.Collect(maps.Keys(cost)), order)
+	for _, o := range all {
+		part[o.Policy.Namespace] += cost[o]
+		whole[o] = part[o.Policy.Namespace]
+	}
+	slices.SortStableFunc(all, func(a, b *Outcome) int { return cmp.Or(own(b)-own(a), whole[b]-whole[a]) })
+	for i, o := range all {
+		if i > len(all)/16 && excess <= 0 || own(o) < own(all[0]) {
+			break
+		}
+		out[o] = "the Gateway's plugins have no room for all policies' rules"
+		excess -= cost[o]
+	}
 }
 
 func without(leaves, some []leaf) []leaf {
@@ -506,14 +659,14 @@ func without(leaves, some []leaf) []leaf {
 
 // effective merges the policies of a place as GEP-713 says: defaults hold where nothing more special is, and overrides
 // replace what is. Both do so for all rules, or, merging, for those of the same name.
-func effective(chain [levels]*Outcome, place string) (rules []*rule) {
+func effective(chain [levels]*Outcome) (at place) {
 	for i := levels - 1; i >= 0; i-- {
 		o := chain[i]
 		if o == nil {
 			continue
 		}
 		block, _, overrides := o.InForce.Spec.block()
-		winners, losers := rules, o.rules
+		winners, losers := at.rules, o.rules
 		if overrides {
 			winners, losers = losers, winners
 		}
@@ -524,9 +677,9 @@ func effective(chain [levels]*Outcome, place string) (rules []*rule) {
 				merged = append(merged, loser)
 				continue
 			}
-			loser.of.overridden.add(fmt.Sprintf("%s by %s at %s", loser.name, nameOf(winners[by].of.Policy), place))
+			at.replaced = append(at.replaced, [2]*rule{loser, winners[by]})
 		}
-		rules = merged
+		at.rules = merged
 	}
-	return rules
+	return at
 }

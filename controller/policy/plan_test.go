@@ -93,24 +93,32 @@ func requests(i Implementation) map[string]request {
 	}
 }
 
-// applied are the names of a plan's rules that apply to a request.
-func applied(t *testing.T, plan *Plan, r request) (names []string) {
+// applied are the names of a plan's rules that apply to a request, all of which count in the Gateway's namespace.
+func applied(t *testing.T, plan *Plan, r request) []string {
+	t.Helper()
+	for _, document := range plan.Configurations[public] {
+		if !strings.Contains(string(document), `"namespace":"shop"`) {
+			t.Fatalf("%s", document)
+		}
+	}
+	return appliedTo(t, plan, r)
+}
+
+// appliedTo is the same for counters of any namespace.
+func appliedTo(t *testing.T, plan *Plan, r request) (names []string) {
 	t.Helper()
 	for _, document := range plan.Configurations[public] {
 		if _, err := config.Parse(document); err != nil {
 			t.Fatalf("%v\n%s", err, document)
 		}
 		var c struct {
-			Namespace string
-			Rules     []struct {
+			Rules []struct {
 				Name   string
 				Match  any
 				Except []any
 			}
 		}
-		if err := json.Unmarshal(document, &c); err != nil || c.Namespace != "shop" {
-			t.Fatal(err, c.Namespace)
-		}
+		must.OK(t, json.Unmarshal(document, &c))
 		for _, rule := range c.Rules {
 			if r.meets(rule.Match) && !slices.ContainsFunc(rule.Except, r.meets) {
 				names = append(names, strings.TrimPrefix(rule.Name, "shop_"))
@@ -337,7 +345,7 @@ func TestCounters(t *testing.T) {
 			got = append(got, c.Namespace+" "+rule.Name)
 		}
 	}
-	if want := []string{"shop shop_p2_r", "shop shop_p3_r", "all r", "all r"}; !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+	if want := []string{"shop shop_p2_r", "shop shop_p3_r", "all r"}; !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for i, want := range []string{"", "", "spec.counters: want other in the annotation weir.dev/counters of Namespace shop", "spec.counters: want another name than shop"} {
@@ -473,21 +481,148 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// A tenant whose rule is for more places than an object holds keeps nobody else's rules from the Gateway.
+// tenants adds routes of a namespace.
+func (r *Resources) tenants(namespace string, n int) {
+	for i := range n {
+		r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("r", i)}, Rules: []string{""}, Parents: []Parent{{Gateway: public}}})
+	}
+}
+
+// Tenants whose rules are for more places than an object holds keep nobody else's rules from the Gateway, nor the Gateway's from them.
 func TestHugeRule(t *testing.T) {
-	r := resources(Istio)
-	for i := range 5000 {
-		name := types.NamespacedName{Namespace: "tenant", Name: fmt.Sprint("s", i)}
-		r.Routes = append(r.Routes, &Route{Kind: "Service", NamespacedName: name, Rules: []string{""}, Parents: []Parent{{Gateway: public}}, Chains: []string{"inbound-vip|80|http|" + name.Name + ".tenant.svc.cluster.local"}})
+	for want, tenants := range map[string]int{"the rule r with all its places: want at most 1048576 bytes": 1, "the Gateway's plugins have no room for all policies' rules": 2} {
+		r := resources(Istio)
+		r.Policies = []*RateLimitPolicy{one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 1), one{"g", "Gateway public", "rules: " + limits("r")}.policy(t, 2)}
+		for tenant := range tenants {
+			namespace := fmt.Sprint("tenant", tenant)
+			for i := range 14_000 / tenants {
+				name := types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("s", i)}
+				r.Routes = append(r.Routes, &Route{Kind: "Service", NamespacedName: name, Rules: []string{""}, Parents: []Parent{{Gateway: public}}, Chains: []string{"inbound-vip|80|http|" + name.Name + "." + namespace + ".svc.cluster.local"}})
+			}
+			r.Policies = append(r.Policies, one{namespace + "/n", "Namespace " + namespace, "rules: " + limits("r")}.policy(t, tenant))
+		}
+		plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+		o := plan.Outcomes[slices.IndexFunc(plan.Outcomes, func(o *Outcome) bool { return len(o.Missed) > 0 })]
+		if len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.HasPrefix(o.Missed[0], "Gateway shop/public: the policy is left out: "+want) {
+			t.Errorf("%d: %q, %q", tenants, o.Missed, o.Gateways)
+		}
+		for tenant := range tenants {
+			namespace := fmt.Sprint("tenant", tenant)
+			want := []string{namespace + "_n_r"}
+			if namespace == o.Policy.Namespace {
+				want = []string{"g_r"}
+			}
+			if got := applied(t, plan, request{virtual: "inbound-vip|80|http|s1." + namespace + ".svc.cluster.local"}); !slices.Equal(got, want) {
+				t.Errorf("%d: %s: %v, want %s", tenants, namespace, got, want)
+			}
+		}
+		if got := applied(t, plan, requests(Istio)["app2"]); !slices.Equal(got, []string{"p_r"}) {
+			t.Errorf("%v", got)
+		}
 	}
-	r.Policies = []*RateLimitPolicy{one{"tenant/n", "Namespace tenant", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 1)}
-	planner := must.Get(NewPlanner([]byte("{}")))(t)
-	plan := planner.Plan(r)
-	if got := applied(t, plan, requests(Istio)["app2"]); !slices.Equal(got, []string{"p_r"}) {
-		t.Errorf("%v", got)
+}
+
+// No tenant takes the Gateway from others: what its plugins have no room for is left out, of those with most the youngest first. The
+// Gateway's own rules hold in its place.
+func TestRoom(t *testing.T) {
+	const own = "g_gate"
+	var logs []string
+	for i := range 8 {
+		logs = append(logs, fmt.Sprintf("{limit: 800, window: %dh, algorithm: sliding_log}", i+1))
 	}
-	if o := plan.Outcomes[0]; len(o.Gateways) > 0 || !slices.Equal(o.Missed, []string{"Gateway shop/public: the rule r is for too many places, and is left out"}) {
-		t.Errorf("%+v", o)
+	var large []string
+	for i := range 64 {
+		large = append(large, fmt.Sprintf("{name: r%d, key: [client_ip], limits: [%s]}", i, strings.Join(logs, ", ")))
+	}
+	heavy := "rules: [" + strings.Join(large, ", ") + "]"
+	var many []string
+	for i := range 64 {
+		many = append(many, fmt.Sprint("r", i))
+	}
+	each := func(n int, rules string) (all []one) {
+		for i := range n {
+			all = append(all, one{fmt.Sprintf("tenant/p%d", i), fmt.Sprintf("HTTPRoute r%d", i), rules})
+		}
+		return all
+	}
+	long := strings.ReplaceAll(limits("r"), "limits", `match: {not: {path: {in: [`+strings.TrimSuffix(strings.Repeat("/"+strings.Repeat("x", 4000)+"%d, ", 15), ", ")+`]}}}, limits`)
+	for i := range 15 {
+		long = strings.Replace(long, "%d", fmt.Sprint(i), 1)
+	}
+	for _, test := range []struct {
+		name     string
+		routes   int
+		policies []one
+		gate     []string // the Gateway's rules
+		// first and last are those at the tenant's first route and its last.
+		first, last string
+		documents   int // at most
+	}{
+		{"equal rules of a shared counter", 40, each(40, "counters: all\nrules: "+limits("r")), []string{"gate"}, "r", "r", 2},
+		{"unequal rules of a shared counter", 2, append(each(1, "counters: all\nrules: "+limits("r")), one{"tenant/other", "HTTPRoute r1", "counters: all\nrules: [{name: r, limits: [{limit: 2, window: 1h}]}]"}), []string{"gate"}, "r", own, 2},
+		{"rules", 70, each(70, "rules: "+limits(slices.Clone(many)...)), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
+		{"bytes", 20, each(20, "rules: "+long), []string{"gate"}, "tenant_p0_r", own, maxPlugins},
+		{"rules of which a plugin takes one", 40, each(40, heavy), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
+		{"places", 2000, []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}}, append([]string{"gate"}, many[1:]...), own, own, 1},
+	} {
+		r := resources(EnvoyGateway)
+		r.Counters = map[string][]string{"tenant": {"all"}}
+		r.tenants("tenant", test.routes)
+		r.tenants("small", 1)
+		for i, p := range append(test.policies, one{"small/p", "HTTPRoute r0", "rules: " + limits("r")}, one{"g", "Gateway public", "rules: " + limits(slices.Clone(test.gate)...)}) {
+			r.Policies = append(r.Policies, p.policy(t, i))
+		}
+		plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+		documents, bytes := plan.Configurations[public], 0
+		for _, d := range documents {
+			must.Get(config.Parse(d))(t)
+			bytes += len(d)
+		}
+		if len(documents) > test.documents || bytes > maxEnvoyGateway {
+			t.Errorf("%s: %d documents, %d bytes", test.name, len(documents), bytes)
+		}
+		for place, want := range map[string]string{"tenant/r0": test.first, fmt.Sprint("tenant/r", test.routes-1): test.last, "small/r0": "small_p_r", "shop/app": own} {
+			if got := appliedTo(t, plan, request{route: "httproute/" + place + "/rule/0/match/0/*"}); !slices.Contains(got, want) {
+				t.Errorf("%s: %s has %v, want %s", test.name, place, got, want)
+			}
+		}
+		for _, o := range plan.Outcomes {
+			left := len(o.Missed) > 0 && strings.HasPrefix(o.Missed[0], "Gateway shop/public: the policy is left out: ")
+			if o.Refused != "" || left != (len(o.Gateways) == 0) || left && o.Policy.Namespace != "tenant" {
+				t.Errorf("%s: %s: %q, %q at %q", test.name, nameOf(o.Policy), o.Refused, o.Missed, o.Gateways)
+			}
+		}
+	}
+}
+
+// A policy that is accepted makes only what the plugin takes, at however many places.
+func TestDeepRule(t *testing.T) {
+	refused := 0
+	for _, implementation := range []Implementation{Istio, EnvoyGateway} {
+		for depth := 45; depth < 64; depth++ {
+			r := resources(implementation)
+			r.tenants("tenant", 70)
+			for i, route := range r.Routes[5:] {
+				route.Hostnames = []string{fmt.Sprint("a", i, ".example"), fmt.Sprint("*.b", i, ".example")}
+			}
+			match := strings.Repeat(`{"not": `, depth) + `{"path": {"prefix": "/"}}` + strings.Repeat("}", depth)
+			r.Policies = []*RateLimitPolicy{
+				one{"tenant/deep", "Namespace tenant", `rules: [{"name": "r", "match": ` + match + `, "limits": [{"limit": 1, "window": "1h"}]}]`}.policy(t, 0),
+				one{"l", "Gateway public/intern", "overrides: {strategy: merge, rules: " + limits("all") + "}"}.policy(t, 1),
+			}
+			plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+			if o := plan.Outcomes[0]; o.Refused != "" {
+				refused++
+			} else if len(o.Gateways) == 0 {
+				t.Errorf("%s, %d deep: %+v", implementation, depth, o.Missed)
+			}
+			for _, d := range plan.Configurations[public] {
+				must.Get(config.Parse(d))(t)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("none is refused")
 	}
 }
 

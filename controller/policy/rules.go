@@ -21,9 +21,13 @@ const (
 	maxName     = 64  // of a rule, in bytes
 	maxRules    = 256 // of a configuration
 	maxDocument = 900_000
-	maxRule     = maxDocument / 2
-	maxAny      = 64 // of a match
-	maxTold     = 10 // mistakes and places in a message
+	maxAny      = 64       // of a match
+	maxTold     = 10       // mistakes and places in a message
+	maxPolicy   = 64 << 10 // bytes of a policy's rules
+	// Of a Gateway. Envoy Gateway has all plugins in one object.
+	maxPlugins      = 16
+	maxEnvoyGateway = 1_000_000
+	maxIstio        = 4_000_000
 )
 
 // Planner plans. It remembers the policies that it has checked. A Planner must be used by one goroutine at a time.
@@ -173,6 +177,14 @@ func (p *Planner) check(policy *RateLimitPolicy, spec *Spec) (c checked) {
 		return c
 	}
 	block, path, _ := spec.block()
+	size := 0
+	for _, raw := range block.Rules {
+		size += len(raw)
+	}
+	if size > maxPolicy {
+		c.refused = fmt.Sprintf("%srules: want at most %d bytes, got %d", path, maxPolicy, size)
+		return c
+	}
 	if _, err := config.Parse(p.document(cmp.Or(spec.Counters, "default"), block.Rules)); err != nil {
 		c.refused = told(err, path)
 		return c
@@ -192,7 +204,8 @@ func (p *Planner) check(policy *RateLimitPolicy, spec *Spec) (c checked) {
 		for field, value := range r.fields {
 			attached.fields[field] = value
 		}
-		some := []any{map[string]any{"host": map[string]string{"exact": "example.com"}}}
+		// As deep as those of a listener's routes of which there are many.
+		some := []any{map[string]any{"any": []any{map[string]any{"any": []any{map[string]any{"not": map[string]any{"any": []any{map[string]any{"host": map[string]string{"exact": "example.com"}}}}}}}}}}
 		attached.only(some)
 		attached.except(some)
 		trial = append(trial, attached.fields)
@@ -272,31 +285,45 @@ func grouped(some []any) []any {
 	return some
 }
 
+// document is a configuration of a plugin, with its rules.
+type document struct {
+	text    []byte
+	rules   []*rule
+	refused error // what the plugin says of its only rule
+}
+
 // appendSound appends the configuration of rules, or several where the plugin would refuse one: some bounds are those
 // of all rules together.
-func (p *Planner) appendSound(documents [][]byte, namespace string, rules []map[string]json.RawMessage) [][]byte {
+func (p *Planner) appendSound(documents []document, namespace string, rules []*rule) []document {
 	if len(rules) == 0 {
 		return documents
 	}
-	document := p.document(namespace, rules)
-	sum := sha256.Sum256(document)
-	sound, known := p.before[sum]
-	if !known {
-		_, err := config.Parse(document)
-		sound = err == nil || len(rules) == 1
+	fields := make([]map[string]json.RawMessage, len(rules))
+	for i, r := range rules {
+		fields[i] = r.fields
 	}
-	if p.sound[sum] = sound; !sound {
+	d := document{text: p.document(namespace, fields), rules: rules}
+	sum := sha256.Sum256(d.text)
+	sound, known := p.sound[sum]
+	if !known {
+		sound, known = p.before[sum]
+	}
+	if !known || !sound && len(rules) == 1 {
+		_, d.refused = config.Parse(d.text)
+		sound = d.refused == nil
+	}
+	if p.sound[sum] = sound; !sound && len(rules) > 1 {
 		documents = p.appendSound(documents, namespace, rules[:len(rules)/2])
 		return p.appendSound(documents, namespace, rules[len(rules)/2:])
 	}
-	return append(documents, document)
+	return append(documents, d)
 }
 
 // configurations splits rules among as few plugins as can have them: each has one namespace of counters. Requests pass through
 // all of them.
-func (p *Planner) configurations(namespace string, rules []*rule) (documents [][]byte) {
+func (p *Planner) configurations(namespace string, rules []*rule) (documents []document) {
 	size, in := 0, ""
-	var some []map[string]json.RawMessage
+	var some []*rule
 	flush := func() {
 		documents = p.appendSound(documents, cmp.Or(in, namespace), some)
 		some, size = nil, 0
@@ -308,7 +335,7 @@ func (p *Planner) configurations(namespace string, rules []*rule) (documents [][
 			flush()
 		}
 		in = r.of.counters
-		some, size = append(some, r.fields), size+length
+		some, size = append(some, r), size+length
 	}
 	flush()
 	return documents
