@@ -16,7 +16,7 @@ import (
 
 // members are members of answers, of several providers.
 var members = []string{
-	`"model":"a"`, `"model":"b"`, `"model":""`, `"model":"unlisted"`, `"modelVersion":"a"`, `"response":{"model":"a"}`, `"x":"\"usage\""`, `"usage":null`, `"usage":-1`,
+	`"model":"a"`, `"model":"b"`, `"model":""`, `"model":"unlisted"`, `"modelVersion":"a"`, `"modelVersion":"unlisted"`, `"response":{"model":"a"}`, `"response":{"model":"unlisted"}`, `"x":"\"usage\""`, `"usage":null`, `"usage":-1`,
 	`"usage":{"total_tokens":70}`, `"us\u0061ge":{"total_tokens":60}`, `"usage":{"prompt_tokens":5,"completion_tokens":7}`, `"message":{"model":"a","usage":{"input_tokens":3}}`,
 	`"usage":{"iterations":[{"type":"compaction","input_tokens":70,"x":[{"output_tokens":1}]},{"type":"message","input_tokens":9},{"output_tokens":"8","type":"advisor_message"}],"input_tokens":2}`,
 	`"usage":{"x":[[[[{"a":"]"}]]]],"in\u0070ut_tokens":"12","y":"` + strings.Repeat("y", 500) + `","output_tokens":0}`, `"usage":[{"input_tokens":99}]`, `"usage":{"input_tokens":{"n":1}}`,

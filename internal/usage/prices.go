@@ -480,18 +480,18 @@ func (r *Reader) takeModel(from int, name []byte, kind jsonpath.Kind) {
 	if from < p.from {
 		return
 	}
-	if known := r.weigh(from, name); p.list.HasTiers() && (known || len(p.answering) == 0) {
+	if known := r.weigh(from, name, false); p.list.HasTiers() && (known || len(p.answering) == 0) {
 		p.answering = append(p.answering[:0], name...)
 	}
 }
 
 // weigh has the rates of the model that the body names, in the tier of the request or the body. It reports whether the list
-// knows the model.
-func (r *Reader) weigh(from int, name []byte) (known bool) {
+// knows the model. A name that the list lacks changes rates only if the list had it in an earlier tier.
+func (r *Reader) weigh(from int, name []byte, again bool) (known bool) {
 	p := &r.priced
 	rates, entry, known := r.finder.Find(p.list, p.tier, name)
 	switch {
-	case !known && (p.asked != "" || p.model == ""):
+	case !known && (p.asked != "" || p.model == "" || !again):
 	case p.asked == "":
 		r.rates, p.model, p.from = rates, entry, from
 	case entry == p.asked || strings.TrimPrefix(entry, p.tier) != string(name) && isVersion(name, strings.TrimPrefix(p.asked, p.tier)):
@@ -525,7 +525,7 @@ func (r *Reader) useTier() {
 		p.dearer, p.model = nil, ""
 	}
 	if p.text != 0 {
-		r.weigh(p.from, p.answering)
+		r.weigh(p.from, p.answering, true)
 	}
 }
 
