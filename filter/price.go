@@ -150,17 +150,22 @@ func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 // batchTier is the tier of a request to an API of batches. The requests of a batch are priced there.
 const batchTier = "batch"
 
-// isBatch reports whether a path is that of an API of batches: a part of it is batches. One that goes up may lead elsewhere.
+// isBatch reports whether a path is that of an API of batches: a part of it is batches, which is no model's name. One that goes
+// up may lead elsewhere.
 func (s *scratch) isBatch(path []byte) (is bool) {
+	names := false // a model, by the next part
 	for len(path) > 0 {
 		var part []byte
 		part, path = next(path, '/')
-		switch string(s.unescape(part)) {
-		case "batches":
-			is = true
+		switch part = s.unescape(part); string(part) {
+		case "", ".":
+			continue
 		case "..":
 			return false
+		case "batches":
+			is = is || !names
 		}
+		names = !names && beforeModel(part) >= 0
 	}
 	return is
 }
@@ -173,18 +178,16 @@ func (s *scratch) modelIn(path []byte) []byte {
 		var part []byte
 		part, path = next(path, '/')
 		part = s.unescape(part)
-		for i := range modelsIn {
-			m := &modelsIn[i]
-			if string(part) != m.before {
-				continue
-			}
-			name, rest := next(path, '/')
-			if name = s.unescape(name); m.colon {
-				name, rest = next(name, ':')
-			}
-			if len(name) > 0 && rest != nil {
-				return name
-			}
+		i := beforeModel(part)
+		if i < 0 {
+			continue
+		}
+		name, rest := next(path, '/')
+		if name = s.unescape(name); modelsIn[i].colon {
+			name, rest = next(name, ':')
+		}
+		if len(name) > 0 && rest != nil {
+			return name
 		}
 	}
 	return nil
@@ -194,6 +197,16 @@ var modelsIn = [...]struct {
 	before string
 	colon  bool
 }{{"models", true}, {"model", false}, {"deployments", false}, {"engines", false}}
+
+// beforeModel returns which of modelsIn a part of a path is; -1 if none.
+func beforeModel(part []byte) int {
+	for i := range modelsIn {
+		if string(part) == modelsIn[i].before {
+			return i
+		}
+	}
+	return -1
+}
 
 // unescape decodes percent escapes in a part of a path.
 func (s *scratch) unescape(encoded []byte) []byte {

@@ -97,13 +97,15 @@ func TestTiers(t *testing.T) {
 
 // The tier counts that a stream names beside its tokens. Requests of an API of batches have their own.
 func TestTierOfStream(t *testing.T) {
-	rule := strings.Replace(priced("", ""), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4}, "service_tier=batch/gpt-5": {"input": 1, "output": 2},`, 1)
+	rule := strings.Replace(priced("", ""), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4}, "service_tier=batch/gpt-5": {"input": 1, "output": 2},
+		"batches": {"input": 1.25, "output": 10}, "service_tier=batch/batches": {"input": 1, "output": 2},`, 1)
 	for _, c := range []struct {
 		path, first, last string
 		costs             int
 	}{
 		{"/v1/responses", `"flex"`, `"default"`, 3250}, {"/v1/responses", `"auto"`, `"flex"`, 1300}, {"/v1/responses", `"flex"`, `null`, 3250}, {"/v1/responses", `"auto"`, `"auto"`, 3250},
 		{"/v1/batches/1?x", `"auto"`, `"auto"`, 1400}, {"/v1/messages/b%61tches", `"auto"`, `"auto"`, 1400}, {"/v1/batches2", `"auto"`, `"auto"`, 3250},
+		{"/openai/deployments/batches/chat/completions", `"auto"`, `"auto"`, 3250}, {"/deployments//%62atches/x", `"auto"`, `"auto"`, 3250}, {"/models/x/batches", `"auto"`, `"auto"`, 1400},
 		{"/v1/batches/%2e%2e/chat/completions", `"auto"`, `"auto"`, 3250}, {"/x/../v1/batches", `"auto"`, `"auto"`, 3250},
 	} {
 		v := newProxy(t).start(rule)
