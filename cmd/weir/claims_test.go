@@ -165,8 +165,7 @@ func pushesTo(s *served) (answered int) {
 	return answered
 }
 
-// A program that closes its namespace gives back what it has leased: another has all that is left at
-// once.
+// A program that closes its namespace has given back what it had leased: another gets all that is left.
 func TestClosedProgramGivesLeasesBack(t *testing.T) {
 	t.Parallel()
 	const limit, used = 1000, 200
@@ -182,9 +181,11 @@ func TestClosedProgramGivesLeasesBack(t *testing.T) {
 	if counted := hitsOf(s); counted != used {
 		t.Errorf("%d hits are counted after it, want %d", counted, used)
 	}
-	other := startProgram(t, s, programOptions{Limit: limit, Timeout: time.Minute})
-	if is := other.ask("ann", limit); is.Passed != limit-used {
-		t.Errorf("another program: %d passed, want %d; %d are counted, and it says %+v", is.Passed, limit-used, hitsOf(s), is.Stats)
+	// Its last requests may be refused for hits that it has just given back itself, until the backend has them.
+	other, passed := startProgram(t, s, programOptions{Limit: limit, Timeout: time.Minute}), 0
+	until(t, "all that is left", func() bool { passed += other.ask("ann", limit).Passed; return passed >= limit-used })
+	if passed != limit-used {
+		t.Errorf("another program: %d passed, want %d", passed, limit-used)
 	}
 	other.end()
 }
