@@ -226,6 +226,7 @@ func TestRendered(t *testing.T) {
 		"backend.store.kind=memory,backend.replicas=2":                                        "want backend.replicas 1",
 		"backend.store.kind=sqlite":                                                           "/backend/store/kind",
 		"backend.store.secretRef=weir":                                                        "/backend/store/secretRef",
+		"controller.enabled=true,plugin.image=registry.example/weir-plugin":                   "controller.namespaces: want the namespaces",
 		"backend.token.secretRef.name=,backend.tls.clientCA=":                                 "clientCA",
 	} {
 		if said, err := run("template", "weir", "weir", "--set", wrong); err == nil || !strings.Contains(said, want) {
@@ -413,7 +414,7 @@ func TestFlagsOfTheController(t *testing.T) {
 			t.Errorf("weir controller has no --%s", found[1])
 		}
 	}
-	if slices.Sort(given); strings.Join(given, " ") != "backend configuration lease-namespace plugin pull-policy trusted-ca" {
+	if slices.Sort(given); strings.Join(given, " ") != "backend configuration lease-namespace namespaces plugin pull-policy trusted-ca" {
 		t.Errorf("the chart gives %s", given)
 	}
 }

@@ -61,6 +61,9 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("--backend: %w", err)
 		}
 		w.token = os.Getenv("WEIR_TOKEN")
+		if w.token != "" && given.Namespaces == "" {
+			return errors.New("--namespaces: want the namespaces whose Gateways get plugins with the token of WEIR_TOKEN, or *")
+		}
 	}
 	// The parser wants a backend where sync_rate has one.
 	whole, err := w.with(base, policy.EnvoyGateway)
@@ -100,7 +103,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	ctx, restart := context.WithCancelCause(ctx)
-	r := &reconciler{restart: restart, Client: manager.GetClient(), events: manager.GetEventRecorder("weir-controller"), planner: planner, writer: w}
+	r := &reconciler{restart: restart, Client: manager.GetClient(), events: manager.GetEventRecorder("weir-controller"), planner: planner, writer: w, namespaces: given.Namespaces}
 	if err := r.watch(manager); err != nil {
 		return err
 	}

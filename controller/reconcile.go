@@ -37,6 +37,8 @@ type reconciler struct {
 	planner *policy.Planner
 	writer  *writer
 	restart context.CancelCauseFunc
+	// namespaces are those whose Gateways get plugins, with commas between; none or * is all.
+	namespaces string
 }
 
 // watch has each change lead to the same request, so that many at once are one.
@@ -182,7 +184,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		g := &gateways.Items[i]
 		controller := by[g.Spec.GatewayClassName]
 		implementation := policy.Implementations[string(controller)]
-		if implementation == 0 || g.DeletionTimestamp != nil {
+		if implementation == 0 || g.DeletionTimestamp != nil || r.namespaces != "" && r.namespaces != "*" && !slices.Contains(strings.Split(r.namespaces, ","), g.Namespace) {
 			continue
 		}
 		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}

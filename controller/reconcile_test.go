@@ -69,6 +69,12 @@ func TestReconcile(t *testing.T) {
 	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
 		t.Error("another's change stays")
 	}
+	r.namespaces = "other,shops"
+	if plugin, _ = pass(); plugin != nil || !strings.Contains(meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "that gets plugins") {
+		t.Errorf("a Gateway of another namespace has the plugin, %+v", p.Status)
+	}
+	r.namespaces = "other,shop"
+	pass()
 	p.Spec, p.Generation = of(`{"name":"r"}`), 2
 	must.OK(t, c.Update(t.Context(), p))
 	if plugin, _ = pass(); plugin == nil || meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {

@@ -95,6 +95,10 @@ func TestHas(t *testing.T) {
 }
 
 func TestWrongFlags(t *testing.T) {
+	t.Setenv("WEIR_TOKEN", "secret")
+	if err := run(t.Context(), []string{"--plugin", "x", "--backend", "weir:9180"}); err == nil || !strings.HasPrefix(err.Error(), "--namespaces: want ") {
+		t.Errorf("%v, want --namespaces", err)
+	}
 	for _, wrong := range [][]string{{}, {"--unknown"}, {"--plugin", "x", "y"}, {"--plugin", "x", "--backend", "weir"}, {"--plugin", "x", "--configuration", "none"}} {
 		if run(t.Context(), wrong) == nil {
 			t.Errorf("%v passes", wrong)

@@ -270,7 +270,7 @@ func attach(outcomes []*Outcome, r *Resources) map[target]*Outcome {
 				case !r.granted(o.Policy.Namespace, t): // whether it is there is not for them to know
 					reasons[o] = o.miss("RefNotPermitted", fmt.Sprintf("%s of namespace %s: want a ReferenceGrant there, from %s", t, t.Namespace, o.Policy.Namespace))
 				case !there[t] && t.kind != "Namespace":
-					reasons[o] = o.miss("TargetNotFound", t.String()+" is not there, or is of no Gateway of Istio or Envoy Gateway")
+					reasons[o] = o.miss("TargetNotFound", t.String()+" is not there, or is of no Gateway of Istio or Envoy Gateway that gets plugins")
 				case winner == o:
 				case winner != nil:
 					which := "older policy"

@@ -6,7 +6,7 @@ import "flag"
 
 // Flags are the values of the flags.
 type Flags struct {
-	Configuration, Plugin, PullPolicy, Backend, TrustedCA, LeaseNamespace, Health, Metrics string
+	Configuration, Plugin, PullPolicy, Backend, TrustedCA, LeaseNamespace, Namespaces, Health, Metrics string
 }
 
 // Define adds the flags to a set.
@@ -17,6 +17,7 @@ func Define(set *flag.FlagSet) *Flags {
 	set.StringVar(&f.Health, "health", ":9181", "the `ADDRESS` of /healthz and /readyz")
 	set.StringVar(&f.LeaseNamespace, "lease-namespace", "", "the `NAMESPACE` of the lease by which one of several replicas works; without it all do")
 	set.StringVar(&f.Metrics, "metrics", "", "the `ADDRESS` of /metrics for Prometheus; without it there are none")
+	set.StringVar(&f.Namespaces, "namespaces", "", "the `NAMESPACES` whose Gateways get plugins, with commas between, or * for all; wanted beside a token, which plugins have")
 	set.StringVar(&f.Plugin, "plugin", "", "the plugin's `IMAGE`, such as registry.example/weir-plugin:v0.1.0")
 	set.StringVar(&f.PullPolicy, "pull-policy", "IfNotPresent", "when proxies pull the image: `IfNotPresent or Always`")
 	set.StringVar(&f.TrustedCA, "trusted-ca", "", "a `FILE` of Envoy Gateway's proxies with the authority of the backend's certificate; without it there is no TLS")

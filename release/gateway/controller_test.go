@@ -91,7 +91,7 @@ func (c *controlled) installs(t *testing.T) {
 		c.command(t, "helm", "template", "weir", chart, "-n", "weir-system", "-f", "values.yaml", "--kube-version", kubernetes))
 	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
 	c.write(t, "account.yaml", strings.ReplaceAll(read(t, filepath.Join(c.dir, "kubeconfig")), token, account))
-	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system"}
+	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system", "--namespaces", "shop,default"}
 }
 
 // begin starts the controller.
@@ -148,11 +148,20 @@ spec:
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
+metadata: {name: open, namespace: tenant}
+spec:
+  parentRefs: [{name: public, namespace: shop}]
+  rules: [{name: pay, matches: [{path: {type: PathPrefix, value: /pay}}], backendRefs: [{name: app, namespace: shop, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
 metadata: {name: named, namespace: shop}
 spec:
   parentRefs: [{name: public}]
   hostnames: [named.example]
-  rules: [{backendRefs: [{name: app, port: 80}]}]
+  rules:
+    - {backendRefs: [{name: app, port: 80}]}
+    - {name: pay, matches: [{path: {type: PathPrefix, value: /pay}}], backendRefs: [{name: app, port: 80}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1beta1
 kind: ReferenceGrant
@@ -160,6 +169,7 @@ metadata: {name: app, namespace: shop}
 spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: tenant}], to: [{group: "", kind: Service}]}
 ---
 `+policyOf("shop", "named", "HTTPRoute", "named", `rules: [{name: r, limits: [{limit: 1000, window: 1h}]}]`)+"---\n"+
+		policyOf("tenant", "open", "HTTPRoute", "open", `rules: [{name: r, limits: [{limit: 0, window: 1h}]}]`)+"---\n"+
 		policyOf("tenant", "thief", "Gateway", "public", `rules: [{name: r, limits: [{limit: 0, window: 1h}]}]`))
 	waitFor(t, "the tenant's limit", func() bool { return public.at(t, "tenant.example", "/", "nobody").limits("tenant_mine_per-user") })
 	waitFor(t, "the other's", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_r") })
@@ -169,6 +179,14 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: ten
 	}
 	if !maps.Equal(statuses, map[int]int{200: 3, 429: 2}) {
 		t.Errorf("%v, want 3 an hour", statuses)
+	}
+	waitFor(t, "status of a rule's name that two namespaces have", func() bool {
+		return strings.Contains(c.condition(t, "tenant", "open", "Accepted"), "its rule pay has the name of another namespace's rule")
+	})
+	for _, host := range []string{"named.example", "else.example"} {
+		if a := public.at(t, host, "/pay", "bob"); a.status != 200 || !a.limits("shop_all_per-user") || a.limits("tenant_open_r") || a.limits("shop_named_r") {
+			t.Errorf("%s: %d %+v: want the Gateway's default alone", host, a.status, a.header)
+		}
 	}
 	if a := public.at(t, "tenant.example", "/forged", "bob"); !a.limits("shop_all_per-user") || a.limits("tenant_mine_per-user") || a.limits("shop_named_r") {
 		t.Errorf("%+v: want the Gateway's default alone", a.header)
@@ -186,7 +204,8 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: ten
 	waitFor(t, "status of a conflict", func() bool {
 		return c.condition(t, "tenant", "second", "Accepted") == "False Conflicted HTTPRoute app has the older policy tenant/mine"
 	})
-	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "second", "thief")
+	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "second", "thief", "open")
+	c.command(t, "kubectl", "delete", "httproute", "-n", "tenant", "open")
 }
 
 // listenersAndNamespaces has two listeners of one port, of which one has a policy, and a policy for all of the tenant's routes.
