@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,42 @@ func TestReconcile(t *testing.T) {
 	must.OK(t, c.Delete(t.Context(), p))
 	if plugin, _ = pass(); plugin != nil {
 		t.Error("the plugin outlives the policy")
+	}
+}
+
+// The status repeats the spec that is in force. No policy is so large that an API server would not store both.
+func TestLargePolicy(t *testing.T) {
+	scheme := runtime.NewScheme()
+	must.OK(t, policy.AddToScheme(scheme))
+	rule := func(bytes int) json.RawMessage {
+		const start, end = `{"name":"r","limits":[{"limit":1,"window":"1h"}],"match":{"path":{"in":["/`, `"]}}}`
+		text := start
+		for i := 0; bytes-len(end)-len(text) > 4000; i++ {
+			text += fmt.Sprintf(`%03d%s","/`, i, strings.Repeat("x", 2000))
+		}
+		return json.RawMessage(text + strings.Repeat("y", bytes-len(end)-len(text)) + end)
+	}
+	ref := policy.TargetRef{}
+	ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", "Gateway", "public"
+	const most = 64 << 10
+	p := &policy.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "p", Generation: 1}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(p).WithObjects(p).Build()
+	planner := must.Get(policy.NewPlanner([]byte("{}")))(t)
+	r := &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter(t)}
+	for i, bytes := range []int{most, most + 1, 1 << 20} {
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		p.Generation, p.Spec = int64(i+1), policy.Spec{TargetRefs: []policy.TargetRef{ref}, Rules: []json.RawMessage{rule(bytes)}}
+		must.OK(t, c.Update(t.Context(), p))
+		o := planner.Plan(&policy.Resources{Policies: []*policy.RateLimitPolicy{p}, Gateways: []*policy.Gateway{{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "public"}, Implementation: policy.Istio}}}).Outcomes[0]
+		must.OK(t, r.tell(t.Context(), o, nil))
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		accepted := meta.FindStatusCondition(p.Status.Conditions, "Accepted")
+		if want := fmt.Sprintf("generation 1 stays in force: spec.rules: want at most 65536 bytes, got %d", bytes); (accepted.Status == "True") != (i == 0) || i > 0 && accepted.Message != want || p.Status.InForce.Generation != 1 {
+			t.Errorf("%d bytes: %+v, of generation %d", bytes, accepted, p.Status.InForce.Generation)
+		}
+		if text := must.Get(json.Marshal(p))(t); len(text) > bytes+most+10_000 {
+			t.Errorf("%d bytes of rules make an object of %d", bytes, len(text))
+		}
 	}
 }
 
