@@ -97,7 +97,7 @@ func readPriceList(v *value) *usage.PriceList {
 		case v.name == "" || len(v.name) > usage.MaxModel:
 			v.fail("want the name of a model, 1 to 256 bytes")
 		case !usage.IsName(v.name):
-			v.fail("want a model behind time=HH:MM-HH:MM/, above=TOKENS/ or service_tier=TIER/, in this order, such as above=200000/gpt-5")
+			v.fail(usage.WantName)
 		case !list.Add(v.name, &rates):
 			v.givenTwice()
 		}

@@ -231,6 +231,17 @@ func TestNoChangeWithoutRecord(t *testing.T) {
 	wantTold(t, b, "set override ann/why per-user[]:  -> 1/1m; not known")
 }
 
+// The backend refuses names of prices as the configuration does: no model would have them.
+func TestNamesOfPrices(t *testing.T) {
+	b := New(memory.New(memory.Options{}))
+	for name, right := range map[string]bool{"m": true, "time=01:00-02:00/m": true, "time=1:00-02:00/m": false, "above=5/time=01:00-02:00/m": false, "service_tier=/m": false} {
+		_, err := b.By(by("")).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: name, Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, false)
+		if right && err != nil || !right && (!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), name+": want a model behind time=")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Changes at the same time by two backends have a record each, and each tells what it has found.
 func TestChangesAtOnce(t *testing.T) {
 	s := &broken{Store: memory.New(memory.Options{})}

@@ -51,6 +51,9 @@ func checkPrices(list string, prices []wire.Price) error {
 		if p.Model == "" || len(p.Model) > usage.MaxModel {
 			return fmt.Errorf("model: want 1 to %d bytes, got %.80q", usage.MaxModel, p.Model)
 		}
+		if !usage.IsName(p.Model) {
+			return fmt.Errorf("%s: %s", p.Model, usage.WantName)
+		}
 		if len(p.Kinds) == 0 {
 			return fmt.Errorf("%s: want the price of input at least", p.Model)
 		}

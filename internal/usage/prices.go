@@ -282,6 +282,9 @@ func minuteOf(clock string) (minute int, ok bool) {
 	return hours*60 + minutes, hours < 24 && minutes < 60
 }
 
+// WantName says what IsName wants.
+const WantName = "want a model behind time=HH:MM-HH:MM/, above=TOKENS/ or service_tier=TIER/, in this order, such as above=200000/gpt-5"
+
 // IsName reports whether a list may have prices under a name: one of a model or an entry stands behind its marks.
 func IsName(name string) bool {
 	if strings.HasPrefix(name, timeMark) {
