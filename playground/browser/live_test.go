@@ -71,7 +71,7 @@ func sum(class string) string {
 
 // says is whether an element's text has another text in it.
 func says(id, text string) string {
-	return fmt.Sprintf(`document.getElementById(%q).textContent.includes(%q)`, id, text)
+	return fmt.Sprintf(`document.getElementById(%q).textContent.replaceAll("\u00a0", " ").includes(%q)`, id, text)
 }
 
 // curve is whether the curve of a title tells a text.
@@ -118,7 +118,7 @@ func TestLive(t *testing.T) {
 	// A backend that is away is told of, and nodes decide alone.
 	p.slide("load-users", 50)
 	p.click("#away")
-	told("Each proxy counts alone, up to 50 of 25 in 1 hour by per-user.")
+	told("Each proxy counts alone: up to twice the limit (per-user: 50 in place of 25 in 1 hour).")
 	p.until(`/^Backend away since \d+:\d\d:\d\d/.test(document.getElementById("live-title").textContent) && document.getElementById("stands").dataset.level === "degraded"`)
 	p.slide("load-rate", 200)
 	p.until(sum("alone") + ` > 0 && ` + sum("failed_callouts") + ` > 0`)
@@ -129,7 +129,7 @@ func TestLive(t *testing.T) {
 
 	// One node is cut off.
 	p.click("#cut button")
-	told("Proxy 0 counts alone, up to 50 of 25 in 1 hour by per-user.")
+	told("Proxy 0 counts alone: up to twice the limit (per-user: 50 in place of 25 in 1 hour).")
 	p.click("#cut button")
 	told("What passed without it is counted now")
 
@@ -592,6 +592,11 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 		next <- i
 		p.until(curve("r: share of the limit", want.curve))
 		p.until(`document.querySelectorAll("#nodes .node:not([hidden])").length === ` + want.shown)
+		// Where no proxy reports, the page says how one does.
+		p.until(fmt.Sprintf(`document.getElementById("live-next").checkVisibility() === %t`, want.shown == "0"))
+		if want.shown == "0" {
+			p.until(says("live-next", "\"namespace\": \"default\",\n\"backend\": {\"cluster\": \"weir\"}") + " && " + says("live-told", "This is no error."))
+		}
 		if last := <-told; last != want.last {
 			t.Errorf("stream %d: the page says that it was told %s, want %s", i, last, want.last)
 		}

@@ -51,18 +51,19 @@ export class Flow {
     const busy = points.some(([, passed, refused]) => passed + refused > 0);
     byID("empty").hidden = busy;
     this.draw();
-    const [, passed = 0, refused = 0, ...by] = points.at(-1) ?? [];
+    const [, passed = 0, refused = 0] = points.at(-1) ?? [];
     this.picture.setAttribute("aria-label", `Requests a second: ${count(passed)} passed, ${count(refused)} refused`);
     say(byID("flow-title"), chosen === undefined ? "Requests a second" : `Requests a second: ${chosen}`);
     byID("all-rules").hidden = chosen === undefined;
     const list = byID("by");
-    while (list.children.length > rules.length) list.lastChild.remove();
-    rules.forEach((rule, i) => {
+    const apart = rules.length > 1 ? rules : []; // a single one refuses all that the chart has
+    while (list.children.length > apart.length) list.lastChild.remove();
+    apart.forEach((rule, i) => {
       const button = list.children[i] ?? list.appendChild(document.createElement("button"));
       if (!button.firstChild) button.append(shape("svg", { class: `mark band-${i}` }), document.createElement("span"));
       button.type = "button";
       button.onclick = () => this.choose(rule);
-      say(button.lastChild, `${rule} refuses ${pace(by[i] ?? 0)}`);
+      say(button.lastChild, rule);
     });
   }
 
@@ -160,7 +161,7 @@ export class Figures {
     const { element, head } = this.all[i];
     say(element.querySelector("b"), text);
     const picture = element.querySelector("svg");
-    draw(picture, [{ points, name, filled: true }]);
+    draw(picture, points.some(([, value]) => value > 0) ? [{ points, name, filled: true }] : []);
     picture.setAttribute("aria-label", `${head}: ${text}`);
   }
 }

@@ -15,6 +15,7 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const count = (n) => whole.format(Math.round(n));
 export const pace = (n) => (n < 9.95 ? n.toFixed(1) : count(n));
 export const rate = (n) => `${pace(n)} a second`;
+export const percent = (part) => (part > 0 && part < 0.005 ? "< 1 %" : `${(100 * part).toFixed(part > 0.995 && part < 1 ? 1 : 0)} %`);
 const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 const units = [[86400000, "day"], [3600000, "hour"], [60000, "minute"], [1000, "second"]];
 

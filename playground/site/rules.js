@@ -79,6 +79,9 @@ export class Rules {
     while (rule.history[0][0] < at - past) rule.history.shift();
   }
 
+  // now returns a rule's newest state.
+  now = (name) => this.#rows.get(name);
+
   forget() {
     for (const rule of this.#rows.values()) rule.history = [];
   }
@@ -149,6 +152,7 @@ export class Rules {
 function spark(c, { history: points, at }, colors) {
   c.clearRect(0, 0, wide, high);
   c.lineWidth = 2;
+  if (!points.some(([, values]) => Math.max(...values) > 0)) return;
   const top = Math.max(1, ...points.map(([, values]) => Math.max(...values)));
   colors.forEach((color, i) => {
     c.strokeStyle = color;

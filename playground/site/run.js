@@ -2,10 +2,10 @@ import { Changes } from "./changes.js";
 import { Drawer, quoted } from "./drawer.js";
 import { Figures, Flow, banded, ratio } from "./flow.js";
 import { Limits } from "./limits.js";
-import { Curve, Events, Rule, Series, byID, card, count, duration, range, rate, ruleName, say } from "./parts.js";
+import { Curve, Events, Rule, Series, byID, card, count, duration, percent, range, rate, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
-import { Keys, dead, stands } from "./view.js";
+import { Keys, dead, share, stands } from "./view.js";
 import { words } from "./words.js";
 
 // figures are the figures of a proxy.
@@ -89,7 +89,7 @@ export class Run {
     this.few = setup.rules.length <= fewRules;
     this.chosen = undefined;
     this.table = new Rules(byID("rules"), (name) => this.choose(name));
-    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "Enter looks it up.", (name) => this.total(name)?.refused.perSecond() ?? []);
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "Enter looks it up.", this.table, (name) => this.total(name)?.refused.perSecond() ?? []);
     this.drawer = new Drawer({
       namespace: setup.namespace, headers: () => ({}), rules: setup.rules.filter((rule) => rule.shared), force: true,
       command: setup.backend ? ` --backend http://${setup.backend}` : "",
@@ -228,7 +228,7 @@ export class Run {
       const nearest = shares.reduce((a, b) => (b.share > a.share ? b : a));
       this.table.set(rule.name, moment.at, {
         title: ruleName(rule.name, rule.shadow), used: nearest.share,
-        text: `${count(nearest.most)} of ${count(nearest.limit.limit)} in ${duration(nearest.limit.window_ms)}`,
+        text: `${count(nearest.most)} of ${count(nearest.limit.limit)} in ${duration(nearest.limit.window_ms).replace(" ", "\u00a0")}`,
         passed: this.totals[i].allowed.pace, refused: this.totals[i].refused.pace,
       });
     });
@@ -266,10 +266,10 @@ export class Run {
     this.note(this.stands, state);
     this.stands = state;
     const { faults, load, looked, sent } = state;
-    if (!this.silent) stands(words(this.fixed, state, this.now), state.since);
+    if (!this.silent) stands(words(this.fixed, state, this.now, (name) => this.table.now(name)?.refused ?? 0), state.since);
     this.numbers();
     byID("things").hidden = false;
-    say(byID("sent"), `Sent from here: ${count(sent.passed)} passed, ${count(sent.refused)} refused, ${count(sent.failed)} failed.`);
+    say(byID("sent"), `Sent by these controls alone: ${count(sent.passed)}\u00a0passed, ${count(sent.refused)}\u00a0refused, ${count(sent.failed)}\u00a0failed.`);
     byID("sent").classList.toggle("color-refused", sent.failed > 0);
     this.table.show();
     this.nodes.forEach(({ element, rules, facts, series, cut }, i) => {
@@ -292,8 +292,8 @@ export class Run {
       curve.show(inForce, `${count(curve.used.last)} of ${count(inForce)}`, 0, this.events);
     }));
     // While the store can't be read, the page knows who refuses, but not whom.
-    const own = () => this.fixed.rules.map(({ name, shadow }) => ({ rule: name, shadow, used: [], refused: [], refused_hits_per_second: this.total(name).refused.pace }));
-    this.keys.show(looked.top.rules?.length > 0 ? looked.top.rules : own(), looked.failed ? "The store can’t be read." : faults.away ? "The backend is away, and nobody else has the keys of all proxies." : state.backend ? "Proxies report about every five seconds which keys they see." : "Without a backend, nobody has the keys of all proxies.", this.chosen);
+    const own = () => this.fixed.rules.map(({ name, shadow }) => ({ rule: name, shadow, used: [], refused: [] }));
+    this.keys.show(looked.top.rules?.length > 0 ? looked.top.rules : own(), looked.failed ? "Keys are not known while the store can’t be read." : faults.away ? "Keys are not known while the backend is away." : state.backend ? "Proxies report about every five seconds which keys they see." : "Keys are not known without a backend.", this.chosen);
     const away = faults.away || faults.cut.length > 0;
     const does = { allow: "let all pass", deny: "refuse all" }[this.fixed.failure] ?? "decide alone, by what they know";
     this.drawer.again(away ? [`These are the backend’s numbers. Proxies that do not reach it ${does}.`] : []);
@@ -342,15 +342,15 @@ export class Run {
     }
     this.flow.show(flow, bands, this.chosen, this.events, this.now?.at);
     const last = (points) => points.at(-1)?.[1];
-    const share = (points) => (last(points) === undefined || points.at(-1)[0] < this.now.at ? "–" : `${(100 * last(points)).toFixed(last(points) > 0.995 && last(points) < 1 ? 1 : 0)} %`);
+    const newest = (points) => (points.at(-1)?.[0] >= this.now.at ? last(points) : undefined);
     const at = all.map(([time, passed, stopped]) => [time, passed + stopped]);
     this.figures.show(0, count(last(at) ?? 0), at);
     const refusals = ratio(answered, requests);
-    this.figures.show(1, share(refusals), refusals, "refused");
+    this.figures.show(1, share(newest(refusals)), refusals, "refused");
     const free = ratio(waited, requests).map(([time, part]) => [time, 1 - part]);
-    this.figures.show(2, share(free), free);
+    this.figures.show(2, newest(free) === undefined ? "–" : percent(newest(free)), free);
     const waits = ratio(nanos, waited).map(([time, each]) => [time, each / 1e6]);
-    this.figures.show(3, waits.length > 0 && waits.at(-1)[0] >= this.now.at ? `${last(waits) < 10 ? last(waits).toFixed(1) : count(last(waits))} ms` : "–", waits);
+    this.figures.show(3, newest(waits) !== undefined ? `${last(waits) < 10 ? last(waits).toFixed(1) : count(last(waits))} ms` : "–", waits);
   }
 
   controls() {

@@ -1,39 +1,38 @@
-import { Table, byID, clock, count, keyName, pace, ruleName, say, since } from "./parts.js";
+import { Table, byID, clock, count, keyName, pace, percent, ruleName, say, since } from "./parts.js";
 
-// stands shows in a few words whether limits are shared, and since when they are not.
+// What does nothing while nobody answers.
+const controls = ["things", "move", "act", "look-up"];
+
+// stands shows in a few words whether limits are shared, and since when they are not. What it said before nobody
+// answered stays, as that.
 export function stands({ level, title, text }, begun) {
-  byID("stands").dataset.level = level;
-  say(byID("live-title"), begun && level !== "shared" ? `${title} since ${clock(begun)}` : title);
+  const [bar, head, who] = ["stands", "live-title", "live-who"].map(byID);
+  const silent = level === "dead";
+  if (silent && begun && bar.dataset.level !== level) {
+    say(who, `Before: ${head.textContent[0].toLowerCase()}${head.textContent.slice(1)}. ${who.textContent}`);
+    who.classList.remove("color-refused");
+  }
+  bar.dataset.level = level;
+  for (const id of controls) byID(id).inert = silent;
+  say(head, begun && level !== "shared" ? `${title} since ${clock(begun)}` : title);
   say(byID("live-told"), text);
 }
 
 // dead shows that nobody answers since a time, and why.
 export function dead(server, begun, reason) {
-  stands({ level: "dead", title: `No answer from ${server}`, text: `Does it still run? These are its last figures. The page goes on by itself when it answers. (${reason})` }, begun);
+  stands({ level: "dead", title: `No answer from ${server}`, text: `Proxies that run go on limiting by themselves: this page has no news of them. What it shows is old, and its controls do nothing, until ${server} answers. (${reason})` }, begun);
 }
 
-// refusals returns how many hits a second of a rule or of its key are refused, of late if that is known.
-const refusals = (rule, key) => (key ?? rule)[rule.recent_seconds > 0 ? "recent_refused_per_second" : key ? "refused_per_second" : "refused_hits_per_second"] ?? rule.recent?.refused_hits_per_second ?? 0;
-
-// who shows who is refused most, by which rule and since when: refused returns a rule's refusals a second over time.
-function who(rules, refused) {
-  let most = { of: 0 };
-  for (const rule of rules) {
-    if (rule.shadow) continue;
-    for (const key of rule.refused) if (refusals(rule, key) > most.of) most = { of: refusals(rule, key), rule, key };
-    if (!(most.of > 0) && refusals(rule) > 0) most = { of: 0, rule };
-  }
-  byID("live-who").classList.toggle("color-refused", Boolean(most.rule));
-  if (!most.rule) say(byID("live-who"), rules.length > 0 ? "Nobody is refused." : "");
-  else if (!most.key) say(byID("live-who"), `${most.rule.rule} refuses ${pace(refusals(most.rule))} a second${since(refused(most.rule.rule))}.`);
-  else {
-    const begun = since(refused(most.rule.rule));
-    const share = Math.min(1, most.of / Math.max(refusals(most.rule), most.of));
-    // Among equals a name would point at the wrong one.
-    if (share < 0.25) say(byID("live-who"), `${most.rule.rule} refuses ${pace(refusals(most.rule))} a second${begun}, and none of its keys has a quarter of that.`);
-    else say(byID("live-who"), `Refused most: ${keyName(most.key) || "all requests"}, by ${most.rule.rule}${begun}: ${pace(most.of)} a second, ${Math.round(100 * share)} % of what it refuses.`);
-  }
+// share shows which part of all requests is refused, if that is known, and returns it as a text.
+export function share(part) {
+  const text = part === undefined ? "–" : percent(part);
+  say(byID("live-share"), part > 0 ? `${text} refused` : "");
+  byID("live-part").style.width = `${100 * (part ?? 0)}%`;
+  return text;
 }
+
+// of is what a report has of a rule or a key, of late if that is known.
+const of = (rule, key, name) => (!(rule.recent_seconds > 0) ? (key ?? rule)[name] : key ? key[`recent_${name}`] : rule.recent?.[name]) ?? 0;
 
 // few is how many keys the table has at most.
 const few = 12;
@@ -41,11 +40,11 @@ const few = 12;
 // Keys is the table of the keys that are refused most, and then of those nearest to a limit.
 export class Keys {
   // chosen is called with the rule and the key of a row. missed is called with the name of a key that
-  // nobody has reported, and absent says where to find such a key. refused returns the refusals a second of a rule
-  // over time.
-  constructor(chosen, missed, absent, refused) {
+  // nobody has reported, and absent says where to find such a key. table has what each rule passes and refuses a second
+  // now, and refused returns the latter over time.
+  constructor(chosen, missed, absent, table, refused) {
     byID("tables").replaceChildren();
-    Object.assign(this, { chosen, absent, refused, shown: [], told: [[], ""] });
+    Object.assign(this, { chosen, absent, rules: table, refused, shown: [], told: [[], ""] });
     this.table = new Table(byID("tables"), "Keys, last 10 s", ["Key", "Rule", "Hits/s", "Refused/s", "Limit used"]);
     const label = this.table.header.appendChild(document.createElement("label"));
     label.className = "field";
@@ -69,30 +68,51 @@ export class Keys {
   // show shows the keys that reports on rules have, or else the text none. only is the name of the
   // only rule whose keys are shown, if any.
   show(rules, none, only) {
-    if ([rules, none, only].every((part, i) => part === this.told[i])) return;
+    this.who(rules);
+    if ([rules, none, only].every((part, i) => part === this.told[i])) return this.rows();
     this.told = [rules, none, only];
-    who(rules, this.refused);
     this.update();
+  }
+
+  // who shows who is refused most, by which rule and since when. The key stays named while no reports come.
+  who(rules) {
+    if (byID("stands").dataset.level === "dead") return;
+    const refusals = ({ rule, shadow }) => (shadow ? 0 : this.rules.now(rule)?.refused ?? 0);
+    const most = rules.reduce((a, b) => (refusals(b) > (a ? refusals(a) : 0) ? b : a), undefined);
+    byID("live-who").classList.toggle("color-refused", Boolean(most));
+    if (!most) this.before = undefined;
+    if (!most) return say(byID("live-who"), rules.length > 0 ? "Nobody is refused." : "");
+    const begun = since(this.refused(most.rule));
+    const by = (key) => of(most, key, "refused_per_second");
+    const key = most.refused.reduce((a, b) => (by(b) > (a ? by(a) : 0) ? b : a), undefined);
+    let part = key ? by(key) / Math.max(of(most, undefined, "refused_hits_per_second"), by(key)) : 0;
+    if (part > 0.995) part = 1;
+    if (part < 0.25) { // among equals a name would point at the wrong one
+      if (key) this.before = undefined;
+      const before = this.before?.rule === most.rule ? ` Refused most before: ${this.before.name}.` : "";
+      return say(byID("live-who"), `${most.rule} refuses ${pace(refusals(most))} a second${begun}${key ? ", spread over many keys" : ""}.${before}`);
+    }
+    this.before = { rule: most.rule, name: keyName(key) || "all requests" };
+    say(byID("live-who"), `Refused most: ${this.before.name}, by ${most.rule}${begun}: ${pace(part * refusals(most))} a second, ${part < 1 ? percent(part) : "all"} of its refusals.`);
   }
 
   // update shows what was told last. There may be many keys, and few are shown.
   update() {
-    let [rules, none, only] = this.told;
+    const [rules, none, only] = this.told;
     const wanted = this.input.value.trim().toLowerCase();
     const before = (a, b) => b.refused - a.refused || b.key.use - a.key.use || b.hits - a.hits;
     this.shown = [];
     let all = 0;
     for (const rule of rules) {
       if (only !== undefined && rule.rule !== only) continue;
-      const recent = rule.recent_seconds > 0;
       const keys = new Map();
       for (const key of [...rule.used, ...rule.refused]) {
         if (wanted && !keyName(key).toLowerCase().includes(wanted)) continue;
-        const hits = recent ? key.recent_hits_per_second : key.hits_per_second;
-        const refused = recent ? key.recent_refused_per_second : key.refused_per_second;
+        const hits = of(rule, key, "hits_per_second");
+        const refused = of(rule, key, "refused_per_second");
         const known = keys.get(key.hash);
-        if (!known) keys.set(key.hash, { rule, key, hits: hits ?? 0, refused: refused ?? 0 });
-        else Object.assign(known, { hits: Math.max(known.hits, hits ?? 0), refused: Math.max(known.refused, refused ?? 0) });
+        if (!known) keys.set(key.hash, { rule, key, hits, refused });
+        else Object.assign(known, { hits: Math.max(known.hits, hits), refused: Math.max(known.refused, refused) });
       }
       all += keys.size;
       for (const key of keys.values()) {
@@ -101,8 +121,20 @@ export class Keys {
         this.shown = this.shown.sort(before).slice(0, few);
       }
     }
-    const rows = this.shown.map(({ rule, key, hits, refused }) => [keyName(key) || "(empty)", ruleName(rule.rule, rule.shadow), pace(hits), pace(refused), key.use]);
-    if (wanted) none = `No proxy has reported such a key of late. ${this.absent}`;
-    this.table.show(rows, none, all > few ? `and ${count(all - few)} more` : "", (i) => this.choose(i));
+    this.none = wanted ? `No proxy has reported such a key of late. ${this.absent}` : none;
+    this.more = all > few ? `and ${count(all - few)} more` : "";
+    this.rows();
+  }
+
+  // rows shows the keys. Reports cover other seconds than the page: a rule's numbers are the page's, and those of its
+  // keys in proportion.
+  rows() {
+    const shown = this.shown.map(({ rule, key, hits, refused }) => {
+      const now = this.rules.now(rule.rule);
+      const scaled = (n, name, amount) => (now && of(rule, undefined, name) > 0 ? (n * amount) / of(rule, undefined, name) : n);
+      return [keyName(key) || "(empty)", ruleName(rule.rule, rule.shadow), pace(scaled(hits, "requests_per_second", now?.passed + now?.refused)), pace(scaled(refused, "refused_requests_per_second", now?.refused)), key.use];
+    });
+    this.table.show(shown, this.none, this.more, (i) => this.choose(i));
+    shown.forEach((texts, i) => this.table.body.rows[i].cells[3].classList.toggle("color-refused", texts[3] !== "0.0"));
   }
 }

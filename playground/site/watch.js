@@ -4,7 +4,7 @@ import { Figures, Flow, banded } from "./flow.js";
 import { Curve, Events, Rule, Series, byID, card, count, range, ruleName, say, total } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
-import { Keys, dead, stands } from "./view.js";
+import { Keys, dead, share, stands } from "./view.js";
 import { Whole } from "./whole.js";
 
 // With more rules than these, only the rule that is chosen is drawn.
@@ -76,7 +76,7 @@ export class Watch {
       namespace: this.namespace, headers, mayChange: false, changed: () => this.changed.again(true),
       url: ({ rule, hash, values }) => `v1/counter?${new URLSearchParams([["namespace", this.namespace], ...(hash ? [["id", hash]] : []), ["rule", rule], ...(values ?? []).map((v) => ["key", v])])}`,
     });
-    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "weir counter get looks up any key.", (name) => this.flowed.points.map(([time, rules]) => [time, rules.get(name)?.refused ?? 0]));
+    this.keys = new Keys((rule, key) => this.drawer.choose(rule, key), (text) => this.drawer.lookUp(text), "weir counter get looks up any key.", this.table, (name) => this.flowed.points.map(([time, rules]) => [time, rules.get(name)?.refused ?? 0]));
     this.changed = new Changes(this.namespace, headers);
     this.whole = new Whole({ namespace: this.namespace, headers, changed: () => this.changed.again(true) });
     this.flow = new Flow((name) => this.choose(name));
@@ -171,8 +171,8 @@ export class Watch {
       : points.map(([time, rules]) => [time, rules.get(this.chosen)?.passed ?? 0, rules.get(this.chosen)?.refused ?? 0]), bands, this.chosen, this.events, at);
     const [, passed = 0, refused = 0] = all.at(-1) ?? [];
     this.figures.show(0, count(passed + refused), all.map(([time, p, r]) => [time, p + r]));
-    const share = all.map(([time, p, r]) => [time, p + r > 0 ? r / (p + r) : 0]);
-    this.figures.show(1, passed + refused > 0 ? `${Math.round(100 * share.at(-1)[1])} %` : "–", share, "refused");
+    const part = ([time, p, r]) => [time, p + r > 0 ? r / (p + r) : 0];
+    this.figures.show(1, share(passed + refused > 0 ? part(all.at(-1))[1] : undefined), all.map(part), "refused");
     this.figures.show(2, count(top.nodes), this.proxies.points);
     this.figures.show(3, count(overrides ?? 0), []);
     for (const [name, known] of this.rules) known.show(top.rules.find((rule) => rule.rule === name), at, this.events);
@@ -208,9 +208,11 @@ export class Watch {
 
   // stand says whether the store takes hits.
   stand({ ready, since, top }) {
+    byID("live-next").hidden = !ready || top?.nodes !== 0;
+    say(byID("live-next"), `"namespace": ${JSON.stringify(this.namespace)},\n"backend": {"cluster": "weir"}`);
     const proxies = top && (top.nodes === 1 ? "1 proxy reports" : `${top.nodes} proxies report`);
     if (!ready) stands({ level: "degraded", title: "Store away", text: "Each proxy counts alone, and pushes what it has counted when the store is back." }, since);
-    else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports", text: `Next: give a proxy "namespace": "${this.namespace}" and a "backend" whose cluster leads here, and send it a request. It reports within seconds.` });
+    else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports yet", text: `This is no error. Put these lines into the configuration of a proxy whose Envoy has this server as its cluster weir, and send it a request. It reports within seconds.` });
     else stands({ level: "shared", title: "Shared", text: `${proxies} of ${this.namespace}. The store takes hits.` });
   }
 
