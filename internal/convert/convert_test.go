@@ -108,6 +108,113 @@ func TestConditionsOfPolicies(t *testing.T) {
 	}
 }
 
+// No policy takes the place of another: policies of two kinds for the same targets are one, others have names of their own, and what
+// can't be kept is lost.
+func TestPoliciesBesideEachOther(t *testing.T) {
+	t.Parallel()
+	const file = `apiVersion: kuadrant.io/v1
+kind: %sRateLimitPolicy
+metadata: {name: %s, namespace: shop}
+spec: {targetRef: {group: gateway.networking.k8s.io, kind: HTTPRoute, name: %s}, %s}
+---
+`
+	const limits = "limits: {a: {rates: [{limit: %d, window: 1h}]}}"
+	of := func(kind, name, target, block string, limit int) string {
+		return fmt.Sprintf(file, kind, name, target, fmt.Sprintf(strings.Replace(block, "LIMITS", limits, 1), limit))
+	}
+	for _, test := range []struct{ name, text, want, lost string }{
+		{"two kinds", of("", "app", "app", "LIMITS", 1) + of("Token", "app", "app", "defaults: {LIMITS}", 2), "app HTTPRoute/app a=1 a-2=2", ""},
+		{"two overrides", of("", "app", "app", "overrides: {LIMITS}", 1) + of("Token", "other", "app", "overrides: {strategy: atomic, LIMITS}", 2), "app HTTPRoute/app a=1 a-2=2", ""},
+		{"one kind", of("", "app", "app", "LIMITS", 1) + of("", "other", "app", "LIMITS", 2), "app HTTPRoute/app a=1", "file:9:7: targetRefs: app is for one of the targets, too, where one RateLimitPolicy holds: left out there"},
+		{"two ways", of("", "app", "app", "LIMITS", 1) + of("Token", "other", "app", "overrides: {LIMITS}", 2), "app HTTPRoute/app a=1", "file:9:7: targetRefs: app is for one of the targets, too"},
+		{"a name", of("", "app", "app", "LIMITS", 1) + of("Token", "app", "b", "LIMITS", 2), "app HTTPRoute/app a=1; app-2 HTTPRoute/b a=2", "file:8:18: metadata.name: another policy has it: this one is app-2"},
+		{"a name with a dot", of("", "a-b", "app", "LIMITS", 1) + of("", "a.b", "b", "LIMITS", 2), "a-b HTTPRoute/app a=1; a-b-2 HTTPRoute/b a=2", "file:8:18: metadata.name: a RateLimitPolicy's has no dot: other letters take their place; file:8:18: metadata.name: another policy has it: this one is a-b-2"},
+	} {
+		got, lost := policiesOf(t, test.text)
+		if got != test.want || !strings.HasPrefix(lost, test.lost) || test.lost == "" && lost != "" {
+			t.Errorf("%s: %s\nwant %s\nlost %s\nwant %s", test.name, got, test.want, lost, test.lost)
+		}
+	}
+}
+
+// A local rule without selectors is for what the others are not for. So it goes where one of them does.
+func TestLocalRulesOfPolicies(t *testing.T) {
+	t.Parallel()
+	const file = `apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: BackendTrafficPolicy
+metadata: {name: app}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: app}]
+  rateLimit: {type: Local, local: {rules: [{limit: {requests: 9, unit: Hour}}, RULES]}}
+`
+	rule := func(value string, limit int) string {
+		return fmt.Sprintf("{clientSelectors: [{headers: [{name: x, value: %s}]}], limit: {requests: %d, unit: Hour}}", value, limit)
+	}
+	many := make([]string, 64)
+	for i := range many {
+		many[i] = rule(fmt.Sprint("v", i), i+1)
+	}
+	for _, test := range []struct{ rules, want, lost string }{
+		{rule("a", 1), "app HTTPRoute/app local-1=1 local-0=9 except 1", ""},
+		{rule("a", 1) + ", " + strings.Replace(rule("b", 2), "name: x", "type: Maybe, unknown: x, name: x", 1), "app HTTPRoute/app local-1=1", "is for what the other local rules are not for, of which one is lost: lost, too"},
+		{strings.Replace(rule("'('", 1), "name: x", "type: RegularExpression, name: x", 1), "", "is for what the other local rules are not for, of which one is lost: lost, too"},
+		{strings.Join(many[:63], ", "), "", ""},
+		{strings.Join(many, ", "), "", "a RateLimitPolicy has at most 64 rules"},
+	} {
+		got, lost := policiesOf(t, strings.Replace(file, "RULES", test.rules, 1))
+		if len(test.rules) < 1000 && got != test.want || !strings.Contains(lost, test.lost) || test.lost == "" && lost != "" {
+			t.Errorf("%.200s: %s\nwant %s\nlost %s\nwant %s", test.rules, got, test.want, lost, test.lost)
+		}
+	}
+}
+
+// policiesOf converts policies, and says in a few words what comes out. Weir takes it.
+func policiesOf(t *testing.T, text string) (all, lost string) {
+	t.Helper()
+	result := must.Get(convert.Convert("policies", []convert.File{{Name: "file", Text: []byte(text)}}))(t)
+	type rules struct {
+		Rules []struct {
+			Name   string
+			Limits []struct{ Limit int }
+			Except []any
+		}
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Spec     struct {
+				rules
+				TargetRefs          []struct{ Kind, Name string }
+				Defaults, Overrides rules
+			}
+		}
+	}
+	var parts, told []string
+	if len(result.Document) > 0 {
+		must.OK(t, json.Unmarshal(result.Document, &list))
+		if report := check.File("weir.json", result.Document); report.Refused() || report.Configurations != len(list.Items) {
+			t.Errorf("weir check: %v", report.Findings)
+		}
+	}
+	for _, p := range list.Items {
+		part := p.Metadata.Name
+		for _, ref := range p.Spec.TargetRefs {
+			part += " " + ref.Kind + "/" + ref.Name
+		}
+		for _, r := range append(append(p.Spec.Rules, p.Spec.Defaults.Rules...), p.Spec.Overrides.Rules...) {
+			part += fmt.Sprintf(" %s=%d", r.Name, r.Limits[0].Limit)
+			if r.Except != nil {
+				part += fmt.Sprint(" except ", len(r.Except))
+			}
+		}
+		parts = append(parts, part)
+	}
+	for _, l := range result.Lost {
+		told = append(told, l.String())
+	}
+	return strings.Join(parts, "; "), strings.Join(told, "; ")
+}
+
 const kongFile = `
 _base: &base {minute: 5, limit_by: header, header_name: X-User}
 services:

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,6 +21,9 @@ type policy struct {
 	Kind       string     `json:"kind"`
 	Metadata   metadata   `json:"metadata"`
 	Spec       policySpec `json:"spec"`
+
+	// kinds are those of the policies that it is made of.
+	kinds []string
 }
 
 type metadata struct {
@@ -52,6 +56,12 @@ const (
 	maxTargets     = 16
 )
 
+// maxObjectName is that of names of Kubernetes.
+const maxObjectName = 253
+
+// maxRulesBytes is how many bytes of rules weir controller takes.
+const maxRulesBytes = 64 << 10
+
 // readPolicies reads Envoy Gateway's BackendTrafficPolicies and Kuadrant's policies of requests and of tokens. Other resources
 // have no limits.
 func (c *converter) readPolicies() {
@@ -79,7 +89,7 @@ func (c *converter) readPolicies() {
 // policyOf is a policy with the name and the targets of another.
 func (c *converter) policyOf(d value) *policy {
 	c.names = map[string]bool{} // rules' names are those of one policy
-	p := &policy{APIVersion: "weir.dev/v1alpha1", Kind: "RateLimitPolicy", Metadata: metadata{d.get("metadata", "name").text(), d.get("metadata", "namespace").text()}}
+	p := &policy{APIVersion: "weir.dev/v1alpha1", Kind: "RateLimitPolicy", Metadata: metadata{d.get("metadata", "name").text(), d.get("metadata", "namespace").text()}, kinds: []string{d.get("kind").text()}}
 	if strings.Contains(p.Metadata.Name, ".") {
 		d.get("metadata", "name").lose("metadata.name: a RateLimitPolicy's has no dot: other letters take their place")
 		p.Metadata.Name = strings.ReplaceAll(p.Metadata.Name, ".", "-")
@@ -105,11 +115,60 @@ func (c *converter) policyOf(d value) *policy {
 	return p
 }
 
-// keep keeps a policy that has targets and rules.
-func (c *converter) keep(p *policy) {
-	if len(p.Spec.TargetRefs) > 0 && (len(p.Spec.Rules) > 0 || p.Spec.Defaults != nil || p.Spec.Overrides != nil) {
-		c.policies = append(c.policies, p)
+// keep keeps a policy that has targets and rules. One for the targets of another of another kind joins it, as both hold there. Of one
+// kind the older holds.
+func (c *converter) keep(p *policy, d value) {
+	for _, other := range c.policies {
+		common := func(t targetRef) bool { return slices.Contains(other.Spec.TargetRefs, t) }
+		if other.Metadata.Namespace != p.Metadata.Namespace || !slices.ContainsFunc(p.Spec.TargetRefs, common) {
+			continue
+		}
+		into, how := other.rules()
+		rules, asWell := p.rules()
+		if how == asWell && !slices.Contains(other.kinds, p.kinds[0]) && len(p.Spec.TargetRefs) == len(other.Spec.TargetRefs) && !slices.ContainsFunc(p.Spec.TargetRefs, func(t targetRef) bool { return !common(t) }) {
+			c.names = map[string]bool{}
+			for _, r := range *into {
+				c.names[r["name"].(string)] = true
+			}
+			for _, r := range *rules {
+				r["name"] = c.name(r["name"].(string))
+				*into = c.addTo(*into, d, "spec", r)
+			}
+			other.kinds = append(other.kinds, p.kinds...)
+			return
+		}
+		d.get("spec").lose("targetRefs: %s is for one of the targets, too, where one RateLimitPolicy holds: left out there", other.Metadata.Name)
+		p.Spec.TargetRefs = slices.DeleteFunc(p.Spec.TargetRefs, common)
 	}
+	if rules, _ := p.rules(); len(p.Spec.TargetRefs) == 0 || len(*rules) == 0 {
+		return
+	}
+	name := p.Metadata
+	taken := map[metadata]bool{}
+	for _, other := range c.policies {
+		taken[other.Metadata] = true
+	}
+	for i := 2; taken[p.Metadata]; i++ {
+		suffix := fmt.Sprint("-", i)
+		p.Metadata.Name = name.Name[:min(len(name.Name), maxObjectName-len(suffix))] + suffix
+	}
+	if p.Metadata != name {
+		d.get("metadata", "name").lose("metadata.name: another policy has it: this one is %s", p.Metadata.Name)
+	}
+	c.policies = append(c.policies, p)
+}
+
+// rules are the policy's rules, and how they meet those of others.
+func (p *policy) rules() (rules *[]object, how string) {
+	switch {
+	case p.Spec.Defaults != nil && p.Spec.Defaults.Strategy == "merge":
+		return &p.Spec.Defaults.Rules, "merge"
+	case p.Spec.Defaults != nil:
+		return &p.Spec.Defaults.Rules, ""
+	case p.Spec.Overrides != nil:
+		return &p.Spec.Overrides.Rules, "overrides " + cmp.Or(p.Spec.Overrides.Strategy, "atomic")
+	}
+	return &p.Spec.Rules, ""
 }
 
 // addTo adds a rule to others, unless the plugin would refuse it.
@@ -120,6 +179,10 @@ func (c *converter) addTo(rules []object, at value, path string, r object) []obj
 	}
 	if problem := mistakesOf(r); problem != "" {
 		at.lose("%s: the plugin would refuse this rule: %s", path, problem)
+		return rules
+	}
+	if text, _ := json.Marshal(append(rules, r)); len(text) > maxRulesBytes {
+		at.lose("%s: a RateLimitPolicy has at most %d bytes of rules", path, maxRulesBytes)
 		return rules
 	}
 	return append(rules, r)
@@ -145,28 +208,41 @@ func (c *converter) backendTrafficPolicy(d value) {
 			continue
 		}
 		limits.get(scope).tell("limits", "rules")
-		var conditions []any // of local rules with selectors
-		var plain []object   // local rules for what no other is for
+		// Of local rules one without selectors is for what no other is for.
+		type local struct {
+			said value
+			path string
+			rule object
+		}
+		var plain []local
+		var conditions []any
+		unknown := false
 		for i, said := range limits.get(scope, "rules").list() {
 			path := fmt.Sprintf("spec.rateLimit.%s.rules[%d]", scope, i)
 			r, lost := c.gatewayRule(said, path, scope)
-			if lost {
+			if !lost && scope == "local" && r["match"] == nil {
+				plain = append(plain, local{said, path, r})
 				continue
 			}
-			p.Spec.Rules = c.addTo(p.Spec.Rules, said, path, r)
-			if r["match"] != nil {
+			before := len(p.Spec.Rules)
+			if !lost {
+				p.Spec.Rules = c.addTo(p.Spec.Rules, said, path, r)
 				conditions = append(conditions, r["match"])
-			} else if scope == "local" {
-				plain = append(plain, r)
 			}
+			unknown = unknown || len(p.Spec.Rules) == before && len(said.get("clientSelectors").list()) > 0
 		}
-		for _, r := range plain {
-			if len(conditions) > 0 {
-				r["except"] = conditions
+		for _, l := range plain {
+			if unknown {
+				l.said.lose("%s: is for what the other local rules are not for, of which one is lost: lost, too", l.path)
+				continue
 			}
+			if len(conditions) > 0 {
+				l.rule["except"] = conditions
+			}
+			p.Spec.Rules = c.addTo(p.Spec.Rules, l.said, l.path, l.rule)
 		}
 	}
-	c.keep(p)
+	c.keep(p, d)
 }
 
 // gatewayRule makes a rule of one of Envoy Gateway's. lost says that it would count other requests than that.
@@ -356,7 +432,7 @@ func (c *converter) kuadrant(d value) {
 			*of.into = &rulesBlock{said.get("strategy").text(), rules}
 		}
 	}
-	c.keep(p)
+	c.keep(p, d)
 }
 
 func (c *converter) kuadrantRules(block value, path string, tokens bool) (rules []object) {
