@@ -37,11 +37,13 @@ func Warnings(c *Config) (warnings Errors) {
 		add("on_backend_failure", "says nothing: "+alone)
 	}
 	for _, p := range c.Prices {
-		for _, name := range p.List.Unused() {
-			mark, entry, _ := strings.Cut(name, "/")
-			add("prices."+p.Name+".of["+strconv.Quote(name)+"]",
-				"says nothing: the list has no entry "+strconv.Quote(entry)+"; want the whole name of one behind "+mark+"/, with its *")
-		}
+		p.List.Unused(func(mark, entry string, always bool) {
+			problem := "says nothing: the list has no entry " + strconv.Quote(entry) + "; want the whole name of one behind " + mark + "/, with its *"
+			if !always {
+				problem = "the list has no entry for " + strconv.Quote(entry) + " at other times"
+			}
+			add("prices."+p.Name+".of["+strconv.Quote(mark+"/"+entry)+"]", problem)
+		})
 	}
 	forgeable := map[string]bool{}
 	for i := range c.Rules {

@@ -112,6 +112,10 @@ func TestWarnings(t *testing.T) {
 			`prices.models.of["above=1000/service_tier=flex/gpt-5"]: says nothing: the list has no entry "service_tier=flex/gpt-5"; want the whole name of one behind above=1000/, with its *`,
 			`prices.models.of["above=7/*"]: says nothing: the list has no entry "*"; want the whole name of one behind above=7/, with its *`}},
 		{prices(`"above=1000/gpt-5*": {"input": 2}, "gpt-5*": {"input": 1}, "above=7/service_tier=flex/m": {"input": 2}, "service_tier=flex/m": {"input": 1}, "above=7/*": {"input": 2}, "*": {"input": 1}`), nil},
+		{prices(`"time=1-7,00:30-08:30/m": {"input": 1}, "time=00:00-00:00/above=9/n": {"input": 1}, "m*": {"input": 2}, "time=00:00-01:00/o*": {"input": 1}`), []string{
+			`prices.models.of["time=00:00-00:00/above=9/n"]: says nothing: the list has no entry "n"; want the whole name of one behind time=00:00-00:00/above=9/, with its *`,
+			`prices.models.of["time=00:00-01:00/o*"]: the list has no entry for "o*" at other times`}},
+		{prices(`"time=00:30-08:30/above=9/m": {"input": 1}, "above=5/o": {"input": 2}, "time=00:00-01:00/o": {"input": 1}, "o*": {"input": 1}, "time=00:00-01:00/service_tier=flex/m": {"input": 1}, "m": {"input": 2}, "time=00:00-01:00/*": {"input": 1}`), nil},
 	} {
 		c, err := config.Parse([]byte(test.document))
 		if err != nil {

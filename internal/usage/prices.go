@@ -29,8 +29,8 @@ type PriceList struct {
 // timed are the rates of a name at a time of day, on some days of the week.
 type timed struct {
 	times
-	name  string
-	rates Rates
+	mark, name string // as in the list, without the / between
+	rates      Rates
 }
 
 // times are from one minute of the day until another, on the days from first to last, of 0 (Monday) to 6.
@@ -84,7 +84,7 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 				return false
 			}
 		}
-		p.timed = append(p.timed, timed{at, of, *rates})
+		p.timed = append(p.timed, timed{at, name[:len(name)-len(of)-1], of, *rates})
 		return true
 	}
 	if above, of, ok := longOf(name); ok {
@@ -316,19 +316,34 @@ func (p *PriceList) Highest(rates *Rates, entry string, prompt uint64) (answer, 
 	return answer, in
 }
 
-// Unused returns the names of prices of long prompts to an entry that the list lacks: no model has them.
-func (p *PriceList) Unused() (names []string) {
+// Unused tells which names lack what they are about: the entry of prices of long prompts, which no model has, and a model that the
+// list has at a time of day alone. mark is what stands before its name.
+func (p *PriceList) Unused(tell func(mark, entry string, always bool)) {
+	lacks := func(entry string) bool {
+		return (entry != others || p.others == nil) && !slices.ContainsFunc(p.models, func(m model) bool { return m.entry == entry }) &&
+			!slices.ContainsFunc(p.timed, func(t timed) bool { return t.name == entry })
+	}
 	for i := range p.long {
-		l := &p.long[i]
-		has := l.entry == others && p.others != nil
-		for j := range p.models {
-			has = has || p.models[j].entry == l.entry
-		}
-		if !has {
-			names = append(names, longMark+strconv.FormatUint(l.above, 10)+"/"+l.entry)
+		if l := &p.long[i]; lacks(l.entry) {
+			tell(longMark+strconv.FormatUint(l.above, 10), l.entry, true)
 		}
 	}
-	return names
+	for i := range p.timed {
+		t := &p.timed[i]
+		if _, entry, ok := longOf(t.name); ok {
+			if lacks(entry) {
+				tell(t.mark+"/"+strings.TrimSuffix(t.name, "/"+entry), entry, true)
+			}
+			continue
+		}
+		name := t.name
+		if strings.HasPrefix(name, tierMark) {
+			_, name, _ = strings.Cut(name, "/")
+		}
+		if _, _, known := p.Find([]byte(strings.TrimSuffix(name, others))); !known && name != others {
+			tell(t.mark, t.name, false)
+		}
+	}
 }
 
 // HasTiers reports whether some model has prices of its own in a tier.
