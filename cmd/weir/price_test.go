@@ -68,8 +68,8 @@ func TestPriceFiles(t *testing.T) {
 		{"price list shop long", 0, "long above=200000/gemini-2.5-pro* input=2.5 cached=0.25 output=15\nlong above=200000/service_tier=batch/gemini-2.5-pro* input=1.25 cached=0.25 output=7.5\nlong above=200000/service_tier=flex/gemini-2.5-pro* input=1.25 cached=0.25 output=7.5\n" +
 			"long above=200000/service_tier=priority/gemini-2.5-pro* input=4.5 cached=0.45 output=27\nlong gemini-2.5-flash* input=0.3", ""},
 		{"price unset shop long", 0, "12 removed\n", ""},
-		{"price load shop models " + litellm, 0, "18 set\n", "exa_ai/search: not carried over: tiered_pricing: by results, not by tokens\n"},
-		{"price load shop models " + litellm + " --provider tencent", 0, "1 set\n", "off_peak_pricing: by the clocks of two zones\n"},
+		{"price load shop models " + litellm, 0, "18 set\n", "exa_ai/search: not carried over: tiered_pricing: want ranges of whole numbers of tokens\n"},
+		{"price load shop models " + litellm + " --provider tencent", 0, "1 set\n", "off_peak_pricing: want hours such as 22:00-06:00, and days, by the clock of UTC\n"},
 		{"price load shop models " + litellm + " --provider deepseek", 0, "5 set\n", "times of day are those of UTC"},
 		{"price list shop models", 0, "models deepseek-flash input=0.3 cached=0.006 cache_write=0 output=1.2\nmodels time=1-5,00:00-01:00/deepseek-flash input=0.15 cached=0.003 cache_write=0 output=0.6\n" +
 			"models time=1-5,04:00-06:00/deepseek-flash input=0.15 cached=0.003 cache_write=0 output=0.6\nmodels time=1-5,10:00-00:00/deepseek-flash input=0.15 cached=0.003 cache_write=0 output=0.6\n" +
@@ -95,6 +95,9 @@ func TestPriceFiles(t *testing.T) {
 		{"price list shop models", 0, "models a input=2 output=1\n", ""},
 		{`price load shop models --from litellm - <<< {"a":{"input_cost_per_token":1.0000000000001e-6},"c":{"input_cost_per_token":0}}`, 0, "2 set\n", ""},
 		{"price list shop models", 0, "models a input=1.000001\nmodels c input=0\n", ""},
+		{`price load shop models --from litellm - <<< {"a":{"tiered_pricing":[{"range":[0,1000.5],"input_cost_per_token":1e-6},{"range":[1000.5,2e6],"input_cost_per_token":2e-6}]},"b":{"input_cost_per_token":1e-6,"off_peak_pricing":{"input_cost_per_token":0,"windows":[{"hours_utc":"00:00-01:00"},{"weekdays":[6]}]}}}`, 0, "1 set\n",
+			"a: left out: it has no price for a token that goes in\na: not carried over: tiered_pricing: want ranges of whole numbers of tokens\nb: not carried over: off_peak_pricing: want hours such as 22:00-06:00, and days, by the clock of UTC\n1 of 2"},
+		{"price list shop models", 0, "models b input=1\n", ""},
 
 		{"price load shop models --from openrouter -", 2, "", `want --from litellm or models.dev, got "openrouter"`},
 		{"price load shop models --provider openai -", 2, "", "want --from with --provider"},

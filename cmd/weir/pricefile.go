@@ -112,21 +112,21 @@ var variant = regexp.MustCompile(`^(?:_above_([0-9]{1,9})k_tokens)?(?:_([a-z]+))
 func rangesOf(costs map[string]json.RawMessage) map[string]map[string]json.RawMessage {
 	var ranges []map[string]json.RawMessage
 	_ = json.Unmarshal(costs["tiered_pricing"], &ranges)
-	all := map[string]map[string]json.RawMessage{}
+	all, usual := map[string]map[string]json.RawMessage{}, map[string]json.RawMessage(nil)
 	for _, own := range ranges {
 		var of [2]float64
 		if json.Unmarshal(own["range"], &of) != nil || of[1] <= of[0] || of[0] < 0 || of[0] > 1e9 || of[0] != float64(int64(of[0])) || own[litellmKinds[0]] == nil {
 			return nil // it is told that they are not carried over
 		}
-		delete(own, "range")
-		if of[0] > 0 {
-			all["above="+strconv.FormatInt(int64(of[0]), 10)+"/"] = own
+		if delete(own, "range"); of[0] == 0 {
+			usual = own
 			continue
 		}
-		for field, value := range own {
-			if costs[field] == nil {
-				costs[field] = value
-			}
+		all["above="+strconv.FormatInt(int64(of[0]), 10)+"/"] = own
+	}
+	for field, value := range usual {
+		if costs[field] == nil {
+			costs[field] = value
 		}
 	}
 	for _, own := range all {
@@ -168,13 +168,17 @@ func offPeak(costs map[string]json.RawMessage) map[string]map[string]json.RawMes
 	}
 	complete(own, costs, litellmKinds)
 	all := map[string]map[string]json.RawMessage{}
-	for _, w := range append(of.Windows, of.window) {
+	if of.Windows == nil || of.Hours != nil {
+		of.Windows = append(of.Windows, of.window)
+	}
+	for _, w := range of.Windows {
 		var hours []string
 		if json.Unmarshal(w.Hours, &hours) != nil {
 			hours = []string{""}
-			if json.Unmarshal(w.Hours, &hours[0]) != nil {
-				continue
-			}
+			_ = json.Unmarshal(w.Hours, &hours[0])
+		}
+		if len(hours) == 0 {
+			return nil
 		}
 		days := []string{""}
 		if len(w.Days) > 0 {
@@ -219,8 +223,8 @@ var reasons = []struct {
 	{regexp.MustCompile(`_above_[0-9]+hr`), "caches that are kept for longer cost what others do"},
 	{regexp.MustCompile(`(?:image|video|citation)_token|_cache_hit$|(?:audio|image)_token_cost|^citation|^explicit_cache|dbu_cost|_per_token_(?:image|text)`), "the list has no such kind of tokens"},
 	{regexp.MustCompile(`multiplier`), "the list knows no regions"},
-	{regexp.MustCompile(`^tiered_pricing$`), "by results, not by tokens"},
-	{regexp.MustCompile(`^off_peak_pricing$`), "by the clocks of two zones"},
+	{regexp.MustCompile(`^tiered_pricing$`), "want ranges of whole numbers of tokens"},
+	{regexp.MustCompile(`^off_peak_pricing$`), "want hours such as 22:00-06:00, and days, by the clock of UTC"},
 }
 
 // reasonOf says why a list has no place for a field.
