@@ -93,8 +93,8 @@ func (r *priceReader) litellm(document []byte) error {
 				costs[field] = value
 			}
 		}
-		ranges := rangesOf(costs)
-		for _, variants := range []map[string]map[string]json.RawMessage{ranges, r.variants(costs), offPeak(costs)} {
+		ranges, others := rangesOf(costs), r.variants(costs)
+		for _, variants := range []map[string]map[string]json.RawMessage{ranges, others, offPeak(costs, ranges, others)} {
 			for mark, own := range variants {
 				r.add(provider, name, mark, litellmKinds, own, r.scale)
 			}
@@ -147,8 +147,9 @@ func complete(own, usual map[string]json.RawMessage, kinds []string) {
 	}
 }
 
-// offPeak takes the prices out of a model's that are for times of the week by the clock of UTC, as variants does.
-func offPeak(costs map[string]json.RawMessage) map[string]map[string]json.RawMessage {
+// offPeak takes the prices out of a model's that are for times of the week by the clock of UTC, as variants does. They are also
+// those of long prompts then, which others have in the rest of the week.
+func offPeak(costs map[string]json.RawMessage, others ...map[string]map[string]json.RawMessage) map[string]map[string]json.RawMessage {
 	type window struct {
 		Hours json.RawMessage `json:"hours_utc"`
 		Days  []int           `json:"weekdays"`
@@ -167,6 +168,14 @@ func offPeak(costs map[string]json.RawMessage) map[string]map[string]json.RawMes
 		delete(own, field)
 	}
 	complete(own, costs, litellmKinds)
+	prompts := []string{""}
+	for _, variants := range others {
+		for mark := range variants {
+			if strings.HasPrefix(mark, "above=") && strings.Count(mark, "/") == 1 {
+				prompts = append(prompts, mark)
+			}
+		}
+	}
 	all := map[string]map[string]json.RawMessage{}
 	if of.Windows == nil || of.Hours != nil {
 		of.Windows = append(of.Windows, of.window)
@@ -190,7 +199,9 @@ func offPeak(costs map[string]json.RawMessage) map[string]map[string]json.RawMes
 				if !tokens.IsName(mark + "model") {
 					return nil
 				}
-				all[mark] = maps.Clone(own)
+				for _, long := range prompts {
+					all[mark+long] = maps.Clone(own)
+				}
 			}
 		}
 	}
