@@ -466,35 +466,45 @@ func TestAllThatIsLeft(t *testing.T) {
 }
 
 // A key may be full by hits that are on their way to this node: a request that the backend refuses for them waits for
-// them, in whatever order the answers come.
+// them, in whatever order the answers come, unless it is refused anyway. What a refusal counts is counted once.
 func TestFullByWhatIsOnItsWay(t *testing.T) {
-	w := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(1000)))
-	f := w.nodes[0]
-	w.advance(time.Second)
-	for len(f.sent) == 0 {
-		f.ask("ann")
-	}
-	ahead := f.taken()
-	r, verdict := f.request("ann")
-	for verdict == counter.Allowed {
-		r, verdict = f.request("ann")
-	}
-	asked := f.taken()
-	if len(ahead) != 1 || len(asked) != 1 {
-		t.Fatalf("%d pushes ahead of requests, and %d of one", len(ahead), len(asked))
-	}
-	late := w.apply(ahead[0].body)
-	if left := 1000 - uint64(w.sum()); w.takeAll(f, 0, "ann", 0, left) != left {
-		t.Fatal("another sender does not get all that is left")
-	}
-	f.answer(asked[0])
-	for _, p := range f.taken() {
-		f.answer(p)
-	}
-	if len(r.verdicts) != 0 {
-		t.Fatalf("decided by %d while hits are on their way", r.verdicts)
-	}
-	if f.Answered(ahead[0].ticket, link.PushAnswered, late); !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
-		t.Errorf("verdicts %d once they are there, want allowed", r.verdicts)
+	for name, test := range map[string]struct {
+		rules []fakeRule
+		waits bool
+	}{
+		"one rule":            {[]fakeRule{users(fixed(1000))}, true},
+		"rejected hits count": {[]fakeRule{func() fakeRule { r := users(fixed(1000)); r.countRejected = true; return r }()}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, second, engine.Options{}, test.rules...)
+			f := w.nodes[0]
+			w.advance(time.Second)
+			for len(f.sent) == 0 {
+				f.ask("ann")
+			}
+			ahead := f.taken()
+			r, verdict := f.request("ann")
+			for verdict == counter.Allowed {
+				r, verdict = f.request("ann")
+			}
+			asked := f.taken()
+			if len(ahead) != 1 || len(asked) != 1 {
+				t.Fatalf("%d pushes ahead of requests, and %d of one", len(ahead), len(asked))
+			}
+			late := w.apply(ahead[0].body)
+			if left := 1000 - uint64(w.sum()); w.takeAll(f, 0, "ann", 0, left) != left {
+				t.Fatal("another sender does not get all that is left")
+			}
+			f.answer(asked[0])
+			for _, p := range f.taken() {
+				f.answer(p)
+			}
+			if waits := len(r.verdicts) == 0; waits != test.waits {
+				t.Fatalf("decided by %d while hits are on their way", r.verdicts)
+			}
+			if f.Answered(ahead[0].ticket, link.PushAnswered, late); test.waits && !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
+				t.Errorf("verdicts %d once they are there, want allowed", r.verdicts)
+			}
+		})
 	}
 }

@@ -509,13 +509,13 @@ func (q *requests) retry(w turn, granted bool) {
 
 // goOn ends the wait of a decided request. An unsure request asks again, if that may help.
 func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, granted bool) {
-	if verdict == counter.Rejected && !granted && w.wait.joins < maxJoins && q.expects(checks, counter.Rejected) {
-		verdict = counter.Unsure // a key is full, but by hits that are on their way here
+	if verdict == counter.Rejected && !granted && w.wait.rounds < maxRounds && w.wait.joins < maxJoins && q.comes(checks) {
+		verdict, w.wait.refused = counter.Unsure, true
 	}
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
 		whole := lacking(checks)
-		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(checks) || w.wait.joins < maxJoins && q.expects(checks, counter.Unsure))
+		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(checks) || w.wait.joins < maxJoins && q.expects(checks))
 		switch {
 		case again && q.link.HostNow() < w.wait.until && q.wait(w.wait, checks, whole):
 			return
@@ -547,15 +547,35 @@ func (q *requests) hasRoom(checks []rule.Check) bool {
 	return true
 }
 
-// expects reports whether hits for requests to come are on their way to some check of a verdict. Such checks are unsure then.
-func (q *requests) expects(checks []rule.Check, of counter.Verdict) (expects bool) {
+// expects reports whether hits for requests to come are on their way to some unsure check.
+func (q *requests) expects(checks []rule.Check) bool {
 	for i := range checks {
-		d := &checks[i]
-		if d.Verdict == of && !d.Rule.Exact() && q.waits.leases.underWay(d) != nil {
-			d.Verdict, expects = counter.Unsure, true
+		if d := &checks[i]; d.NeedsLease() && q.waits.leases.underWay(d) != nil {
+			return true
 		}
 	}
-	return expects
+	return false
+}
+
+// comes reports whether all checks that are refused are so for hits that are on their way here: their keys may be full by these.
+// The checks are unsure then.
+func (q *requests) comes(checks []rule.Check) (comes bool) {
+	full := func(d *rule.Check) bool { return d.Verdict == counter.Rejected && !d.Over }
+	for i := range checks {
+		d := &checks[i]
+		if !full(d) {
+			continue
+		}
+		if comes = d.Rule.StaysFull() && !d.Rule.CountRejected && d.Counter.Possible(d.Cost) && q.waits.leases.underWay(d) != nil; !comes {
+			return false
+		}
+	}
+	for i := range checks {
+		if d := &checks[i]; comes && full(d) {
+			d.Verdict = counter.Unsure
+		}
+	}
+	return comes
 }
 
 // finishWaiting ends a request's wait, unless its turn is over.
