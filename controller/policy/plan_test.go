@@ -562,8 +562,8 @@ func TestRoom(t *testing.T) {
 		{"unequal rules of a shared counter", 2, append(each(1, "counters: all\nrules: "+limits("r")), one{"tenant/other", "HTTPRoute r1", "counters: all\nrules: [{name: r, limits: [{limit: 2, window: 1h}]}]"}), []string{"gate"}, "r", own, 2},
 		{"rules", 70, each(70, "rules: "+limits(slices.Clone(many)...)), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
 		{"bytes", 20, each(20, "rules: "+long), []string{"gate"}, "tenant_p0_r", own, maxPlugins},
-		{"rules of which a plugin takes one", 40, each(40, heavy), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
-		{"places", 2000, []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}}, append([]string{"gate"}, many[1:]...), own, own, 1},
+		{"rules that fill a plugin by the few", 30, each(30, heavy), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
+		{"places", 300, []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}}, append([]string{"gate"}, many[1:]...), own, own, 1},
 	} {
 		r := resources(EnvoyGateway)
 		r.Counters = map[string][]string{"tenant": {"all"}}
