@@ -164,6 +164,22 @@ func TestPricesOfTimes(t *testing.T) {
 	end(s, key, 1000, 1250+1000)
 }
 
+// A tier may have prices at a time of day alone. The first request of that time is read for it.
+func TestTierOfTime(t *testing.T) {
+	v := newProxy(t).start(strings.Replace(priced("", ""), `"of": {`, `"of": {"time=22:00-23:00/service_tier=flex/gpt-5": {"input": 1},`, 1))
+	for at, want := range map[string]int{"2026-01-10T22:30:00Z": 2, "2026-01-10T23:00:00Z": 12} {
+		v.now = must.Get(time.Parse(time.RFC3339, at))(t).UnixNano()
+		s, _ := v.ask("x-key", at, ":path", "/v1/chat/completions")
+		v.upload(s, true, `{"service_tier":"flex","model":"gpt-5"}`)
+		v.respond(s, false, "content-type", "application/json")
+		v.bring(s, true, `{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
+		v.reset(s)
+		if got := v.taken(at); got != want {
+			t.Errorf("%s: %d taken, want %d", at, got, want)
+		}
+	}
+}
+
 // Requests reserve what they may cost at most by their model's prices, and cost what their answers say.
 func TestPrices(t *testing.T) {
 	const answer = `"usage":{"prompt_tokens":1000,"completion_tokens":200,"total_tokens":1200,"prompt_tokens_details":{"cached_tokens":400}}}`

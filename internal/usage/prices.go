@@ -78,6 +78,7 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 		return p.added(rates, added)
 	}
 	if at, of, ok := timeOf(name); ok {
+		p.addTier(of) // requests are read for it before it is known at what time they have come
 		for i := range p.timed {
 			if t := &p.timed[i]; t.times == at && t.name == of {
 				t.rates = *rates
@@ -97,9 +98,7 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 		p.long = append(p.long, long{above, of, *rates})
 		return p.added(rates, true)
 	}
-	if at := strings.IndexByte(name, '/'); strings.HasPrefix(name, tierMark) && at >= 0 && !slices.Contains(p.tiers, name[:at+1]) {
-		p.tiers = append(p.tiers, name[:at+1])
-	}
+	p.addTier(name)
 	entry, from, to := name, 0, p.whole
 	begins := name != "" && name[len(name)-1] == '*'
 	if begins {
@@ -119,6 +118,13 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 	}
 	p.models[at] = model{name, *rates, entry}
 	return p.added(rates, added)
+}
+
+// addTier has the list know the tier of a name, if that is of one.
+func (p *PriceList) addTier(name string) {
+	if at := strings.IndexByte(name, '/'); strings.HasPrefix(name, tierMark) && at >= 0 && !slices.Contains(p.tiers, name[:at+1]) {
+		p.tiers = append(p.tiers, name[:at+1])
+	}
 }
 
 // added updates most after rates were added, or have replaced others. It returns added.
