@@ -3,6 +3,7 @@ package filter
 import (
 	"weir/internal/engine"
 	"weir/internal/fields"
+	"weir/internal/usage"
 )
 
 // This file is all that tests see of the package's layout; the others are of package filter_test.
@@ -51,6 +52,9 @@ func (p *plugin) Named(rule int, values ...string) (d engine.Check) {
 
 // KeysMemory is how many bytes are kept for the keys of the next request.
 func (p *plugin) KeysMemory() int { return cap(p.streams.rules.keys) }
+
+// Prices is the list by which a rule charges now.
+func (p *plugin) Prices(rule int) *usage.PriceList { return p.streams.rules.list[rule].prices.list }
 
 // Idle is how many streams are kept for reuse.
 func (p *plugin) Idle() int { return len(p.streams.idle) }

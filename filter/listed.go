@@ -43,7 +43,8 @@ func (r *rules) Priced(o *wire.OverrideReader) {
 	}
 }
 
-// EndList implements engine.Listener. Requests under way cost what they would have cost.
+// EndList implements engine.Listener. Requests under way cost what they would have cost. A list comes whenever any override
+// changes: the prices of the time of day are not found anew where none has.
 func (r *rules) EndList() {
 	for i := range r.list {
 		p := r.list[i].prices
@@ -53,7 +54,9 @@ func (r *rules) EndList() {
 		if p.building == nil {
 			p.building = p.configured
 		}
-		p.use(p.building)
+		if !p.building.Equal(p.whole) {
+			p.use(p.building)
+		}
 		p.building = nil
 	}
 }

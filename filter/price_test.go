@@ -334,6 +334,11 @@ func TestPricesOfTheBackend(t *testing.T) {
 	if got := before(); got != 1250+1000 {
 		t.Errorf("a request under way costs %d", got)
 	}
+	known := w.vms[0].plugin.Prices(0)
+	w.price(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "gpt-5", 1, 1))
+	if w.vms[0].plugin.Prices(0) != known {
+		t.Error("a list without other prices has them made anew")
+	}
 	w.price()
 	for i, v := range w.vms {
 		if got := costs(v, "gpt-5"); got != 1250+1000 {

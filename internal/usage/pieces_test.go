@@ -214,6 +214,18 @@ func TestHiddenTier(t *testing.T) {
 	}
 }
 
+// The highest price is that of the time of day.
+func TestMostOfTime(t *testing.T) {
+	t.Parallel()
+	list := priced(map[string]uint64{"m": 9, "n": 4, "time=01:00-02:00/m": 2, "time=01:00-02:00/n": 3, "time=03:00-04:00/n": 11})
+	for minute, want := range map[int]uint64{0: 9, 60: 3, 180: 11} {
+		now, _ := list.At(minute, -1)
+		if got := now.Most()[usage.Output]; got != want*usage.Parts {
+			t.Errorf("minute %d: %d, want %d", minute, got, want)
+		}
+	}
+}
+
 // Long prompts to models that the list lacks cost what it says of these, as they reserve.
 func TestLongPromptsToOtherModels(t *testing.T) {
 	t.Parallel()

@@ -72,10 +72,19 @@ const (
 // Add adds a model or, with a * at the end of its name, all models whose names begin with the rest.
 // It returns false if the list had it already, and then replaces its rates.
 func (p *PriceList) Add(name string, rates *Rates) (added bool) {
+	if added = p.add(name, rates); !added {
+		p.findMost()
+	}
+	return added
+}
+
+// add is Add, but leaves most as high as it was if rates are replaced.
+func (p *PriceList) add(name string, rates *Rates) (added bool) {
 	if name == others {
 		added = p.others == nil
 		p.others = rates
-		return p.added(rates, added)
+		p.most.raise(rates)
+		return added
 	}
 	if at, of, ok := timeOf(name); ok {
 		p.addTier(of) // requests are read for it before it is known at what time they have come
@@ -92,11 +101,13 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 		for i := range p.long {
 			if l := &p.long[i]; l.above == above && l.entry == of {
 				l.rates = *rates
-				return p.added(rates, false)
+				p.most.raise(rates)
+				return false
 			}
 		}
 		p.long = append(p.long, long{above, of, *rates})
-		return p.added(rates, true)
+		p.most.raise(rates)
+		return true
 	}
 	p.addTier(name)
 	entry, from, to := name, 0, p.whole
@@ -117,7 +128,8 @@ func (p *PriceList) Add(name string, rates *Rates) (added bool) {
 		}
 	}
 	p.models[at] = model{name, *rates, entry}
-	return p.added(rates, added)
+	p.most.raise(rates)
+	return added
 }
 
 // addTier has the list know the tier of a name, if that is of one.
@@ -127,22 +139,24 @@ func (p *PriceList) addTier(name string) {
 	}
 }
 
-// added updates most after rates were added, or have replaced others. It returns added.
-func (p *PriceList) added(rates *Rates, added bool) bool {
-	if !added {
-		p.most = Rates{}
-		if p.others != nil {
-			p.most.raise(p.others)
-		}
-		for i := range p.models {
-			p.most.raise(&p.models[i].rates)
-		}
-		for i := range p.long {
-			p.most.raise(&p.long[i].rates)
-		}
+// findMost has most be the highest of all rates, after some were replaced.
+func (p *PriceList) findMost() {
+	p.most = Rates{}
+	if p.others != nil {
+		p.most.raise(p.others)
 	}
-	p.most.raise(rates)
-	return added
+	for i := range p.models {
+		p.most.raise(&p.models[i].rates)
+	}
+	for i := range p.long {
+		p.most.raise(&p.long[i].rates)
+	}
+}
+
+// Equal reports whether two lists have the same prices, in the same order.
+func (p *PriceList) Equal(other *PriceList) bool {
+	return (p.others == other.others || p.others != nil && other.others != nil && *p.others == *other.others) &&
+		slices.Equal(p.models, other.models) && slices.Equal(p.long, other.long) && slices.Equal(p.timed, other.timed)
 }
 
 // raise raises each rate to at least the rate in other.
@@ -187,7 +201,10 @@ func (p *PriceList) At(minute, before int) (list *PriceList, differs bool) {
 				rates.raise(&other.rates)
 			}
 		}
-		list.Add(t.name, &rates)
+		list.add(t.name, &rates)
+	}
+	if list != p {
+		list.findMost()
 	}
 	return list, true
 }
