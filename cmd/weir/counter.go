@@ -145,6 +145,11 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 			return err
 		}
 	}
+	return c.identify(secret, selectors)
+}
+
+// identify computes the name by the form of the key.
+func (c *counterCommand) identify(secret string, selectors []config.Selector) error {
 	if secret != "" && len(secret) < config.MinKeySecret {
 		return fmt.Errorf("%w: --key-secret: want %d characters or more", errUsage, config.MinKeySecret)
 	}
@@ -169,16 +174,22 @@ func (c *counterCommand) told(ctx context.Context) (selectors []config.Selector,
 			if r.Rule != c.rule || r.Key == nil {
 				continue
 			}
-			rule := config.Rule{Name: r.Rule, Key: make([]config.Selector, len(r.Key))}
-			for at, k := range r.Key {
-				if k.ClientIP != nil {
-					rule.Key[at] = config.Selector{Kind: config.SelectClientIP, IPv4Prefix: k.ClientIP.IPv4, IPv6Prefix: k.ClientIP.IPv6}
-				}
-			}
+			rule := toldKey(r)
 			return rule.Key, checkKey(&rule, &server.Override{Key: c.key})
 		}
 	}
 	return nil, nil
+}
+
+// toldKey returns a rule with as much of its key as nodes have told.
+func toldKey(r *server.KnownRule) config.Rule {
+	rule := config.Rule{Name: r.Rule, Key: make([]config.Selector, len(r.Key))}
+	for at, k := range r.Key {
+		if k.ClientIP != nil {
+			rule.Key[at] = config.Selector{Kind: config.SelectClientIP, IPv4Prefix: k.ClientIP.IPv4, IPv6Prefix: k.ClientIP.IPv6}
+		}
+	}
+	return rule
 }
 
 // ask returns the counter as it stands now.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"weir/internal/named"
 	"weir/internal/server"
 )
 
@@ -20,7 +22,7 @@ const whyUsage = `NAMESPACE VALUE…
   weir why shop 192.0.2.1
 
 It says which rules refuse a key now, and when they have room again. It asks the counter of each rule
-that the namespace's proxies have told, if the rule's key has as many values as are given, or none.
+that the namespace's proxies have told, if the rule's key has no values, or may have those that are given.
 Whether a request meets a rule's conditions is up to the request. Flags may come anywhere.
 `
 
@@ -50,38 +52,59 @@ func why(ctx context.Context, args []string, env environment) error {
 	if err := c.backend.call(ctx, http.MethodGet, server.NamespacesPath, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {
 		return err
 	}
+	secret, err := c.secret.read(env)
+	if err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(env.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RULE\tNOW\tLIMITS")
 	asked := 0
 	for i := range found.Namespaces {
 		for j := range found.Namespaces[i].Known {
 			r := &found.Namespaces[i].Known[j]
-			if len(r.Key) > 0 && len(r.Key) != len(values) {
-				continue
+			now, limits, err := c.why(ctx, r, secret, values)
+			if err != nil {
+				return errors.Join(w.Flush(), err) // what is known of the rules before
 			}
-			asked++
-			now, limits := "not known", "each proxy counts alone: weir top "+c.namespace+" shows what it refuses"
-			switch {
-			case r.Key == nil:
-				limits = "the key is up to the program"
-			case !r.Local:
-				c.rule, c.key, c.keys = r.Rule, values[:len(r.Key)], nil
-				if err := c.find(ctx, env); err != nil {
-					return err
-				}
-				counted, err := c.ask(ctx)
-				if err != nil {
-					return err
-				}
-				now, limits = verdict(r.Mode, &counted)
+			if now != otherKey {
+				asked++
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\n", word(r.Rule), now, limits)
 		}
 	}
 	if asked == 0 {
-		return fmt.Errorf("no proxy has told a rule of %.80q whose key has %d values: weir namespaces %s lists the rules", c.namespace, len(values), c.namespace)
+		return fmt.Errorf("no proxy has told a rule of %.80q that has this key of %d values: weir namespaces %s lists the rules", c.namespace, len(values), c.namespace)
 	}
 	return w.Flush()
+}
+
+// otherKey stands where a rule's key can't have the values.
+const otherKey = "other key"
+
+// why returns a rule's verdict of a key, and how its limits stand.
+func (c *counterCommand) why(ctx context.Context, r *server.KnownRule, secret string, values []string) (now, limits string, err error) {
+	rule := toldKey(r)
+	if len(r.Key) == 0 {
+		values = nil
+	}
+	c.rule, c.key = r.Rule, values
+	switch {
+	case r.Key != nil && named.Check(&rule, values) != nil:
+		return otherKey, "the rule's key is " + keyForm(r), nil
+	case r.Key == nil:
+		return "not known", "the key is up to the program", nil
+	case r.Local:
+		return "not known", "each proxy counts alone: weir top " + c.namespace + " shows what it refuses", nil
+	}
+	if err := c.identify(secret, rule.Key); err != nil {
+		return "", "", err
+	}
+	counted, err := c.ask(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	now, limits = verdict(r.Mode, &counted)
+	return now, limits, nil
 }
 
 // verdict says whether a key's counter has room, and how its limits stand.
