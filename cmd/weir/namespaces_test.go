@@ -59,6 +59,10 @@ func TestToldRules(t *testing.T) {
 	p := wire.Push{Namespace: "shop", Node: 1, Sender: 9, Sequence: 1, Floor: 1, Items: []wire.Item{{LimitCounter: of, Newest: start, Hits: []int64{5}}}}
 	p.Items = append(p.Items, p.Items[0])
 	p.Items[1].ID, p.Items[1].Hits = other, []int64{2}
+	// A node with another configuration than most has counted in a window that the others don't know.
+	p.Items = append(p.Items, p.Items[0])
+	p.Items[2].ID = wire.ID(identities.Of(counter.AppendPart(counter.AppendPart(nil, "per-ip"), clientip.Network([]byte("203.0.113.1"), 24, 48, &network))))
+	p.Items[2].WidthMillis, p.Items[2].Hits = 7200e3, []int64{3}
 	push(wire.AppendPush(nil, &p))
 	push(wire.AppendReport(nil, &wire.Report{Namespace: "api", Node: 9, Sender: 9, AtNanos: start}))
 	weir := func(token, args string) string {
@@ -77,9 +81,10 @@ func TestToldRules(t *testing.T) {
 		{"all", "top shop", `\n  5 a 1h \(first hit window\)\n(.*\n)*  most hits .* left now +room\n.* 0 of 5 +in 59m59\.\d+s\n.* 3 of 5 +now\n`},
 		{"all", "top shop --json", `"limits":\[\{"algorithm":"first_hit_window","width_ms":3600000,"ordinal":0,"used":5,"limit":5,"left":0,"next_ms":\d+`},
 		{"all", "report shop per-ip", `\n  it allows 5 a 1h \(first hit window\)\n`},
-		{"all", "why shop 192.0.2.1", `^0 RULE     NOW        LIMITS\nper-ip   refuses    5 of 5 used, room in 59m59\.\d+s\nnew      passes     0 of 100 used, room now\nprogram  not known  the key is up to the program\n$`},
+		{"all", "why shop 192.0.2.1", `^0 RULE     NOW        LIMITS\nper-ip   refuses    5 of 5 used, room in 59m59\.\d+s\nnew      may pass   0 of 100 used, room now; some keys have other limits\nprogram  not known  the key is up to the program\n$`},
 		{"all", "why shop 198.51.100.9", `\nper-ip   passes     1 of 5 used, 1 leased, up to 2 pending, room now\n`},
-		{"all", "why shop ann", `^0 RULE     NOW        LIMITS\nper-ip   other key  the rule's key is ADDRESS/24/48\nnew      passes     0 of 100 used, room now\nprogram  not known  the key is up to the program\n$`},
+		{"all", "why shop ann", `^0 RULE     NOW        LIMITS\nper-ip   other key  the rule's key is ADDRESS/24/48\nnew      may pass   0 of 100 used, room now; some keys have other limits\nprogram  not known  the key is up to the program\n$`},
+		{"all", "why shop 203.0.113.1", `\nper-ip   not known  0 of 5 used, room now; 3 of an unknown limit used\n`},
 		{"all", "why shop ann web", `^0 RULE     NOW        LIMITS\nper-ip   other key  the rule's key is ADDRESS/24/48\nnew      other key  the rule's key is VALUE\nprogram  not known  the key is up to the program\n$`},
 		{"all", "why none ann", `^1 weir why: no proxy has told a rule of "none" that has this key of 1 values: weir namespaces none lists the rules\n$`},
 		{"of-shop", "why api ann", `^1 weir why: the backend answered 403`},
@@ -112,6 +117,39 @@ func TestToldRules(t *testing.T) {
 		}
 		if got := weir("all", "counter get shop per-ip 192.0.2.1"); !strings.Contains(got, "5 of 50 used, 45 left") || !strings.Contains(got, set.want) {
 			t.Errorf("after weir %s: %s", set.args, got)
+		}
+	}
+}
+
+// A verdict is as sure as what is known of a key: a block is, and a limit that some keys have otherwise is not.
+func TestVerdict(t *testing.T) {
+	five, none, two := uint64(5), uint64(0), uint64(2)
+	full := server.CounterLimit{Algorithm: "fixed_window", Used: 5, Limit: &five, Left: &none}
+	room := server.CounterLimit{Algorithm: "fixed_window", Used: 3, Limit: &five, Left: &two}
+	unknown := server.CounterLimit{Algorithm: "fixed_window", Used: 3}
+	blocks := server.CounterLimit{Algorithm: block, Used: 1}
+	type limits = []server.CounterLimit
+	for _, test := range []struct {
+		mode    string
+		counted server.Counter
+		want    string
+	}{
+		{"enforce", server.Counter{}, "passes: nothing is used"},
+		{"enforce", server.Counter{Limits: limits{room}}, "passes: 3 of 5 used, room now"},
+		{"enforce", server.Counter{Limits: limits{room, full}}, "refuses: 3 of 5 used, room now; 5 of 5 used, room never"},
+		{"enforce", server.Counter{Limits: limits{room, unknown}}, "not known: 3 of 5 used, room now; 3 of an unknown limit used"},
+		{"enforce", server.Counter{Limits: limits{unknown, full}}, "refuses: 3 of an unknown limit used; 5 of 5 used, room never"},
+		{"enforce", server.Counter{Limits: limits{unknown, blocks}}, "refuses: 3 of an unknown limit used; blocked"},
+		{"enforce", server.Counter{Limits: limits{room}, Varies: true}, "may pass: 3 of 5 used, room now; some keys have other limits"},
+		{"enforce", server.Counter{Limits: limits{full}, Varies: true}, "may refuse: 5 of 5 used, room never; some keys have other limits"},
+		{"enforce", server.Counter{Limits: limits{full, blocks}, Varies: true}, "refuses: 5 of 5 used, room never; blocked; some keys have other limits"},
+		{"shadow", server.Counter{Limits: limits{room}}, "passes: 3 of 5 used, room now"},
+		{"shadow", server.Counter{Limits: limits{full}}, "would refuse (shadow): 5 of 5 used, room never"},
+		{"shadow", server.Counter{Limits: limits{full}, Mode: "enforce"}, "refuses: 5 of 5 used, room never"},
+		{"enforce", server.Counter{Limits: limits{full}, Mode: "off", Varies: true}, "may refuse (off): 5 of 5 used, room never; some keys have other limits"},
+	} {
+		if now, limits := verdict(test.mode, &test.counted); now+": "+limits != test.want {
+			t.Errorf("%s, %+v: got %s: %s, want %s", test.mode, test.counted, now, limits, test.want)
 		}
 	}
 }

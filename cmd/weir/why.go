@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -107,15 +107,15 @@ func (c *counterCommand) why(ctx context.Context, r *server.KnownRule, secret st
 	return now, limits, nil
 }
 
-// verdict says whether a key's counter has room, and how its limits stand.
+// verdict says whether a key's counter has room, as far as is known, and how its limits stand.
 func verdict(mode string, counted *server.Counter) (now, limits string) {
-	now = "passes"
+	refuses, blocked, known := false, false, true
 	var all []string
 	for i := range counted.Limits {
 		l := &counted.Limits[i]
 		switch {
 		case l.Algorithm == block && l.Used > 0:
-			now = "refuses"
+			blocked = true
 			text := "blocked"
 			if l.ResetMS != nil {
 				text += fmt.Sprintf(", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
@@ -123,22 +123,38 @@ func verdict(mode string, counted *server.Counter) (now, limits string) {
 			all = append(all, text)
 		case l.Algorithm == block:
 		case l.Limit == nil:
-			all = append(all, usedText(l, ""))
+			known = false
+			all = append(all, usedText(l, " of an unknown limit"))
 		default:
-			if *l.Left == 0 {
-				now = "refuses"
-			}
+			refuses = refuses || *l.Left == 0
 			all = append(all, fmt.Sprintf("%s, room %s", usedText(l, fmt.Sprint(" of ", most(l))), room(l)))
 		}
 	}
-	if counted.Mode != "" {
-		mode = counted.Mode
-	}
-	if now == "refuses" && !slices.Contains([]string{"", "enforce"}, mode) {
-		now = "would refuse (" + mode + ")"
-	}
 	if len(all) == 0 {
 		all = []string{"nothing is used"}
+	}
+	if counted.Varies {
+		all = append(all, "some keys have other limits")
+	}
+	if mode = cmp.Or(counted.Mode, mode); mode == "enforce" {
+		mode = ""
+	}
+	switch {
+	case !blocked && !refuses && !known:
+		return "not known", strings.Join(all, "; ")
+	case !blocked && !refuses && counted.Varies:
+		now = "may pass"
+	case !blocked && !refuses:
+		now = "passes"
+	case !blocked && counted.Varies:
+		now = "may refuse"
+	case mode != "":
+		now = "would refuse"
+	default:
+		now = "refuses"
+	}
+	if mode != "" && (blocked || refuses) {
+		now += " (" + mode + ")"
 	}
 	return now, strings.Join(all, "; ")
 }
