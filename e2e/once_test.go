@@ -250,12 +250,13 @@ func TestTrappedInFlight(t *testing.T) {
 	})
 }
 
-// paused lets a request in each worker wait for the backend, and returns their callouts.
+// paused lets a request in each worker wait for the backend, and returns their callouts. The client of
+// worker 0 leaves when ctx ends.
 func (s *stage) paused(ctx context.Context) (answers [2]chan error, calls []*heldCallout) {
 	s.t.Helper()
 	s.settle(0)
 	s.customs.hold(true)
-	for i := range answers {
+	for i, ctx := range []context.Context{ctx, s.t.Context()} {
 		answers[i] = make(chan error, 1)
 		// The cost is one that only the backend can allow.
 		request := request(s.t, s.traffic.addresses[0], nil, "x-user", fmt.Sprint("carol", i), "x-cost", "500").WithContext(ctx)
@@ -310,7 +311,7 @@ func TestPausedRequestsEnd(t *testing.T) {
 				s.trap()
 				calls[0].deliver(t)
 				calls[1].deliver(t)
-				s.admit(1, "dan", 1) // after carol's, in the worker that continues
+				s.admit(1, "dan", 1)
 				leave()
 				return [2]string{context.Canceled.Error(), ""}
 			},
