@@ -282,6 +282,10 @@ type Usage struct {
 	Anthropic bool
 }
 
+// CountsTokens reports whether the cost is surely a number of tokens: numbers of a body that has no known form may count
+// anything.
+func (u *Usage) CountsTokens() bool { return u != nil && u.preset != nil }
+
 // LimitFrom lets a request set one of a rule's limits. A value that is not a number leaves the
 // limit as configured.
 type LimitFrom struct {

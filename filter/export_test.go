@@ -4,6 +4,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fields"
 	"weir/internal/usage"
+	"weir/internal/wire"
 )
 
 // This file is all that tests see of the package's layout; the others are of package filter_test.
@@ -48,6 +49,12 @@ func (p *plugin) Named(rule int, values ...string) (d engine.Check) {
 	d.Rule = &p.streams.rules.limits[rule]
 	d.Key, _ = p.streams.rules.AppendKey(nil, rule, texts)
 	return d
+}
+
+// Varies is what people are told of a rule's limits.
+func (p *plugin) Varies(rule int) wire.RuleFlags {
+	_, varies := p.streams.rules.KeyOf(rule)
+	return varies
 }
 
 // KeysMemory is how many bytes are kept for the keys of the next request.

@@ -52,7 +52,7 @@ func (all *streams) fit(rule *rule, v *bodyValues, now int64) bool {
 	r.keys = r.request.appendKey(r.keys[:0], rule)
 	d.Key = r.keys
 	if rule.variants != nil {
-		d.Rule = rule.variants.limitsOf(&r.request, d.Rule, d.Key)
+		d.Rule = rule.variants.limitsOf(&r.request, d)
 	}
 	all.decider.node.Look(d, now)
 	room := d.Counter.Room(now)

@@ -49,8 +49,8 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	all.rules.makeVariants()
 	table := n.Table()
+	all.rules.makeVariants(table)
 	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
 			": the changed capacity takes full effect after a restart of the proxy")

@@ -151,18 +151,18 @@ func (p *pricing) inUnits(answer, prompt uint64) uint64 {
 const batchTier = "batch"
 
 // isBatch reports whether a path is that of an API of batches: a part of it is batches, which is no model's name. One that goes
-// up may lead elsewhere.
+// up, in any way in which upstreams read it, may lead elsewhere.
 func (s *scratch) isBatch(path []byte) (is bool) {
 	names := false // a model, by the next part
 	for len(path) > 0 {
 		var part []byte
 		part, path = next(path, '/')
-		switch part = s.unescape(part); string(part) {
-		case "", ".":
+		switch part = s.unescape(part); {
+		case len(part) == 0 || string(part) == ".":
 			continue
-		case "..":
+		case bytes.HasPrefix(part, []byte("..")) || bytes.IndexByte(part, '/') >= 0 || bytes.IndexByte(part, '\\') >= 0: // ContainsAny would take 7 KB of code
 			return false
-		case "batches":
+		case string(part) == "batches":
 			is = is || !names
 		}
 		names = !names && beforeModel(part) >= 0

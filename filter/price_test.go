@@ -107,6 +107,8 @@ func TestTierOfStream(t *testing.T) {
 		{"/v1/batches/1?x", `"auto"`, `"auto"`, 1400}, {"/v1/messages/b%61tches", `"auto"`, `"auto"`, 1400}, {"/v1/batches2", `"auto"`, `"auto"`, 3250},
 		{"/openai/deployments/batches/chat/completions", `"auto"`, `"auto"`, 3250}, {"/deployments//%62atches/x", `"auto"`, `"auto"`, 3250}, {"/models/x/batches", `"auto"`, `"auto"`, 1400},
 		{"/v1/batches/%2e%2e/chat/completions", `"auto"`, `"auto"`, 3250}, {"/x/../v1/batches", `"auto"`, `"auto"`, 3250},
+		{"/v1/batches/..%2fchat/completions", `"auto"`, `"auto"`, 3250}, {`/v1/batches/..\chat/completions`, `"auto"`, `"auto"`, 3250}, {"/v1/batches/..;x/chat/completions", `"auto"`, `"auto"`, 3250},
+		{"/v1/batches/x%2F../../chat/completions", `"auto"`, `"auto"`, 3250}, {"/v1/batches/x%5c..%5C..%5Cchat/completions", `"auto"`, `"auto"`, 3250},
 	} {
 		v := newProxy(t).start(rule)
 		s, _ := v.ask("x-key", "ann", ":path", c.path)

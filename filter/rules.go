@@ -7,6 +7,7 @@ import (
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
 	"weir/internal/wire"
+	"weir/sharedata"
 	"weir/window"
 )
 
@@ -84,9 +85,10 @@ func (r *rules) compile(c *config.Config) {
 }
 
 // makeVariants makes the rules' variants once there is a node that knows the rules.
-func (r *rules) makeVariants() {
+func (r *rules) makeVariants(table *sharedata.Table) {
 	for i := range r.list {
 		if rule := &r.list[i]; rule.variants != nil {
+			rule.variants.table = table
 			rule.variants.addOverrides(&rule.config.Overrides, rule.key, rule.limits)
 		}
 	}
@@ -135,7 +137,7 @@ func (r *rules) findChecks() (checks, shadows []engine.Check) {
 		keys = r.request.appendKey(keys, rule)
 		d.Key = keys[begin:len(keys):len(keys)]
 		if rule.variants != nil {
-			d.Rule = rule.variants.limitsOf(&r.request, d.Rule, d.Key)
+			d.Rule = rule.variants.limitsOf(&r.request, d)
 		}
 		if rule.class >= 0 {
 			keys = divide(r.checks[at:at+places], class, keys)
@@ -249,7 +251,7 @@ func (r *rules) KeyOf(rule int) (key []byte, varies wire.RuleFlags) {
 	if len(of.limits.Classes) > 0 {
 		key = append(key, 0, 0)
 	}
-	if of.variants != nil {
+	if of.config.Varies() {
 		varies = wire.Varies
 	}
 	return key, varies

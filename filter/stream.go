@@ -43,9 +43,8 @@ type stream struct {
 	headers  fields.List
 	deferred deferredCosts
 	// upstream are the checks whose keys follow what the upstream tells.
-	upstream     []heeding
-	upstreamKeys []byte
-	charges      charges
+	upstream []heeding
+	charges  charges
 	// unasked takes that usage out of the response.
 	unasked *usage.Unasked
 	// shadows are checks on shadow rules while the request waits for the other rules.

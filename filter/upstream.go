@@ -5,19 +5,19 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fields"
 	"weir/internal/proxywasm"
+	"weir/sharedata"
 )
 
-// heeding is a key that heeds what the response of a request's upstream says. If its limits follow that, key has it and limits
-// are the rule's.
+// heeding is a key that heeds what the response of a request's upstream says. limits are the rule's if they follow that, and nil
+// otherwise.
 type heeding struct {
 	of     engine.Ref
-	key    []byte
 	limits *variants
 }
 
 // noteUpstream records the keys of a request that wait if the upstream says so.
 func (s *stream) noteUpstream(checks []engine.Check, verdict counter.Verdict) {
-	s.upstream, s.upstreamKeys = s.upstream[:0], s.upstreamKeys[:0]
+	s.upstream = s.upstream[:0]
 	if verdict == counter.Rejected {
 		return
 	}
@@ -28,9 +28,7 @@ func (s *stream) noteUpstream(checks []engine.Check, verdict counter.Verdict) {
 		}
 		h := heeding{of: s.all.decider.node.Save(&checks[i])}
 		if v := rule.variants; v != nil && v.told != nil {
-			at := len(s.upstreamKeys)
-			s.upstreamKeys = append(s.upstreamKeys, checks[i].Key...)
-			h.key, h.limits = s.upstreamKeys[at:], v
+			h.limits = v
 		}
 		s.upstream = append(s.upstream, h)
 	}
@@ -45,7 +43,7 @@ func (s *stream) heedUpstream() {
 		now := all.decider.now()
 		for i := range s.upstream {
 			if h := &s.upstream[i]; h.limits != nil {
-				h.limits.follow(h.key)
+				h.limits.follow(h.of.Address)
 			}
 		}
 		status := statusOf(proxywasm.ResponseHeader(":status"))
@@ -61,10 +59,10 @@ func (s *stream) heedUpstream() {
 	s.upstream = s.upstream[:0]
 }
 
-// follow notes the limit that the current response tells for a key.
-func (v *variants) follow(key []byte) {
+// follow notes the limit that the current response tells for the key at an address.
+func (v *variants) follow(key sharedata.Address) {
 	if limit, ok := fields.Limit(v.tokens, proxywasm.ResponseHeader); ok {
 		t := v.toldOf(key)
-		t.key, t.limit, t.until = append(t.key[:0], key...), limit, proxywasm.Now()+toldFor
+		t.key, t.limit, t.until = key, limit, proxywasm.Now()+toldFor
 	}
 }

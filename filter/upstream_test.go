@@ -1,6 +1,8 @@
 package filter_test
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -27,6 +29,15 @@ func (v *fakeVM) tell(s *stream, details string, headers ...string) {
 	v.respond(s, true, headers...)
 	v.reset(s)
 	v.properties = nil
+}
+
+// passes is how many requests of a key pass in a row.
+func (v *fakeVM) passes(key string, more ...string) (n int) {
+	for s := v.opened(append([]string{"x-key", key}, more...)...); s != nil; s = v.opened(append([]string{"x-key", key}, more...)...) {
+		v.reset(s)
+		n++
+	}
+	return n
 }
 
 // A key waits until the time that the upstream has told, in all workers, but for a minute at most. What
@@ -134,45 +145,107 @@ func TestLimitFollowsUpstream(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "token_bucket", "sliding_log"} {
 		p := newProxy(t)
 		v := p.start(strings.Replace(rule, "ALGORITHM", algorithm, 1))
-		passes := func(key string) (n int) {
-			for s := v.opened("x-key", key); s != nil; s = v.opened("x-key", key) {
-				v.reset(s)
-				n++
-			}
-			return n
-		}
 		tell := func(fields ...string) { v.told("ann", "via_upstream", "200", fields...) }
 		tell("x-ratelimit-limit-requests", "4", "anthropic-ratelimit-requests-limit", "5", "x-ratelimit-limit-tokens", "2")
-		if got := passes("ann"); got != 3 {
+		if got := v.passes("ann"); got != 3 {
 			t.Errorf("%s: %d requests pass behind the first, want 3", algorithm, got)
 		}
-		if got := passes("bob"); got != 9 {
+		if got := v.passes("bob"); got != 9 {
 			t.Errorf("%s: %d requests of another key pass", algorithm, got)
 		}
 		p.now += 2 * minute
-		if got := passes("ann"); got != 9 {
+		if got := v.passes("ann"); got != 9 {
 			t.Errorf("%s: %d requests pass long after the upstream's word", algorithm, got)
 		}
 		for _, told := range []string{"0", "-1", "x", "99999999999999999999", "50"} {
 			p.now += 2 * minute
 			tell("x-ratelimit-limit-requests", told)
-			if got := passes("ann"); got != 8 {
+			if got := v.passes("ann"); got != 8 {
 				t.Errorf("%s: %d requests pass behind the first, with the limit %s", algorithm, got, told)
 			}
 		}
 	}
 }
 
-// A rule that counts tokens follows a limit of tokens.
-func TestTokensFollowUpstream(t *testing.T) {
-	v := newProxy(t).start(`{"headers": ["tokens"], "rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true, "cost_on_response": "openai", "reserve": 100,
-		"limits": [{"limit": 1000, "window": "1m", "algorithm": "fixed_window"}]}]}`)
-	v.told("ann", "via_upstream", "200", "x-ratelimit-limit-requests", "1", "x-ratelimit-limit-tokens", "350")
-	passed := 0
-	for s := v.opened("x-key", "ann"); s != nil; s = v.opened("x-key", "ann") {
-		passed++
+// A rule follows the limit of what it counts: requests, or tokens. If it counts anything else, it follows none.
+func TestFollowsWhatItCounts(t *testing.T) {
+	for _, c := range []struct {
+		more, window string
+		want         int
+	}{
+		{``, "1m", 39}, {``, "2m", 999}, {`"cost": 10,`, "1m", 99}, {`"cost": {"header": "x-cost"},`, "1m", 999},
+		{`"cost": {"request_json": "n", "default": 1},`, "1m", 999}, {`"charge_when": {"status": ["401"]},`, "1m", 1000},
+		{`"cost_on_response": "openai", "reserve": 10,`, "1m", 59}, {`"cost_on_response": "auto",`, "1m", 599},
+		{`"cost_on_response": "openai", "reserve": 10, "charge_when": {"status": ["200"]},`, "1m", 99},
+		{`"cost_on_response": {"response_json": "bytes"}, "reserve": 10,`, "1m", 99},
+		{`"cost_on_response": {"response_header": "x-tokens"}, "reserve": 10,`, "1m", 99},
+	} {
+		v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true, ` + c.more + `"limits": [{"limit": 1000, "window": "` + c.window + `"}]}]}`)
+		if v.plugin.Varies(0) != 0 {
+			t.Errorf("%+v: people are told of other limits", c)
+		}
+		v.told("ann", "via_upstream", "200", "x-ratelimit-limit-requests", "40", "x-ratelimit-limit-tokens", "600", "x-tokens", "10")
+		if got := v.passes("ann"); got != c.want {
+			t.Errorf("%+v: %d requests pass behind the first", c, got)
+		}
 	}
-	if passed != 2 {
-		t.Errorf("%d requests pass behind the first, want 2", passed)
+}
+
+// A bucket whose size a request sets has no more room than the upstream, either.
+func TestBurstFollowsUpstream(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true, "limits": [
+		{"limit": 100, "limit_from": {"header": "x-limit", "max": 100}, "window": "1m", "algorithm": "token_bucket", "burst": 50}]}]}`)
+	v.tell(v.opened("x-key", "ann", "x-limit", "80"), "via_upstream", ":status", "200", "x-ratelimit-limit-requests", "4")
+	if got := v.passes("ann", "x-limit", "80"); got != 3 {
+		t.Errorf("%d requests pass behind the first, want 3", got)
+	}
+	if v.plugin.Varies(0) == 0 {
+		t.Error("people are not told that requests set limits")
+	}
+}
+
+// What is known of keys takes no memory by their length, and requests for many keys with limits of their own allocate nothing.
+func TestMemoryOfLimitsTold(t *testing.T) {
+	v := newProxy(t).start(strings.NewReplacer("1h", "1m", `"limit": 100`, `"limit": 100000`, `"headers": ["ratelimit", "retry-after"], `, "").Replace(upstreamRule))
+	const keys = 128
+	name := func(i int) string { return fmt.Sprint(strings.Repeat("k", 60_000), i) }
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	v.told(name(0), "via_upstream", "200")
+	before := heap()
+	open := make([]*stream, keys)
+	for i := range open {
+		open[i] = v.opened("x-key", name(i))
+	}
+	for i, s := range open {
+		v.tell(s, "via_upstream", ":status", "200", "x-ratelimit-limit-requests", fmt.Sprint(5000+i))
+	}
+	if kept := heap() - before; kept > keys*60_000/4 {
+		t.Errorf("%d bytes are kept", kept)
+	}
+	var known []string
+	for i := range 2 * keys { // of the second half nothing was told
+		s := v.opened("x-key", name(i))
+		v.respond(s, true)
+		if policy := v.headers()["ratelimit-policy"]; i < keys && strings.Contains(policy, fmt.Sprint("q=", 5000+i)) {
+			known = append(known, name(i))
+		} else if !strings.Contains(policy, "q=100000;") {
+			t.Errorf("key %d has another's limit: %s", i, policy)
+		}
+		v.reset(s)
+	}
+	if len(known) <= 32 || len(known) > 64 {
+		t.Errorf("the limits of %d keys are known", len(known))
+	}
+	request := func(key string) float64 {
+		return testing.AllocsPerRun(len(known), func() { v.reset(v.opened("x-key", key)) })
+	}
+	usual, at := request("nobody"), 0
+	if got := testing.AllocsPerRun(2*len(known), func() { v.reset(v.opened("x-key", known[at%len(known)])); at++ }); got > usual {
+		t.Errorf("%v allocations, and %v without a limit told", got, usual)
 	}
 }

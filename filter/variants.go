@@ -7,8 +7,10 @@ import (
 	"weir/config"
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/fields"
 	"weir/internal/proxywasm"
 	"weir/internal/wire"
+	"weir/sharedata"
 	"weir/window"
 )
 
@@ -23,17 +25,20 @@ type variants struct {
 	from   []limitFrom
 	recent [32]*engine.Rule
 	// told are the limits a minute that the upstream has told last, each in the place of its key; nil if the rule does not
-	// follow them. They hold for the limits in minutes, of which each has a bit.
+	// follow them. They hold for the limits in minutes, of which each has a bit. table has the addresses of keys.
 	told    []told
 	minutes uint
 	tokens  bool // and not requests
+	table   *sharedata.Table
 }
 
-// told is what the upstream has told of a key, until a time.
+// told is what the upstream has told of a key, until a time. rule is the last with that limit. The key's length, which clients
+// choose, takes no memory.
 type told struct {
-	key   []byte
+	key   sharedata.Address
 	limit uint64
 	until int64
+	rule  *engine.Rule
 }
 
 const (
@@ -44,14 +49,8 @@ const (
 	toldFor = int64(60e9)
 )
 
-// toldOf returns the place of a key.
-func (v *variants) toldOf(key []byte) *told {
-	hash := uint32(2166136261)
-	for _, c := range key {
-		hash = (hash ^ uint32(c)) * 16777619
-	}
-	return &v.told[hash%maxTold]
-}
+// toldOf returns the place of the key at an address.
+func (v *variants) toldOf(key sharedata.Address) *told { return &v.told[key.Hash()%maxTold] }
 
 // variant is a rule with the limits for a key or a value.
 type variant struct {
@@ -69,8 +68,8 @@ type limitFrom struct {
 // compileVariants resolves the parts of requests that choose limits. The variants themselves need a
 // node, and are made later.
 func (r *request) compileVariants(c *config.Rule) *variants {
-	v := &variants{tokens: c.Usage != nil}
-	if c.Upstream && c.Prices == nil {
+	v := &variants{tokens: c.Usage.CountsTokens()}
+	if c.Upstream && c.Prices == nil && c.ChargeWhen == nil && (v.tokens || unitOf(c) == fields.Requests) {
 		for i := range c.Limits {
 			if l := &c.Limits[i]; l.Width == toldFor && l.Calendar == nil && !l.Kind.Held() {
 				v.minutes |= 1 << i
@@ -155,9 +154,9 @@ func search(list []variant, of []byte) (at int, found bool) {
 	return low, false
 }
 
-// limitsOf returns the rule with the limits for the current request and its key.
-func (v *variants) limitsOf(r *request, rule *engine.Rule, key []byte) *engine.Rule {
-	if at, found := search(v.keys, key); found {
+// limitsOf returns a check's rule with the limits for the current request and its key.
+func (v *variants) limitsOf(r *request, d *engine.Check) *engine.Rule {
+	if at, found := search(v.keys, d.Key); found {
 		return v.keys[at].rule
 	}
 	if len(v.values) > 0 {
@@ -166,29 +165,30 @@ func (v *variants) limitsOf(r *request, rule *engine.Rule, key []byte) *engine.R
 			return v.values[at].rule
 		}
 	}
-	if limit := v.limitTold(key); limit > 0 || len(v.from) > 0 {
-		return v.requestedLimits(r, rule, limit)
+	if t := v.lastTold(d); t != nil || len(v.from) > 0 {
+		return v.requestedLimits(r, d.Rule, t)
 	}
-	return rule
+	return d.Rule
 }
 
-// limitTold returns the limit that the upstream has told of a key; 0 if there is none.
-func (v *variants) limitTold(key []byte) uint64 {
+// lastTold returns what the upstream has told of a check's key; nil if there is nothing.
+func (v *variants) lastTold(d *engine.Check) *told {
 	if v.told == nil {
-		return 0
+		return nil
 	}
+	key := v.table.Address(d.Rule.Group, d.Key)
 	t := v.toldOf(key)
-	if t.limit == 0 || !bytes.Equal(t.key, key) {
-		return 0
+	if t.limit == 0 || t.key != key {
+		return nil
 	}
 	if left := t.until - proxywasm.Now(); left <= 0 || left > toldFor { // the clock may have been set back
-		return 0
+		return nil
 	}
-	return t.limit
+	return t
 }
 
-// requestedLimits returns the rule with the limits that the current request sets, and with that of the upstream.
-func (v *variants) requestedLimits(r *request, rule *engine.Rule, told uint64) *engine.Rule {
+// requestedLimits returns the rule with the limits that the current request sets, and with that of the upstream, or nil for none.
+func (v *variants) requestedLimits(r *request, rule *engine.Rule, t *told) *engine.Rule {
 	var hits [wire.MaxLimits]uint64
 	same, place := true, uint64(0)
 	for i := range rule.Limits {
@@ -203,18 +203,18 @@ func (v *variants) requestedLimits(r *request, rule *engine.Rule, told uint64) *
 		}
 		place = (place ^ hits[f.limit]) * 0x9e3779b97f4a7c15
 	}
+	recent, lower := &v.recent[place>>59], uint(0)
 	for i := range rule.Limits {
-		if v.minutes>>i&1 != 0 && told > 0 && told < hits[i] {
-			hits[i], same = told, false
-			place = (place ^ told) * 0x9e3779b97f4a7c15
+		if v.minutes>>i&1 != 0 && t != nil && t.limit < hits[i] {
+			hits[i], same, recent = t.limit, false, &t.rule
+			lower |= 1 << i
 		}
 	}
 	if same {
 		return rule
 	}
-	recent := &v.recent[place>>59]
 	if *recent == nil || !sameHits((*recent).Limits, &hits) {
-		*recent = variantOf(rule, v.limits(rule.Limits, &hits))
+		*recent = variantOf(rule, v.limits(rule.Limits, &hits, lower))
 	}
 	return *recent
 }
@@ -228,8 +228,8 @@ func sameHits(limits []window.Limit, hits *[wire.MaxLimits]uint64) bool {
 	return true
 }
 
-// limits returns limits with other numbers of hits.
-func (v *variants) limits(own []window.Limit, hits *[wire.MaxLimits]uint64) []window.Limit {
+// limits returns limits with other numbers of hits. Those that the upstream has lowered have a bit in lower.
+func (v *variants) limits(own []window.Limit, hits *[wire.MaxLimits]uint64, lower uint) []window.Limit {
 	limits := append([]window.Limit(nil), own...)
 	for i := range v.from {
 		f := &v.from[i]
@@ -239,7 +239,7 @@ func (v *variants) limits(own []window.Limit, hits *[wire.MaxLimits]uint64) []wi
 		}
 	}
 	for i := range limits {
-		if l := &limits[i]; l.Max != hits[i] { // the upstream's
+		if l := &limits[i]; lower>>i&1 != 0 {
 			l.Max, l.Burst = hits[i], min(l.Burst, hits[i])
 		}
 	}
