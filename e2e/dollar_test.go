@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -109,7 +110,7 @@ func (b *buyer) most() int64 {
 	return b.may
 }
 
-var usedOf = regexp.MustCompile(`(\d+)(?: of \d+)? used`)
+var usedOf = regexp.MustCompile(`(\d+)(?: of \d+)? used(?:, (\d+) leased)?`)
 
 // Two classes buy from a model with a dollar, through gateways of which one is killed, and clients leave their streams. No more than
 // the dollar is spent, no class is refused while it may be below its part, and in the end all of the dollar is sold: each class has
@@ -155,11 +156,17 @@ func sellDollar(t *testing.T, d driver, rate string) {
 			}
 		})
 	}
+	over := make(chan struct{})
+	go func() { group.Wait(); close(over) }()
 	if victim != nil {
-		<-killed
+		select {
+		case <-killed:
+		case <-over:
+			t.Errorf("only %d requests passed: none while a proxy was killed", sold.Load())
+		}
 		victim.kill(t)
 	}
-	group.Wait()
+	<-over
 	if victim != nil {
 		all, addresses = all[1:], addresses[1:]
 	}
@@ -169,8 +176,7 @@ func sellDollar(t *testing.T, d driver, rate string) {
 	own := client(t)
 	// A stream that has ended gives back what it has not cost, a little later.
 	if told := ""; !pushed.until(t, func() bool {
-		total := int64(0)
-		for class, b := range classes {
+		for _, b := range classes {
 			for _, most := range []int64{largestCompletion, 2_000, 200, 20, 2, 1} {
 				for i := 0; ; i++ {
 					passed, err := b.buy(t.Context(), own, addresses[i%len(addresses)], most, most, false)
@@ -179,11 +185,17 @@ func sellDollar(t *testing.T, d driver, rate string) {
 					}
 				}
 			}
-			total += used(t, backend, class)
 		}
-		total += used(t, backend, "")
-		told = fmt.Sprintf("interactive %d, batch %d, both %d, in all %d", used(t, backend, "interactive"), used(t, backend, "batch"), used(t, backend, ""), total)
-		return total == dollar || rate != "0" && total > dollar*9/10
+		sum, sumLeased := int64(0), int64(0)
+		told = ""
+		for _, part := range []string{"interactive", "batch", ""} {
+			of, leased := used(t, backend, part)
+			sum, sumLeased = sum+of, sumLeased+leased
+			told += fmt.Sprintf("%s %d, ", cmp.Or(part, "both"), of)
+		}
+		told += fmt.Sprintf("in all %d, and %d leased", sum, sumLeased)
+		// A killed proxy's leases are lost, however many they are. The others use theirs, or give them back.
+		return sum == dollar || rate != "0" && (sum > dollar*9/10 || victim != nil && sum+sumLeased > dollar*9/10)
 	}) {
 		t.Errorf("%s", told)
 	} else if t.Logf("%s; %d spent, %d requests passed of interactive and %d of batch, %d at a killed proxy", told, model.spent.Load(),
@@ -192,13 +204,13 @@ func sellDollar(t *testing.T, d driver, rate string) {
 	}
 }
 
-// used is what the backend knows to be used of a part of the dollar.
-func used(t *testing.T, backend, part string) (units int64) {
+// used is what the backend knows to be used of a part of the dollar, and what proxies had leased beside that.
+func used(t *testing.T, backend, part string) (units, leased int64) {
 	t.Helper()
 	told := weir(t, backend, "counter", "get", "dollar", "dollars", "ann", part)
 	found := usedOf.FindStringSubmatch(told)
 	if found == nil {
-		return 0
+		return 0, 0
 	}
-	return must.Get(strconv.ParseInt(found[1], 10, 64))(t)
+	return must.Get(strconv.ParseInt(found[1], 10, 64))(t), must.Get(strconv.ParseInt(cmp.Or(found[2], "0"), 10, 64))(t)
 }
