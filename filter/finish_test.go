@@ -9,7 +9,6 @@ import (
 // A stream is over with its request's headers unless something is left to do: to read a body, to give
 // back a place, or to charge a response. Then it goes on as in the wasm form.
 func TestFinish(t *testing.T) {
-	t.Parallel()
 	const limit = `"limits": [{"limit": 10, "window": "1h"}]`
 	for name, c := range map[string]struct {
 		rule          string

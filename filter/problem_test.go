@@ -8,7 +8,6 @@ import (
 
 // Policies tell the unit of what is no number of requests.
 func TestQuotaUnits(t *testing.T) {
-	t.Parallel()
 	for fields, want := range map[string]string{
 		``:                                       `"r";q=9;w=60`,
 		`, "cost": {"header": "x-cost"}`:         `"r";q=9;w=60`,
@@ -32,7 +31,6 @@ func TestQuotaUnits(t *testing.T) {
 // The default body names the limits without room of the rule that answers, as header fields do. Retry-After
 // is not before their t.
 func TestProblemNamesLimits(t *testing.T) {
-	t.Parallel()
 	const (
 		problem = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429%s}`
 		named   = `,"violated-policies":[%s]`
