@@ -62,16 +62,16 @@ func TestTokensRun(t *testing.T) {
 	})
 }
 
-// The nodes of weir run do the same.
+// The proxies of weir run do the same.
 func TestTokensRunWithoutEnvoy(t *testing.T) {
 	t.Parallel()
 	r := startRun(t)
-	spendTokens(t, r.nodes, &backend{own: r.backend})
+	spendTokens(t, r.proxies, &backend{own: r.backend})
 }
 
 // running is a weir run of the example.
 type running struct {
-	nodes             []string // addresses
+	proxies           []string // addresses
 	backend, upstream string
 }
 
@@ -89,15 +89,15 @@ func startRun(t *testing.T) (r running) {
 			t.Errorf("weir run: %v", err)
 		}
 	})
-	line := regexp.MustCompile(`^(node|backend|upstream|try) .*http://([0-9.:]+)`)
+	line := regexp.MustCompile(`^(proxy|backend|upstream|try) .*http://([0-9.:]+)`)
 	for lines := bufio.NewScanner(said); lines.Scan(); {
 		match := line.FindStringSubmatch(lines.Text())
 		if match == nil {
 			continue
 		}
 		switch match[1] {
-		case "node":
-			r.nodes = append(r.nodes, match[2])
+		case "proxy":
+			r.proxies = append(r.proxies, match[2])
 		case "backend":
 			r.backend = match[2]
 		case "upstream":
