@@ -36,8 +36,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(policy.AddToScheme(scheme), gatewayv1.Install(scheme), gatewayv1beta1.Install(scheme), corev1.AddToScheme(scheme)); err != nil {
+	scheme, err := newScheme()
+	if err != nil {
 		return err
 	}
 	if len(args) > 0 && args[0] == controllerflags.Policy {
@@ -127,4 +127,10 @@ func baseOf(file string) (map[string]json.RawMessage, error) {
 		return nil, err
 	}
 	return base, yaml.UnmarshalStrict(text, &base)
+}
+
+// newScheme has the kinds that the controller reads.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(policy.AddToScheme(scheme), gatewayv1.Install(scheme), gatewayv1beta1.Install(scheme), corev1.AddToScheme(scheme))
 }

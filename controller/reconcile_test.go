@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-	gatewayv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
 	"weir/controller/policy"
 	"weir/internal/must"
@@ -28,10 +27,7 @@ import (
 // A policy becomes a plugin, stays when it breaks, and takes the plugin along when it goes. What nobody has changed is not written
 // again.
 func TestReconcile(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install, corev1.AddToScheme} {
-		must.OK(t, add(scheme))
-	}
+	scheme := must.Get(newScheme())(t)
 	of := func(rule string) policy.Spec {
 		ref := policy.TargetRef{}
 		ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", "Gateway", "public"
@@ -125,10 +121,7 @@ func TestLargePolicy(t *testing.T) {
 
 // A Service has the waypoint that it asks for, or else its Namespace, once Istio has bound it. Its filter chains are of TCP.
 func TestWaypoints(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install, corev1.AddToScheme} {
-		must.OK(t, add(scheme))
-	}
+	scheme := must.Get(newScheme())(t)
 	own := types.NamespacedName{Namespace: "shop", Name: "waypoint"}
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"istio.io/use-waypoint": "waypoint"}, Annotations: map[string]string{policy.CountersAnnotation: "a, b"}}},

@@ -6,13 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-	gatewayv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
 	"weir/controller/policy"
 	"weir/internal/must"
@@ -20,10 +17,7 @@ import (
 
 // Policies are shown with what their status says, and rules where they are in force after overrides and defaults.
 func TestShow(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{policy.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install, corev1.AddToScheme} {
-		must.OK(t, add(scheme))
-	}
+	scheme := must.Get(newScheme())(t)
 	of := func(namespace, name, kind, target, rules string) *policy.RateLimitPolicy {
 		ref := policy.TargetRef{}
 		ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", gatewayv1.Kind(kind), gatewayv1.ObjectName(target)

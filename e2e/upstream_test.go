@@ -49,3 +49,18 @@ func TestUpstreamHoldsBack(t *testing.T) {
 		}
 	})
 }
+
+// A limit of a minute is no higher than the upstream's once that has told its own to the worker that a connection is at.
+func TestLimitFollowsUpstream(t *testing.T) {
+	onEach(t, 1, func(t *testing.T, d driver) {
+		_, addresses := nodes(t, d, 1, nodeConfig{upstream: http.HandlerFunc(answerAsAsked),
+			configuration: `{"rules": [{"name": "r", "key": [{"header": "x-user"}], "upstream": true, "limits": [{"limit": 10, "window": "1m"}]}]}`})
+		connection := client(t)
+		for i, want := range []string{`"r";q=10;w=60`, `"r";q=3;w=60`} {
+			r := ask(t, connection, addresses[0], "x-user", "ann", "answer-x-ratelimit-limit-requests", "3")
+			if got := r.header.Get("RateLimit-Policy"); got != want {
+				t.Errorf("request %d: got %s, want %s", i+1, got, want)
+			}
+		}
+	})
+}
