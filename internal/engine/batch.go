@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/credit"
+	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
@@ -36,11 +37,9 @@ type batch struct {
 	// failures in a row, and when to send it again.
 	failures int
 	retryAt  int64
-	asking   bool // requests wait for it
-	ahead    int  // how many keys' advanced hits it has
-	inquires bool // asks for overrides, and has nothing else
-	// patience is how long the host waits for the answer, in nanoseconds; 0 for the usual timeout.
-	patience int64
+	asking   bool         // requests wait for it
+	ahead    int          // how many keys' advanced hits it has
+	inquires feed.Inquiry // one that asks for overrides has nothing else
 	// partly means that the answer lacked some items or asks, for which the batch is sent again.
 	// lacks are their partitions.
 	partly      bool
@@ -181,8 +180,8 @@ type Ticket struct {
 // Patience is how long the host should wait for the answer, in nanoseconds, if it may come late; 0
 // means the usual timeout.
 func (t Ticket) Patience() int64 {
-	if t.batch == nil {
+	if t.batch == nil || t.batch.inquires != feed.Poll {
 		return 0
 	}
-	return t.batch.patience
+	return pollPatience
 }

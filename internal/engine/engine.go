@@ -91,7 +91,7 @@ func (e *Engine) furnish(o *Options) {
 	}
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
-		observer: &e.observer, decider: &e.decider, feed: &e.feed, failure: o.OnBackendFailure,
+		observer: &e.observer, decider: &e.decider, failure: o.OnBackendFailure,
 		checks: make([]rule.Check, len(rules.List)),
 	}
 	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, o.Data, o.Namespace)

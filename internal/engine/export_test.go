@@ -44,7 +44,7 @@ func (e *Engine) Shift(by int64) {
 }
 
 // AskForList makes the worker ask at the next tick for the list of overrides that it wants.
-func (e *Engine) AskForList() { e.feed.Asked(0) }
+func (e *Engine) AskForList() { e.feed.AskAtOnce() }
 
 // Counters.
 

@@ -56,10 +56,10 @@ type outbox struct {
 }
 
 // newBatch begins a batch.
-func (c *outbox) newBatch() *batch { return c.newBatchOf(false) }
+func (c *outbox) newBatch() *batch { return c.newBatchOf(feed.None) }
 
-// newBatchOf begins a batch. With asks it asks for overrides, and has nothing else.
-func (c *outbox) newBatchOf(asks bool) (b *batch) {
+// newBatchOf begins a batch. One that asks for overrides has nothing else.
+func (c *outbox) newBatchOf(how feed.Inquiry) (b *batch) {
 	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.head.Sequence >= maxBehind {
 		if oldest.partly {
 			c.sender = nextSender(c.sender)
@@ -78,9 +78,9 @@ func (c *outbox) newBatchOf(asks bool) (b *batch) {
 	if oldest := c.oldest(); oldest != nil {
 		floor = oldest.head.Sequence
 	}
-	*b = batch{body: b.body[:0], items: b.items[:0], asks: b.asks[:0], inquires: asks, head: wire.Push{
-		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: c.sequence, Floor: floor, Known: c.feed.Known(asks),
-		Advance: c.credit.Says(c.sender, c.sequence, asks),
+	*b = batch{body: b.body[:0], items: b.items[:0], asks: b.asks[:0], inquires: how, head: wire.Push{
+		Namespace: c.namespace, Node: c.id, Sender: c.sender, Sequence: c.sequence, Floor: floor, Known: c.feed.Known(how),
+		Advance: c.credit.Says(c.sender, c.sequence, how != feed.None),
 	}}
 	c.batches = append(c.batches, b)
 	return b
@@ -143,7 +143,7 @@ func (c *outbox) seal(b *batch) {
 
 // postEmpty sends an empty batch, for the news in every answer, and for overrides.
 func (c *outbox) postEmpty() {
-	b := c.newBatchOf(true)
+	b := c.newBatchOf(feed.Question)
 	b.ends = c.link.Now() + link.LongestPause
 	c.post(b)
 }
@@ -252,11 +252,15 @@ func (c *outbox) resend(now int64) {
 
 // inquires reports whether a question for overrides is unanswered.
 func (c *outbox) inquires() bool {
-	return slices.ContainsFunc(c.batches, func(b *batch) bool { return b.inquires })
+	return slices.ContainsFunc(c.batches, func(b *batch) bool { return b.inquires != feed.None })
 }
 
-// pollSlack is how much longer than the backend a node waits, in nanoseconds.
-const pollSlack = link.LongestPause
+// pollPatience is how long the host waits for the answer to a poll: by pollSlack longer than the backend waits
+// for news, in nanoseconds.
+const (
+	pollPatience = wire.LongestPoll + pollSlack
+	pollSlack    = link.LongestPause
+)
 
 // sendPoll sends the poll, with the part about overrides, and reports whether it is on its way.
 func (c *outbox) sendPoll(now int64, known wire.Known) bool {
@@ -264,7 +268,7 @@ func (c *outbox) sendPoll(now int64, known wire.Known) bool {
 	next := b.head.Sequence + 1
 	*b = batch{
 		head: wire.Push{Namespace: c.namespace, Node: c.id, Sender: c.worker, Sequence: next, Floor: next, Known: known},
-		body: b.body[:0], inquires: true, state: sent, sentAt: now, patience: wire.LongestPoll + pollSlack,
+		body: b.body[:0], inquires: feed.Poll, state: sent, sentAt: now,
 	}
 	if !c.hand(b) {
 		b.state = filling
@@ -277,7 +281,7 @@ func (c *outbox) sendPoll(now int64, known wire.Known) bool {
 func (c *outbox) polled(now int64) bool {
 	b := &c.poll
 	ago := now - b.sentAt
-	return b.state == sent && ago >= 0 && ago <= b.patience+pollSlack
+	return b.state == sent && ago >= 0 && ago <= pollPatience+pollSlack
 }
 
 // lookAway updates the set of partitions that are away.

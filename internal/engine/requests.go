@@ -5,7 +5,6 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
-	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
@@ -38,7 +37,6 @@ type requests struct {
 	acquires *acquires
 	observer *observe.Observer
 	decider  *decider
-	feed     *feed.Feed
 	lines    *wait.Queue // nil if no rule delays requests
 	failure  failure.Mode
 	// checks belong to a request that has waited, and resumed to one that decides a referred check.
@@ -206,7 +204,7 @@ func (q *requests) send(w *Wait) (waits bool) {
 // schedule has ticks hurry while there is more to do, questions wait to be sent, or requests to be decided.
 // Lines of requests that wait for room tell the ticks when the first is due.
 func (q *requests) schedule(more bool) {
-	q.ticks.hurry(more || q.feed.Hurries() || len(q.acquires.unsent) > 0 || q.waits.queue.over())
+	q.ticks.hurry(more || len(q.acquires.unsent) > 0 || q.waits.queue.over())
 }
 
 // keep saves everything needed to decide a request later.

@@ -57,17 +57,21 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 // hear takes in what every answer tells: the time, the nodes and the overrides. That to a poll comes late.
 func (a *answers) hear(b *batch) {
 	at := int64(b.reader.NowNanos)
-	a.link.Answered(b.patience > 0, b.sentAt, at, b.reader.Nodes)
+	a.link.Answered(b.inquires == feed.Poll, b.sentAt, at, b.reader.Nodes)
 	a.rules.Share(a.link.Nodes())
-	a.feed.Hear(&b.reader.Overrides, b.sentAt, at, b.inquires)
+	if a.feed.Hear(b.inquires, &b.reader.Overrides, b.sentAt, at) {
+		a.requests.ticks.hurry(true)
+	}
 }
 
 // takePoll takes in the outcome of a poll.
 func (a *answers) takePoll(b *batch, outcome link.Outcome, answer []byte) {
 	answered := outcome == link.PushAnswered && b.accept(answer, &a.total)
 	b.state = filling
-	if a.feed.PollEnded(answered); answered {
+	if answered {
 		a.hear(b)
+	} else {
+		a.feed.Hear(feed.Poll, nil, 0, 0)
 	}
 }
 

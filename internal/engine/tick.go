@@ -35,12 +35,13 @@ func (e *Engine) synchronise() {
 	until := max(deadline, e.link.HostNow()+leastNanos)
 	done = e.requests.giveUp(true, until) && done
 	e.outbox.sendTest()
+	news := false
 	if e.link.Open() {
 		e.acquires.drop()
 		e.pushes.probe()
-		e.inquire()
+		news = e.inquire()
 	} else {
-		e.inquire()
+		news = e.inquire()
 		e.pushes.pushCharges()
 		if e.credit.Tick() && !e.outbox.crammed() && e.link.Enter(e.link.HostNow()) {
 			e.outbox.postEmpty()
@@ -54,23 +55,22 @@ func (e *Engine) synchronise() {
 	e.requests.giveUp(false, until)
 	e.observer.Send(e.outbox.leaving)
 	soon := e.link.HostNow() + int64(e.ticks.millis)*1e6
-	e.requests.schedule(!done || !adopted || e.waits.queue.endsBy(soon))
+	e.requests.schedule(!done || !adopted || news || e.waits.queue.endsBy(soon))
 }
 
-// inquire asks the backend for news if it is time.
-func (e *Engine) inquire() {
-	if e.outbox.inquires() {
-		return
-	}
-	quiet := !e.outbox.leaving && !e.pushes.unfinished()
+// inquire asks the backend for news if it is time. soon means that the next tick should.
+func (e *Engine) inquire() (soon bool) {
 	now := e.link.HostNow()
-	switch how, known := e.feed.Due(e.outbox.polled(now), quiet); {
-	case how == feed.Poll && !e.outbox.sendPoll(now, known):
-		e.feed.PollEnded(false)
-	case how == feed.Question && !e.outbox.crammed() && e.link.Enter(now):
-		e.feed.Asked(now + int64(e.ticks.millis)*1e6)
+	how, known, soon := e.feed.Ask(feed.Outbox{
+		Asks: e.outbox.inquires(), Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.outbox.leaving && !e.pushes.unfinished(),
+	}, now+int64(e.ticks.millis)*1e6)
+	switch {
+	case how == feed.Question:
 		e.outbox.postEmpty()
+	case how == feed.Poll && !e.outbox.sendPoll(now, known):
+		e.feed.Hear(feed.Poll, nil, 0, 0)
 	}
+	return soon
 }
 
 // Answered reports the end of a push: an answer or a failure. The node keeps the answer, and
@@ -86,7 +86,7 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	if b.head.Sender != t.sender || b.head.Sequence != t.sequence || b.state != sent {
 		return
 	}
-	if b.patience > 0 {
+	if b.inquires == feed.Poll {
 		e.answers.takePoll(b, outcome, answer)
 		e.requests.schedule(e.ticks.hurried)
 		return

@@ -252,12 +252,21 @@ func (v *Feed) apply(b *building) {
 }
 
 // Hear takes in the part of an answer about overrides: to a push that was sent at a time of the host's
-// clock, and was an inquiry or not, at a time of the backend's.
-func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
-	w := &v.news
-	if !o.Known || v.variants.Owner == nil {
-		return
+// clock, at a time of the backend's. It is nil if a poll has failed. soon means that there is something to
+// ask for at once.
+func (v *Feed) Hear(to Inquiry, o *wire.Overrides, sentAt, at int64) (soon bool) {
+	if to == Poll {
+		v.pollEnded(o != nil)
 	}
+	if o != nil && o.Known && v.variants.Owner != nil {
+		v.hear(to, o, sentAt, at)
+	}
+	return v.news.asksAtOnce()
+}
+
+// hear is Hear of a list's version.
+func (v *Feed) hear(to Inquiry, o *wire.Overrides, sentAt, at int64) {
+	w := &v.news
 	w.read()
 	if o.Version == w.shared.version && (!w.wants || w.wanted != o.Version) {
 		w.got()
@@ -270,7 +279,7 @@ func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
 	if !w.wants || w.wanted != o.Version {
 		w.want(o.Version)
 	}
-	if inquiry && o.Of != 0 {
+	if to != None && o.Of != 0 {
 		list, found := w.list()
 		if keep := uint64(len(list)) - o.Keep; found && o.Of == w.shared.version && len(w.parts) == 0 && o.Keep <= uint64(len(list)) && o.From <= keep {
 			w.leave(o.Version, at, v.link.HostNow(), list[:o.From], o.Part, list[keep:])
@@ -280,7 +289,7 @@ func (v *Feed) Hear(o *wire.Overrides, sentAt, at int64, inquiry bool) {
 		}
 		return
 	}
-	if inquiry && o.From == uint64(len(w.parts)) {
+	if to != None && o.From == uint64(len(w.parts)) {
 		if len(w.parts) == 0 {
 			w.parts = make([]byte, 0, min(o.Size, wire.MaxOverridesSize))
 		}
@@ -371,27 +380,53 @@ func (v *Feed) AdoptOverrides(deadline int64) (done bool) {
 	return true
 }
 
-// inquiry says how to ask the backend for news.
-type inquiry uint8
+// Inquiry says how the backend is asked for news.
+type Inquiry uint8
 
 const (
-	noInquiry inquiry = iota
+	// None does not ask.
+	None Inquiry = iota
 	// Question is an empty push, which is answered at once.
 	Question
 	// Poll is a question that the backend answers when there are news.
 	Poll
 )
 
-// Due says how to ask the backend for the list of overrides that is wanted. If no worker of this
-// process has heard from the backend for a while, it asks for news, including the number of nodes and
-// the time. known is the part of a poll about overrides. polled means that this worker's poll is unanswered, and quiet that it has nothing for the
-// backend: if the process ended, its last hits would need the connection that a poll occupies.
+// Outbox is what a worker has for the backend.
+type Outbox struct {
+	// Asks means that a question is unanswered, and Polls that a poll is.
+	Asks, Polls bool
+	// Crammed means that there is no room for a question.
+	Crammed bool
+	// Quiet means that there is nothing: if the process ended, its last hits would need the connection that a
+	// poll occupies.
+	Quiet bool
+}
+
+// Ask says how to ask the backend for news now. known is the part of a poll about overrides. After a question,
+// the next follows at again, unless its answer has news. soon means that there is something to ask for at once.
+func (v *Feed) Ask(has Outbox, again int64) (how Inquiry, known wire.Known, soon bool) {
+	if !has.Asks {
+		how, known = v.due(has.Polls, has.Quiet)
+	}
+	if how == Question {
+		if has.Crammed || !v.link.Enter(v.link.HostNow()) {
+			how = None
+		} else {
+			v.news.asksAt = again
+		}
+	}
+	return how, known, v.news.asksAtOnce()
+}
+
+// due says how to ask for the list of overrides that is wanted. If no worker of this process has heard from
+// the backend for a while, it asks for news, including the number of nodes and the time.
 //
 // A process that hears nothing from the backend polls: a worker asks for news, and the backend
 // answers when there are any, or after half a minute. A poll does not count as a push: no push
 // waits for it, and its failure says nothing about the backend. A gateway on the way may cut off a
 // long wait, so after a failure the worker asks a question that is answered at once.
-func (v *Feed) Due(polled, quiet bool) (how inquiry, known wire.Known) {
+func (v *Feed) due(polled, quiet bool) (how Inquiry, known wire.Known) {
 	w, now := &v.news, v.link.HostNow()
 	if !w.wants || v.link.Open() {
 		every := v.asksEvery()
@@ -407,10 +442,10 @@ func (v *Feed) Due(polled, quiet bool) (how inquiry, known wire.Known) {
 			r.asked = now
 			return true
 		}) || polled {
-			return noInquiry, known
+			return None, known
 		}
 		if !w.wants && quiet && v.polls(now) {
-			known = v.Known(true)
+			known = v.Known(Poll)
 			known.Within = uint64(max(1, v.asksEvery()/3/1e6))
 			if known.Version == w.shared.version {
 				return Poll, known
@@ -419,7 +454,7 @@ func (v *Feed) Due(polled, quiet bool) (how inquiry, known wire.Known) {
 		}
 	}
 	if w.wants && now < w.asksAt {
-		return noInquiry, known
+		return None, known
 	}
 	if w.wants && len(w.parts) >= w.leads {
 		w.leads = len(w.parts) + 1
@@ -432,12 +467,6 @@ func (v *Feed) Due(polled, quiet bool) (how inquiry, known wire.Known) {
 	return Question, known
 }
 
-// Hurries reports whether there is something to ask for at once.
-func (v *Feed) Hurries() bool { return v.news.wants && v.news.asksAt == 0 }
-
-// Asked records that a question is on its way. Unless the answer has news, the next follows then.
-func (v *Feed) Asked(then int64) { v.news.asksAt = then }
-
 // polls reports whether the worker may poll.
 func (v *Feed) polls(now int64) bool {
 	p := &v.polling
@@ -445,8 +474,8 @@ func (v *Feed) polls(now int64) bool {
 	return !paused && v.link.Heard() && v.variants.Owner != nil && !v.link.Open()
 }
 
-// PollEnded records the end of the poll.
-func (v *Feed) PollEnded(answered bool) {
+// pollEnded records the end of the poll.
+func (v *Feed) pollEnded(answered bool) {
 	p := &v.polling
 	if answered {
 		p.failures = 0
@@ -462,12 +491,12 @@ func (v *Feed) PollEnded(answered bool) {
 
 // Known returns the part of a push about overrides, which names the version that all workers decide by. A
 // push that asks for them has nothing else.
-func (v *Feed) Known(asks bool) (k wire.Known) {
+func (v *Feed) Known(how Inquiry) (k wire.Known) {
 	w := &v.news
 	if age := v.link.HostNow() - w.shared.since; v.variants.Version == w.shared.version && (age >= spread || age < 0) {
 		w.announced = v.variants.Version
 	}
-	k.Version, k.Unfit, k.Asks = w.announced, uint64(v.variants.Unfit), asks
+	k.Version, k.Unfit, k.Asks = w.announced, uint64(v.variants.Unfit), how != None
 	switch {
 	case w.wants && len(w.parts) > 0:
 		k.Of, k.From = w.wanted, uint64(len(w.parts))

@@ -111,6 +111,9 @@ func (w *news) want(version uint64) {
 	w.wants, w.wanted, w.parts, w.leads, w.asksAt, w.whole = true, version, nil, 0, 0, false
 }
 
+// asksAtOnce reports whether this worker asks at once.
+func (w *news) asksAtOnce() bool { return w.wants && w.asksAt == 0 }
+
 // got ends the asking.
 func (w *news) got() { w.wants, w.parts, w.leads = false, nil, 0 }
 
