@@ -192,7 +192,7 @@ func (e *Engine) Delayed() int {
 	if e.requests.lines == nil {
 		return 0
 	}
-	return e.requests.lines.Len()
+	return e.requests.lines.Count
 }
 
 // Decide takes a request's hits from all limits of all matching rules, or from none. now is from

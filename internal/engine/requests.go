@@ -53,20 +53,24 @@ func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counte
 
 // queues reports whether a request may have to wait for room, or behind others that do.
 func (q *requests) queues(w *Wait) bool {
-	return q.lines != nil && (w.Patience >= 0 || q.lines.Len() > 0)
+	return q.lines != nil && (w.Patience >= 0 || q.lines.Count > 0)
 }
 
 // decideNow decides a request, or makes it wait.
 func (q *requests) decideNow(checks []rule.Check, now int64, w *Wait) counter.Verdict {
 	if q.queues(w) {
-		if d := q.occupied(checks); d != nil {
-			return q.lineUp(w, checks, d, now)
+		for i := range checks {
+			if d := &checks[i]; d.Rule.Delays() {
+				if verdict, decided := q.lineUp(w, checks, d, now, true); decided {
+					return verdict
+				}
+			}
 		}
 	}
 	verdict := q.decideAtOnce(checks, now, w)
 	if q.lines != nil && verdict == counter.Rejected && w.Patience >= 0 {
 		if d := q.delaying(checks, now); d != nil {
-			return q.lineUp(w, checks, d, now)
+			verdict, _ = q.lineUp(w, checks, d, now, false)
 		}
 	}
 	return verdict
@@ -237,59 +241,50 @@ func (q *requests) delaying(checks []rule.Check, now int64) (first *rule.Check) 
 	return first
 }
 
-// occupied returns the first check of a request that others wait for already; nil if there is none.
-func (q *requests) occupied(checks []rule.Check) *rule.Check {
-	for i := range checks {
-		if d := &checks[i]; d.Rule.Delays() && q.lines.Waiting(d.Address) > 0 {
-			return d
-		}
-	}
-	return nil
-}
-
-// lineUp makes a request wait for the room of a check, behind those that wait already. It refuses
-// the request if too many wait, or if room will certainly come too late.
-func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int64) counter.Verdict {
-	for i := range checks {
-		d := &checks[i]
-		if q.entries.Read(d, now); d != of {
-			d.Verdict = counter.Allowed
-		}
-	}
-	of.Verdict = counter.Rejected
-	delay := of.Rule.Delay
-	ahead := q.lines.Waiting(of.Address)
-	if ahead >= delay.Queue || w.Patience < 0 {
-		return counter.Rejected
-	}
+// lineUp makes a request wait for the room of a check, behind those that wait already; with behind, only if
+// others do, or else nothing is decided. It refuses the request if too many wait, or if room will certainly come too late.
+func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int64, behind bool) (verdict counter.Verdict, decided bool) {
+	delay, hostNow := of.Rule.Delay, q.link.HostNow()
 	if w.Patience > 0 {
 		delay.Most = min(delay.Most, w.Patience)
 	}
-	for i := 0; i < len(checks); i += 1 + checks[i].Rule.Spares {
-		d, before := &checks[i], 0
-		if d == of {
-			before = ahead
+	fits := func(ahead int) bool {
+		for i := range checks {
+			d := &checks[i]
+			if q.entries.Read(d, now); d != of {
+				d.Verdict = counter.Allowed
+			}
 		}
-		if at, ok := rule.FitsAfter(checks[i:i+1+d.Rule.Spares], uint64(before), now); !ok || at-now > delay.Most {
-			of.Verdict, d.Verdict, d.Over = counter.Allowed, counter.Rejected, false
-			return counter.Rejected
+		if of.Verdict = counter.Rejected; ahead >= delay.Queue || w.Patience < 0 {
+			return false
 		}
+		for i := 0; i < len(checks); i += 1 + checks[i].Rule.Spares {
+			d, before := &checks[i], 0
+			if d == of {
+				before = ahead
+			}
+			if at, ok := rule.FitsAfter(checks[i:i+1+d.Rule.Spares], uint64(before), now); !ok || at-now > delay.Most {
+				of.Verdict, d.Verdict, d.Over = counter.Allowed, counter.Rejected, false
+				return false
+			}
+		}
+		return true
 	}
-	hostNow := q.link.HostNow()
-	if w.room == nil {
-		w.room = &wait.Place{Of: w}
-	}
-	joined, leads := q.lines.Join(w.room, of.Address, hostNow, hostNow+delay.Most, delay.Queue)
-	if !joined {
-		return counter.Rejected
+	joined := q.lines.Join(&w.room, w, &wait.Wish{
+		Address: of.Address, From: hostNow, Until: hostNow + delay.Most, Most: delay.Queue, Fits: fits, Behind: behind,
+	})
+	switch joined {
+	case wait.Free:
+		return counter.Unsure, false
+	case wait.Refused:
+		return counter.Rejected, true
 	}
 	q.tallies.Delayed++
 	rule.Afresh(checks)
-	q.keep(w, checks)
-	if leads {
+	if q.keep(w, checks); joined == wait.Leads {
 		q.setDue(w, checks, now)
 	}
-	return counter.Unsure
+	return counter.Unsure, true
 }
 
 // setDue sets when to decide the first request of a line again, once it should have room. Its
@@ -313,8 +308,8 @@ func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict coun
 	if verdict == counter.Rejected {
 		switch d := q.delaying(checks, now); {
 		case d == nil || w.Patience < 0:
-		case !w.room.Waits():
-			if q.lineUp(w, checks, d, now) == counter.Unsure {
+		case w.room.Leaves == 0:
+			if verdict, _ := q.lineUp(w, checks, d, now, false); verdict == counter.Unsure {
 				return true
 			}
 		case q.link.HostNow() < w.room.Leaves:

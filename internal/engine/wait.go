@@ -40,30 +40,22 @@ type Wait struct {
 	weight  uint64 // how many requests it stands for in sightings
 	kept    []rule.Ref
 
-	// room is the place of a request that waits for room, by the host's clock; nil if it never had to.
-	room *wait.Place
+	// room is the place of a request that waits for room, by the host's clock.
+	room wait.Place
 }
 
 // Waiting reports whether the request waits.
-func (w *Wait) Waiting() bool { return w.queue != nil || w.room.Waits() }
+func (w *Wait) Waiting() bool { return w.queue != nil || w.room.Leaves != 0 }
 
 // patient reports whether the request waits if a check has no room.
 func (w *Wait) patient(d *rule.Check) bool { return w.Patience >= 0 && d.Rule.Delays() }
 
 // Delayed is how long the request has waited for room, in nanoseconds; 0 if it has not.
-func (w *Wait) Delayed() int64 {
-	if w.room == nil {
-		return 0
-	}
-	return w.room.Delayed
-}
+func (w *Wait) Delayed() int64 { return w.room.Delayed }
 
 // Leave ends the wait of a request that has gone. Its Decided is not called.
 func (w *Wait) Leave() {
 	w.stopAsking()
-	if w.room == nil {
-		return
-	}
 	w.room.Leave()
 	w.room.Delayed = 0
 }

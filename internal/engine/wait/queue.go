@@ -22,13 +22,14 @@ const (
 // Queue has a worker's requests that wait for room. All times are of one clock, in nanoseconds. It is not
 // safe for concurrent use.
 type Queue struct {
-	now     func() int64
-	within  func(nanos int64)
-	of      map[sharedata.Address]*line
-	due     alarms // when a line has something to do
-	order   order
-	waiting int
-	ticked  int64
+	now    func() int64
+	within func(nanos int64)
+	of     map[sharedata.Address]*line
+	due    alarms // when a line has something to do
+	order  order
+	ticked int64
+	// Count is how many requests of this worker wait.
+	Count int
 }
 
 // NewQueue returns the queue of a worker. now is the clock. The queue calls within when it has something to
@@ -41,7 +42,8 @@ func NewQueue(data sharedata.Data, namespace string, worker uint32, now func() i
 type Place struct {
 	// Of is the request. A parameter for its type would make the module 4 KB larger.
 	Of any
-	// Address is where the request waits, Since when the wait began, and Leaves when it ends.
+	// Address is where the request waits, Since when the wait began, and Leaves when it ends; 0 if it does not
+	// wait.
 	Address       sharedata.Address
 	Since, Leaves int64
 	// Delayed is how long the request waited, once it has left.
@@ -66,9 +68,6 @@ type line struct {
 	renewAt int64
 }
 
-// Len is how many requests of this worker wait.
-func (q *Queue) Len() int { return q.waiting }
-
 // Waiting is how many requests of all workers wait at an address.
 func (q *Queue) Waiting(a sharedata.Address) (n int) {
 	seen := q.order.read(a, q.now())
@@ -78,25 +77,53 @@ func (q *Queue) Waiting(a sharedata.Address) (n int) {
 	return seen.waiting + n
 }
 
-// Join makes a request wait at an address from now until a time, unless most wait there already. leads
-// reports whether it is the first of this worker.
-func (q *Queue) Join(p *Place, a sharedata.Address, now, until int64, most int) (joined, leads bool) {
-	if q.waiting >= maxWaiting {
-		return false, false
+// Wish is where and how long a request would wait.
+type Wish struct {
+	Address     sharedata.Address
+	From, Until int64
+	// Most is how many may wait there, and Fits decides whether to wait behind so many.
+	Most int
+	Fits func(ahead int) bool
+	// Behind means that it only has to wait if others do.
+	Behind bool
+}
+
+// Joined is what has become of a wish.
+type Joined uint8
+
+const (
+	// Free means that nobody waits, so that the request need not.
+	Free Joined = iota
+	// Refused means that it does not fit, or that too many wait.
+	Refused
+	// Follows means that it waits behind others of this worker.
+	Follows
+	// Leads means that it is the first of this worker, and is decided by [Place.Again].
+	Leads
+)
+
+// Join makes a request wait, if it has to and fits.
+func (q *Queue) Join(p *Place, of any, w *Wish) Joined {
+	a, now := w.Address, w.From
+	switch ahead := q.Waiting(a); {
+	case w.Behind && ahead == 0:
+		return Free
+	case !w.Fits(ahead) || q.Count >= maxWaiting:
+		return Refused
 	}
 	l := q.of[a]
 	if l == nil {
 		l = &line{queue: q, address: a}
 		l.alarm.of = l
 	}
-	e := l.entry(now, max(l.ends, until))
-	ticket, joined := q.order.join(a, e, now, most)
+	e := l.entry(now, max(l.ends, w.Until))
+	ticket, joined := q.order.join(a, e, now, w.Most)
 	if !joined {
-		return false, false
+		return Refused
 	}
-	l.ends = max(l.ends, until)
+	l.ends = max(l.ends, w.Until)
 	l.keptUntil(e.until)
-	p.Address, p.Since, p.Leaves, p.ticket = a, now, until, ticket
+	p.Of, p.Address, p.Since, p.Leaves, p.ticket = of, a, now, w.Until, ticket
 	p.line, p.ahead, p.behind = l, l.last, nil
 	if l.last == nil {
 		l.first, l.dueAt = p, now
@@ -106,9 +133,12 @@ func (q *Queue) Join(p *Place, a sharedata.Address, now, until int64, most int) 
 	}
 	l.last = p
 	l.waiting++
-	q.waiting++
+	q.Count++
 	l.wake()
-	return true, l.first == p
+	if l.first == p {
+		return Leads
+	}
+	return Follows
 }
 
 // Turn has the line that is due first do what it has to: it renews its entry in the order, or its first
@@ -148,9 +178,6 @@ func (q *Queue) Turn() (p *Place, first, more bool) {
 	return l.first, l.first.ticket < seen.first, true
 }
 
-// Waits reports whether the request waits.
-func (p *Place) Waits() bool { return p != nil && p.line != nil }
-
 // Again has the first request of a line be decided again at a time, but not too soon, and at the end of its
 // wait at the latest.
 func (p *Place) Again(at, now int64) {
@@ -164,14 +191,14 @@ func (p *Place) Again(at, now int64) {
 
 // Leave removes the request from any place of its line, if it waits. The next request may have room too.
 func (p *Place) Leave() {
-	if !p.Waits() {
+	l := p.line
+	if l == nil {
 		return
 	}
-	l := p.line
 	q := l.queue
 	now := q.now()
 	l.waiting--
-	q.waiting--
+	q.Count--
 	if p.behind == nil {
 		l.last = p.ahead
 	} else {
@@ -190,7 +217,7 @@ func (p *Place) Leave() {
 	} else if p.ahead == nil {
 		l.wake()
 	}
-	p.line, p.ahead, p.behind = nil, nil, nil
+	p.line, p.ahead, p.behind, p.Leaves = nil, nil, nil, 0
 	p.Delayed = max(now-p.Since, 1)
 }
 

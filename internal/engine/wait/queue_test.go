@@ -4,8 +4,6 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"weir/sharedata"
 )
 
 // While the first request of a line is being decided, nobody of its line has a turn: it may have asked the
@@ -14,10 +12,10 @@ func TestLineRests(t *testing.T) {
 	t.Parallel()
 	now, within := int64(time.Hour), int64(0)
 	q := NewQueue(&memory{}, "default", 1, func() int64 { return now }, func(nanos int64) { within = nanos })
-	join := func(p *Place, first bool) {
+	join := func(p *Place, want Joined) {
 		t.Helper()
-		if joined, leads := q.Join(p, sharedata.Address{}, now, now+int64(time.Second), 9); !joined || leads != first {
-			t.Fatalf("joined %v, and leads %v", joined, leads)
+		if got := q.Join(p, nil, &Wish{From: now, Until: now + int64(time.Second), Most: 9, Fits: func(int) bool { return true }}); got != want {
+			t.Fatalf("joined as %d, want %d", got, want)
 		}
 	}
 	turn := func(want *Place) {
@@ -28,9 +26,9 @@ func TestLineRests(t *testing.T) {
 		}
 	}
 	var a, b Place
-	join(&a, true)
+	join(&a, Leads)
 	turn(&a)
-	join(&b, false)
+	join(&b, Follows)
 	turn(nil)
 	if within != math.MaxInt64 {
 		t.Errorf("a line that rests has something to do in %v", time.Duration(within))
