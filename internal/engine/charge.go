@@ -60,7 +60,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 		h.entries.ReviseElsewhere(c, cost, now)
 	case written && cost > c.Cost:
 		d.NoteExcess(now)
-		h.observer.WarnOf(d, now)
+		h.observer.Charged(d, 0, now)
 		if c.Cost == 0 {
 			c.Note(d, now)
 		}
@@ -89,7 +89,7 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 		h.tallies.GivenUp++ // the hits stay counted
 	case given > 0:
 		h.entries.Forget(d.Address)
-		h.observer.Used(d, -int64(given), now)
+		h.observer.Charged(d, -int64(given), now)
 	case !d.Slot.Found(): // the backend may know of some
 		d.Cost = hits
 		c := rule.Charge{Ref: h.entries.Save(d)}

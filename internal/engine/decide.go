@@ -287,18 +287,17 @@ func (e *decider) giveBack(d *rule.Check, now int64) {
 }
 
 // forceRef is force for a referred check.
-func (e *decider) forceRef(s *rule.Ref, now int64) *rule.Check {
+func (e *decider) forceRef(s *rule.Ref, used, now int64) {
 	d := e.entries.Restore(&e.charged, s)
 	e.entries.Read(d, now)
-	e.force(d, now)
-	return d
+	e.force(d, used, now)
 }
 
-// force takes the hits of a check that was read, whether or not they have room.
-func (e *decider) force(d *rule.Check, now int64) {
+// force takes the hits of a check that was read, whether or not they have room. Those used are told to people.
+func (e *decider) force(d *rule.Check, used, now int64) {
 	e.debit(d, now, entry.Forced)
 	d.NoteExcess(now)
-	e.observer.WarnOf(d, now)
+	e.observer.Charged(d, used, now)
 	e.entries.Hasten(d)
 }
 
@@ -307,6 +306,6 @@ func (e *decider) retry(now int64) {
 	retries := e.entries.Retries
 	e.entries.Retries = nil
 	for i := range retries {
-		e.forceRef(&retries[i], now)
+		e.forceRef(&retries[i], 0, now) // used before
 	}
 }

@@ -66,6 +66,10 @@ func New(o *Options) (*Engine, error) {
 	if e.rules.Synced {
 		e.connect(o)
 	}
+	e.observer = observe.New(&e.Tallies, &e.link, &e.rules, &e.entries, &observe.Worker{
+		Namespace: o.Namespace, ID: e.outbox.id, Name: e.outbox.worker, Sender: nextSender(e.outbox.worker),
+		Owner: o.Owner, Configuration: o.Configuration, InFlight: o.InFlight, Send: e.outbox.tell,
+	})
 	e.ticks.period = e.ticks.millis
 	e.straight = !e.rules.Synced && !e.rules.Warns
 	return e, nil
@@ -82,7 +86,6 @@ func (e *Engine) furnish(o *Options) {
 	}
 	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
-	e.observer = observe.NewObserver(tallies, link, rules, &e.entries, o.Namespace, e.outbox.tell, o.InFlight, o.Owner, o.Configuration)
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced,
 	}
@@ -119,7 +122,6 @@ func (e *Engine) connect(o *Options) {
 	e.waits.leases = new(leaseAsks)
 	e.link.Read()
 	e.rules.Share(e.link.Nodes())
-	e.observer.Open(e.outbox.id, e.outbox.worker, nextSender(e.outbox.worker))
 }
 
 // Table returns the table with the node's counters.
@@ -165,11 +167,13 @@ func (e *Engine) Backlog() Backlog {
 // such a hit counts for all of its rules. Hits that responses charged above a limit are added, as
 // far as they are known.
 func (e *Engine) Overshoot(rule int) (hits uint64) {
-	return e.observer.Overshoot(&e.rules.List[rule], e.requests.failure)
+	return e.observer.Figures(rule, e.requests.failure).Overshoot
 }
 
 // Warnings is how often a decision or a later charge has left a key of the rule at WarnAt or above.
-func (e *Engine) Warnings(rule int) uint64 { return e.observer.Warned(rule) }
+func (e *Engine) Warnings(rule int) uint64 {
+	return e.observer.Figures(rule, e.requests.failure).Warnings
+}
 
 // Overrides returns how many overrides are in force here, and how many are not because they do not
 // fit their rules.
@@ -248,8 +252,7 @@ func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.credit.Hits.Uncounte
 func (e *Engine) Force(d *rule.Check, now int64) {
 	e.entries.Locate(d)
 	e.entries.Read(d, now)
-	e.decider.force(d, now)
-	e.observer.Used(d, int64(d.Cost), now)
+	e.decider.force(d, int64(d.Cost), now)
 	e.requests.send(nil)
 }
 
@@ -272,8 +275,7 @@ func (e *Engine) Save(d *rule.Check) rule.Ref { return e.entries.Save(d) }
 
 // ForceRef is Force for a referred check.
 func (e *Engine) ForceRef(s *rule.Ref, now int64) {
-	d := e.decider.forceRef(s, now)
-	e.observer.Used(d, int64(d.Cost), now)
+	e.decider.forceRef(s, int64(s.Cost), now)
 	e.requests.send(nil)
 }
 

@@ -47,7 +47,8 @@ type requests struct {
 
 func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
 	verdict := q.decideNow(checks, now, w)
-	w.weight = q.observer.Decided(checks, now, verdict)
+	w.sighting = observe.Sighting{}
+	q.observer.Decided(checks, now, verdict, &w.sighting)
 	return verdict
 }
 
@@ -583,7 +584,7 @@ func (q *requests) finishWaiting(w turn, checks []rule.Check, verdict counter.Ve
 
 // tell ends a request's wait, and reports the verdict to it.
 func (q *requests) tell(w *Wait, checks []rule.Check, now int64, verdict counter.Verdict) {
-	q.observer.DecidedLate(checks, now, verdict, w.weight)
+	q.observer.Decided(checks, now, verdict, &w.sighting)
 	w.Request.Decided(checks, now, verdict)
 }
 

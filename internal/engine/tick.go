@@ -78,9 +78,7 @@ func (e *Engine) inquire() (soon bool) {
 func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	b := t.batch
 	if b == nil {
-		if e.observer.Answered(t.used, t.sender, t.sequence, outcome, answer) && e.outbox.leaving {
-			e.observer.Send(true)
-		}
+		e.observer.Answered(t.used, t.sender, t.sequence, outcome, answer, e.outbox.leaving)
 		return
 	}
 	if b.head.Sender != t.sender || b.head.Sequence != t.sequence || b.state != sent {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"weir/internal/counter"
+	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
 )
@@ -36,9 +37,9 @@ type Wait struct {
 	asked         int    // how many leases it waits for
 	// refused means that the backend has refused it, and that it goes on as hits for requests to come are
 	// under way.
-	refused bool
-	weight  uint64 // how many requests it stands for in sightings
-	kept    []rule.Ref
+	refused  bool
+	sighting observe.Sighting
+	kept     []rule.Ref
 
 	// room is the place of a request that waits for room, by the host's clock.
 	room wait.Place

@@ -33,52 +33,57 @@ type Observer struct {
 	check    rule.Check // of a charge
 }
 
-// NewObserver returns what a worker watches of a namespace. send sends a message about usage, or with nil
-// a report. visit is Options.InFlight, owner is Options.Owner, and configuration is Options.Configuration.
-func NewObserver(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.Entries, namespace string, send func(body []byte, m *Message) (sent bool), visit func(func(c *rule.Charge, since int64) bool), owner entry.Owner, configuration uint64) Observer {
+// Worker is one whose decisions are recorded.
+type Worker struct {
+	Namespace string
+	// ID is the process, and Name the worker, in reports. It sends usage as Sender.
+	ID, Name, Sender uint64
+	// Owner, Configuration and InFlight are those of the engine's Options.
+	Owner         entry.Owner
+	Configuration uint64
+	InFlight      func(visit func(c *rule.Charge, since int64) (more bool))
+	// Send sends a message about usage, or with nil a report.
+	Send func(body []byte, m *Message) (sent bool)
+}
+
+// New begins to record for a worker. Without a backend there are no reports.
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.Entries, of *Worker) Observer {
 	w := Observer{
-		warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, namespace: namespace, send: send, visit: visit,
-		meter: NewMeter(tallies, link, keys, namespace),
+		warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, send: of.Send, visit: of.InFlight,
+		namespace: of.Namespace, node: of.ID, sender: of.Name, meter: NewMeter(tallies, link, keys, of.Namespace),
 	}
-	w.tells.configuration = configuration
-	w.tells.owner, _ = owner.(Teller)
+	if !rules.Synced {
+		return w
+	}
+	w.tells.configuration = of.Configuration
+	w.tells.owner, _ = of.Owner.(Teller)
 	for i := range rules.List {
 		w.tells.shadows = append(w.tells.shadows, rules.List[i].Shadow)
+	}
+	w.meter.Open(rules.List, of.Sender)
+	w.sightings = newSightings(rules.List, link.Now(), link.HostNow(), link.Random)
+	if rules.Warns {
+		w.warnings = new(warnings)
 	}
 	return w
 }
 
-// Open begins to record for the reports of a worker of a process, which sends usage as used.
-func (w *Observer) Open(node, sender, used uint64) {
-	w.meter.Open(w.rules.List, used)
-	w.node, w.sender = node, sender
-	w.sightings = newSightings(w.rules.List, w.link.Now(), w.link.HostNow(), w.link.Random)
-	if w.rules.Warns {
-		w.warnings = new(warnings)
-	}
+// Sighting is what was seen of a request. The zero value is of one that is not decided yet.
+type Sighting struct {
+	seen   bool
+	weight uint64 // how many requests it stands for
 }
 
-// Warned is how often a key of a rule was at a share of a limit from which on the rule warns.
-func (w *Observer) Warned(rule int) uint64 { return w.warned[rule] }
-
-// Decided records a request that was decided at once, or that waits. weight is for [Observer.DecidedLate].
-func (w *Observer) Decided(checks []rule.Check, now int64, verdict counter.Verdict) (weight uint64) {
-	if w.note(checks, now, verdict); w.sightings == nil {
-		return 0
+// Decided records a request that was decided at once or that waits, and again when it has waited: which keys
+// come near their limits, and what is used.
+func (w *Observer) Decided(checks []rule.Check, now int64, verdict counter.Verdict, s *Sighting) {
+	switch {
+	case w.sightings == nil:
+	case !s.seen:
+		s.seen, s.weight = true, w.see(checks, now, verdict)
+	case verdict == counter.Rejected || w.rules.Marks:
+		w.seeRefused(checks, now, s.weight)
 	}
-	return w.see(checks, now, verdict)
-}
-
-// DecidedLate records the verdict on a request that has waited.
-func (w *Observer) DecidedLate(checks []rule.Check, now int64, verdict counter.Verdict, weight uint64) {
-	if w.sightings != nil && (verdict == counter.Rejected || w.rules.Marks) {
-		w.seeRefused(checks, now, weight)
-	}
-	w.note(checks, now, verdict)
-}
-
-// note records which keys come near their limits, and what is used.
-func (w *Observer) note(checks []rule.Check, now int64, verdict counter.Verdict) {
 	if w.rules.Warns && verdict != counter.Unsure {
 		w.warn(checks, now)
 	}
@@ -87,8 +92,11 @@ func (w *Observer) note(checks []rule.Check, now int64, verdict counter.Verdict)
 	}
 }
 
-// Used records hits that a check whose counter was read has taken besides, or given back.
-func (w *Observer) Used(d *rule.Check, hits, now int64) {
+// Charged records hits that a check whose counter was read has taken besides, or given back.
+func (w *Observer) Charged(d *rule.Check, hits, now int64) {
+	if hits >= 0 {
+		w.warnOf(d, now)
+	}
 	if w.meter.Of(d.Rule) {
 		w.meter.Add(d, hits, d.Model, now)
 	}
@@ -125,17 +133,17 @@ func (w *Observer) Send(all bool) {
 }
 
 // Answered takes in the outcome of a message about usage as it was sent under a sender and a sequence,
-// or with nil of a report. It reports whether the backend has counted usage: more may be sent.
-func (w *Observer) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte) (counted bool) {
-	if m != nil {
-		// After a failure the next tick sends again. Otherwise a backend that fails at once would be called
-		// without end.
-		return w.meter.Answered(m, sender, sequence, outcome, answer)
-	}
-	if outcome == link.PushAnswered && string(answer) == wire.TellRules {
+// or with nil of a report. With all, more usage is sent if the backend has counted it. After a failure the next
+// tick sends again: otherwise a backend that fails at once would be called without end.
+func (w *Observer) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte, all bool) {
+	switch {
+	case m != nil:
+		if w.meter.Answered(m, sender, sequence, outcome, answer) && all {
+			w.Send(true)
+		}
+	case outcome == link.PushAnswered && string(answer) == wire.TellRules:
 		w.tellAgain()
 	}
-	return false
 }
 
 // Unfinished reports whether there is usage that the backend has not heard of.

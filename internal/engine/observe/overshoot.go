@@ -6,13 +6,22 @@ import (
 	"weir/window"
 )
 
-// Overshoot is [Engine.Overshoot] of a rule, if requests are decided as by says while the backend is away.
-func (w *Observer) Overshoot(r *rule.Rule, by failure.Mode) (hits uint64) {
-	if !r.Synced() {
-		return 0
+// Figures are those of a rule, for people.
+type Figures struct {
+	// Warnings is how often a key was at a share of a limit from which on the rule warns.
+	Warnings uint64
+	// Overshoot is [Engine.Overshoot].
+	Overshoot uint64
+}
+
+// Figures are those of a rule, if requests are decided as by says while the backend is away.
+func (w *Observer) Figures(rule int, by failure.Mode) (f Figures) {
+	f.Warnings = w.warned[rule]
+	if r := &w.rules.List[rule]; r.Synced() {
+		now := w.link.Now()
+		f.Overshoot = min(w.admittedAlone(r, by, now)+r.Excess.At(now), window.MaxHits)
 	}
-	now := w.link.Now()
-	return min(w.admittedAlone(r, by, now)+r.Excess.At(now), window.MaxHits)
+	return f
 }
 
 // admittedAlone is how many hits nodes without the backend may admit above a rule's limits.

@@ -12,12 +12,12 @@ import (
 //go:noinline
 func (w *Observer) warn(checks []rule.Check, now int64) {
 	for i := range checks {
-		w.WarnOf(&checks[i], now)
+		w.warnOf(&checks[i], now)
 	}
 }
 
-// WarnOf is warn for one check, whose counter is as written.
-func (w *Observer) WarnOf(d *rule.Check, now int64) {
+// warnOf is warn for one check, whose counter is as written.
+func (w *Observer) warnOf(d *rule.Check, now int64) {
 	if d.Warned = 0; len(d.Rule.WarnAt) == 0 {
 		return
 	}
