@@ -133,15 +133,13 @@ fuzz: ## each fuzz target for TIME=10s
 mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notice each
 	go run ./scripts/mutants -seed $(or $(SEED),1) -n $(or $(N),100) ./window ./sharedata ./internal/counter
 
-# What counts comes first: what a request costs in Envoy.
 bench: build native ## all benchmarks and studies, in an hour and a half
 	./scripts/test-dependencies bench
-	go run ./bench/envoy
+	go run ./bench/peers
 	go run ./bench/cold
 	go test -run '^$$' -bench . -benchmem $(packages)
 	go run ./bench/overshoot
 	go run ./bench/fleet
-	go run ./bench/peers
 
 docs: dist/docs-env/installed dist/docs-env/package/dist/mermaid.min.js dist/docs-env/package/shim/index.js $(page_modules) ## the pages as a site with search, in dist/docs; needs Python 3 and npm
 	mkdir -p dist/site-pages

@@ -24,7 +24,7 @@ func TestQuick(t *testing.T) {
 	o := &options{Options: site.Options{Dir: "..", Plugin: filepath.Join(dist, "weir.wasm"), Weir: filepath.Join(dist, "weir")}}
 	o.hurry()
 	there := map[string][]string{
-		"proxies": {"nginx", "limit_req", "envoy", "local", "wasm", "wasm-sync"}, "services": {"weir", "weir-exact"},
+		"envoy": {"none", "local", "weir", "posts", "weir-asks", "events", "weir-events", "native-nothing", "direct", "local-refuses", "weir-sync"}, "proxies": {"nginx", "limit_req", "envoy", "local", "wasm", "wasm-sync"}, "services": {"weir", "weir-exact"},
 		"libraries": {"weir", "weir-bucket", "time-rate", "throttled", "ulule", "go-limiter"}, "redis": {"weir", "redis_rate", "ulule", "throttled"},
 	}
 	for _, g := range slices.Backward(groups) {
@@ -34,8 +34,8 @@ func TestQuick(t *testing.T) {
 			if len(r.values[c.name]) != 1 || len(r.values[c.name][0]) != len(g.metrics) || r.values[c.name][0][0] <= 0 || !strings.Contains(r.String(), "\n| "+c.title+" | **") {
 				t.Errorf("%s/%s: %v", g.name, c.name, r.values[c.name])
 			}
-			if asked := r.values[c.name][0][1]; g.name == "proxies" && math.IsNaN(asked) == (c.name == "wasm-sync") {
-				t.Errorf("%s: %v µs in weir serve", c.name, asked)
+			if asked := r.values[c.name][0][1]; (g.name == "proxies" || g.name == "envoy") && math.IsNaN(asked) == strings.HasSuffix(c.name, "-sync") {
+				t.Errorf("%s/%s: %v µs in weir serve", g.name, c.name, asked)
 			}
 		}
 	}
@@ -76,6 +76,15 @@ func TestTable(t *testing.T) {
 	if got := r.String(); got != want {
 		t.Errorf("got %s", got)
 	}
+	r.tables, r.metrics[1].shown = map[int]string{1: "its start"}, "a"
+	const started = `
+| its start | memory |
+| --- | --: |
+| Weir | **62** B (60–65) |
+`
+	if got := r.String(); !strings.HasSuffix(got, started) || strings.Count(got, "none") != 1 {
+		t.Errorf("got %s", got)
+	}
 	r.contenders = append(r.contenders, contender{name: "b", title: "B", than: "no"}, contender{name: "c", title: "C", than: "other"})
 	r.values["b"], r.values["c"], r.values["other"] = [][]float64{{11, 6}, {45, 6}, {22, 6}}, [][]float64{{50, 0}, {51, 0}, {52, 0}}, [][]float64{{35, 0}, {42, 0}, {41, 0}}
 	r.quotes = []quotes{{"weir", 0, 'm', []string{"b", "c"}}, {"b", 1, 'r', []string{"weir"}}}
@@ -108,12 +117,14 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q chooses", only)
 		}
 	}
-	for _, of := range []string{"../README.md", "../comparison.md"} {
+	for of, quoted := range map[string]bool{"../README.md": false, "../comparison.md": true} {
 		text := must.Get(os.ReadFile(of))(t)
 		file, tables := filepath.Join(t.TempDir(), "page.md"), map[string]string{}
 		must.OK(t, os.WriteFile(file, text, 0o600))
 		for _, g := range groups {
-			tables[g.name] = ""
+			if !quoted || len(g.quotes) > 0 {
+				tables[g.name] = ""
+			}
 		}
 		if err := page.Keep(file, tables); err != nil {
 			t.Errorf("%s: %v", of, err)

@@ -1,6 +1,7 @@
-// Command peers measures Weir beside what people would pick instead: the limiters of nginx, HAProxy and Envoy, rate limit
-// services, Go libraries, and scripts on Redis. Every limiter has to refuse first, and then all are measured in turns. It
-// prints tables, and updates its parts of bench/README.md and bench/comparison.md. It installs the peers that this machine lacks.
+// Command peers measures what a request costs in Envoy, and Weir beside what people would pick instead: the limiters of nginx,
+// HAProxy and Envoy, rate limit services, Go libraries, and scripts on Redis. Every limiter has to refuse first, and then all
+// are measured in turns. It prints tables, and updates its parts of bench/README.md and bench/comparison.md. It installs the
+// peers that this machine lacks.
 //
 // Run it at the top of the repository, after make build native, on Linux with at least two processors.
 package main
@@ -77,7 +78,9 @@ func run(ctx context.Context, o *options) error {
 		}
 		table := fmt.Sprintf("\n%s; %s; %d processes of each, %d rounds of %s requests.\n%s", strings.Join(g.versions(o), ", "), site.Machine(), o.processes, o.rounds, page.Thousands(o.requests), r)
 		if text = table + text; !o.quick && len(g.contenders) == len(groups[i].contenders) {
-			written[g.name], beside[g.name] = table, r.beside()
+			if written[g.name] = table; len(g.quotes) > 0 {
+				beside[g.name] = r.beside()
+			}
 		}
 	}
 	fmt.Print(text)
@@ -109,8 +112,10 @@ type group struct {
 	// reference is the heading of ratios.
 	reference string
 	// outside says that other programs take part.
-	outside    bool
-	metrics    []metric
+	outside bool
+	metrics []metric
+	// tables are the titles of further tables, by the first of their metrics.
+	tables     map[int]string
 	contenders []contender
 	// quotes are what bench/comparison.md has of it.
 	quotes []quotes
@@ -125,7 +130,7 @@ type metric struct {
 	title, unit string
 	digits      int
 	// shown says what the table has of it: the value (v), how much more it is than that of what the contender is
-	// compared with (m), and their ratio (r).
+	// compared with (m), and their ratio (r); or the value with its mean (a), of what few rounds have.
 	shown string
 }
 
@@ -239,23 +244,36 @@ func (r *results) measure(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// String returns the figures as a table in Markdown.
-func (r *results) String() string {
-	head := []string{r.title}
-	for _, m := range r.metrics {
+// String returns the figures as tables in Markdown.
+func (r *results) String() (tables string) {
+	for from, to, title := 0, 0, r.title; from < len(r.metrics); from, title = to, r.tables[to] {
+		for to++; to < len(r.metrics) && r.tables[to] == ""; {
+			to++
+		}
+		tables += r.table(title, from, to)
+	}
+	return tables
+}
+
+// table returns a table of some metrics. It leaves out rows without a figure.
+func (r *results) table(title string, from, to int) string {
+	head := []string{title}
+	for _, m := range r.metrics[from:to] {
 		for _, shown := range m.shown {
-			head = append(head, map[rune]string{'v': m.title, 'm': m.title + ", added", 'r': r.reference}[shown])
+			head = append(head, map[rune]string{'v': m.title, 'a': m.title, 'm': m.title + ", added", 'r': r.reference}[shown])
 		}
 	}
 	table := page.Head(head...)
 	for _, c := range r.contenders {
 		row := []string{c.title}
-		for i, m := range r.metrics {
-			for _, shown := range m.shown {
-				row = append(row, r.cell(c, i, m, shown))
+		for i := from; i < to; i++ {
+			for _, shown := range r.metrics[i].shown {
+				row = append(row, r.cell(c, i, r.metrics[i], shown))
 			}
 		}
-		table += page.Row(row...)
+		if strings.Join(row[1:], "") != "" {
+			table += page.Row(row...)
+		}
 	}
 	return table
 }
@@ -266,14 +284,21 @@ func (r *results) cell(c contender, i int, m metric, shown rune) string {
 	if len(values) == 0 {
 		return ""
 	}
-	return m.text(page.SpreadOf(values), shown)
+	s := page.SpreadOf(values)
+	if shown == 'a' {
+		s.Median = 0
+		for _, v := range values {
+			s.Median += v / float64(len(values))
+		}
+	}
+	return m.text(s, shown)
 }
 
 // series returns the values of a metric of all rounds; none if the contender has not what is shown.
 func (r *results) series(c contender, i int, shown rune) (values []float64) {
 	for round, own := range r.values[c.name] {
 		value := own[i]
-		if shown != 'v' {
+		if shown == 'm' || shown == 'r' {
 			if c.than == c.name || r.values[c.than] == nil {
 				return nil
 			}
@@ -386,4 +411,4 @@ func lookPath(program string) (path string, err error) {
 	return path, err
 }
 
-var groups = []group{proxies(), services(), libraries(), redises()}
+var groups = []group{requests(), proxies(), services(), libraries(), redises()}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,21 +31,23 @@ type object = site.Object
 // connections is how many requests a proxy has at a time.
 const connections = 16
 
+// Parts of configurations, of the plugin's and of Envoy's.
+var (
+	userKey = []object{{"header": "x-user"}}
+	synced  = object{"sync_rate": 1, "backend": object{"cluster": site.BackendCluster}}
+	mute    = object{"headers": []string{}}
+	byUser  = object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}
+)
+
 // proxies add a limit for each x-user. All have one worker and a processor of their own.
 func proxies() group {
 	beside := func(title string) metric { return metric{title + ": `weir serve`", "µs", 1, "v"} }
 	cpu := func(title string) metric { return metric{title + ": CPU of a request", "µs", 1, "vmr"} }
 	many := page.Thousands(manyKeys) + " users"
-	synced := object{"sync_rate": 1, "backend": object{"cluster": site.BackendCluster}}
-	bare := object{"headers": []string{}}
 	weir := func(name, title, module string, more object, services ...string) contender {
 		return contender{name: name, title: title, than: "envoy", start: func(ctx context.Context, b *bench, limit int) (*subject, error) {
-			// Strings and numbers can always be encoded.
-			text, _ := json.Marshal(site.Merged(object{
-				"namespace": site.Namespace, "capacity": 4 * manyKeys,
-				"rules": []object{{"name": "per-user", "key": []object{{"header": "x-user"}}, "limits": []object{{"limit": limit, "window": "1m"}}}},
-			}, more))
-			return b.envoy(ctx, site.Envoy{Module: module, Text: string(text), Services: services})
+			text := configured(limit, site.Merged(object{"capacity": 4 * manyKeys}, more))
+			return b.envoy(ctx, site.Envoy{Module: module, Text: text, Services: services})
 		}}
 	}
 	return group{
@@ -64,10 +68,10 @@ func proxies() group {
 			{name: "stick-table", title: "HAProxy, a stick table", than: "haproxy", start: haproxy("http-request track-sc0 req.hdr(x-user) table users\n  http-request deny deny_status 429 if { sc_http_req_rate(0) gt LIMIT }")},
 			{name: "envoy", title: "Envoy without a limit", bare: true, start: func(ctx context.Context, b *bench, _ int) (*subject, error) { return b.envoy(ctx, site.Envoy{}) }},
 			{name: "local", title: "Envoy's local rate limit, a bucket of each user", than: "envoy", start: local},
-			weir("native-bare", "Weir, native, `headers: []`", site.Native, bare),
+			weir("native-bare", "Weir, native, `headers: []`", site.Native, mute),
 			weir("native", "Weir, native", site.Native, nil),
 			weir("native-sync", "Weir, native, `sync_rate: 1`", site.Native, synced, site.WeirServe),
-			weir("wasm-bare", "Weir, wasm, `headers: []`", site.Plugin, bare),
+			weir("wasm-bare", "Weir, wasm, `headers: []`", site.Plugin, mute),
 			weir("wasm", "Weir, wasm", site.Plugin, nil),
 			weir("wasm-sync", "Weir, wasm, `sync_rate: 1`", site.Plugin, synced, site.WeirServe),
 		},
@@ -79,7 +83,7 @@ const manyKeys = 100_000
 
 func openProxies(ctx context.Context, b *bench) (err error) {
 	if b.processor == "" {
-		if b.processor, err = site.Pin(ctx, 1); err != nil {
+		if b.processor, err = site.Pin(ctx); err != nil {
 			return err
 		}
 	}
@@ -153,39 +157,51 @@ func (b *bench) start(program, configuration string, args ...string) (*subject, 
 	return b.proxied(address, written, pid), nil
 }
 
-// envoy starts an Envoy, and its services for it alone.
-func (b *bench) envoy(ctx context.Context, e site.Envoy) (*subject, error) {
+// process is an Envoy that listens at an address, and was ready after wall. pids are its own and those of its services.
+type process struct {
+	*envoytest.Envoy
+	site    *site.Site
+	address string
+	wall    time.Duration
+	pids    []int
+}
+
+// run starts an Envoy, and its services for it alone.
+func (b *bench) run(ctx context.Context, e site.Envoy) (*process, error) {
 	s, err := site.Open(ctx, b, b.Options, &e)
 	if err != nil {
 		return nil, err
 	}
-	binary, err := envoytest.Newest()
-	if err != nil {
+	p, begin := &process{site: s}, time.Now()
+	if p.Envoy, err = s.Start(ctx, &e, b.processor); err != nil {
 		return nil, err
 	}
-	process, err := s.Start(ctx, &e, binary, b.processor, 1)
-	if err != nil {
-		return nil, err
-	}
+	p.wall = time.Since(begin)
 	b.Cleanup(func() {
-		if err := process.Close(); err != nil {
+		if err := p.Close(); err != nil {
 			b.Error(err)
 		}
 	})
-	listeners, err := process.Listeners()
+	listeners, err := p.Listeners()
+	p.address, p.pids = listeners["http"], []int{p.PID()}
+	for _, name := range e.Services {
+		p.pids = append(p.pids, s.Services[name].PID)
+	}
+	return p, err
+}
+
+// envoy returns the subject of an Envoy.
+func (b *bench) envoy(ctx context.Context, e site.Envoy) (*subject, error) {
+	p, err := b.run(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	pids := []int{process.PID()}
-	for _, name := range e.Services {
-		pids = append(pids, s.Services[name].PID)
-	}
 	allocated := func() ([]float64, error) {
-		of, err := site.MemoryOf(process.PID())
+		of, err := site.MemoryOf(p.PID())
 		if err != nil {
 			return nil, err
 		}
-		text, err := process.Admin("GET", "/memory")
+		text, err := p.Admin("GET", "/memory")
 		if err != nil {
 			return nil, err
 		}
@@ -195,23 +211,27 @@ func (b *bench) envoy(ctx context.Context, e site.Envoy) (*subject, error) {
 		err = json.Unmarshal(text, &told)
 		return []float64{of.Own * mebibyte, told.Allocated}, err
 	}
-	return b.proxied(listeners["http"], allocated, pids...), nil
+	return b.proxied(p.address, allocated, p.pids...), nil
+}
+
+// limited is Envoy's own limit.
+func limited(more object) object {
+	always := object{"default_value": object{"numerator": 100, "denominator": "HUNDRED"}}
+	return envoytest.Typed("envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", site.Merged(object{
+		"stat_prefix": "local", "filter_enabled": always, "filter_enforced": always,
+	}, more))
+}
+
+func tokens(most int, fill string) object {
+	return object{"max_tokens": most, "tokens_per_fill": most, "fill_interval": fill}
 }
 
 // local is Envoy's own limit, with a token bucket of each x-user.
 func local(ctx context.Context, b *bench, limit int) (*subject, error) {
-	always := object{"default_value": object{"numerator": 100, "denominator": "HUNDRED"}}
-	bucket := func(tokens int) object {
-		return object{"max_tokens": tokens, "tokens_per_fill": tokens, "fill_interval": "60s"}
-	}
-	return b.envoy(ctx, site.Envoy{
-		Filter: envoytest.Typed("envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", object{
-			"stat_prefix": "local", "filter_enabled": always, "filter_enforced": always, "token_bucket": bucket(site.Never),
-			"descriptors":             []object{{"entries": []object{{"key": "user"}}, "token_bucket": bucket(limit)}},
-			"max_dynamic_descriptors": 4 * manyKeys, "always_consume_default_token_bucket": false,
-		}),
-		Route: object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}},
-	})
+	return b.envoy(ctx, site.Envoy{Route: byUser, Filter: limited(object{
+		"token_bucket": tokens(site.Never, "60s"), "descriptors": []object{{"entries": []object{{"key": "user"}}, "token_bucket": tokens(limit, "60s")}},
+		"max_dynamic_descriptors": 4 * manyKeys, "always_consume_default_token_bucket": false,
+	})})
 }
 
 const mebibyte = 1 << 20
@@ -219,13 +239,12 @@ const mebibyte = 1 << 20
 // proxied returns the subject of a proxy, with the processes that work for it. memory returns how much of its memory is in
 // use, in bytes, in several ways that may each miss some.
 func (b *bench) proxied(address string, memory func() ([]float64, error), pids ...int) *subject {
-	one := func(int) string { return user(0) }
 	every := func(int) string { return user(rand.IntN(b.keys)) }
 	perKey := math.NaN()
 	return &subject{
 		allow: func(ctx context.Context, user string) (bool, error) {
-			refused, err := load(ctx, address, 1, 1, func(int) string { return user })
-			return refused == 0, err
+			n, err := refused(ctx, address, 1, 1, func(int) string { return user })
+			return n == 0, err
 		},
 		round: func(ctx context.Context) (values []float64, err error) {
 			if math.IsNaN(perKey) { // the first round
@@ -266,29 +285,65 @@ func (b *bench) proxied(address string, memory func() ([]float64, error), pids .
 	}
 }
 
+func one(int) string { return user(0) }
+
 func user(i int) string { return fmt.Sprintf("user-%06d", i) }
 
 // send sends requests that have to pass.
 func send(ctx context.Context, address string, n int, users func(i int) string) error {
-	refused, err := load(ctx, address, connections, n, users)
-	if err == nil && refused > 0 {
-		err = fmt.Errorf("%d of %d requests are refused", refused, n)
+	of, err := refused(ctx, address, connections, n, users)
+	if err == nil && of > 0 {
+		err = fmt.Errorf("%d of %d requests are refused", of, n)
 	}
 	return err
 }
 
-// load sends requests of users over connections, each when that before it is answered, and returns how many were refused.
-// Unlike h2load it has another user in each.
-func load(ctx context.Context, address string, connections, n int, users func(i int) string) (refused int64, err error) {
-	head := "GET " + site.RequestPath + " HTTP/1.1\r\nhost: " + address + "\r\n"
+// refused sends requests, and returns how many were refused.
+func refused(ctx context.Context, address string, connections, n int, users func(i int) string) (int64, error) {
+	var count atomic.Int64
+	a := asking{address: address}
+	_, err := a.load(ctx, connections, n, users, func(answer *http.Response) error {
+		switch answer.StatusCode {
+		case http.StatusOK:
+		case http.StatusTooManyRequests:
+			count.Add(1)
+		default:
+			return fmt.Errorf("answer %s", answer.Status)
+		}
+		return nil
+	})
+	return count.Load(), err
+}
+
+// asking says where requests go. They have a path of their own and a body unless these are empty. If rate is not 0, so many
+// are sent a second.
+type asking struct {
+	address, path, body string
+	rate                int
+}
+
+// load sends requests of users over connections, and returns how long each took, in µs. A connection sends its next request
+// when its last was answered, or is due. An answer that is not judged right is an error. Unlike h2load it has another user in
+// each request.
+func (a *asking) load(ctx context.Context, connections, n int, users func(i int) string, judge func(*http.Response) error) (waits []float64, err error) {
+	head := "GET "
+	if a.body != "" {
+		head = "POST "
+	}
+	head += cmp.Or(a.path, site.RequestPath) + " HTTP/1.1\r\nhost: " + a.address + "\r\n"
 	for _, h := range site.RequestHeaders {
 		head += h[0] + ": " + h[1] + "\r\n"
 	}
-	var sent, count atomic.Int64
+	if a.body != "" {
+		head += fmt.Sprintf("content-type: application/json\r\ncontent-length: %d\r\n", len(a.body))
+	}
+	waits = make([]float64, n)
+	var sent atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
 	for range connections {
 		g.Go(func() (err error) {
-			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.address)
 			if err != nil {
 				return err
 			}
@@ -299,26 +354,28 @@ func load(ctx context.Context, address string, connections, n int, users func(i 
 				if i >= n || ctx.Err() != nil {
 					return ctx.Err()
 				}
-				if _, err := io.WriteString(c, head+"x-user: "+users(i)+"\r\n\r\n"); err != nil {
+				if a.rate > 0 {
+					<-time.After(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(a.rate))))
+				}
+				begin := time.Now()
+				if _, err := io.WriteString(c, head+"x-user: "+users(i)+"\r\n\r\n"+a.body); err != nil {
 					return err
 				}
 				answer, err := http.ReadResponse(answers, nil)
 				if err != nil {
 					return err
 				}
-				switch answer.StatusCode {
-				case http.StatusOK:
-				case http.StatusTooManyRequests:
-					count.Add(1)
-				default:
-					return fmt.Errorf("answer %s", answer.Status)
+				if judge != nil {
+					if err := judge(answer); err != nil {
+						return err
+					}
 				}
 				if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 					return err
 				}
+				waits[i] = float64(time.Since(begin).Microseconds())
 			}
 		})
 	}
-	err = g.Wait()
-	return count.Load(), err
+	return waits, g.Wait()
 }

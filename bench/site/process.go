@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,7 +73,7 @@ func MemoryOf(pid int) (m Memory, err error) {
 
 // Pin assigns a processor to Envoy, and the others to this process and the processes that it
 // starts. It returns Envoy's processor for taskset.
-func Pin(ctx context.Context, workers int) (envoy string, err error) {
+func Pin(ctx context.Context) (envoy string, err error) {
 	self, err := procfs.Self()
 	if err != nil {
 		return "", err
@@ -86,9 +85,6 @@ func Pin(ctx context.Context, workers int) (envoy string, err error) {
 	allowed := status.CpusAllowedList
 	if len(allowed) < 2 {
 		return "", fmt.Errorf("want two processors, one for Envoy and one for what asks it, got %v", allowed)
-	}
-	if workers > 1 {
-		return "0-" + strconv.FormatUint(slices.Max(allowed), 10), nil
 	}
 	var rest []string
 	for _, n := range allowed[:len(allowed)-1] {

@@ -91,7 +91,7 @@ func Open(ctx context.Context, t testing.TB, o Options, chosen ...*Envoy) (s *Si
 
 // make returns the file of a module. It finds Weir's, and builds the others.
 func (s *Site) make(ctx context.Context, o Options, module string) (file string, err error) {
-	sources, file := filepath.Join(o.Dir, "envoy"), filepath.Join(s.Scratch, module)
+	sources, file := filepath.Join(o.Dir, "site"), filepath.Join(s.Scratch, module)
 	var build *exec.Cmd
 	switch module {
 	case Plugin, Native:
@@ -166,8 +166,12 @@ func RateLimit(t testing.TB, redis, descriptor string, command ...string) *Servi
 const Install = "run make build and scripts/test-dependencies bench"
 
 // Start starts an Envoy on a processor.
-func (s *Site) Start(ctx context.Context, e *Envoy, binary envoytest.Binary, processor string, workers int) (*envoytest.Envoy, error) {
+func (s *Site) Start(ctx context.Context, e *Envoy, processor string) (*envoytest.Envoy, error) {
 	bootstrap, err := e.Bootstrap(s)
+	if err != nil {
+		return nil, err
+	}
+	binary, err := envoytest.Newest()
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +179,7 @@ func (s *Site) Start(ctx context.Context, e *Envoy, binary envoytest.Binary, pro
 	if err != nil {
 		return nil, err
 	}
-	return envoytest.Start(ctx, envoytest.Options{Binary: binary, Dir: dir, Bootstrap: bootstrap, Workers: workers, Prefix: []string{"taskset", "-c", processor}})
+	return envoytest.Start(ctx, envoytest.Options{Binary: binary, Dir: dir, Bootstrap: bootstrap, Workers: 1, Prefix: []string{"taskset", "-c", processor}})
 }
 
 // PortOf returns the port of an address; 0 if it has none.
