@@ -101,6 +101,8 @@ type converter struct {
 	said  configuration
 	// policies are in the place of a configuration.
 	policies []*policy
+	// without are policies that have no limits where others may have some.
+	without []*policy
 	names    map[string]bool // of rules
 	lost     []Loss
 	err      error

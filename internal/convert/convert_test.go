@@ -122,13 +122,30 @@ spec: {targetRef: {group: gateway.networking.k8s.io, kind: HTTPRoute, name: %s},
 	of := func(kind, name, target, block string, limit int) string {
 		return fmt.Sprintf(file, kind, name, target, fmt.Sprintf(strings.Replace(block, "LIMITS", limits, 1), limit))
 	}
+	created := func(policy, day string) string {
+		return strings.Replace(policy, "namespace: shop", "namespace: shop, creationTimestamp: '"+day+"T00:00:00Z'", 1)
+	}
+	gateway := func(policy string) string { return strings.Replace(policy, "HTTPRoute", "Gateway", 1) }
+	traffic := func(name, kind, target, settings string) string {
+		policy := strings.Replace(fmt.Sprintf(file, "", name, target, settings), "kuadrant.io/v1\nkind: RateLimitPolicy", "gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy", 1)
+		return strings.Replace(policy, "HTTPRoute", kind, 1)
+	}
+	const global = "rateLimit: {global: {rules: [{limit: {requests: 5, unit: Hour}, shared: true}]}}"
 	for _, test := range []struct{ name, text, want, lost string }{
-		{"two kinds", of("", "app", "app", "LIMITS", 1) + of("Token", "app", "app", "defaults: {LIMITS}", 2), "app HTTPRoute/app a=1 a-2=2", ""},
-		{"two overrides", of("", "app", "app", "overrides: {LIMITS}", 1) + of("Token", "other", "app", "overrides: {strategy: atomic, LIMITS}", 2), "app HTTPRoute/app a=1 a-2=2", ""},
-		{"one kind", of("", "app", "app", "LIMITS", 1) + of("", "other", "app", "LIMITS", 2), "app HTTPRoute/app a=1", "file:9:7: targetRefs: app is for one of the targets, too, where one RateLimitPolicy holds: left out there"},
-		{"two ways", of("", "app", "app", "LIMITS", 1) + of("Token", "other", "app", "overrides: {LIMITS}", 2), "app HTTPRoute/app a=1", "file:9:7: targetRefs: app is for one of the targets, too"},
-		{"a name", of("", "app", "app", "LIMITS", 1) + of("Token", "app", "b", "LIMITS", 2), "app HTTPRoute/app a=1; app-2 HTTPRoute/b a=2", "file:8:18: metadata.name: another policy has it: this one is app-2"},
+		{"two kinds", of("", "app", "app", "LIMITS", 1) + of("Token", "app", "app", "defaults: {LIMITS}", 2), "app HTTPRoute/app a=1 tokens-a=2", ""},
+		{"two overrides", of("", "app", "app", "overrides: {LIMITS}", 1) + of("Token", "other", "app", "overrides: {strategy: atomic, LIMITS}", 2), "app HTTPRoute/app a=1 tokens-a=2", ""},
+		{"one kind", of("", "app", "app", "LIMITS", 1) + of("", "other", "app", "LIMITS", 2), "app HTTPRoute/app a=1", "file:9:7: targetRefs: the RateLimitPolicy app is for one of the targets, too, and holds there, as one RateLimitPolicy can: this one is left out there"},
+		{"two ways", of("", "app", "app", "LIMITS", 1) + of("Token", "other", "app", "overrides: {LIMITS}", 2), "app HTTPRoute/app a=1", "file:9:7: targetRefs: the RateLimitPolicy app is for one of the targets, too"},
+		{"a name", of("", "app", "app", "LIMITS", 1) + of("Token", "app", "b", "LIMITS", 2), "app HTTPRoute/app a=1; app-2 HTTPRoute/b tokens-a=2", "file:8:18: metadata.name: another policy has it: this one is app-2"},
 		{"a name with a dot", of("", "a-b", "app", "LIMITS", 1) + of("", "a.b", "b", "LIMITS", 2), "a-b HTTPRoute/app a=1; a-b-2 HTTPRoute/b a=2", "file:8:18: metadata.name: a RateLimitPolicy's has no dot: other letters take their place; file:8:18: metadata.name: another policy has it: this one is a-b-2"},
+		{"the older", created(of("", "a", "app", "LIMITS", 1), "2026-05-01") + created(of("", "b", "app", "LIMITS", 2), "2026-01-01"), "b HTTPRoute/app a=2", "file:4:7: targetRefs: the RateLimitPolicy b is"},
+		{"as old", created(of("", "b", "app", "LIMITS", 1), "2026-05-01") + created(of("", "a", "app", "LIMITS", 2), "2026-05-01"), "a HTTPRoute/app a=2", "file:4:7: targetRefs: the RateLimitPolicy a is"},
+		{"replaces another kind", gateway(of("", "gw", "g", "LIMITS", 1)) + of("Token", "app", "app", "LIMITS", 2), "gw Gateway/g a=1; app HTTPRoute/app tokens-a=2", "file:9:7: targetRefs: its rules replace those of the RateLimitPolicy gw"},
+		{"is replaced by another kind", gateway(of("", "gw", "g", "overrides: {LIMITS}", 1)) + of("Token", "app", "app", "LIMITS", 2), "gw Gateway/g a=1; app HTTPRoute/app tokens-a=2", "file:9:7: targetRefs: its rules are replaced by those of the RateLimitPolicy gw"},
+		{"beside another kind", gateway(of("", "gw", "g", "defaults: {strategy: merge, LIMITS}", 1)) + of("Token", "app", "app", "LIMITS", 2), "gw Gateway/g a=1; app HTTPRoute/app tokens-a=2", ""},
+		{"replaces its kind", gateway(of("", "gw", "g", "LIMITS", 1)) + of("", "app", "app", "LIMITS", 2), "gw Gateway/g a=1; app HTTPRoute/app a=2", ""},
+		{"lifts", traffic("gw", "Gateway", "g", global) + traffic("app", "HTTPRoute", "app", "timeout: {}"), "gw Gateway/g global-0=5", "file:9:7: rateLimit: without it, the policy lifts the limits of the BackendTrafficPolicy gw"},
+		{"merges", traffic("gw", "Gateway", "g", global) + traffic("app", "HTTPRoute", "app", "mergeType: StrategicMerge"), "gw Gateway/g global-0=5", ""},
 	} {
 		got, lost := policiesOf(t, test.text)
 		if got != test.want || !strings.HasPrefix(lost, test.lost) || test.lost == "" && lost != "" {

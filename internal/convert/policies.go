@@ -22,8 +22,9 @@ type policy struct {
 	Metadata   metadata   `json:"metadata"`
 	Spec       policySpec `json:"spec"`
 
-	// kinds are those of the policies that it is made of.
+	// kinds are those of the policies that it is made of, and said is the first of them.
 	kinds []string
+	said  value
 }
 
 type metadata struct {
@@ -66,10 +67,18 @@ const maxRulesBytes = 64 << 10
 // have no limits.
 func (c *converter) readPolicies() {
 	documents := c.documents()
+	for i := 0; i < len(documents); i++ {
+		documents = append(documents, documents[i].get("items").list()...)
+	}
+	slices.SortStableFunc(documents, func(a, b value) int { // of two policies the older holds, as Gateway API has it
+		created := a.get("metadata", "creationTimestamp").text()
+		if order := strings.Compare(created, b.get("metadata", "creationTimestamp").text()); order != 0 || created == "" {
+			return order
+		}
+		return cmp.Or(strings.Compare(a.get("metadata", "namespace").text(), b.get("metadata", "namespace").text()), strings.Compare(a.get("metadata", "name").text(), b.get("metadata", "name").text()))
+	})
 	read := false
-	for ; len(documents) > 0 && c.err == nil; documents = documents[1:] {
-		d := documents[0]
-		documents = append(documents, d.get("items").list()...)
+	for _, d := range documents {
 		group, _, _ := strings.Cut(d.get("apiVersion").text(), "/")
 		switch group + " " + d.get("kind").text() {
 		case "gateway.envoyproxy.io BackendTrafficPolicy":
@@ -81,6 +90,7 @@ func (c *converter) readPolicies() {
 		}
 		read = true
 	}
+	c.judgePolicies()
 	if !read && c.err == nil {
 		c.err = fmt.Errorf("want a FILE with a BackendTrafficPolicy, or Kuadrant's RateLimitPolicy or TokenRateLimitPolicy")
 	}
@@ -89,7 +99,7 @@ func (c *converter) readPolicies() {
 // policyOf is a policy with the name and the targets of another.
 func (c *converter) policyOf(d value) *policy {
 	c.names = map[string]bool{} // rules' names are those of one policy
-	p := &policy{APIVersion: "weir.dev/v1alpha1", Kind: "RateLimitPolicy", Metadata: metadata{d.get("metadata", "name").text(), d.get("metadata", "namespace").text()}, kinds: []string{d.get("kind").text()}}
+	p := &policy{APIVersion: "weir.dev/v1alpha1", Kind: "RateLimitPolicy", Metadata: metadata{d.get("metadata", "name").text(), d.get("metadata", "namespace").text()}, kinds: []string{d.get("kind").text()}, said: d}
 	if strings.Contains(p.Metadata.Name, ".") {
 		d.get("metadata", "name").lose("metadata.name: a RateLimitPolicy's has no dot: other letters take their place")
 		p.Metadata.Name = strings.ReplaceAll(p.Metadata.Name, ".", "-")
@@ -137,7 +147,7 @@ func (c *converter) keep(p *policy, d value) {
 			other.kinds = append(other.kinds, p.kinds...)
 			return
 		}
-		d.get("spec").lose("targetRefs: %s is for one of the targets, too, where one RateLimitPolicy holds: left out there", other.Metadata.Name)
+		d.get("spec").lose("targetRefs: the %s %s is for one of the targets, too, and holds there, as one RateLimitPolicy can: this one is left out there", other.kinds[0], other.Metadata.Name)
 		p.Spec.TargetRefs = slices.DeleteFunc(p.Spec.TargetRefs, common)
 	}
 	if rules, _ := p.rules(); len(p.Spec.TargetRefs) == 0 || len(*rules) == 0 {
@@ -156,6 +166,52 @@ func (c *converter) keep(p *policy, d value) {
 		d.get("metadata", "name").lose("metadata.name: another policy has it: this one is %s", p.Metadata.Name)
 	}
 	c.policies = append(c.policies, p)
+}
+
+// rank says how much of a Gateway a target is: a part of one has a higher rank.
+func (t *targetRef) rank() int {
+	switch {
+	case t.Kind != "Gateway":
+		return 2
+	case t.SectionName != "":
+		return 1
+	}
+	return 0
+}
+
+// judgePolicies tells where policies of two kinds, which hold beside each other, are RateLimitPolicies of which one replaces the
+// other, and which policies lift limits that hold now.
+func (c *converter) judgePolicies() {
+	// meets says whether a target of narrow may be within one of wide.
+	meets := func(wide, narrow *policy) bool {
+		return slices.ContainsFunc(wide.Spec.TargetRefs, func(w targetRef) bool {
+			return slices.ContainsFunc(narrow.Spec.TargetRefs, func(n targetRef) bool {
+				return w.rank() < n.rank() && (n.rank() == 2 || wide.Metadata.Namespace == narrow.Metadata.Namespace && w.Name == n.Name)
+			})
+		})
+	}
+	lacks := func(kinds, of []string) bool {
+		return slices.ContainsFunc(kinds, func(kind string) bool { return !slices.Contains(of, kind) })
+	}
+	for _, wide := range c.policies {
+		_, how := wide.rules()
+		for _, narrow := range c.policies {
+			if !meets(wide, narrow) {
+				continue
+			}
+			const beside = "which hold beside each other before, but not as RateLimitPolicies, if one's target is a part of the other's: give that at the Gateway strategy: merge"
+			if how == "" && lacks(wide.kinds, narrow.kinds) {
+				narrow.said.get("spec").lose("targetRefs: its rules replace those of the %s %s, "+beside, wide.kinds[0], wide.said.get("metadata", "name").text())
+			} else if how == "overrides atomic" && lacks(narrow.kinds, wide.kinds) {
+				narrow.said.get("spec").lose("targetRefs: its rules are replaced by those of the %s %s, "+beside, wide.kinds[0], wide.said.get("metadata", "name").text())
+			}
+		}
+		for _, narrow := range c.without {
+			if slices.Contains(wide.kinds, narrow.kinds[0]) && meets(wide, narrow) {
+				narrow.said.get("spec").lose("rateLimit: without it, the policy lifts the limits of the %s %s, if its target is a part of that's: a RateLimitPolicy can't, and they hold", wide.kinds[0], wide.said.get("metadata", "name").text())
+			}
+		}
+	}
 }
 
 // rules are the policy's rules, and how they meet those of others.
@@ -194,10 +250,14 @@ var unitSeconds = map[string]uint64{"second": 1, "minute": 60, "hour": 3600, "da
 // backendTrafficPolicy reads the limits of Envoy Gateway's policy. The policy's other settings limit no requests.
 func (c *converter) backendTrafficPolicy(d value) {
 	limits := d.get("spec", "rateLimit")
+	lost := len(c.lost)
+	p := c.policyOf(d)
 	if !limits.there() {
+		if c.lost = c.lost[:lost]; !d.get("spec", "mergeType").there() {
+			c.without = append(c.without, p)
+		}
 		return
 	}
-	p := c.policyOf(d)
 	if merge := d.get("spec", "mergeType"); merge.there() {
 		merge.lose("mergeType: of two RateLimitPolicies that for more says how they merge: defaults, with strategy: merge")
 	}
@@ -440,8 +500,11 @@ func (c *converter) kuadrantRules(block value, path string, tokens bool) (rules 
 		path := path + "limits." + f.name
 		said := f.value
 		lost := said.tell("a limit", "rates", "counters", "when")
-		r := object{"name": c.name(f.name)}
-		if tokens {
+		r := object{}
+		if !tokens {
+			r["name"] = c.name(f.name)
+		} else {
+			r["name"] = c.name("tokens-" + f.name) // a limit of requests may have the name, and replaces none of tokens
 			// A request asks whether there is room, and its answer takes the tokens.
 			r["cost"], r["cost_on_response"] = 0, object{"response_json": "usage.total_tokens"}
 		}
