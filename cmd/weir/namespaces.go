@@ -26,7 +26,7 @@ const namespacesUsage = `[NAMESPACE]
 It lists the namespaces in which proxies have reported within a month, as they last stood: how many
 proxies reported in half a minute, how many of them have another configuration than most, and how many
 rules most have. That is noted each minute while proxies report. With a namespace it shows how that
-stands now, and the rules that its proxies have told, those of most of them if they differ.
+stands now, and the rules that its proxies have told, each as most of those have it that have it.
 `
 
 // namespaces runs weir namespaces.

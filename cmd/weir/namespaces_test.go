@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,11 @@ func TestToldRules(t *testing.T) {
 	id := wire.ID(identities.Of(counter.AppendPart(counter.AppendPart(nil, "per-ip"), clientip.Network([]byte("192.0.2.77"), 24, 48, &network))))
 	other := wire.ID(identities.Of(counter.AppendPart(counter.AppendPart(nil, "per-ip"), clientip.Network([]byte("198.51.100.1"), 24, 48, &network))))
 	for node := range uint64(4) {
-		told := wire.AppendTold(nil, node/3, rules) // the last has another configuration
+		has := rules
+		if node == 3 { // the last has another configuration
+			has = append(slices.Clone(rules), wire.RuleShape{Name: "tenant", Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}})
+		}
+		told := wire.AppendTold(nil, 0, has)
 		r := wire.Report{Namespace: "shop", Node: node + 1, Sender: node + 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
 			Name: "per-ip", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 5, Hits: 5}, Every: 1,
 			Used: wire.KeyList{Keys: []wire.ReportKey{{ID: id, Hits: 5, Recent: 1, Use: 1000, Leased: 9}, {ID: other, Hits: 2, Recent: node % 2, Use: 400, Leased: (node + 1) / 4, Pending: (node + 1) / 2}}}, SyncMillis: node / 3 * 60_000,
@@ -76,16 +81,17 @@ func TestToldRules(t *testing.T) {
 		{"all", "namespaces none", `^1 weir namespaces: no proxy has reported in none: they do so every 5 s, once there are requests\n$`},
 		{"of-shop", "namespaces shop", `\nRULE     MODE     KEY                LIMITS\nper-ip   enforce  ADDRESS/24/48      5 a 1h \(first hit window\)\n` +
 			`new      shadow   VALUE +100 a month \(fixed window\); some keys have others\n` +
-			`program  enforce  up to the program  5 a 1s \(token bucket of 9\); each proxy counts alone\n\n1 of 4 nodes has another configuration than most: 0000000000000004\n$`},
+			`program  enforce  up to the program  5 a 1s \(token bucket of 9\); each proxy counts alone\n` +
+			`tenant   enforce  VALUE              5 a 1h \(first hit window\)\n\n1 of 4 nodes has another configuration than most: 0000000000000004\n$`},
 		{"all", "top shop", `\n1 of 4 nodes has another configuration than most: 0000000000000004\n`},
 		{"all", "top shop", `\n  5 a 1h \(first hit window\)\n(.*\n)*  most hits .* left now +room\n.* 0 of 5 +in 59m59\.\d+s\n.* 3 of 5 +now\n`},
 		{"all", "top shop --json", `"limits":\[\{"algorithm":"first_hit_window","width_ms":3600000,"ordinal":0,"used":5,"limit":5,"left":0,"next_ms":\d+`},
 		{"all", "report shop per-ip", `\n  it allows 5 a 1h \(first hit window\)\n`},
-		{"all", "why shop 192.0.2.1", `^0 RULE     NOW        LIMITS\nper-ip   refuses    5 of 5 used, room in 59m59\.\d+s\nnew      may pass   0 of 100 used, room now; some keys have other limits\nprogram  not known  the key is up to the program\n$`},
+		{"all", "why shop 192.0.2.1", `^0 RULE     NOW        LIMITS\nper-ip   refuses    5 of 5 used, room in 59m59\.\d+s\nnew      may pass   0 of 100 used, room now; some keys have other limits\nprogram  not known  the key is up to the program\ntenant   passes     0 of 5 used, room now\n$`},
 		{"all", "why shop 198.51.100.9", `\nper-ip   passes     1 of 5 used, 1 leased, up to 2 pending, room now\n`},
-		{"all", "why shop ann", `^0 RULE     NOW        LIMITS\nper-ip   other key  the rule's key is ADDRESS/24/48\nnew      may pass   0 of 100 used, room now; some keys have other limits\nprogram  not known  the key is up to the program\n$`},
+		{"all", "why shop ann", `^0 RULE     NOW        LIMITS\nper-ip   other key  the rule's key is ADDRESS/24/48\nnew      may pass   0 of 100 used, room now; some keys have other limits\nprogram  not known  the key is up to the program\ntenant   passes     0 of 5 used, room now\n$`},
 		{"all", "why shop 203.0.113.1", `\nper-ip   not known  0 of 5 used, room now; 3 of an unknown limit used\n`},
-		{"all", "why shop ann web", `^0 RULE     NOW        LIMITS\nper-ip   other key  the rule's key is ADDRESS/24/48\nnew      other key  the rule's key is VALUE\nprogram  not known  the key is up to the program\n$`},
+		{"all", "why shop ann web", `^0 RULE     NOW        LIMITS\nper-ip   other key  the rule's key is ADDRESS/24/48\nnew      other key  the rule's key is VALUE\nprogram  not known  the key is up to the program\ntenant   other key  the rule's key is VALUE\n$`},
 		{"all", "why none ann", `^1 weir why: no proxy has told a rule of "none" that has this key of 1 values: weir namespaces none lists the rules\n$`},
 		{"of-shop", "why api ann", `^1 weir why: the backend answered 403`},
 		{"all", "counter get shop per-ip 192.0.2.1", `^0 first hit window of 1h: 5 of 5 used, 0 left, room in 59m59\.\d+s, free in 59m59\.\d+s\n$`},

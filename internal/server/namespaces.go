@@ -30,8 +30,9 @@ type Namespace struct {
 	// HeardSeconds is how long ago that was noted: each minute while nodes report. Nodes without requests
 	// are silent. The answer about one namespace has what is so now.
 	HeardSeconds float64 `json:"heard_seconds"`
-	// Known are the rules that most nodes have, and Configurations are all that nodes have. Only the
-	// answer about one namespace has them.
+	// Known are the rules that nodes have, each once, as most of those that have it told it: first those of the
+	// configuration that most have. Configurations are all that nodes have. Only the answer about one namespace
+	// has them.
 	Known          []KnownRule     `json:"known,omitempty"`
 	Configurations []Configuration `json:"configurations,omitempty"`
 }
@@ -106,8 +107,14 @@ func (h *handler) namespaces(w http.ResponseWriter, r *http.Request, namespace s
 		n := Namespace{Namespace: f.Name, Nodes: f.Nodes, Rules: f.Rules, Others: f.Others, HeardSeconds: rounded(max(0, h.health.now().Sub(f.Heard).Seconds()))}
 		if n.Configurations = configurationsOf(known); len(known) > 0 {
 			n.Known = []KnownRule{}
-			for j := range known[0].Rules {
-				n.Known = append(n.Known, knownRule(&known[0].Rules[j]))
+			listed := map[string]bool{}
+			for j := range known {
+				for k := range known[j].Rules {
+					if rule := &known[j].Rules[k]; !listed[rule.Name] {
+						listed[rule.Name] = true
+						n.Known = append(n.Known, knownRule(rule))
+					}
+				}
 			}
 		}
 		answer.Namespaces = append(answer.Namespaces, n)
