@@ -14,7 +14,7 @@ const (
 )
 
 var (
-	classesFields = []field{{"by", required}, {"of", required}}
+	classesFields = []field{{"by", required}, {"of", required}, {"fair", optional}}
 	classFields   = []field{{"guaranteed", optional}, {"most", optional}}
 )
 
@@ -24,6 +24,8 @@ type Classes struct {
 	By Selector
 	// Of has 1 to 16 classes, in the order of their names.
 	Of []Class
+	// Fair has the values of the key's last selector share evenly what their class has.
+	Fair bool
 }
 
 // Class has its shares of each limit in thousandths: Guaranteed is its own, and all of them are at most
@@ -38,8 +40,12 @@ func readClasses(v *value, rule *Rule) {
 	c := &Classes{}
 	sum := 0
 	v.object(`{"by": {"header": "x-class"}, "of": {"interactive": {"guaranteed": 0.6}}}`, classesFields, func(name string, v *value) {
-		if name == "by" {
+		switch name {
+		case "by":
 			c.By = readKeySelector(v, groupField)
+			return
+		case "fair":
+			c.Fair = v.boolean()
 			return
 		}
 		if !v.isObject(`{"interactive": {"guaranteed": 0.6}}`) {
@@ -83,6 +89,13 @@ func readClasses(v *value, rule *Rule) {
 		if other.given {
 			v.fail("want no " + other.field + " with classes, because " + other.why)
 		}
+	}
+	switch {
+	case !c.Fair:
+	case len(rule.Key) == 0:
+		v.fail(`want a key with "fair": true, whose last selector names who shares`)
+	case len(rule.Limits) != 1 || rule.Limits[0].Kind.Bursts():
+		v.fail(`want one limit, and no "token_bucket", with "fair": true, because even parts are of a window`)
 	}
 }
 

@@ -184,6 +184,10 @@ func TestGood(t *testing.T) {
 	ofClasses.Rules = []config.Rule{{Name: "all", Limits: one, Classes: &config.Classes{By: config.Selector{Kind: config.SelectHeader, Name: "x-class"}, Of: []config.Class{
 		{Name: "batch", Guaranteed: 100, Most: 500}, {Name: "interactive", Guaranteed: 600, Most: 1000}, {Name: "rest", Most: 1000},
 	}}}}
+	ofFair := smallest()
+	ofFair.Rules = []config.Rule{{Name: "all", Limits: one, Key: []config.Selector{{Kind: config.SelectHost}}, Classes: &config.Classes{
+		By: config.Selector{Kind: config.SelectHeader, Name: "x-class"}, Of: []config.Class{{Name: "rest", Most: 1000}}, Fair: true,
+	}}}
 	ofCalendar := smallest()
 	ofCalendar.Rules = []config.Rule{{
 		Name: "calendar", Limits: dated(t, 10), Overrides: config.Overrides{Keys: []config.KeyOverride{{Limits: dated(t, 20)}}},
@@ -417,6 +421,7 @@ func TestGood(t *testing.T) {
 		"algorithms": algorithms,
 		"calendar":   ofCalendar,
 		"classes":    ofClasses,
+		"fair":       ofFair,
 		// As Envoy prints a Struct: any order, numbers as doubles.
 		"struct": {SyncRate: config.Second, Config: config.Config{
 			Namespace: "default",

@@ -159,6 +159,7 @@ var beyond = []string{
 	"want guaranteed shares of at most 1 in sum",
 	"want a share of at least guaranteed",
 	"with classes, because",
+	`with "fair": true`,
 }
 
 // The schema accepts the same documents as the parser, and refuses the same except for mistakes in

@@ -53,7 +53,7 @@ func (a *answer) describe(checks []engine.Check, now int64, h *fields.List) {
 			h.Rule(&rule.fields, rule.config.Headers)
 		case d.Rule.Spare:
 			continue
-		case d.Rule.Spares > 0:
+		case d.Rule.Checks() > 1:
 			a.describeClass(checks, i, now, h)
 			continue
 		default:
@@ -73,7 +73,7 @@ func (a *answer) describe(checks []engine.Check, now int64, h *fields.List) {
 //
 //go:noinline
 func (a *answer) describeClass(checks []engine.Check, i int, now int64, h *fields.List) {
-	rule, limits := a.rules.of(&checks[i]), checks[i].Limits()
+	rule, limits := a.rules.of(&checks[i]), engine.LimitsOf(checks, i)
 	h.Variant(&rule.fields, limits, rule.config.Headers)
 	for j := range limits {
 		h.Limit(engine.StandingOf(checks, i, j, now))
@@ -185,7 +185,7 @@ func (a *answer) refuseInvalid(checks []engine.Check, refusing int, cause fields
 func (r *rule) refusal(d *engine.Check, now int64) string {
 	var full uint8
 	if r.problems != nil {
-		for i := range d.Rule.Own() {
+		for i := range r.config.Limits {
 			if d.Standing(i, now).Remaining < max(d.Cost, 1) {
 				full |= 1 << i
 			}
@@ -197,7 +197,7 @@ func (r *rule) refusal(d *engine.Check, now int64) string {
 	body, made := r.problems[full]
 	if !made {
 		var names []byte
-		for i := range d.Rule.Own() {
+		for i := range r.config.Limits {
 			if full>>i&1 != 0 {
 				names = append(append(names, r.fields.LimitName(i)...), ',')
 			}

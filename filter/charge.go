@@ -11,8 +11,8 @@ type charge struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	engine.Charge
-	bounds engine.Charge // the same hits, of a class's bound; no hits without one
-	rule   *rule
+	bounds, bounds2 engine.Charge // the same hits, of a class's bound and a key's seat; no rule without one
+	rule            *rule
 	// taken is how many hits the request took at first. If the rule reserves, they stand for an
 	// unknown cost of the response; otherwise the response's cost is added.
 	taken  uint64
@@ -65,8 +65,10 @@ func (c *charge) costs(e *decider, cost uint64, now int64) {
 		return
 	}
 	e.revise(&c.Charge, cost, now)
-	if c.bounds.Rule != nil {
-		e.revise(&c.bounds, cost, now)
+	for _, of := range [...]*engine.Charge{&c.bounds, &c.bounds2} {
+		if of.Rule != nil {
+			e.revise(of, cost, now)
+		}
 	}
 }
 
@@ -74,8 +76,8 @@ func (c *charge) costs(e *decider, cost uint64, now int64) {
 func (c *charge) take(e *decider, checks []engine.Check, i int, now int64) {
 	taken, bounds := engine.Taken(checks, i)
 	c.Charge = e.node.Charges.Of(taken, now)
-	if bounds != nil {
-		c.bounds = e.node.Charges.Of(bounds, now)
+	for j := range bounds {
+		c.bounds2, c.bounds = c.bounds, e.node.Charges.Of(&bounds[j], now)
 	}
 }
 

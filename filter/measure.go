@@ -59,8 +59,8 @@ func (m *measure) Decided(checks []engine.Check, now int64, verdict counter.Verd
 	case m.owed.rule != nil && verdict == counter.Allowed:
 		taken, bounds := engine.Taken(checks, 0)
 		m.owes(taken, now)
-		if bounds != nil {
-			m.owes(bounds, now)
+		for i := range bounds {
+			m.owes(&bounds[i], now)
 		}
 	}
 	m.end(verdict)

@@ -56,6 +56,9 @@ func (r *rule) define() {
 		if r.limits.Marks {
 			r.defineOutcome(&r.marked, "marked")
 		}
+		if r.limits.Fair && !r.uneven.defined {
+			r.uneven.define(r.prefix + "uneven_requests_total")
+		}
 		if r.limits.Synced() && !r.overshoot.defined {
 			r.overshoot.define(r.prefix + "overshoot_bound")
 		}
@@ -103,6 +106,7 @@ func (m *metrics) publishCounts(n *engine.Engine, r *request, h *holders) {
 		rule.off.publish()
 		rule.wouldAllow.publish()
 		rule.wouldReject.publish()
+		rule.uneven.publish()
 		rule.warnings.count = n.Warnings(i)
 		rule.warnings.publish()
 	}

@@ -62,6 +62,7 @@ type rule struct {
 	rejectedByOther   tally // would have passed this rule
 	off               tally // passed uncounted, as the rule was off
 	warnings          tally
+	uneven            tally // rejected as the key has had its even part
 	// wouldAllow and wouldReject are those of a shadow rule.
 	wouldAllow, wouldReject tally
 	// overshoot is the most hits above a limit that all nodes together can admit now.
@@ -392,11 +393,20 @@ func compare(at int, m *config.StringMatch) condition {
 // appendKey appends the rule's key for the current request. Each value is preceded by its length,
 // so that different lists of values give different keys.
 func (r *request) appendKey(dst []byte, rule *rule) []byte {
+	return r.appendKeyTo(dst, rule, len(rule.key))
+}
+
+// appendKeyTo is appendKey for a key whose values from number end on are empty.
+func (r *request) appendKeyTo(dst []byte, rule *rule, end int) []byte {
 	dst = append(dst, rule.limits.Prefix...)
 	for i := range rule.key {
-		p := &rule.key[i]
-		value, _ := r.value(p.property)
-		dst = counter.AppendPart(dst, p.counted(value, &r.scratch.network))
+		var value []byte
+		if i < end {
+			p := &rule.key[i]
+			value, _ = r.value(p.property)
+			value = p.counted(value, &r.scratch.network)
+		}
+		dst = counter.AppendPart(dst, value)
 	}
 	return dst
 }

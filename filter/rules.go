@@ -62,6 +62,7 @@ func (r *rules) compile(c *config.Config) {
 		places++
 		if c.Classes != nil {
 			places += engine.MaxPlaces - 1
+			l.Fair = c.Classes.Fair
 			for _, of := range c.Classes.Of {
 				l.Classes = append(l.Classes, engine.Class(of))
 			}
@@ -134,13 +135,17 @@ func (r *rules) findChecks() (checks, shadows []engine.Check) {
 			d.Cost = tooLargeCost
 		}
 		begin := len(keys)
-		keys = r.request.appendKey(keys, rule)
+		end := len(rule.key)
+		if rule.limits.Fair {
+			end-- // the keys of a class share the counters
+		}
+		keys = r.request.appendKeyTo(keys, rule, end)
 		d.Key = keys[begin:len(keys):len(keys)]
 		if rule.variants != nil {
 			d.Rule = rule.variants.limitsOf(&r.request, d)
 		}
 		if rule.class >= 0 {
-			keys = divide(r.checks[at:at+places], class, keys)
+			keys = r.divide(r.checks[at:at+places], class, keys)
 		}
 	}
 	r.keys = keys
@@ -158,14 +163,19 @@ func (r *request) classOf(rule *rule) (class, places int) {
 
 // divide makes checks on the parts of a rule that a class has out of the first, which is on all of it.
 // Its key is the last of keys.
-func divide(checks []engine.Check, class int, keys []byte) []byte {
+func (r *rules) divide(checks []engine.Check, class int, keys []byte) []byte {
 	all := &checks[0]
 	of, key := all.Rule, all.Key
 	for i := range checks {
 		d := &checks[i]
 		d.Rule, d.Cost, d.Model = of.Place(class, i), all.Cost, all.Model
 		begin := len(keys) - len(key)
-		if i > 0 {
+		switch {
+		case i == 0:
+		case of.Fair && i == len(checks)-1:
+			begin = len(keys)
+			keys = r.request.appendKey(keys, r.of(d))
+		default:
 			begin = len(keys)
 			keys = append(keys, key...)
 		}

@@ -25,7 +25,7 @@ type shadow struct {
 // decide decides shadow rules for a request that has passed the other rules. Charges go to charges.
 func (s *shadows) decide(checks []engine.Check, now int64, deferred *deferredCosts, charges *charges) {
 	for len(checks) > 0 {
-		of, cost := checks[:1+checks[0].Rule.Spares], uint64(0)
+		of, cost := checks[:checks[0].Rule.Checks()], uint64(0)
 		checks = checks[len(of):]
 		d := &of[0]
 		m := s.measures.newMeasure(s.rules.of(d))
@@ -53,7 +53,7 @@ func (s *shadows) decideKept(kept []shadow, now int64, deferred *deferredCosts, 
 	for i := 0; i < len(kept); {
 		k := &kept[i]
 		s.refs = s.refs[:0]
-		for end := i + 1 + k.Rule.Spares; i < end; i++ {
+		for end := i + k.Rule.Checks(); i < end; i++ {
 			s.refs = append(s.refs, kept[i].Ref)
 		}
 		m := s.measures.newMeasure(&s.rules.list[k.Rule.Index])

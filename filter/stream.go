@@ -355,6 +355,9 @@ func (s *stream) refused(checks []engine.Check, sent bool) types.Action {
 		}
 		if rule := s.all.rules.of(&checks[i]); rule == refusing || engine.Refuses(checks, i) {
 			rule.rejected.count++
+			if engine.Uneven(checks, i) {
+				rule.uneven.count++
+			}
 		} else {
 			rule.rejectedByOther.count++
 		}

@@ -94,13 +94,18 @@ func (p *usagePage) find(all *streams, now int64) []engine.Check {
 	for i := range checks {
 		d := &checks[i]
 		if rule := r.of(d); !d.Rule.Spare {
-			at := len(r.keys)
+			at, named := len(r.keys), d
 			r.keys = q.appendKey(r.keys, rule)
 			if rule.class >= 0 {
-				class, _ := q.classOf(rule)
-				r.keys = counter.AppendPart(r.keys, rule.limits.Place(class, 0).Value)
+				class, places := q.classOf(rule)
+				place := 0
+				if rule.limits.Fair {
+					place = places - 1 // its seat has the whole key
+				}
+				named = &checks[i+place]
+				r.keys = counter.AppendPart(r.keys, rule.limits.Place(class, place).Value)
 			}
-			own = string(r.keys[at:]) == string(d.Key)
+			own = string(r.keys[at:]) == string(named.Key)
 		}
 		if !own {
 			continue
@@ -110,6 +115,7 @@ func (p *usagePage) find(all *streams, now int64) []engine.Check {
 		checks[n], checks[i] = checks[i], checks[n]
 		n++
 	}
+	all.decider.node.Seat(checks[:n], now)
 	return checks[:n]
 }
 
@@ -173,7 +179,7 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 				}
 			}
 		}
-		own := d.Limits()
+		own := engine.LimitsOf(checks, i)
 		if d.Counter.Blocked() {
 			blocked = d.Standing(len(own), now).Next
 		}
@@ -181,7 +187,7 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 		for j := range own {
 			l, at := &own[j], engine.StandingOf(checks, i, j, now)
 			used := l.Used(&d.Counter.States[j])
-			if d.Rule.Spares > 0 {
+			if d.Rule.Checks() > 1 {
 				used = l.Quota() - min(at.Remaining, l.Quota()) // the class's own, and of the pool
 			}
 			json = fields.AppendJSON(json, usageLimit, []string{string(rule.fields.LimitName(j)), l.Name()}, []int64{

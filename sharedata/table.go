@@ -175,6 +175,11 @@ func (t *Table) Address(g Group, key []byte) Address {
 
 func (a Address) group() Group { return Group(a.hi) }
 
+// Beside returns the address of one of a key's further entries, by its number. It is in another page.
+func (a Address) Beside(number uint32) Address {
+	return Address{lo: ^a.lo, hi: a.hi ^ uint64(number)*0x9e3779b9<<32}
+}
+
 // Hash returns a hash of the address, for the caller's own tables.
 func (a Address) Hash() uint64 { return a.lo }
 

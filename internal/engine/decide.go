@@ -19,9 +19,10 @@ type decider struct {
 	blocks   bool // some rule blocks
 	yields   bool // a request may pass without room for some check
 	synced   bool // some rule needs the backend
+	fair     bool // keys of some class share evenly
 
-	// charged belongs to a charge, or to hits that lost every race.
-	charged rule.Check
+	// charged belongs to a charge, or to hits that lost every race, and census counts keys.
+	charged, census rule.Check
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the

@@ -87,7 +87,7 @@ func (e *Engine) furnish(o *Options) {
 	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
-		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced,
+		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced, fair: rules.Fair,
 	}
 	e.Charges = Charges{
 		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, decider: &e.decider,
@@ -208,6 +208,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 		e.entries.Locate(&checks[i])
 		checks[i].Patient = w.patient(&checks[i])
 	}
+	e.Seat(checks, now)
 	if len(checks) == 1 && e.straight && !e.requests.queues(w) {
 		if verdict := e.decider.decideOne(checks, now); verdict != counter.Unsure {
 			return verdict
@@ -231,6 +232,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 	for i := range checks {
 		e.entries.Locate(&checks[i])
 	}
+	e.Seat(checks, now)
 	verdict := e.requests.decideAlone(checks, now)
 	e.requests.send(nil)
 	return verdict
@@ -242,6 +244,13 @@ func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
 	known = e.entries.Read(d, now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
+}
+
+// Seat finds the even parts of the keys of checks that were looked at, or are to be decided.
+func (e *Engine) Seat(checks []rule.Check, now int64) {
+	if e.decider.fair {
+		e.decider.seat(checks, now)
+	}
 }
 
 // Uncounted is how many hits of a check's key have passed here that the backend is yet to count, and that
@@ -262,6 +271,7 @@ func (e *Engine) DecideRefs(of []rule.Ref, now int64, w *Wait) ([]rule.Check, co
 	for i := range of {
 		e.entries.Restore(&checks[i], &of[i])
 	}
+	e.Seat(checks, now)
 	return checks, e.requests.decideLocated(checks, now, w)
 }
 

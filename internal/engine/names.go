@@ -41,9 +41,15 @@ func RetryAt(checks []Check, now int64) (at int64, ok bool) { return rule.RetryA
 func Refuses(checks []Check, i int) bool { return rule.Refuses(checks, i) }
 
 // Taken returns the checks that have the hits of check i: see [rule.Taken].
-func Taken(checks []Check, i int) (taken, bounds *Check) { return rule.Taken(checks, i) }
+func Taken(checks []Check, i int) (taken *Check, bounds []Check) { return rule.Taken(checks, i) }
 
-// StandingOf is how a limit of check i and its spares stands: see [rule.StandingOf].
+// Uneven reports whether check i was refused because of its key's even part: see [rule.Uneven].
+func Uneven(checks []Check, i int) bool { return rule.Uneven(checks, i) }
+
+// LimitsOf are the limits that people see of check i: see [rule.LimitsOf].
+func LimitsOf(checks []Check, i int) []window.Limit { return rule.LimitsOf(checks, i) }
+
+// StandingOf is how a limit of check i and its group stands: see [rule.StandingOf].
 func StandingOf(checks []Check, i, limit int, now int64) window.Standing {
 	return rule.StandingOf(checks, i, limit, now)
 }

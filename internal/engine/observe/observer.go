@@ -239,9 +239,9 @@ func (w *Observer) seeRefused(checks []rule.Check, now int64, weight uint64) {
 	for i := range checks {
 		d := &checks[i]
 		switch {
-		case d.Rule.Spare || d.Rule.Spares > 0 && !rule.Refuses(checks, i):
+		case d.Rule.Spare || d.Rule.Checks() > 1 && !rule.Refuses(checks, i):
 			continue
-		case d.Rule.Spares == 0 && d.Verdict != counter.Rejected:
+		case d.Rule.Checks() == 1 && d.Verdict != counter.Rejected:
 			continue
 		}
 		s := &w.sightings.rules[d.Rule.Index]

@@ -112,7 +112,7 @@ func retryAt(checks []Check, now int64, spares bool) (at int64, ok bool) {
 		}
 		fits, ok := d.fitsAt(now)
 		if n := d.Rule.Spares; n > 0 {
-			if other, may := retryAt(checks[i+1:i+1+n], now, true); may && (!ok || other < fits) {
+			if other, may := retryAt(checks[i+1:i+1+n], now, true); may && (!ok || other < fits || d.passedByKey()) {
 				fits, ok = other, true
 			}
 			i += n

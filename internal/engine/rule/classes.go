@@ -44,6 +44,7 @@ type part struct {
 	Spare  bool
 	// Reach is what a request's class may have in all. It is for people.
 	Reach []window.Limit
+	seated
 }
 
 // Yields reports whether a request may pass without room for the rule.
@@ -61,22 +62,28 @@ func (r *Rule) Parts() int {
 }
 
 // MaxPlaces is the most checks that a request needs for a rule.
-const MaxPlaces = 3
+const MaxPlaces = 4
 
 // Places is how many checks a request of a class needs, which is -1 for none.
 func (r *Rule) Places(class int) int {
-	switch {
-	case class < 0:
-		return 1
-	case r.Classes[class].Most < 1000:
-		return 3
+	places := 1
+	if r.Fair {
+		places++
 	}
-	return 2
+	if class >= 0 {
+		places++
+		if r.Classes[class].Most < 1000 {
+			places++
+		}
+	}
+	return places
 }
 
 // Place returns the part that one of these checks is about.
 func (r *Rule) Place(class, place int) *Rule {
 	switch {
+	case r.Fair && place > 0 && place == r.Places(class)-1:
+		return r.Place(class, 0).Seat(1)
 	case class < 0:
 		return r.Part(pool)
 	case place == 1:
@@ -128,9 +135,12 @@ func (r *Rule) makePart(number int) *Rule {
 	}
 	v := r.Variant(limits)
 	v.part = part{number: number, Spare: of == lent || of == bound}
+	if r.Fair && !v.Spare {
+		v.Seats = 1
+	}
 	switch of {
 	case own:
-		v.Value, v.Spares, v.Reach = r.Classes[class].Name, r.Places(class)-1, reach
+		v.Value, v.Spares, v.Reach = r.Classes[class].Name, r.Places(class)-1-v.Seats, reach
 	case bound:
 		v.Value = r.Classes[class].Name + boundMark
 	}
@@ -210,30 +220,34 @@ func Afresh(checks []Check) {
 	}
 }
 
-// Limits are those that a request's class may have, which people see of a check and its spares.
-func (d *Check) Limits() []window.Limit {
-	if d.Rule.Reach != nil {
+// LimitsOf are those that a request's class may have, or its key, which people see of check i and its group.
+//
+//go:noinline
+func LimitsOf(checks []Check, i int) []window.Limit {
+	d := &checks[i]
+	switch {
+	case d.Rule.Seats > 0:
+		return checks[i+d.Rule.Spares+1].Rule.Limits[:1]
+	case d.Rule.Reach != nil:
 		return d.Rule.Reach
 	}
 	return d.Rule.Own()
 }
 
-// Taken returns the check that has the hits of check i of a request that has passed, and the check that
-// bounds what is taken of the pool, or nil.
-func Taken(checks []Check, i int) (taken, bounds *Check) {
+// Taken returns the check that has the hits of check i of a request that has passed, and up to two that
+// bound what is taken of the pool, and by a key.
+func Taken(checks []Check, i int) (taken *Check, bounds []Check) {
 	d := &checks[i]
-	switch {
-	case !d.Over || d.Rule.Spares == 0:
-		return d, nil
-	case d.Rule.Spares == 1:
-		return &checks[i+1], nil
+	group := checks[i : i+d.Rule.Checks()]
+	if d.Over && d.Rule.Spares > 0 {
+		return &group[1], group[2:]
 	}
-	return &checks[i+1], &checks[i+2]
+	return d, group[1+d.Rule.Spares:]
 }
 
-// Refuses reports whether check i has no room, nor have its spares.
+// Refuses reports whether check i has no room, nor have its spares, or its key has had its even part.
 func Refuses(checks []Check, i int) bool {
-	for j := i; j <= i+checks[i].Rule.Spares; j++ {
+	for j := i; j < i+checks[i].Rule.Checks(); j++ {
 		if d := &checks[j]; d.Verdict == counter.Rejected && !d.Over {
 			return true
 		}
@@ -241,14 +255,30 @@ func Refuses(checks []Check, i int) bool {
 	return false
 }
 
-// StandingOf is [Check.Standing] of check i and its spares together: how the limit stands for the
-// request's class.
+// StandingOf is [Check.Standing] of check i and its group together: how the limit stands for the
+// request's class, and its key.
+//
+//go:noinline
 func StandingOf(checks []Check, i, limit int, now int64) window.Standing {
-	all := checks[i].Standing(limit, now)
-	spares := checks[i+1 : i+1+checks[i].Rule.Spares]
-	if len(spares) == 0 {
-		return all
+	d := &checks[i]
+	all := d.Standing(limit, now)
+	spares, seats := checks[i+1:i+1+d.Rule.Spares], checks[i+1+d.Rule.Spares:i+d.Rule.Checks()]
+	if len(spares) > 0 {
+		if len(seats) > 0 {
+			all.Remaining = min(all.Remaining, seats[0].ownLeft())
+		}
+		all = withSpares(all, spares, limit, now)
 	}
+	if len(seats) > 0 {
+		if seat := seats[0].Standing(limit, now); seat.Remaining <= all.Remaining {
+			return seat
+		}
+	}
+	return all
+}
+
+// withSpares is how a limit stands with what spares have.
+func withSpares(all window.Standing, spares []Check, limit int, now int64) window.Standing {
 	pool := spares[0].Standing(limit, now)
 	for j := range spares[1:] {
 		s := spares[1+j].Standing(limit, now)

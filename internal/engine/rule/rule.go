@@ -72,6 +72,8 @@ type Rule struct {
 	// Classes share the limits. Requests are checked on the parts of the rule then, and never on itself:
 	// see [Rule.Place].
 	Classes []Class
+	// Fair has the keys of a class share evenly what it has: see [Rule.Seat]. Such a rule has one limit.
+	Fair bool
 	part
 	parts []*Rule // those of this variant that were used
 
@@ -196,8 +198,8 @@ type Set struct {
 	// hit counts, over the rules that need the backend.
 	Interval, Lasts int64
 	// These are set if any rule needs the backend, warns, marks, blocks, or delays. Yields is set if
-	// requests may pass without room for a check.
-	Synced, Warns, Marks, Blocks, Delays, Yields bool
+	// requests may pass without room for a check, and Fair if keys of some class share evenly.
+	Synced, Warns, Marks, Blocks, Delays, Yields, Fair bool
 	// Reveals is set if any rule reveals names, and therefore reports usage.
 	Reveals bool
 }
@@ -211,6 +213,7 @@ func NewSet(list []Rule) Set {
 		r.Warns = r.Warns || len(own.WarnAt) > 0
 		r.Marks = r.Marks || own.Marks
 		r.Yields = r.Yields || own.Marks || len(own.Classes) > 0
+		r.Fair = r.Fair || own.Fair
 		r.Blocks = r.Blocks || own.Blocks
 		r.Delays = r.Delays || own.Delay.Queue > 0
 		if own.Synced() {

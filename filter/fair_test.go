@@ -1,0 +1,249 @@
+package filter_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"weir/internal/model"
+	"weir/internal/nightly"
+	"weir/window"
+)
+
+// fair is a rule whose teams share evenly, by their users, what a class of theirs has.
+func fair(limit, rest string) string {
+	return `{"name": "team", "key": [{"header": "x-team"}, {"header": "x-user"}], "limits": [` + limit + `],
+		"classes": {"by": {"header": "x-class"}, "of": {"interactive": {"guaranteed": 0.6}, "batch": {"guaranteed": 0.1, "most": 0.3}}, "fair": true}` + rest + `}`
+}
+
+// Who asks alone has all that its class has. While others ask, nobody gets more than an even part, and
+// the next window begins with the parts of those who asked in the last one.
+func TestFairShares(t *testing.T) {
+	for _, rate := range []string{"-1", "0", "1"} {
+		t.Run(rate, func(t *testing.T) {
+			w := newWorld(t, 1, 2, synced(rate, fair(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, "")+`, {"name": "far", "sync_rate": 1, "limits": [{"limit": 1000000, "window": "1h"}]}`))
+			w.advance(time.Second)
+			passed := map[string]int{}
+			ask := func(n int, users ...string) {
+				for range n {
+					for _, user := range users {
+						if w.any().send("x-team", "red", "x-user", user, "x-class", "interactive") {
+							passed[user]++
+						}
+						w.advance(time.Millisecond)
+					}
+				}
+			}
+			check := func(when string, want map[string]int) {
+				t.Helper()
+				if fmt.Sprint(passed) != fmt.Sprint(want) {
+					t.Errorf("%s: %v passed, want %v", when, passed, want)
+				}
+				clear(passed)
+				w.advance(time.Hour)
+			}
+			ask(2000, "ann")
+			check("ann alone", map[string]int{"ann": 900})
+			ask(2000, "ann")
+			for range 200 {
+				ask(1, "bob")
+			}
+			check("bob comes after ann has had all", map[string]int{"ann": 900})
+			ask(2000, "ann")
+			ask(2000, "bob")
+			check("both", map[string]int{"ann": 450, "bob": 450})
+			for range 200 {
+				ask(10, "ann")
+				ask(1, "bob", "cleo")
+			}
+			check("cleo comes, and two ask little", map[string]int{"ann": 300, "bob": 200, "cleo": 200})
+			w.advance(2 * time.Hour)
+			ask(2000, "bob")
+			check("bob alone", map[string]int{"bob": 900})
+			w.vms[1].tick()
+			if got := w.vms[0].count("weir_rule=.=team;.;uneven_requests_total"); got != 1550+1700 { // bob finds no room after his part
+				t.Errorf("%d refusals for the even part", got)
+			}
+		})
+	}
+}
+
+// even is an even part of some hits, as the documents define it.
+func even(hits uint64, keys int) uint64 { return max(hits/uint64(max(keys, 1)), min(hits, 1)) }
+
+// A model of keys that share a class evenly: a request passes if and only if its key's use stays within
+// the even part of what the class may have, and there is room in the class's own part, of which the key
+// has at most an even part too, or in the pool.
+func TestFairSharesAgainstModel(t *testing.T) {
+	outcomes := map[string]int{}
+	for number := range nightly.Or(2000, 60) {
+		random := rand.New(rand.NewPCG(uint64(number), 551))
+		hits := 1 + random.Uint64N(300)
+		all := model.Limit{Algorithm: model.FixedWindow, Max: hits, Window: minute}
+		text := "fixed_window"
+		switch random.IntN(3) {
+		case 0:
+			text, all.Algorithm = "sliding_window", model.SlidingWindow
+		case 1:
+			text, all.Algorithm, all.Precision = "sliding_log", model.SubBuckets, window.LogPrecision
+		}
+		rate := pick(random, "-1", "0")
+		configuration := synced(rate, fair(fmt.Sprintf(`{"limit": %d, "window": "1m", "algorithm": "%s"}`, hits, text), `, "cost": {"header": "x-cost", "least": 0}`))
+		if rate == "-1" {
+			configuration = `{` + configuration[len(`{"backend": {"cluster": "weir"}, "sync_rate": -1, `):]
+		}
+		w := newWorld(t, 1, 2, configuration)
+		// What each class has, and what its keys have had.
+		owns := map[string]uint64{"interactive": hits * 600 / 1000, "batch": hits * 100 / 1000}
+		pooled := hits - owns["interactive"] - owns["batch"]
+		borrows := map[string]uint64{"interactive": pooled, "batch": min(pooled, hits*300/1000-owns["batch"]), "": pooled}
+		own, bound, pool := map[string]*model.Counter{}, map[string]*model.Counter{}, part(all, pooled, 0)
+		whole := part(all, hits, 0)
+		for class := range borrows {
+			own[class], bound[class] = part(all, owns[class], 0), part(all, borrows[class], 0)
+		}
+		if owns["batch"] == 0 {
+			continue // it has no whole hit
+		}
+		seats := map[string]*model.Counter{}
+		asked := map[string]map[string]int64{} // by class and user, in which windows
+		for range 400 {
+			class, user, cost := pick(random, "interactive", "interactive", "batch", ""), pick(random, "ann", "ann", "ann", "bob", "cleo", "dan", "eve"), uint64(1)
+			if random.IntN(3) == 0 {
+				cost = random.Uint64N(12)
+			}
+			seat, number := seats[class+user], w.now/minute
+			if seat == nil {
+				seat = part(all, 0, 0)
+				seats[class+user] = seat
+			}
+			of := asked[class]
+			if of == nil {
+				of = map[string]int64{}
+				asked[class] = of
+			}
+			if cost > 0 {
+				of[user] = number
+			}
+			keys := 0
+			for _, last := range of {
+				if last >= number-1 {
+					keys++
+				}
+			}
+			within := func(most uint64) bool {
+				seat.Max = most
+				return seat.Fits(w.now, cost)
+			}
+			seated := within(even(owns[class]+borrows[class], keys))
+			mine := cost == 0 || within(even(owns[class], keys))
+			fromOwn := class != "" && mine && own[class].Fits(w.now, cost)
+			fromPool := pool.Fits(w.now, cost) && bound[class].Fits(w.now, cost)
+			want := seated && (fromOwn || fromPool)
+			passed := w.any().send("x-team", "red", "x-user", user, "x-class", class, "x-cost", fmt.Sprint(cost))
+			if passed != want || passed && !whole.Fits(w.now, cost) {
+				t.Fatalf("world %d, %s of class %q, cost %d, %d keys: passed is %v; seat %v, own part %v, pool %v\n%s", number, user, class, cost, keys, passed, seated, fromOwn, fromPool, configuration)
+			}
+			outcomes[fmt.Sprintf("rate %s: seat %v, own part %v, pool %v", rate, seated, fromOwn, fromPool)]++
+			if passed {
+				seat.Take(w.now, cost)
+				whole.Take(w.now, cost)
+				if fromOwn {
+					own[class].Take(w.now, cost)
+				} else {
+					pool.Take(w.now, cost)
+					bound[class].Take(w.now, cost)
+				}
+			}
+			if step := time.Duration(random.Int64N(second)); rate == "-1" {
+				w.pass(step)
+			} else {
+				w.advance(step)
+			}
+		}
+	}
+	t.Log(outcomes)
+	for _, rate := range []string{"-1", "0"} {
+		for _, outcome := range []string{"seat true, own part true, pool true", "seat true, own part false, pool true", "seat false, own part false, pool true", "seat true, own part false, pool false"} {
+			if outcomes["rate "+rate+": "+outcome] < 50 {
+				t.Errorf("rate %s: %s: %d times", rate, outcome, outcomes["rate "+rate+": "+outcome])
+			}
+		}
+	}
+}
+
+// Keys share evenly over all proxies, with leases, too: a user who floods all of them has no more than the
+// others, who have their parts by far fewer requests.
+func TestFairSharesOfManyProxies(t *testing.T) {
+	for _, rate := range []string{"0", "0.2"} {
+		w := newWorld(t, 3, 2, synced(rate, fair(`{"limit": 3000, "window": "1d", "algorithm": "fixed_window"}`, "")))
+		users := []string{"ann", "bob", "cleo", "dan"}
+		for day := range 3 {
+			passed := map[string]int{}
+			for i := range 800 {
+				for range 10 {
+					if w.any().send("x-team", "red", "x-user", "eve", "x-class", "interactive") {
+						passed["eve"]++
+					}
+				}
+				user := users[i%len(users)]
+				for _, v := range []*fakeVM{w.vms[0], w.vms[3], w.vms[5]} {
+					if v.send("x-team", "red", "x-user", user, "x-class", "interactive") {
+						passed[user]++
+					}
+				}
+				w.advance(50 * time.Millisecond)
+			}
+			const part = 2700 / 5
+			sum := passed["eve"]
+			for _, user := range users {
+				sum += passed[user]
+				if day > 0 && passed[user] < part-10 {
+					t.Errorf("rate %s, day %d: %s has %d of %d", rate, day, user, passed[user], part)
+				}
+			}
+			if sum > 2700 || day > 0 && passed["eve"] > part {
+				t.Errorf("rate %s, day %d: %v passed, in all %d", rate, day, passed, sum)
+			}
+			t.Log(rate, day, passed)
+			w.pass(24*time.Hour - 40*time.Second)
+		}
+	}
+}
+
+// What a response costs is put right in its key's seat, too, wherever its class has taken it.
+func TestChargesOfFairShares(t *testing.T) {
+	for _, mode := range []string{"enforce", "shadow"} {
+		w := newWorld(t, 1, 1, synced("1", fair(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, `,
+			"mode": "`+mode+`", "reserve": {"header": "x-reserve"}, "cost_on_response": "openai"`)))
+		w.advance(time.Second)
+		v := w.vms[0]
+		spend := func(user, class string, reserved, cost int, want ...uint64) {
+			t.Helper()
+			s := v.opened("x-team", "red", "x-user", user, "x-class", class, "x-reserve", fmt.Sprint(reserved))
+			if s == nil {
+				t.Fatalf("%s: %s was refused", mode, user)
+			}
+			for range 4 {
+				w.advance(20 * time.Millisecond)
+			}
+			v.respond(s, false, "content-type", "application/json")
+			v.bring(s, true, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
+			v.reset(s)
+			got := func() []uint64 { // of the user, of the class's own part, and of the pool
+				return []uint64{v.used("red", user, class+"="), v.used("red", "", class), v.used("red", "", "")}
+			}
+			for round := 0; fmt.Sprint(got()) != fmt.Sprint(want); round++ {
+				if w.advance(100 * time.Millisecond); round == 50 {
+					t.Fatalf("%s: %s has reserved %d and cost %d: got %v, want %v", mode, user, reserved, cost, got(), want)
+				}
+			}
+		}
+		spend("ann", "interactive", 500, 70, 70, 70, 0)
+		spend("bob", "interactive", 200, 100, 100, 170, 0)
+		spend("ann", "interactive", 300, 240, 310, 170, 240) // more than half of the class's own part
+		spend("bob", "interactive", 100, 160, 260, 330, 240)
+		spend("bob", "", 50, 60, 60, 300, 300)
+	}
+}
