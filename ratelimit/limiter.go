@@ -292,7 +292,8 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 //
 // A request waits only if the backend alone can allow it, and at most for [Options.Timeout]. If ctx
 // ends meanwhile, the hits are given back and the error wraps that of ctx; a request that does not
-// wait is decided even if ctx has ended. The error wraps [ErrClosed] after [Namespace.Close], and
+// wait is decided even if ctx has ended. A request that asks the backend itself keeps to ctx's deadline,
+// but hears only with the answer, or when Options.Timeout or a second is over, that ctx was cancelled. The error wraps [ErrClosed] after [Namespace.Close], and
 // if Close is cut short while the request waits. All other errors are about the demands: they can't
 // be decided together, or with [Options.Exact] they are more than one push can ask for. A backend
 // that can't be reached is no error: [Options.OnBackendFailure] decides. With an error the request
@@ -437,13 +438,22 @@ func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err erro
 		return fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
 	verdict := counter.Unsure
-	if n.guard(func() {
+	if !c.patient {
+		n.caller = ctx
+	}
+	broken := n.guard(func() {
 		n.renew()
 		now := n.now()
 		if verdict = n.node.Decide(c.demands, now, &c.wait); verdict != counter.Unsure {
 			c.conclude(to, c.demands, now, verdict)
 		}
-	}) != nil {
+	}) != nil
+	own := n.own
+	n.caller, n.own = nil, nil
+	if own != nil && (broken || verdict != counter.Unsure) {
+		go own.send()
+	}
+	if broken {
 		err = c.decideAlone()
 		*to = c.decision
 		return err
@@ -453,6 +463,11 @@ func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err erro
 	}
 	if n.backend == nil {
 		n.alarm.arm()
+	}
+	if own != nil {
+		n.mu.Unlock()
+		own.send()
+		n.mu.Lock()
 	}
 	if err = c.await(ctx); err == nil {
 		*to = c.decision

@@ -59,6 +59,10 @@ type Namespace struct {
 	alarm   alarm         // of a namespace without a backend
 	closing error
 	calls   []*call // to be used again
+	// caller is the context of a call that may send the next push itself, and own is that push. A call that waits for
+	// its own push wakes no other goroutine, nor is woken by one, which would cost as much as all the rest.
+	caller context.Context
+	own    *pushing
 	// places are those that callers of Acquire hold, in the order of their last renewal, oldest
 	// first.
 	places list.List
@@ -97,15 +101,29 @@ func (h *host) TickEvery(millis uint32) {
 // Send implements engine.Host.
 func (h *host) Send(push []byte, ticket engine.Ticket) (sent bool) {
 	n := h.namespace
+	p := &pushing{n, n.node, n.sent + 1, append([]byte(nil), push...), ticket, n.timeout}
 	if patience := time.Duration(ticket.Patience()); patience > 0 {
-		n.pushes[pollNumber] = struct{}{}
-		go n.push(pollNumber, append([]byte(nil), push...), ticket, patience, n.node)
-		return true
+		p.number, p.timeout = pollNumber, patience
+	} else {
+		n.sent++
 	}
-	n.sent++
-	n.pushes[n.sent] = struct{}{}
-	go n.push(n.sent, append([]byte(nil), push...), ticket, n.timeout, n.node)
+	n.pushes[p.number] = struct{}{}
+	if n.caller != nil && n.timeout <= longestOwn && outlasts(n.caller, n.timeout) {
+		n.caller, n.own = nil, p
+	} else {
+		go p.send()
+	}
 	return true
+}
+
+// longestOwn bounds the timeout of pushes that calls send themselves, as a call hears only afterwards that its context was
+// cancelled.
+const longestOwn = time.Second
+
+// outlasts reports whether a context has no deadline within a time.
+func outlasts(ctx context.Context, within time.Duration) bool {
+	until, bounded := ctx.Deadline()
+	return ctx.Err() == nil && (!bounded || time.Until(until) >= within)
 }
 
 // AppendKey implements engine.Owner. It knows no key, because the number of parts is up to the
@@ -158,9 +176,20 @@ func (n *Namespace) ask(push []byte, timeout time.Duration) (answer []byte, err 
 	return n.backend.Push(ctx, push)
 }
 
-// push sends a push to the backend, and gives its answer to the node that made it.
-func (n *Namespace) push(number uint64, push []byte, ticket engine.Ticket, timeout time.Duration, of *engine.Engine) {
-	answer, err := n.ask(push, timeout)
+// pushing is a push of a node.
+type pushing struct {
+	*Namespace
+	of      *engine.Engine
+	number  uint64
+	body    []byte
+	ticket  engine.Ticket
+	timeout time.Duration
+}
+
+// send sends a push to the backend, and gives its answer to the node that made it.
+func (p *pushing) send() {
+	n, number, ticket, of := p.Namespace, p.number, p.ticket, p.of
+	answer, err := n.ask(p.body, p.timeout)
 	outcome := link.PushAnswered
 	switch {
 	case errors.Is(err, ErrPushRefused):
@@ -194,7 +223,7 @@ func (n *Namespace) push(number uint64, push []byte, ticket engine.Ticket, timeo
 	n.pushed = make(chan struct{})
 	n.mu.Unlock()
 	if err != nil && n.onPushError != nil {
-		n.onPushError(err)
+		go n.onPushError(err) // it may wait for who called
 	}
 }
 

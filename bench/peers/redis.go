@@ -59,7 +59,7 @@ func redises() group {
 					return nil, err
 				}
 				n, err := ratelimit.NewNamespace(ratelimit.Options{
-					Name: site.Namespace, Capacity: 4 * manyKeys, Backend: store, Exact: true, Timeout: 5 * time.Second, OnBackendFailure: ratelimit.FailDeny,
+					Name: site.Namespace, Capacity: 4 * manyKeys, Backend: store, Exact: true, Timeout: time.Second, OnBackendFailure: ratelimit.FailDeny,
 					Rules: []ratelimit.Rule{{Name: "r", Limits: []ratelimit.Limit{ratelimit.FixedWindow(uint64(limit), time.Minute)}}},
 				})
 				if err != nil {

@@ -1,0 +1,97 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/must"
+)
+
+// watched tells whether a caller of the package sends a push itself.
+type watched struct {
+	*world
+	own int
+}
+
+func (a *watched) Push(ctx context.Context, push []byte) ([]byte, error) {
+	stack := make([]byte, 1<<14)
+	a.set(func() {
+		if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "AllowN") {
+			a.own++
+		}
+	})
+	return a.world.Push(ctx, push)
+}
+
+// A call sends its push itself, unless its context has a deadline that comes sooner than the push is given up, or pushes may
+// take long. With a deadline it never waits longer; that a context was cancelled it hears when its push ends.
+func TestOwnPushes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		timeout, deadline, cancel time.Duration
+		slow                      bool
+		own                       bool
+		lasts                     time.Duration
+		fails                     error
+	}{
+		"no deadline":        {own: true, lasts: 10 * time.Millisecond},
+		"a late deadline":    {deadline: time.Second, own: true, lasts: 10 * time.Millisecond},
+		"an early deadline":  {deadline: 150 * time.Millisecond, lasts: 10 * time.Millisecond},
+		"no answer, early":   {deadline: 150 * time.Millisecond, slow: true, lasts: 150 * time.Millisecond, fails: context.DeadlineExceeded},
+		"no answer, late":    {deadline: time.Second, slow: true, own: true, lasts: 200 * time.Millisecond},
+		"cancelled":          {cancel: 7 * time.Millisecond, own: true, lasts: 10 * time.Millisecond},
+		"cancelled, slow":    {cancel: 7 * time.Millisecond, slow: true, own: true, lasts: 200 * time.Millisecond},
+		"pushes take long":   {timeout: time.Minute, lasts: 10 * time.Millisecond},
+		"long, no answer":    {timeout: time.Minute, slow: true, cancel: 7 * time.Millisecond, lasts: 7 * time.Millisecond, fails: context.Canceled},
+		"cancelled long ago": {cancel: time.Nanosecond, fails: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				held := make(chan struct{}, 1) // a lock of the program, which holds it while it calls
+				b := &watched{world: newWorld()}
+				b.slow = c.slow
+				told := 0
+				n := must.Get(NewNamespace(Options{Name: "test", Backend: b, Exact: true, Timeout: c.timeout, Rules: rule(FixedWindow(10, time.Hour)), OnPushError: func(error) {
+					held <- struct{}{}
+					told++
+					<-held
+				}}))(t)
+				t.Cleanup(func() { n.Close(context.Background()) })
+				l := limiter(t, n, "r")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, c.deadline)
+					defer cancel()
+				}
+				if c.cancel == time.Nanosecond {
+					cancel()
+				} else if c.cancel > 0 {
+					time.AfterFunc(c.cancel, cancel)
+				}
+				start := time.Now()
+				held <- struct{}{}
+				allowed, err := l.Allow(ctx, "ann")
+				<-held
+				if lasted := time.Since(start); lasted != c.lasts || !errors.Is(err, c.fails) || allowed != (err == nil) {
+					t.Errorf("after %v: %t, %v; want %v and %v", lasted, allowed, err, c.lasts, c.fails)
+				}
+				b.set(func() {
+					if got := b.own == 1; got != c.own {
+						t.Errorf("the caller sent %d pushes, want its own: %t", b.own, c.own)
+					}
+				})
+				pause(time.Second)
+				if held <- struct{}{}; c.slow && c.timeout == 0 && told == 0 {
+					t.Error("a push that failed was not told")
+				}
+				<-held
+			})
+		})
+	}
+}
