@@ -21,7 +21,7 @@ raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./inte
 	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
 plugin_sources := go.mod go.sum main.go \
-	$(filter-out %_test.go,$(wildcard internal/usage/*.s $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/engine $(addprefix internal/engine/,credit entry feed link observe rule wait) internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/usage internal/spelling internal/calendar internal/failure)))
+	$(filter-out %_test.go,$(wildcard internal/usage/*.s $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/engine $(addprefix internal/engine/,charge credit entry feed link observe rule wait) internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/usage internal/spelling internal/calendar internal/failure)))
 
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
 plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \

@@ -21,8 +21,8 @@ type decider struct {
 	synced   bool // some rule needs the backend
 	fair     bool // keys of some class share evenly
 
-	// charged belongs to a charge, or to hits that lost every race, and census counts keys.
-	charged, census rule.Check
+	// forced belongs to a referred check, and census counts keys.
+	forced, census rule.Check
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
@@ -289,7 +289,7 @@ func (e *decider) giveBack(d *rule.Check, now int64) {
 
 // forceRef is force for a referred check.
 func (e *decider) forceRef(s *rule.Ref, used, now int64) {
-	d := e.entries.Restore(&e.charged, s)
+	d := e.entries.Restore(&e.forced, s)
 	e.entries.Read(d, now)
 	e.force(d, used, now)
 }

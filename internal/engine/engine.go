@@ -2,6 +2,7 @@ package engine
 
 import (
 	"weir/internal/counter"
+	"weir/internal/engine/charge"
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
@@ -18,7 +19,7 @@ type Engine struct {
 	// Tallies count the node's own work.
 	Tallies entry.Tallies
 	// Charges change what requests that have passed have taken.
-	Charges Charges
+	Charges charge.Charges
 
 	rules    rule.Set
 	link     link.Link
@@ -89,9 +90,7 @@ func (e *Engine) furnish(o *Options) {
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced, fair: rules.Fair,
 	}
-	e.Charges = Charges{
-		tallies: tallies, link: link, entries: &e.entries, pushes: &e.pushes, observer: &e.observer, decider: &e.decider,
-	}
+	e.Charges = charge.New(tallies, link, &e.entries, &e.observer, e.pushes.dismissed)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
 		observer: &e.observer, decider: &e.decider, failure: o.OnBackendFailure,

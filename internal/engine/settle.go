@@ -369,9 +369,6 @@ func (a *answers) fits(d *rule.Check, suppose func(s *window.State), answered in
 func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
 	given := window.Grant{Hits: units, At: at, Answered: answered}
-	if units > 0 {
-		a.entries.Forget(part.Address) // the entry is about to change
-	}
 	for i := range part.Rule.Limits {
 		if part.Rule.Limits[i].Kind.Refills() {
 			given.Wanted = t.needs()
@@ -387,8 +384,11 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 		relies = max(relies, a.waits.leases.needs(d))
 	}
 	var lost [wire.MaxLimits]bool
-	now, kept := a.link.Now(), false
-	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
+	now, kept, how := a.link.Now(), false, entry.Frees
+	if units == 0 {
+		how = 0
+	}
+	if !a.entries.Update(d, how, now, func() (writes, lists bool) {
 		if kept = !a.stray(d); !kept {
 			return false, false
 		}

@@ -209,6 +209,8 @@ const (
 	Hastens
 	// AsStored says that the change is of windows that may have ended, so the counter is not advanced before.
 	AsStored
+	// Frees says that a refusal of the key which the worker remembers no longer tells how it stands.
+	Frees
 )
 
 // Update changes a check's counter, whatever other workers write meanwhile: it reads the counter, has
@@ -232,6 +234,9 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 		}
 		if adopted || lists {
 			k.enlist(d)
+		}
+		if how&Frees != 0 {
+			k.Forget(d.Address)
 		}
 		if how&Hastens != 0 {
 			k.Hasten(d)

@@ -1,4 +1,6 @@
-package engine
+// Package charge changes what requests that have passed have taken, when their costs are known, when they end,
+// or when somebody takes hits back.
+package charge
 
 import (
 	"weir/internal/engine/entry"
@@ -12,9 +14,15 @@ type Charges struct {
 	tallies  *entry.Tallies
 	link     *link.Link
 	entries  *entry.Entries
-	pushes   *pushes
 	observer *observe.Observer
-	decider  *decider
+	// dismissed reports whether a rule's hits are pushed for the last time.
+	dismissed func(r *rule.Rule) bool
+	check     rule.Check // of the charge
+}
+
+// New returns the charges of a worker.
+func New(tallies *entry.Tallies, link *link.Link, entries *entry.Entries, observer *observe.Observer, dismissed func(r *rule.Rule) bool) Charges {
+	return Charges{tallies: tallies, link: link, entries: entries, observer: observer, dismissed: dismissed}
 }
 
 // Of records what an allowed check has taken, for Revise. Call it before the check is used again.
@@ -47,7 +55,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}
-	d := h.entries.Restore(&h.decider.charged, &c.Ref)
+	d := h.entries.Restore(&h.check, &c.Ref)
 	numbers := c.Numbers[:len(c.Rule.Limits)]
 	lost := false
 	switch written := h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
@@ -79,7 +87,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	h.entries.Locate(d)
 	given := uint64(0)
-	switch done := h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+	switch done := h.entries.Update(d, entry.Adopts|entry.Hastens|entry.Frees, now, func() (writes, lists bool) {
 		if given = 0; d.Slot.Found() {
 			given = d.Counter.GiveBackNewest(hits)
 		}
@@ -88,7 +96,6 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	case !done:
 		h.tallies.GivenUp++ // the hits stay counted
 	case given > 0:
-		h.entries.Forget(d.Address)
 		h.observer.Charged(d, -int64(given), now)
 	case !d.Slot.Found(): // the backend may know of some
 		d.Cost = hits
@@ -101,13 +108,11 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 // HoldBack blocks a check's key until a time, on all nodes, if its rule has a hold: see
 // [window.NewHold]. It reports whether the key was not blocked before.
 func (h *Charges) HoldBack(s *rule.Ref, until, now int64) (began bool) {
-	d := h.entries.Restore(&h.decider.charged, s)
-	if h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+	d := h.entries.Restore(&h.check, s)
+	h.entries.Update(d, entry.Adopts|entry.Hastens|entry.Frees, now, func() (writes, lists bool) {
 		writes, began = d.Counter.BlockUntil(until)
 		return writes, false
-	}) {
-		h.entries.Forget(d.Address) // it is longer now
-	}
+	})
 	return began
 }
 
@@ -117,7 +122,7 @@ func (h *Charges) Renew(c *rule.Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	d := h.entries.Restore(&h.decider.charged, &c.Ref)
+	d := h.entries.Restore(&h.check, &c.Ref)
 	numbers := c.Numbers
 	if !h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		numbers = c.Numbers
@@ -138,11 +143,11 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	if c.Rule.Hasty() || !c.Rule.Synced() || h.pushes.dismissed(c.Rule) {
+	if c.Rule.Hasty() || !c.Rule.Synced() || h.dismissed(c.Rule) {
 		h.Revise(c, 0, now)
 		return
 	}
-	d := h.entries.Restore(&h.decider.charged, &c.Ref)
+	d := h.entries.Restore(&h.check, &c.Ref)
 	switch done := h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		if !d.Slot.Found() {
 			return false, false
@@ -163,7 +168,7 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 // call, at least a push and its answer ago: others may be about to give back leases, and a grant
 // may be on its way here.
 func (h *Charges) Spent(c *rule.Charge, now int64) bool {
-	d := h.entries.Restore(&h.decider.charged, &c.Ref)
+	d := h.entries.Restore(&h.check, &c.Ref)
 	h.entries.Read(d, now)
 	for i := range d.Counter.States {
 		d.Counter.States[i].Doubt()
