@@ -49,7 +49,7 @@ func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) b
 	t.turns = append(t.turns, w)
 	for i := range checks {
 		if d := &checks[i]; of(d) {
-			t.parts = append(t.parts, a.entries.Named(d))
+			t.parts = append(t.parts, a.entries.Save(d))
 		}
 	}
 	return t
@@ -270,7 +270,7 @@ func (a *acquires) drop() {
 func (a *acquires) newLease(d *rule.Check, least, most uint64, ahead bool, cost uint64) *ask {
 	t := a.waits.newAsk(least, most)
 	t.lease, t.ahead = true, ahead
-	part := a.entries.Named(d)
+	part := a.entries.Save(d)
 	part.Cost = cost
 	t.parts = append(t.parts, part)
 	a.waits.leases.add(t)
@@ -316,7 +316,7 @@ func (a *acquires) lost(t *ask) bool {
 
 // away reports whether the partition of a check's key is away.
 func (a *acquires) away(d *rule.Check) bool {
-	return a.outbox.away != 0 && a.outbox.away.Has(a.entries.Identity(d))
+	return a.outbox.away != 0 && a.outbox.away.Has(a.entries.Save(d).ID)
 }
 
 // ask is a question for hits, for a key's entry or for one request.

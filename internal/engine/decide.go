@@ -18,7 +18,6 @@ type decider struct {
 	credit   *credit.Credit
 	blocks   bool // some rule blocks
 	yields   bool // a request may pass without room for some check
-	synced   bool // some rule needs the backend
 	fair     bool // keys of some class share evenly
 
 	// forced belongs to a referred check, and census counts keys.
@@ -34,7 +33,7 @@ type decider struct {
 // the entry is decided again. If it has no room any more, the entries written before get their hits
 // back.
 func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
-	verdict := e.loadAll(checks, now, e.entries.Recalls)
+	verdict := e.loadAll(checks, now, true)
 	for i := 0; i < len(checks) && verdict == counter.Allowed; i++ {
 		d := &checks[i]
 		if e.yields && d.Over {
@@ -47,11 +46,8 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 		if passed && d.Rule.Spares == 0 {
 			continue
 		}
-		if d.Verdict == counter.Rejected {
-			e.entries.Remember(d, now)
-		}
 		for j := range checks[:i] {
-			e.giveBack(&checks[j], now)
+			e.credit.GiveBack(&checks[j], now)
 		}
 		e.uncount(checks)
 		if passed {
@@ -89,42 +85,13 @@ func (e *decider) reject(checks []rule.Check, now int64) {
 }
 
 // decideOne is decide for a request of one check, on a node without a backend. Nearly every request goes this
-// way, which knows no doubt and no second try. Where these are needed, it takes nothing and returns unsure.
+// way. Where it does not do, nothing is taken and the verdict is unsure.
 func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
-	d := &checks[0]
-	d.Listed, d.Unheard, d.Verdict = false, 0, counter.Allowed
-	switch {
-	case d.Cost == 0:
-		return counter.Unsure
-	case !e.yields && e.entries.Refused(d, now):
-		d.Verdict = counter.Rejected
-		return counter.Rejected // which adds nothing, and blocks nothing
+	verdict := e.entries.TakeOne(&checks[0], now, e.yields)
+	if verdict == counter.Rejected {
+		e.reject(checks, now)
 	}
-	table := e.entries.Table
-	found := e.entries.Recalls && table.Recall(&d.Slot, d.Address) || table.Borrow(&d.Slot, d.Address)
-	if !found || !d.CountInPlace(now, false) {
-		if d.Slot.Corrupt() || !d.Counter.Load(&d.Rule.Rule, d.Slot.Payload()) {
-			return counter.Unsure
-		}
-		if d.Counter.Advance(now); d.Counter.Moved() {
-			return counter.Unsure
-		}
-		if !d.Counter.Allows(d.Cost) {
-			if d.Slot.Recalled() || e.yields {
-				return counter.Unsure
-			}
-			d.Verdict = counter.Rejected
-			e.entries.Remember(d, now)
-			e.reject(checks, now)
-			return counter.Rejected
-		}
-		d.Counter.Count(d.Cost)
-	}
-	if !e.entries.Write(d, now) {
-		return counter.Unsure
-	}
-	d.Write()
-	return counter.Allowed
+	return verdict
 }
 
 // block blocks the keys of rules that refused or marked the request, if these rules block.
@@ -215,40 +182,11 @@ func worse(a, b counter.Verdict) counter.Verdict {
 	return counter.Allowed
 }
 
-// load reads the counter of a check's key, unless a refusal is remembered, and returns the verdict.
+// load reads the counter of a check's key, and returns the verdict. In case others have given back leases of a
+// full key since, a refusal without the backend asks for them, and later requests find the answer.
 func (e *decider) load(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
-	d.Again()
-	d.Listed, d.Asks = false, false
-	if e.entries.Refused(d, now) {
-		return counter.Rejected
-	}
-	taken, found := e.entries.CountOrRead(d, now, recall, how == entry.Revocable)
-	if taken {
-		return counter.Allowed
-	}
-	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && e.synced {
-		d.Unheard = e.credit.Hits.Uncounted(d.Address)
-	}
-	if found && d.Counter.Moved() && e.entries.Write(d, now) { // or else the next request writes it
-		return e.load(d, now, how, false)
-	}
-	verdict := d.Decide(d.Cost, now)
-	switch verdict {
-	case counter.Unsure:
-		return e.resolve(d, now)
-	case counter.Rejected:
-		e.entries.Remember(d, now)
-	}
-	return verdict
-}
-
-// resolve decides an unsure check that was read without the backend, if it can. In case others have given
-// back leases of a full key since, a refusal asks for them, and later requests find the answer.
-//
-//go:noinline
-func (e *decider) resolve(d *rule.Check, now int64) counter.Verdict {
-	verdict := e.credit.Decide(d, now)
-	if verdict == counter.Rejected {
+	verdict := e.credit.Decide(d, now, how, recall)
+	if d.Asks {
 		if d.Asks = !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); !d.Asks {
 			return counter.Unsure
 		}
@@ -266,25 +204,11 @@ func howOf(i int, checks []rule.Check) entry.Taking {
 
 // debit takes the hits of a check that was read, unless they need room and have it no longer.
 func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
-	verdict := counter.Allowed
-	if d.Low = false; d.Far() {
-		e.credit.Take(d, now)
-	} else {
-		verdict = e.entries.Take(d, now, how)
-	}
+	verdict := e.credit.Take(d, now, how)
 	if d.Low {
 		e.acquires.prefetch(d, now)
 	}
 	return verdict
-}
-
-// giveBack returns a check's hits to where they were taken from.
-func (e *decider) giveBack(d *rule.Check, now int64) {
-	if d.Ahead() {
-		e.credit.GiveBack(d, now)
-	} else {
-		e.entries.GiveBack(d, now)
-	}
 }
 
 // forceRef is force for a referred check.
@@ -299,7 +223,6 @@ func (e *decider) force(d *rule.Check, used, now int64) {
 	e.debit(d, now, entry.Forced)
 	d.NoteExcess(now)
 	e.observer.Charged(d, used, now)
-	e.entries.Hasten(d)
 }
 
 // retry tries again to write hits that lost every race. They count from now on.

@@ -88,7 +88,7 @@ func (e *Engine) furnish(o *Options) {
 	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
-		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, synced: rules.Synced, fair: rules.Fair,
+		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, fair: rules.Fair,
 	}
 	e.Charges = charge.New(tallies, link, &e.entries, &e.observer, e.pushes.dismissed)
 	e.requests = requests{
@@ -254,7 +254,7 @@ func (e *Engine) Seat(checks []rule.Check, now int64) {
 
 // Uncounted is how many hits of a check's key have passed here that the backend is yet to count, and that
 // the key's counter lacks. The check was looked at.
-func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.credit.Hits.Uncounted(d.Address) }
+func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.credit.Uncounted(d.Address) }
 
 // Force takes a check's hits, whether or not they have room.
 func (e *Engine) Force(d *rule.Check, now int64) {

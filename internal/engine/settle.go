@@ -445,7 +445,7 @@ func (a *answers) learn(part *rule.Ref, answered int64) {
 		d.Counter.Heard(answered)
 		d.NoteExcess(now)
 		// Hits that were counted before the rule had a backend are still to be pushed.
-		return true, (part.Rule.Watched || d.Counter.Pending()) && a.entries.Own(d, now, true)
+		return true, (part.Rule.Watched || d.Counter.Pending()) && d.Counter.Adopt(now, !a.link.Open())
 	}) {
 		a.tallies.GivenUp++
 	}

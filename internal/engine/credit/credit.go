@@ -1,5 +1,6 @@
-// Package credit has hits that pass before the backend has counted them, because their keys are far from
-// their limits, and the part of each limit that the worker may use for that.
+// Package credit decides checks without asking the backend, and takes their hits: in the table, or on credit. On
+// credit are hits that pass before the backend has counted them, because their keys are far from their limits.
+// It has the part of each limit that the worker may use for that.
 package credit
 
 import (
@@ -123,15 +124,47 @@ func (a *Credit) wants(now int64) bool {
 	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
 }
 
-// Decide decides an unsure check that was read, if it can: a key that is far from its limits has room, and
-// a key that is full has none.
-func (a *Credit) Decide(d *rule.Check, now int64) counter.Verdict {
+// Decide reads the counter of a check's key, unless a refusal is remembered, and decides the check if it can
+// without the backend. It counts the hits in the slot if it can. A check that asks is refused because its key
+// was full when the backend was last heard of.
+func (a *Credit) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
+	d.Again()
+	d.Listed, d.Asks = false, false
+	if a.keys.Refused(d, now) {
+		return counter.Rejected
+	}
+	taken, found := a.keys.CountOrRead(d, now, recall, how == entry.Revocable)
+	if taken {
+		return counter.Allowed
+	}
+	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && a.rules.Synced {
+		d.Unheard = a.Uncounted(d.Address)
+	}
+	if found && d.Counter.Moved() && a.keys.Write(d, now) { // or else the next request writes it
+		return a.Decide(d, now, how, false)
+	}
+	verdict := d.Decide(d.Cost, now)
+	switch verdict {
+	case counter.Unsure:
+		return a.resolve(d, now)
+	case counter.Rejected:
+		a.keys.Remember(d, now)
+	}
+	return verdict
+}
+
+// resolve decides an unsure check that was read, if it can: a key that is far from its limits has room, and a
+// key that is full has none.
+//
+//go:noinline
+func (a *Credit) resolve(d *rule.Check, now int64) counter.Verdict {
 	switch {
 	case d.Cost == 0:
 	case a.takes(d, now):
 		d.ByDistance()
 		return counter.Allowed
 	case d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && a.full(d, now):
+		d.Asks = true
 		return counter.Rejected
 	}
 	return counter.Unsure
@@ -152,7 +185,7 @@ func (a *Credit) takes(d *rule.Check, now int64) bool {
 	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.Hits.lostTo || a.Hits.count() >= maxAdvanced {
 		return false
 	}
-	uncounted := a.Hits.Uncounted(d.Address)
+	uncounted := a.Uncounted(d.Address)
 	if d.Cost > allowance || uncounted > allowance-d.Cost || !d.Counter.Allows(uncounted+d.Cost) {
 		return false
 	}
@@ -194,21 +227,29 @@ func (a *Credit) lists(d *rule.Check) bool {
 	return false
 }
 
-// Take advances a check's hits. The check's counter includes everything advanced for its key, and
-// is not written.
-func (a *Credit) Take(d *rule.Check, now int64) {
+// Take takes the hits of a check that was read, unless they need room and have it no longer. If it advances them,
+// the check's counter includes everything advanced for its key, and is not written.
+func (a *Credit) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
+	if d.Low = false; !d.Far() {
+		return a.keys.Take(d, now, how)
+	}
 	a.tallies.Advanced += d.Cost
 	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
-	uncounted := a.Hits.Uncounted(d.Address)
+	uncounted := a.Uncounted(d.Address)
 	a.Hits.add(d, now)
 	d.Counter.Count(uncounted + d.Cost)
 	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
+	return counter.Allowed
 }
 
-// GiveBack takes back the hits that a check has just advanced.
+// GiveBack returns the hits that a check has just taken to where they were taken from.
 func (a *Credit) GiveBack(d *rule.Check, now int64) {
+	if !d.Ahead() {
+		a.keys.GiveBack(d, now)
+		return
+	}
 	d.TakeNone()
 	if h := a.Hits.find(d); h != nil {
 		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
@@ -401,11 +442,11 @@ func (a *Ledger) list(address sharedata.Address) **Hits {
 // Uncounted is how many hits of a key are advanced and not counted.
 //
 //go:noinline
-func (a *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
-	if a.count() == 0 {
+func (a *Credit) Uncounted(address sharedata.Address) (hits uint64) {
+	if a.Hits.count() == 0 {
 		return 0
 	}
-	for h := *a.list(address); h != nil; h = h.next {
+	for h := *a.Hits.list(address); h != nil; h = h.next {
 		if h.Address == address {
 			hits += h.hits
 		}

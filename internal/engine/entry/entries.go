@@ -16,8 +16,8 @@ type Entries struct {
 	link     *link.Link
 	variants *Variants
 	Table    *sharedata.Table
-	// Recalls means that the worker remembers pages that it wrote recently.
-	Recalls bool
+	// recalls means that the worker remembers pages that it wrote recently.
+	recalls bool
 	Recent  sharedata.Recent
 	payload []byte      // an encoded counter
 	push    window.Push // of hits whose counter is not in the table
@@ -35,7 +35,7 @@ type Entries struct {
 
 // New returns the keys of a node, without their table.
 func New(tallies *Tallies, link *link.Link, rules *rule.Set, variants *Variants, secret string, recalls bool) Entries {
-	k := Entries{tallies: tallies, link: link, variants: variants, Recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
+	k := Entries{tallies: tallies, link: link, variants: variants, recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
 	if !k.local {
 		k.Identities = counter.NewIdentities(secret)
 	}
@@ -66,7 +66,7 @@ func (k *Entries) Locate(d *rule.Check) {
 		d.Rule = k.variants.inForce(d.Rule, d.Address, k.Table, d.Key)
 	}
 	d.Over = d.Rule.Spare
-	if k.Recalls {
+	if k.recalls {
 		d.Slot.Recent = &k.Recent
 	}
 }
@@ -106,12 +106,6 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 	return d.Ref
 }
 
-// Named is Save with the identity of a check on a rule that needs the backend.
-func (k *Entries) Named(d *rule.Check) rule.Ref {
-	k.Identity(d)
-	return d.Ref
-}
-
 // Restore makes a check from its saved part.
 //
 //go:noinline
@@ -125,7 +119,7 @@ func (k *Entries) Restore(d *rule.Check, s *rule.Ref) *rule.Check {
 // CountOrRead counts a check's hits in the slot if it can, and otherwise is Read. A recalled page serves
 // only to be written.
 func (k *Entries) CountOrRead(d *rule.Check, now int64, recall, revocable bool) (counted, found bool) {
-	if recall && d.Cost != 0 && k.Table.Recall(&d.Slot, d.Address) && d.CountInPlace(now, revocable) {
+	if recall && k.recalls && d.Cost != 0 && k.Table.Recall(&d.Slot, d.Address) && d.CountInPlace(now, revocable) {
 		return true, true
 	}
 	found = k.Table.Read(&d.Slot, d.Address)
@@ -186,11 +180,11 @@ func (k *Entries) Write(d *rule.Check, now int64) (written bool) {
 	return true
 }
 
-// Own prepares the counter of a check for a change: the counter gets its identity. If the change is to be
+// own prepares the counter of a check for a change: the counter gets its identity. If the change is to be
 // pushed and no other worker is to do so, this one adopts the key.
 //
 //go:noinline
-func (k *Entries) Own(d *rule.Check, now int64, pushes bool) (adopted bool) {
+func (k *Entries) own(d *rule.Check, now int64, pushes bool) (adopted bool) {
 	adopted = pushes && d.Counter.Adopt(now, !k.link.Open())
 	if !d.Counter.Identified() {
 		d.Counter.Identify(k.Identity(d))
@@ -224,7 +218,7 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 		if k.Fetch(d); how&AsStored == 0 {
 			d.Counter.Advance(now)
 		}
-		adopted := how&Adopts != 0 && k.Own(d, now, true)
+		adopted := how&Adopts != 0 && k.own(d, now, true)
 		writes, lists := change()
 		if !writes {
 			return true
@@ -239,7 +233,7 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 			k.Forget(d.Address)
 		}
 		if how&Hastens != 0 {
-			k.Hasten(d)
+			k.hasten(d)
 		}
 		return true
 	}
@@ -251,11 +245,11 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 //go:noinline
 func (k *Entries) enlist(d *rule.Check) { k.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
 
-// Hasten makes [Engine.PushCharges] push the pending hits of a check's key, if the backend decides
+// hasten makes [Engine.PushCharges] push the pending hits of a check's key, if the backend decides
 // its rule or is asked for each of its places. For other rules, leases account for pending hits.
 //
 //go:noinline
-func (k *Entries) Hasten(d *rule.Check) {
+func (k *Entries) hasten(d *rule.Check) {
 	if d.Rule.Hasty() && !d.Rule.Watched && d.Counter.Pending() {
 		k.Hasty.add(d.Rule, d.Address)
 	}

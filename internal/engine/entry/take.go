@@ -19,12 +19,53 @@ const (
 	Refused
 )
 
+// TakeOne decides a request of one check and takes its hits, on a node without a backend. It knows no doubt and
+// no second try: where these are needed, it takes nothing and returns unsure. yields means that some request may
+// pass without room.
+func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict {
+	d.Listed, d.Unheard, d.Verdict = false, 0, counter.Allowed
+	switch {
+	case d.Cost == 0:
+		return counter.Unsure
+	case !yields && k.Refused(d, now):
+		d.Verdict = counter.Rejected
+		return counter.Rejected
+	}
+	found := k.recalls && k.Table.Recall(&d.Slot, d.Address) || k.Table.Borrow(&d.Slot, d.Address)
+	if !found || !d.CountInPlace(now, false) {
+		if d.Slot.Corrupt() || !d.Counter.Load(&d.Rule.Rule, d.Slot.Payload()) {
+			return counter.Unsure
+		}
+		if d.Counter.Advance(now); d.Counter.Moved() {
+			return counter.Unsure
+		}
+		if !d.Counter.Allows(d.Cost) {
+			if d.Slot.Recalled() || yields {
+				return counter.Unsure
+			}
+			d.Verdict = counter.Rejected
+			k.Remember(d, now)
+			return counter.Rejected
+		}
+		d.Counter.Count(d.Cost)
+	}
+	if !k.Write(d, now) {
+		return counter.Unsure
+	}
+	d.Write()
+	return counter.Allowed
+}
+
 // Take takes the hits of a check that was read, unless they need room and have it no longer.
 func (k *Entries) Take(d *rule.Check, now int64, how Taking) counter.Verdict {
-	if d.Cost == 0 || k.take(d, now, how) {
-		return counter.Allowed
+	verdict := counter.Allowed
+	if d.Cost != 0 && !k.take(d, now, how) {
+		verdict = k.takeAgain(d, now, how)
 	}
-	return k.takeAgain(d, now, how)
+	if how == Forced {
+		k.hasten(d)
+	}
+	return verdict
 }
 
 // take tries once to write a check's counter with its hits.
@@ -35,7 +76,7 @@ func (k *Entries) take(d *rule.Check, now int64, how Taking) (taken bool) {
 			return true
 		}
 		// Refused hits never use a lease, so they must be pushed.
-		adopted = k.Own(d, now, how == Refused || !d.Counter.Silent(d.Cost))
+		adopted = k.own(d, now, how == Refused || !d.Counter.Silent(d.Cost))
 	}
 	switch {
 	case d.InSlot():
@@ -68,6 +109,9 @@ func (k *Entries) takeAgain(d *rule.Check, now int64, how Taking) counter.Verdic
 		k.Read(d, now)
 		if how == Counted || how == Revocable {
 			if verdict := d.Decide(d.Cost, now); verdict != counter.Allowed {
+				if verdict == counter.Rejected {
+					k.Remember(d, now)
+				}
 				return verdict
 			}
 		}
