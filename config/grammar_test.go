@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"weir/internal/must"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -70,9 +72,7 @@ func TestFormatDuration(t *testing.T) {
 		366 * day:                  "366d",
 		26*Hour + 1001*Millisecond: "1d2h1s1ms",
 	} {
-		if got := formatDuration(d); got != want {
-			t.Errorf("formatDuration(%d) = %q, want %q", d, got, want)
-		}
+		must.Equal(t, formatDuration(d), want, "formatDuration(%d)", d)
 	}
 }
 
@@ -211,8 +211,6 @@ func TestSuggest(t *testing.T) {
 
 		strings.Repeat("window", 1000): "want window, limit, sync_rate or key",
 	} {
-		if got := suggest(name, fields); got != want {
-			t.Errorf("suggest(%.20q) = %s, want %s", name, got, want)
-		}
+		must.Equal(t, suggest(name, fields), want, "suggest(%.20q)", name)
 	}
 }

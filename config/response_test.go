@@ -2,11 +2,11 @@ package config_test
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 
 	"weir/config"
 	"weir/internal/fields"
+	"weir/internal/must"
 )
 
 // answers returns a configuration's general response, and the response of a rule that has its own.
@@ -42,9 +42,7 @@ func TestInheritedResponse(t *testing.T) {
 		want, got := answers(t, general, own)
 		wanted := *want
 		changes(&wanted)
-		if !reflect.DeepEqual(*got, wanted) {
-			t.Errorf("%s: got %+v, want %+v", own, *got, wanted)
-		}
+		must.Same(t, *got, wanted, "%s", own)
 	}
 }
 
@@ -62,9 +60,7 @@ func TestDerivedResponse(t *testing.T) {
 		{`{"body": "{}"}`, `{"content_type": "application/json"}`, `429 application/json {} Rate limit exceeded`},
 	} {
 		_, got := answers(t, test.general, test.own)
-		if got := fmt.Sprint(got.Status, " ", got.ContentType, " ", got.Body, " ", got.GRPCMessage); got != test.want {
-			t.Errorf("%s, %s: got %s, want %s", test.general, test.own, got, test.want)
-		}
+		must.Equal(t, fmt.Sprint(got.Status, " ", got.ContentType, " ", got.Body, " ", got.GRPCMessage), test.want, "%s, %s", test.general, test.own)
 	}
 }
 

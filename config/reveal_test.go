@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 func TestReveal(t *testing.T) {
@@ -12,9 +14,7 @@ func TestReveal(t *testing.T) {
 	for value, want := range map[string]uint8{
 		``: 0, `"reveal": "hash", `: 0, `"reveal": "plain", `: RevealPlain, `"reveal": 1, `: 1, `"reveal": 6.4e+01, `: 64,
 	} {
-		if c, err := parse(value); err != nil || c.Rules[0].Reveal != want {
-			t.Errorf("%s: %v, want %d", value, err, want)
-		}
+		must.Equal(t, must.Get(parse(value))(t).Rules[0].Reveal, want, "%s", value)
 	}
 	for _, value := range []string{`"Plain"`, `0`, `65`, `1.5`, `-1`, `true`, `null`, `[4]`, `""`} {
 		_, err := parse(`"reveal": ` + value + `, `)

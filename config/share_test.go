@@ -43,9 +43,7 @@ func TestShare(t *testing.T) {
 			continue
 		}
 		must.OK(t, err)
-		if got := limitsOf(c); got != test.want {
-			t.Errorf("%q: got %s, want %s", test.property, got, test.want)
-		}
+		must.Equal(t, limitsOf(c), test.want, "%q", test.property)
 		if !c.Rules[0].Share || c.Rules[2].Share || c.Rules[0].SyncRate >= 0 {
 			t.Errorf("shared %v and %v, rate %d", c.Rules[0].Share, c.Rules[2].Share, c.Rules[0].SyncRate)
 		}

@@ -163,7 +163,5 @@ func TestWaypoints(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", test.name, route, test.want)
 		}
 	}
-	if !slices.Equal(resources.Counters["shop"], []string{"a", "b"}) {
-		t.Errorf("counters: %q", resources.Counters)
-	}
+	must.Same(t, resources.Counters["shop"], []string{"a", "b"}, "counters: %q", resources.Counters)
 }

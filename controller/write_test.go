@@ -42,9 +42,7 @@ func TestObjects(t *testing.T) {
 			}
 		}
 		for _, part := range want {
-			if !strings.Contains(all.String(), part) {
-				t.Errorf("%s: no %s in %s", implementation, part, all.String())
-			}
+			must.Contains(t, all.String(), part, "%s", implementation)
 		}
 		report := check.File("objects.yaml", []byte(all.String()))
 		if report.Refused() || report.Configurations != 2 {
@@ -88,9 +86,7 @@ func TestHas(t *testing.T) {
 		var one, other any
 		must.OK(t, json.Unmarshal([]byte(of.one), &one))
 		must.OK(t, json.Unmarshal([]byte(of.other), &other))
-		if has(one, other) != of.want {
-			t.Errorf("%s has %s: %t", of.one, of.other, !of.want)
-		}
+		must.Equal(t, has(one, other), of.want, "%s has %s: %t", of.one, of.other, !of.want)
 	}
 }
 

@@ -63,9 +63,7 @@ func TestHandler(t *testing.T) {
 			if response.StatusCode != http.StatusOK || string(body) != string(want) {
 				t.Errorf("%s: status %d, %d bytes, want %d", path, response.StatusCode, len(body), len(want))
 			}
-			if got, want := h.Get("content-type"), types[path[strings.LastIndex(path, ".")+1:]]; got != want {
-				t.Errorf("%s is %q, want %q", path, got, want)
-			}
+			must.Equal(t, h.Get("content-type"), types[path[strings.LastIndex(path, ".")+1:]], "%s is", path)
 			if h.Get("content-security-policy") != playground.Policy || h.Get("x-content-type-options") != "nosniff" || h.Get("vary") != "accept-encoding" {
 				t.Errorf("%s: %v", path, h)
 			}
@@ -94,9 +92,7 @@ func TestHandler(t *testing.T) {
 func TestStaticPolicy(t *testing.T) {
 	page := must.Get(fs.ReadFile(playground.Files(), "index.html"))(t)
 	want := fmt.Sprintf(`<meta http-equiv="Content-Security-Policy" content="%s">`, strings.TrimSuffix(playground.Policy, "; frame-ancestors 'none'"))
-	if !strings.Contains(string(page), want) {
-		t.Errorf("the page has no %s", want)
-	}
+	must.Contains(t, string(page), want, "the page")
 }
 
 // TestNothingFromElsewhere wants no file to name another host, but for namespaces and links for people.

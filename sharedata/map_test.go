@@ -1,6 +1,10 @@
 package sharedata
 
-import "testing"
+import (
+	"testing"
+
+	"weir/internal/must"
+)
 
 // wants fails unless a key has a value, and returns its number.
 func wants(t *testing.T, m *Map, key, value string) (cas uint32) {
@@ -54,17 +58,13 @@ func TestMap(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for last, want := range map[Numbers]uint32{0: 1, 1: 2, CreateOnly - 1: CreateOnly + 1, 1<<32 - 1: 1} {
-		if got := last.next(); got != want {
-			t.Errorf("after %d: got %d, want %d", last, got, want)
-		}
+		must.Equal(t, last.next(), want, "after %d", last)
 	}
 	numbers := new(Numbers)
 	one, two := Map{Numbers: numbers}, Map{Numbers: numbers}
 	one.Set([]byte("k"), nil, 0)
 	two.Set([]byte("k"), nil, 0)
-	if got := wants(t, &two, "k", ""); got != 2 {
-		t.Errorf("the second of two maps with the same numbers: got %d, want 2", got)
-	}
+	must.Equal(t, wants(t, &two, "k", ""), 2, "the second of two maps with the same numbers")
 }
 
 func TestMapAllocatesNothing(t *testing.T) {

@@ -91,9 +91,7 @@ func TestHeader(t *testing.T) {
 	} {
 		data := &fakeData{}
 		data.Set([]byte("weir2:test"), test.header, 0)
-		if got := open(t, data, 100).Pages(); got != test.want {
-			t.Errorf("%s: got %d pages, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, open(t, data, 100).Pages(), test.want, "%s: pages", test.name)
 	}
 }
 

@@ -91,9 +91,7 @@ func TestOpenTogether(t *testing.T) {
 	}
 	workers.Wait()
 	for _, table := range tables {
-		if table.Address(0, []byte("k")) != tables[0].Address(0, []byte("k")) {
-			t.Fatal("two workers hash with different secrets")
-		}
+		must.EqualOrEnd(t, table.Address(0, []byte("k")), tables[0].Address(0, []byte("k")), "two workers hash with different secrets")
 	}
 }
 
@@ -111,9 +109,7 @@ func TestOpenLater(t *testing.T) {
 		t.Errorf("got %d pages of %d bytes, after %d of %d", large.Pages(), large.pageBytes, small.Pages(), small.pageBytes)
 	}
 	data.Map.Set([]byte("weir2:test"), []byte("garbage"), 0)
-	if table, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err != nil || table.Pages() != 100/countersPerPage {
-		t.Errorf("after a header of another form: got %v, %v", table, err)
-	}
+	must.Equal(t, must.Get(Open(data, Options{Namespace: "test", Capacity: 100}, random(3)))(t).Pages(), 100/countersPerPage, "after a header of another form")
 	data.before = func(op string) {
 		if op == "set" {
 			data.Map.Set([]byte("weir2:test"), []byte("garbage"), 0)
@@ -202,9 +198,7 @@ func TestWhoMakesRoom(t *testing.T) {
 			t.Errorf("evicted: got %v", p)
 		}
 	})
-	if evicted != 1 {
-		t.Errorf("got %d evicted payloads, want 1", evicted)
-	}
+	must.Equal(t, evicted, 1, "evicted payloads")
 	put(table, &s, "light", payload, Meta{ExpiresNanos: now + 10*second, Use: 1}, now)
 	put(table, &s, "another", payload, live, now)
 	if has(table, "light") || !has(table, "older") || !has(table, "heavy") {

@@ -42,9 +42,7 @@ func TestVisit(t *testing.T) {
 	if !maps.Equal(seen, want) {
 		t.Errorf("%d entries are seen, want %d", len(seen), len(want))
 	}
-	if *before != *data.Numbers {
-		t.Error("something was written")
-	}
+	must.Equal(t, *before, *data.Numbers, "something was written")
 }
 
 // Pages of forms that nobody writes are seen as far as they make sense.

@@ -20,9 +20,7 @@ func TestKeep(t *testing.T) {
 	}
 	must.OK(t, os.WriteFile(file, []byte(with("", "old")), 0o600))
 	must.OK(t, page.Keep(file, map[string]string{"a": "\n| new |\n"}))
-	if got, err := os.ReadFile(file); err != nil || string(got) != with("\n| new |\n", "old") {
-		t.Errorf("got\n%s, %v", got, err)
-	}
+	must.Equal(t, string(must.Get(os.ReadFile(file))(t)), with("\n| new |\n", "old"), "")
 	if err := page.Keep(file, map[string]string{"c": ""}); err == nil {
 		t.Error("a table went nowhere")
 	}
@@ -31,9 +29,7 @@ func TestKeep(t *testing.T) {
 // Whole numbers have a comma between thousands. The values of a spread may have any order, and stay as they are.
 func TestNumbers(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -123456: "-123,456"} {
-		if got := page.Thousands(n); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		must.Equal(t, page.Thousands(n), want, "")
 	}
 	values := []float64{10, 1, 9, 2, 8, 3, 7, 4, 6, 5}
 	if got, want := page.SpreadOf(values), (page.Spread{Median: 6, Low: 2, High: 10}); got != want || values[0] != 10 {

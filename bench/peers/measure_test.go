@@ -54,9 +54,7 @@ func TestRefuses(t *testing.T) {
 				return allows(user, n), nil
 			}}, nil
 		}})
-		if (err == nil) != (name == "") {
-			t.Errorf("%s: %v", name, err)
-		}
+		must.Equal(t, err == nil, name == "", "%s: %v", name, err)
 	}
 }
 
@@ -73,9 +71,7 @@ func TestTable(t *testing.T) {
 | none | **20.0** µs (10.0–40.0) |  |  |  |
 | Weir | **50.0** µs (20.0–60.0) | **10.0** µs (10.0–40.0) | **2.00** × (1.25–3.00) | **61** B (60–65) |
 `
-	if got := r.String(); got != want {
-		t.Errorf("got %s", got)
-	}
+	must.Equal(t, r.String(), want, "")
 	r.tables, r.metrics[1].shown = map[int]string{1: "its start"}, "a"
 	const started = `
 | its start | memory |
@@ -95,9 +91,7 @@ func TestTable(t *testing.T) {
 | Weir | C | CPU | **1.0** µs (-5.0–29.0) | neither |
 | B | Weir | memory | **0.10** × (0.09–0.10) | less |
 `
-	if got := r.beside(); got != beside {
-		t.Errorf("got %s", got)
-	}
+	must.Equal(t, r.beside(), beside, "")
 }
 
 // A chosen limiter includes what it is compared with. Pages have a block for each group, by its name.

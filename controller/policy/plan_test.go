@@ -312,9 +312,7 @@ func TestServices(t *testing.T) {
 		"inbound-vip|80|http|app.tenant.svc.cluster.local": {"g_all", "tenant_p_r"}, "inbound-vip|80|http|app.shop.svc.cluster.local": {"g_all", "g_r"},
 		"inbound-vip|81|http|app.tenant.svc.cluster.local": {"g_all", "g_r"}, "inbound-vip|80|http|app.tenant.svc.cluster.local.example": {"g_all", "g_r"}, "": {"g_all", "g_r"},
 	} {
-		if got := applied(t, plan, request{virtual: chain}); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", chain, got, want)
-		}
+		must.Same(t, applied(t, plan, request{virtual: chain}), want, "%s", chain)
 	}
 	if o := plan.Outcomes[1]; o.Reason != "RefNotPermitted" || len(o.Gateways) > 0 {
 		t.Errorf("the thief: %+v", o)
@@ -378,9 +376,7 @@ func TestForgedName(t *testing.T) {
 	forged := r.Routes[len(r.Routes)-1]
 	forged.Hostnames = []string{"f.example"}
 	r.Policies = append(r.Policies, one{"l", "Gateway public/http", "overrides: {rules: " + limits("cap") + "}"}.policy(t, 2), one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 3))
-	if got := applied(t, planner.Plan(r), request{"shop.app2.0", "f.example:80", "f.example", "/"}); !slices.Equal(got, []string{"l_cap"}) {
-		t.Errorf("%v at a listener", got)
-	}
+	must.Same(t, applied(t, planner.Plan(r), request{"shop.app2.0", "f.example:80", "f.example", "/"}), []string{"l_cap"}, "at a listener")
 	if missed := plan.Outcomes[1].Missed; len(missed) != 1 || !strings.Contains(missed[0], "has the name of another namespace's rule") {
 		t.Errorf("the tenant is told %q", missed)
 	}
@@ -467,9 +463,7 @@ func TestManyRules(t *testing.T) {
 	r.Policies = append(r.Policies, one{"g", "Gateway public", "rules: " + limits("all")}.policy(t, 0))
 	planner := must.Get(NewPlanner([]byte("{}")))(t)
 	plan := planner.Plan(r)
-	if n := len(plan.Configurations[public]); n != 2 {
-		t.Errorf("%d plugins, want 2", n)
-	}
+	must.Equal(t, len(plan.Configurations[public]), 2, "plugins")
 	for i := range 150 {
 		name := fmt.Sprint("r", i)
 		if got := applied(t, plan, request{"shop." + name + ".0", "", name + ".example", "/"}); len(got) != 2 {
@@ -512,13 +506,9 @@ func TestHugeRule(t *testing.T) {
 			if namespace == o.Policy.Namespace {
 				want = []string{"g_r"}
 			}
-			if got := applied(t, plan, request{virtual: "inbound-vip|80|http|s1." + namespace + ".svc.cluster.local"}); !slices.Equal(got, want) {
-				t.Errorf("%d: %s: %v, want %s", tenants, namespace, got, want)
-			}
+			must.Same(t, applied(t, plan, request{virtual: "inbound-vip|80|http|s1." + namespace + ".svc.cluster.local"}), want, "%d: %s", tenants, namespace)
 		}
-		if got := applied(t, plan, requests(Istio)["app2"]); !slices.Equal(got, []string{"p_r"}) {
-			t.Errorf("%v", got)
-		}
+		must.Same(t, applied(t, plan, requests(Istio)["app2"]), []string{"p_r"}, "")
 	}
 }
 
@@ -641,9 +631,7 @@ func TestReplicas(t *testing.T) {
 			}
 			plan := planner.Plan(r)
 			for _, o := range plan.Outcomes {
-				if o.Refused != "" {
-					t.Errorf("%s: %s is refused: %s", base, some, o.Refused)
-				}
+				must.Equal(t, o.Refused, "", "%s: %s is refused", base, some)
 			}
 			if got := applied(t, plan, requests(Istio)["app2"]); len(got) == 0 {
 				t.Errorf("%s: %s: none apply", base, some)

@@ -107,9 +107,7 @@ func TestHints(t *testing.T) {
 				meant = append(meant, strings.Trim(hint, `"?`))
 			}
 		}
-		if got := strings.Join(meant, " "); got != test.right {
-			t.Errorf("%s: meant %q, want %q", test.document, got, test.right)
-		}
+		must.Equal(t, strings.Join(meant, " "), test.right, "%s: meant", test.document)
 	}
 }
 
@@ -132,9 +130,7 @@ func TestSyntaxHints(t *testing.T) {
 		`{"rules": []}}`:   "",
 	} {
 		findings := check.File("-", []byte(document)).Findings
-		if len(findings) != 1 {
-			t.Fatalf("%s: %+v", document, findings)
-		}
+		must.EqualOrEnd(t, len(findings), 1, "%s: %+v", document, findings)
 		_, got, _ := strings.Cut(findings[0].Problem, ", got ")
 		if _, after, told := strings.Cut(got, ": "); told != (hint != "") || told && ": "+after != hint {
 			t.Errorf("%s: %q, want the hint %q", document, findings[0].Problem, hint)
@@ -154,9 +150,7 @@ func TestWindowsInMilliseconds(t *testing.T) {
 			for _, f := range check.File("-", []byte(document)).Findings {
 				found = found || f.Warning && f.Path == "rules[0].limits[0].window" && strings.Contains(f.Problem, "milliseconds")
 			}
-			if found != warned {
-				t.Errorf("%s: warned: %t", document, found)
-			}
+			must.Equal(t, found, warned, "%s: warned", document)
 		}
 	}
 }

@@ -43,9 +43,7 @@ func compare(t *testing.T, d *document, got, want *node, depth int) {
 	if depth > maxDepth {
 		return
 	}
-	if from := d.from(got.at); from != want.at {
-		t.Fatalf("%q: from %d, want %d", got.text, from, want.at)
-	}
+	must.EqualOrEnd(t, d.from(got.at), want.at, "%q: from", got.text)
 	if len(got.children) != len(want.children) || len(got.names) != len(want.names) {
 		t.Fatalf("%d children and %d names, want %d and %d", len(got.children), len(got.names), len(want.children), len(want.names))
 	}

@@ -40,9 +40,7 @@ func TestNetwork(t *testing.T) {
 		if got := Network(source, test.prefix4, test.prefix6, &memory); string(got) != want {
 			t.Errorf("%+v: got %x", test, got)
 		}
-		if string(source) != test.source {
-			t.Errorf("%s was changed to %s", test.source, source)
-		}
+		must.Equal(t, string(source), test.source, "%s was changed to %s", test.source, source)
 	}
 }
 
@@ -94,9 +92,7 @@ func FuzzNetwork(f *testing.F) {
 func TestNothingIsAllocated(t *testing.T) {
 	var memory [16]byte
 	source := []byte(strings.Repeat("1:", 7) + "1")
-	if n := testing.AllocsPerRun(100, func() { Network(source, 32, 64, &memory) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, func() { Network(source, 32, 64, &memory) }), 0, "allocations")
 }
 
 // FuzzPrefix compares with net/netip.
@@ -130,8 +126,6 @@ func FuzzPrefix(f *testing.F) {
 			want = netip.PrefixFrom(want.Addr().Unmap(), want.Bits()-96)
 		}
 		var memory [16]byte
-		if in := In([]byte(source), []Prefix{got}, &memory); in != want.Contains(address.WithZone("").Unmap()) {
-			t.Errorf("%s in %s: got %t", source, text, in)
-		}
+		must.Equal(t, In([]byte(source), []Prefix{got}, &memory), want.Contains(address.WithZone("").Unmap()), "%s in %s", source, text)
 	})
 }

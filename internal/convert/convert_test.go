@@ -294,9 +294,7 @@ func TestFieldsOfMergeKeys(t *testing.T) {
 		if err == nil {
 			got = string(result.Document)
 		}
-		if !strings.Contains(got, test.want) {
-			t.Errorf("%s: got %s", test.config, got)
-		}
+		must.Contains(t, got, test.want, "%s", test.config)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/convert"
+	"weir/internal/must"
 )
 
 // The fields of the plugins' schemas, with values that are not the defaults: of kong/plugins/rate-limiting/schema.lua in
@@ -125,9 +126,7 @@ func fieldsMatter(t *testing.T, source, plugin, base string, fields []string) {
 		if with == without {
 			t.Errorf("%s: %s: has no effect, and is not told as lost:\n%s", source, field, with)
 		}
-		if lost := placed(source, strings.Replace(plugin, "CONFIG", kept+field, 1), field, without); lost != "" {
-			t.Error(lost)
-		}
+		must.Equal(t, placed(source, strings.Replace(plugin, "CONFIG", kept+field, 1), field, without), "", "")
 	}
 }
 

@@ -448,9 +448,7 @@ func TestAPISIXModelOfDelays(t *testing.T) {
 		as := logged{who: fmt.Sprint(r.user), at: time.UnixMilli(r.at)}
 		excess := m.next(as)
 		want, _ := m.decide(as)
-		if decided[i].passed != want {
-			t.Fatalf("request %d, %+v: the model lets it pass: %t, Weir: %t", i, r, want, decided[i].passed)
-		}
+		must.EqualOrEnd(t, decided[i].passed, want, "request %d, %+v: the model lets it pass: %t, Weir", i, r, want)
 		if m.settle(as, want); !want {
 			continue
 		}

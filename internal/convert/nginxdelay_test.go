@@ -197,9 +197,7 @@ func readDelays(t *testing.T, path string) (requests []delayedRequest, order [le
 		number, err4 := strconv.Atoi(fields[3])
 		must.OK(t, errors.Join(err1, err2, err3, err4))
 		passed := fields[4] != "REJECTED"
-		if passed != (fields[5] == "200") {
-			t.Fatalf("a line of nginx's log: %q", line)
-		}
+		must.EqualOrEnd(t, passed, fields[5] == "200", "a line of nginx's log: %q", line)
 		if fields[4] == "DELAYED" {
 			delayed++
 		}

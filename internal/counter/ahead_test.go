@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -15,12 +16,8 @@ func TestAhead(t *testing.T) {
 	c := leased(t, rule, 1)
 	c.Count(1)
 	c.Advance(monday + 10*second)
-	if got := c.Ahead(monday + 10*second); got != mostStanding {
-		t.Errorf("a key that is hit each ten seconds: %d ahead, want %d", got, mostStanding)
-	}
-	if got := load(t, rule, nil).Ahead(monday); got != 0 {
-		t.Errorf("a key that nothing is known of: %d ahead", got)
-	}
+	must.Equal(t, c.Ahead(monday+10*second), mostStanding, "a key that is hit each ten seconds: ahead")
+	must.Equal(t, load(t, rule, nil).Ahead(monday), 0, "a key that nothing is known of: ahead")
 	c = leased(t, rule, 40)
 	c.Count(40)
 	if got := c.Ahead(monday + second); got != 48 {
@@ -33,9 +30,7 @@ func TestAhead(t *testing.T) {
 	}
 	c = leased(t, shared(2, second, perMinute(100)), 40)
 	c.Count(40)
-	if got := c.Ahead(monday + second); got != 0 {
-		t.Errorf("a small limit: %d ahead", got)
-	}
+	must.Equal(t, c.Ahead(monday+second), 0, "a small limit: ahead")
 }
 
 // A rule that has a small limit leases nothing ahead. Where the backend had less than was asked
@@ -79,9 +74,7 @@ func TestHorizon(t *testing.T) {
 		"of the shortest of windows":     {shared(2, second, perHour(1000), aSecond, perMinute(1000)), second / 4},
 		"what times are kept in, if not": {shared(2, second, window.Limit{Shape: shape(window.FixedWindow, window.MinWidth), Max: 1000}), dueUnit},
 	} {
-		if got := test.rule.horizon(); got != test.want {
-			t.Errorf("%s: %d ns, want %d", name, got, test.want)
-		}
+		must.Equal(t, test.rule.horizon(), test.want, "%s: ns", name)
 	}
 }
 
@@ -134,22 +127,16 @@ func TestAheadOfPace(t *testing.T) {
 		if test.claimed != 0 {
 			c.sync.Claimed = DueAt(test.now) - test.claimed
 		}
-		if got := c.Ahead(test.now); got != test.want {
-			t.Errorf("%s: %d, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, c.Ahead(test.now), test.want, "%s", test.name)
 	}
 	// More hits stand far from a large limit.
 	for max, want := range map[uint64]uint64{30_000: 8, 100_000: 24, 1_000_000: 64} {
 		c := has(t, shared(2, interval, perHour(max)), start, Lease{Since: DueAt(start) - 10_000}, window.Hits{})
-		if got := c.Ahead(start); got != want {
-			t.Errorf("%d an hour: %d stand, want %d", max, got, want)
-		}
+		must.Equal(t, c.Ahead(start), want, "%d an hour: stand", max)
 	}
 	// The pace is measured from the moment of a grant on, too.
 	c := has(t, shared(2, interval, perHour(1_000_000)), start, Lease{Since: DueAt(start), Granted: 40}, window.Hits{})
-	if got := c.Ahead(start); got != 320 {
-		t.Errorf("in no time: %d, want 320", got)
-	}
+	must.Equal(t, c.Ahead(start), 320, "in no time")
 }
 
 // The pace is that of the limit that knows the most of it: another one's window may just have begun.
@@ -157,9 +144,7 @@ func TestPaceOfSeveralLimits(t *testing.T) {
 	t.Parallel()
 	for _, hits := range [][]window.Hits{{{Pending: 40}, {}}, {{}, {Pending: 40}}} {
 		c := has(t, shared(2, interval, perMinute(1000), perHour(1000)), start, Lease{}, hits...)
-		if got := c.Ahead(start); got != 80 {
-			t.Errorf("%+v: %d ahead, want 80", hits, got)
-		}
+		must.Equal(t, c.Ahead(start), 80, "%+v: ahead", hits)
 	}
 }
 
@@ -179,9 +164,7 @@ func TestAheadOfAnEnd(t *testing.T) {
 			limit := window.Limit{Shape: shape(kind, width), Max: 1_000_000, Burst: 1_000_000}
 			c := has(t, shared(2, interval, limit), now, Lease{Granted: 1000, Since: DueAt(now) - 1000}, window.Hits{Total: 1})
 			c.States[0].Start = begin
-			if got := c.Ahead(now); got != want {
-				t.Errorf("kind %d, %d ns before the end: %d, want %d", kind, left, got, want)
-			}
+			must.Equal(t, c.Ahead(now), want, "kind %d, %d ns before the end", kind, left)
 		}
 	}
 }
@@ -194,12 +177,8 @@ func TestStanding(t *testing.T) {
 		{1000, 10, 8}, {160, 10, 8}, {159, 10, 7}, {140, 10, 7}, {20, 10, 1}, {19, 10, 0}, {0, 10, 0}, {1000, 2, 8}, {32, 2, 8}, {31, 2, 7}, {1000, 100, 5},
 	} {
 		c := has(t, shared(test.nodes, interval, perHour(1000)), start, Lease{Since: DueAt(start) - 5000}, window.Hits{Total: 1000 - test.left})
-		if got := c.Ahead(start); got != test.want {
-			t.Errorf("%+v: %d", test, got)
-		}
-		if got := has(t, shared(test.nodes, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000 - test.left}).Stands(); got != test.want {
-			t.Errorf("%+v, a new key: %d", test, got)
-		}
+		must.Equal(t, c.Ahead(start), test.want, "%+v", test)
+		must.Equal(t, has(t, shared(test.nodes, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000 - test.left}).Stands(), test.want, "%+v, a new key", test)
 	}
 }
 
@@ -217,8 +196,6 @@ func TestAsks(t *testing.T) {
 		{[]window.Limit{perHour(1000)}, 1000, 1, 1}, {[]window.Limit{perHour(1000)}, 1000, 3, 3},
 	} {
 		c := has(t, shared(2, interval, test.limits...), start, Lease{Pace: test.pace})
-		if got := c.Asks(test.cost); got != test.want {
-			t.Errorf("%+v: %d", test, got)
-		}
+		must.Equal(t, c.Asks(test.cost), test.want, "%+v", test)
 	}
 }

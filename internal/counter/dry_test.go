@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -30,9 +31,7 @@ func TestDry(t *testing.T) {
 				t.Errorf("%d nodes, %+v: dry for %d ns", nodes, limit, in)
 			}
 			for _, now := range []int64{monday - 3600*second, monday + 3*rule.longest()} {
-				if c.dryFor(now) != 0 {
-					t.Errorf("%d nodes, %+v: dry %d s from then", nodes, limit, (now-monday)/second)
-				}
+				must.Equal(t, c.dryFor(now), 0, "%d nodes, %+v: dry %d s from then", nodes, limit, (now-monday)/second)
 			}
 		}
 	}
@@ -40,9 +39,7 @@ func TestDry(t *testing.T) {
 	c := leased(t, rule, 1)
 	c.Count(1000)
 	c.Granted(1, 1, 300, 0, true, monday, 0.5)
-	if c.dryFor(monday) != 0 {
-		t.Error("dry though requests have got what they have asked for")
-	}
+	must.Equal(t, c.dryFor(monday), 0, "dry though requests have got what they have asked for")
 	now, last := monday, int64(0)
 	for refusal := range maxRefused + 2 {
 		c.Advance(now)
@@ -84,9 +81,7 @@ func TestRoomAfterRefusal(t *testing.T) {
 		c := leased(t, rule, test.limit.Quota())
 		c.Count(test.limit.Quota())
 		c.Granted(0, 1, 1, 0, false, monday, 0.5)
-		if got := c.Verdict(1, monday); got != Rejected {
-			t.Errorf("%+v: %v right after a refusal", test.limit, got)
-		}
+		must.Equal(t, c.Verdict(1, monday), Rejected, "%+v: right after a refusal", test.limit)
 		now := monday + test.back
 		if c.Advance(now); c.Verdict(1, now) != test.want {
 			t.Errorf("%+v: %v when a hit is back, want %v", test.limit, c.Verdict(1, now), test.want)
@@ -94,9 +89,7 @@ func TestRoomAfterRefusal(t *testing.T) {
 		// Others have given some back.
 		c.Advance(monday)
 		c.Learn(0, monday+second, &window.Totals{Newest: test.limit.Number(&c.States[0]), Hits: []uint64{10, 0}})
-		if c.Verdict(1, monday) != test.want {
-			t.Errorf("%+v: %v when others have given hits back, want %v", test.limit, c.Verdict(1, monday), test.want)
-		}
+		must.Equal(t, c.Verdict(1, monday), test.want, "%+v: when others have given hits back", test.limit)
 	}
 }
 
@@ -114,9 +107,7 @@ func TestRoomForLess(t *testing.T) {
 		want := func(when string, verdicts map[uint64]Verdict) {
 			t.Helper()
 			for cost, want := range verdicts {
-				if got := c.Verdict(cost, monday); got != want {
-					t.Errorf("%+v, %s: %d hits are %v, want %v", limit, when, cost, got, want)
-				}
+				must.Equal(t, c.Verdict(cost, monday), want, "%+v, %s: %d hits are", limit, when, cost)
 			}
 			// An entry keeps it.
 			if again := load(t, rule, c.Append(nil, monday)); again.lease != c.lease {
@@ -308,9 +299,7 @@ func TestStale(t *testing.T) {
 		for _, used := range test.used {
 			hits = append(hits, window.Hits{Total: used})
 		}
-		if got := has(t, shared(10, interval, test.limits...), start, test.lease, hits...).Stale(start); got != test.want {
-			t.Errorf("%s: got %t", name, got)
-		}
+		must.Equal(t, has(t, shared(10, interval, test.limits...), start, test.lease, hits...).Stale(start), test.want, "%s", name)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/dchest/siphash"
 	"golang.org/x/crypto/blake2s"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -90,9 +91,7 @@ func TestExtraBytes(t *testing.T) {
 		{[]window.Limit{perMinute(10), log, log}, 96 + 2*window.MaxStateSize(&log, true)},
 	} {
 		rule := &Rule{Limits: test.limits, Interval: second}
-		if got := rule.ExtraBytes(); got != test.want {
-			t.Errorf("%d limits: got %d bytes, want %d", len(test.limits), got, test.want)
-		}
+		must.Equal(t, rule.ExtraBytes(), test.want, "%d limits: bytes", len(test.limits))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -53,15 +54,9 @@ func TestLeaseIsTaken(t *testing.T) {
 	if low != 1 || c.Leased() != 0 || c.Pending() {
 		t.Errorf("%d times low, leased %d, pending %v", low, c.Leased(), c.Pending())
 	}
-	if got := c.Verdict(1, monday); got != Unsure {
-		t.Errorf("with nothing leased: got %v", got)
-	}
-	if got := c.Verdict(1001, monday); got != Rejected {
-		t.Errorf("a cost above a limit: got %v", got)
-	}
-	if got := c.Verdict(0, monday); got != Allowed {
-		t.Errorf("a cost of 0: got %v", got)
-	}
+	must.Equal(t, c.Verdict(1, monday), Unsure, "with nothing leased")
+	must.Equal(t, c.Verdict(1001, monday), Rejected, "a cost above a limit")
+	must.Equal(t, c.Verdict(0, monday), Allowed, "a cost of 0")
 }
 
 // An interval and a time of whole units, so that nothing is rounded.

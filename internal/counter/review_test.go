@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -194,9 +195,7 @@ func TestHitsStand(t *testing.T) {
 			t.Fatalf("none is left after %d s", (now-monday)/second)
 		}
 	}
-	if c.Leased() != 8-4 {
-		t.Errorf("%d are left of 8, and 4 were used", c.Leased())
-	}
+	must.Equal(t, c.Leased(), 8-4, "are left of 8, and 4 were used")
 }
 
 // A lease that ends before an interval is looked at when it has ended.

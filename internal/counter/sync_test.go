@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -58,9 +59,7 @@ func TestClaimAndSettle(t *testing.T) {
 		t.Error("claimed while a push is out")
 	}
 	c.Settle(0, first, monday+second, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
-	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 8, Pending: 2}, {Total: 1}} {
-		t.Errorf("settled: got %+v", got)
-	}
+	must.Equal(t, c.States[0].Hits, [2]window.Hits{{Total: 8, Pending: 2}, {Total: 1}}, "settled")
 	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is
 	// counted twice.
 	c.Claim(monday + 2*second)
@@ -70,13 +69,9 @@ func TestClaimAndSettle(t *testing.T) {
 		t.Error("a push without an answer stops the key")
 	}
 	c.Settle(0, lost, monday+2*second, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
-	if got := c.States[0].Hits[0]; got != (window.Hits{Total: 10, InFlight: 1}) {
-		t.Errorf("settled late: got %+v", got)
-	}
+	must.Equal(t, c.States[0].Hits[0], window.Hits{Total: 10, InFlight: 1}, "settled late")
 	c.Settle(0, c.Sync().Claimed, monday+71*second, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
-	if got := c.States[0].Hits; got != [2]window.Hits{{Total: 11}, {Total: 1}} {
-		t.Errorf("settled: got %+v", got)
-	}
+	must.Equal(t, c.States[0].Hits, [2]window.Hits{{Total: 11}, {Total: 1}}, "settled")
 }
 
 func TestOrphans(t *testing.T) {
@@ -96,9 +91,7 @@ func TestOrphans(t *testing.T) {
 			}
 			visited++
 		})
-		if visited != 2 {
-			t.Errorf("got %d orphans, want 2", visited)
-		}
+		must.Equal(t, visited, 2, "orphans")
 		payload[0] &^= syncedFlag
 		Orphans(payload, func([16]byte, *window.Limit, *window.Push, int64) {
 			t.Error("an entry without a backend has something for it")
@@ -159,13 +152,9 @@ func TestDueIn(t *testing.T) {
 		now = now >> dueShift << dueShift
 		for _, units := range []int64{0, 1, -1, 1000, -1000, 1<<31 - 1, -1 << 31} {
 			in := units * dueUnit
-			if got := DueAt(now + in).In(now); got != in {
-				t.Errorf("%d units from %d: %d", units, now, got)
-			}
+			must.Equal(t, DueAt(now+in).In(now), in, "%d units from %d", units, now)
 			// Within a unit, times are the unit's start.
-			if got := DueAt(now + in + dueUnit - 1).In(now); got != in {
-				t.Errorf("at the end of %d units from %d: %d", units, now, got)
-			}
+			must.Equal(t, DueAt(now+in+dueUnit-1).In(now), in, "at the end of %d units from %d", units, now)
 		}
 	}
 }
@@ -358,9 +347,7 @@ func TestLeaseBounds(t *testing.T) {
 			t.Errorf("%+v is read as %+v, in %d bytes of %d", test.lease, got, length, len(encoded))
 		}
 		for n := range encoded {
-			if length := got.decode(encoded[:n:n]); length != 0 {
-				t.Errorf("%d bytes of %d are read", n, len(encoded))
-			}
+			must.Equal(t, got.decode(encoded[:n:n]), 0, "%d bytes of %d are read", n, len(encoded))
 		}
 	}
 	for _, part := range []Lease{{Dry: 1}, {Since: 1}, {Worn: 1}, {Granted: 1}, {Pace: 1}, {Refused: 1}, {Short: 2}} {

@@ -62,9 +62,7 @@ func TestCompile(t *testing.T) {
 		{`request.path == "/a" && request.headers[":path"].endsWith("a")`, `{"headers":{":path":{"exact":"/a"}},"any":[{"headers":{":path":{"suffix":"a"}}}]}`},
 	} {
 		got := compile(test.expression)
-		if got != test.want {
-			t.Errorf("%s: got\n%s, want\n%s", test.expression, got, test.want)
-		}
+		must.Equal(t, got, test.want, "%s", test.expression)
 		if _, err := config.Parse([]byte(`{"rules": [{"name": "r", "match": ` + got + `, "limits": [{"limit": 1, "window": "1s"}]}]}`)); err != nil {
 			t.Errorf("%s: %v", test.expression, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/fields"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -191,9 +192,7 @@ func TestRefusal(t *testing.T) {
 		var l fields.List
 		l.Begin(fields.Seconds, now)
 		l.Refuse(test.set, now+test.wait, !test.never)
-		if got := lines(&l); got != test.want {
-			t.Errorf("%+v: got %s", test, got)
-		}
+		must.Equal(t, lines(&l), test.want, "%+v", test)
 	}
 }
 
@@ -222,9 +221,7 @@ func TestNumbers(t *testing.T) {
 	var l fields.List
 	for _, n := range []uint64{0, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 1<<64 - 1} {
 		got := write(&l, fields.XRateLimit, fields.Seconds, []*fields.Rule{&none}, [][]window.Standing{{{Remaining: n}}})
-		if want := "x-ratelimit-remaining: " + strconv.FormatUint(n, 10) + "\n"; !strings.Contains(got, want) {
-			t.Errorf("got\n%swant %s", got, want)
-		}
+		must.Contains(t, got, "x-ratelimit-remaining: "+strconv.FormatUint(n, 10)+"\n", "")
 	}
 }
 
@@ -268,7 +265,5 @@ func TestNothingIsAllocated(t *testing.T) {
 		l.Refuse(fields.All, now+second, true)
 	}
 	respond()
-	if n := testing.AllocsPerRun(100, respond); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, respond), 0, "allocations")
 }

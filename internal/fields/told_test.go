@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/fields"
+	"weir/internal/must"
 )
 
 var toldAt = time.Date(2026, 2, 28, 23, 59, 30, 5e8, time.UTC)
@@ -69,9 +70,7 @@ func TestHeld(t *testing.T) {
 		{200, `ratelimit: "default";r=0`, 0},
 		{200, "ratelimit-remaining: 0\nratelimit-reset: 4", 4 * time.Second},
 	} {
-		if got := held(c.status, c.response); got != c.want {
-			t.Errorf("%d %q: %v, want %v", c.status, c.response, got, c.want)
-		}
+		must.Equal(t, held(c.status, c.response), c.want, "%d %q", c.status, c.response)
 	}
 	for _, huge := range []string{strings.Repeat("9", 100), "99999999999999999999h99999999999999999h", "9999-12-31T23:59:59Z"} {
 		if got := held(429, "retry-after: "+huge); got < 1000*24*time.Hour || got > math.MaxInt64/2 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/jsonpath"
+	"weir/internal/must"
 )
 
 var aNumber = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
@@ -34,9 +35,7 @@ func FuzzDecimal(f *testing.F) {
 			}
 			numbers[i] = n
 		}
-		if got := numbers[0].Compare(&numbers[1]); got != want[0].Cmp(want[1]) {
-			t.Errorf("%q and %q: got %d", a, b, got)
-		}
+		must.Equal(t, numbers[0].Compare(&numbers[1]), want[0].Cmp(want[1]), "%q and %q", a, b)
 	})
 }
 

@@ -106,9 +106,7 @@ func TestNumbers(t *testing.T) {
 	var r jsonpath.Reader
 	for _, c := range understated {
 		for _, size := range []int{1, 2, 3, 5, 1 << 20} {
-			if got := numbersOf(t, &r, c.path, c.text, size); got != c.want {
-				t.Errorf("%s of %.60q in pieces of %d: %+v, want %+v", c.path, c.text, size, got, c.want)
-			}
+			must.Equal(t, numbersOf(t, &r, c.path, c.text, size), c.want, "%s of %.60q in pieces of %d", c.path, c.text, size)
 		}
 	}
 }
@@ -129,9 +127,7 @@ func FuzzNumbers(f *testing.F) {
 		var r jsonpath.Reader
 		for _, path := range []string{"max_tokens", "a.max_tokens", "#", "a.#"} {
 			got := numbersOf(t, &r, path, text, len(text)+1)
-			if again := numbersOf(t, &r, path, text, int(size)+1); again != got {
-				t.Fatalf("%s of %q: %+v in pieces of %d, %+v in one", path, text, again, int(size)+1, got)
-			}
+			must.EqualOrEnd(t, numbersOf(t, &r, path, text, int(size)+1), got, "%s of %q: in pieces of %d, %+v in one", path, text, int(size)+1, got)
 			if !got.Found && got.Largest != 0 || got.Sound && !got.Found && !got.Lacking {
 				t.Fatalf("%s of %q: %+v", path, text, got)
 			}
@@ -286,9 +282,7 @@ func FuzzNatural(f *testing.F) {
 		case !ok:
 			t.Fatalf("%q is none", text)
 		case want.Num().Cmp(most) >= 0:
-			if got != math.MaxUint64 {
-				t.Fatalf("%q: %d", text, got)
-			}
+			must.EqualOrEnd(t, got, math.MaxUint64, "%q", text)
 		case want.Num().Uint64() != got:
 			t.Fatalf("%q: %d, want %s", text, got, want)
 		}

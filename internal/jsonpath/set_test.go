@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"weir/internal/jsonpath"
+	"weir/internal/must"
 )
 
 // settings are texts, and what they become when a path gets the value 7; empty if nothing may change.
@@ -71,9 +72,7 @@ func TestSet(t *testing.T) {
 		}
 	}
 	for path, plain := range map[string]bool{"a.b_c": true, "a.0": false, `a\"`: false, "é": false, `a\\b`: false, "a\n": false} {
-		if p, err := jsonpath.Compile(path); err != nil || p.IsPlain() != plain {
-			t.Errorf("%q: %v, %v", path, p.IsPlain(), err)
-		}
+		must.Equal(t, must.Get(jsonpath.Compile(path))(t).IsPlain(), plain, "%q", path)
 	}
 }
 

@@ -87,9 +87,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			all = append(all[:at], all[at+1:]...)
 			c.note(surplus, http.StateIdle) // until it finds out
 			c.note(surplus, http.StateClosed)
-			if c.count != len(all) {
-				t.Fatalf("%d connections are counted of %d", c.count, len(all))
-			}
+			must.EqualOrEnd(t, c.count, len(all), "connections are counted of %d", len(all))
 		}
 	}
 }
@@ -100,9 +98,7 @@ func TestNetworks(t *testing.T) {
 		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
 	} {
 		tcp := must.Get(net.ResolveTCPAddr("tcp", address))(t)
-		if got := network(tcp).String(); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
+		must.Equal(t, network(tcp).String(), want, "%s", address)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weir/internal/listen"
+	"weir/internal/must"
 )
 
 // A known host of a request is an address, and not a name like an address.
@@ -14,8 +15,6 @@ func TestKnownHost(t *testing.T) {
 		"": false, "10.1.2.3:1": false, "evil.test": false, "localhost.evil.test": false, "127.0.0.1.evil.test:9181": false, "evil.test:9181": false,
 		"0.0.0.0:9181": false, "2130706433": false,
 	} {
-		if got := listen.KnownHost(host, "10.1.2.3:9181"); got != want {
-			t.Errorf("%q: %t", host, got)
-		}
+		must.Equal(t, listen.KnownHost(host, "10.1.2.3:9181"), want, "%q", host)
 	}
 }

@@ -2,10 +2,10 @@ package live
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 
 	"weir/internal/host"
+	"weir/internal/must"
 )
 
 func TestRead(t *testing.T) {
@@ -33,9 +33,7 @@ func TestRead(t *testing.T) {
 		{Namespace: "api", Name: "z", Allowed: 1}, {Namespace: "shop.eu", Name: "new", Shadow: true, Allowed: 5, Rejected: 4},
 		{Namespace: "shop.eu", Name: "per-user", Allowed: 7, Rejected: 2, Overshoot: 30},
 	}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got\n%+v, want\n%+v", got, want)
-	}
+	must.Same(t, got, want, "")
 }
 
 // BenchmarkRead reads the metrics of a node with 256 rules.

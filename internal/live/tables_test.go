@@ -1,7 +1,6 @@
 package live
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
@@ -25,19 +24,13 @@ func TestTables(t *testing.T) {
 		{Rules: []Rule{rule("other", "leased"), rule("shop", "exact"), rule("shop", "here"), rule("shop", "leased")}}, {},
 	}}
 	most := NewTables(parsed, "weir", []*host.Process{process, process}).Look(&s)
-	if want := [][]uint64{{0, 0}, {0}, {0}}; !reflect.DeepEqual(most, want) {
-		t.Errorf("got %v, want %v", most, want)
-	}
+	must.Same(t, most, [][]uint64{{0, 0}, {0}, {0}}, "")
 	for i, r := range s.Nodes[0].Rules {
 		want := (*observe.Leased)(nil)
 		if i == 3 {
 			want = &observe.Leased{}
 		}
-		if !reflect.DeepEqual(r.Held, want) {
-			t.Errorf("%s/%s holds %v, want %v", r.Namespace, r.Name, r.Held, want)
-		}
+		must.Same(t, r.Held, want, "%s/%s holds", r.Namespace, r.Name)
 	}
-	if n := process.SharedData("weir").Len(); n != 0 {
-		t.Errorf("%d keys were made in shared data", n)
-	}
+	must.Equal(t, process.SharedData("weir").Len(), 0, "keys were made in shared data")
 }

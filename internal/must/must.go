@@ -1,7 +1,13 @@
-// Package must ends a test where something fails that the test takes for granted.
+// Package must fails a test where something is not as it must be: OK, Get and EqualOrEnd end it, the others let it go on.
 package must
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
 
 // OK ends a test that an error keeps from going on.
 func OK(t testing.TB, err error) {
@@ -26,4 +32,66 @@ func Report(t testing.TB, err error) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// Equal fails a test unless got is want. The words say of what.
+func Equal[T comparable](t testing.TB, got, want T, words string, args ...any) {
+	t.Helper()
+	if got != want {
+		t.Error(differs(got, want, words, args...))
+	}
+}
+
+// EqualOrEnd is [Equal], and ends the test.
+func EqualOrEnd[T comparable](t testing.TB, got, want T, words string, args ...any) {
+	t.Helper()
+	if got != want {
+		t.Fatal(differs(got, want, words, args...))
+	}
+}
+
+// Same is [Equal] of what == does not compare: slices and maps, and all that has them. One that is empty is as nil.
+func Same[T any](t testing.TB, got, want T, words string, args ...any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) && !(empty(got) && empty(want)) {
+		t.Error(differs(got, want, words, args...))
+	}
+}
+
+func empty(of any) bool {
+	v := reflect.ValueOf(of)
+	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
+}
+
+// Is fails a test unless an error is, or wraps, another.
+func Is(t testing.TB, err, want error, words string, args ...any) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Error(differs(err, want, words, args...))
+	}
+}
+
+// Contains fails a test unless a text has a part.
+func Contains(t testing.TB, text, part, words string, args ...any) {
+	t.Helper()
+	if !strings.Contains(text, part) {
+		t.Errorf("%s: no %q in\n%s", fmt.Sprintf(words, args...), part, text)
+	}
+}
+
+// differs says that got is not want. Texts are quoted unless they have several lines.
+func differs(got, want any, words string, args ...any) string {
+	words = fmt.Sprintf(words, args...)
+	if words != "" {
+		words += ": "
+	}
+	if one, other := fmt.Sprint(got), fmt.Sprint(want); strings.Contains(one+other, "\n") {
+		return fmt.Sprintf("%sgot\n%.5000s\nwant\n%.5000s", words, one, other)
+	}
+	form := "%sgot %+v, want %+v"
+	switch got.(type) {
+	case string, []byte, []string:
+		form = "%sgot %q, want %q"
+	}
+	return fmt.Sprintf(form, words, got, want)
 }

@@ -37,9 +37,7 @@ func TestCatch(t *testing.T) {
 		t.Errorf("got %v, %d panics", err, Caught()-counted)
 	}
 	for _, want := range []string{"where=here", `panic="a fault"`, "panics.TestCatch"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log lacks %s: %s", want, log.String())
-		}
+		must.Contains(t, log.String(), want, "the log lacks")
 	}
 }
 

@@ -84,9 +84,7 @@ func like(t testing.TB, expr string, texts ...[]byte) bool {
 		found := re.FindIndex(text)
 		want := found != nil && found[0] == 0 && found[1] == len(text)
 		for try, p := range [...]*pattern.Pattern{p, tight, p, tight} {
-			if got := p.Matches(text); got != want {
-				t.Errorf("%q matches %q, try %d: %v, want %v", expr, text, try, got, want)
-			}
+			must.Equal(t, p.Matches(text), want, "%q matches %q, try %d", expr, text, try)
 		}
 	}
 	return true
@@ -201,9 +199,7 @@ func TestFits(t *testing.T) {
 		`[a-z]{1,63}(\.[a-z]{1,63}){1,10}`: true, "/[xy]*x[xy]{20}z": false, "/[xy]*x[xy]{0,500}z": false, "(?:.?){1000}": false,
 	} {
 		p := must.Get(pattern.Compile(expr))(t)
-		if got := p.Fits(); got != want {
-			t.Errorf("%s fits: %v, want %v", expr, got, want)
-		}
+		must.Equal(t, p.Fits(), want, "%s fits", expr)
 		if learned := p.Learned(); want {
 			for _, text := range texts {
 				p.Matches([]byte(text))

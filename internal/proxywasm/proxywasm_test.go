@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"weir/internal/must"
 )
 
 type fakeStream struct {
@@ -88,9 +90,7 @@ func TestPairs(t *testing.T) {
 		t.Errorf("got %v", visited)
 	}
 	p.Reset()
-	if got := p.encode(); !bytes.Equal(got, make([]byte, 4)) {
-		t.Errorf("an empty list: got %q", got)
-	}
+	must.Same(t, p.encode(), make([]byte, 4), "an empty list")
 }
 
 func TestLinesOf(t *testing.T) {

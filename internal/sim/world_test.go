@@ -80,9 +80,7 @@ func TestDrain(t *testing.T) {
 	w.Advance(w.Now + 10*Millisecond)
 	w.Drain(0)
 	w.Request(0, 0, []byte("ann"), 0)
-	if w.Requests != 1 {
-		t.Errorf("%d requests", w.Requests)
-	}
+	must.Equal(t, w.Requests, 1, "requests")
 	w.Advance(w.Now + Second)
 	if hits, err := w.Backend.Sum("default"); !v.dead || hits != 1 || err != nil {
 		t.Errorf("it has ended: %v; the backend has %d hits (%v)", v.dead, hits, err)
@@ -119,8 +117,6 @@ func TestOracle(t *testing.T) {
 		for _, at := range test.hits {
 			worst = max(worst, o.Admit(Monday+at))
 		}
-		if worst != test.worst {
-			t.Errorf("%s: got %g, want %g", test.name, worst, test.worst)
-		}
+		must.Equal(t, worst, test.worst, "%s", test.name)
 	}
 }

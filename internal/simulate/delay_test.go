@@ -96,9 +96,7 @@ func TestDelaysOfLogs(t *testing.T) {
 		for _, s := range r.Timeline {
 			steps += s.Refused
 		}
-		if steps != refused {
-			t.Errorf("%v: %d are refused in the timeline, want %d", c, steps, refused)
-		}
+		must.Equal(t, steps, refused, "%v: refused in the timeline", c)
 		var text, page strings.Builder
 		must.OK(t, r.Text(&text))
 		must.OK(t, r.HTML(&page))

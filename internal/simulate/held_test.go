@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // Requests hold their places for as long as the log says: the plugin, and each limit, refuse as a
@@ -68,9 +70,7 @@ func TestPlacesOfLogs(t *testing.T) {
 			t.Errorf("%s: %+v", name, limit.LimitSpec)
 		}
 		for _, p := range limit.Curve {
-			if want := refused(int(p.Limit)); p.Refused != want {
-				t.Errorf("%s: a limit of %d refuses %d, want %d", name, p.Limit, p.Refused, want)
-			}
+			must.Equal(t, p.Refused, refused(int(p.Limit)), "%s: a limit of %d refuses", name, p.Limit)
 		}
 		if least := *limit.Least[0].Limit; refused(int(least)) > uint64(len(all)/100) || refused(int(least)-1) <= uint64(len(all)/100) {
 			t.Errorf("%s: the least limit is %d", name, least)

@@ -177,9 +177,7 @@ func TestAsThePluginDecides(t *testing.T) {
 			t.Errorf("%s: %d refused by it, of them %d as the first", rule.Name, rule.RefusedByRule, want.byRule[rule.Name])
 		}
 	}
-	if first := got.Rules[0]; first.RefusedByRule != want.byRule["users"] {
-		t.Errorf("the first rule has refused %d, want %d", first.RefusedByRule, want.byRule["users"])
-	}
+	must.Equal(t, got.Rules[0].RefusedByRule, want.byRule["users"], "the first rule has refused")
 }
 
 // Curves and algorithms say of a limit what the compiled plugin does with it.

@@ -40,9 +40,7 @@ func TestReport(t *testing.T) {
 	if r.Requests != 6 || r.Refused != 2 || rule.RefusedByRule != 2 || rule.Keys != 3 || rule.RefusedKeys != 1 || r.To.Sub(r.From) != 5*time.Second {
 		t.Errorf("%+v", r)
 	}
-	if want := []KeyReport{{[]string{"10.0.0.1", "/login"}, 4, 2, 0.5}}; !reflect.DeepEqual(rule.Worst, want) {
-		t.Errorf("%+v, want %+v", rule.Worst, want)
-	}
+	must.Same(t, rule.Worst, []KeyReport{{[]string{"10.0.0.1", "/login"}, 4, 2, 0.5}}, "")
 	limit := rule.Limits[0]
 	if limit.Least[0].Limit == nil || *limit.Least[0].Limit != 4 {
 		t.Errorf("%+v: want 4, with which nothing is refused", limit.Least)
@@ -59,9 +57,7 @@ func TestOneClientDecides(t *testing.T) {
 		clients = append(clients, fmt.Sprintf("10.0.1.%d", i), "10.0.9.9")
 	}
 	r := simulated(t, `{"rules": [`+perClient+`]}`, lines(clients...))
-	if want := "10.0.9.9, /login has 100 % of the refusals, by per-client."; r.Headline != want {
-		t.Errorf("%q, want %q", r.Headline, want)
-	}
+	must.Equal(t, r.Headline, "10.0.9.9, /login has 100 % of the refusals, by per-client.", "")
 	if least := r.Rules[0].Limits[0].Least[0]; *least.Limit != 196 || *least.KeysLimit != 1 {
 		t.Errorf("at most 1 %% of requests: %d, of keys: %d; want 196 and 1", *least.Limit, *least.KeysLimit)
 	}
@@ -96,9 +92,7 @@ func TestShadowRules(t *testing.T) {
 		if rule := r.Rules[0]; r.Refused != 0 || rule.Requests != 4 || rule.RefusedByRule != 1 || rule.Refused != 0 || rule.RefusedKeys != 1 {
 			t.Errorf("%+v", r)
 		}
-		if want := "No request is refused. 10.0.0.1, /login would have 100 % of the refusals of new, a shadow rule."; r.Headline != want {
-			t.Errorf("%q, want %q", r.Headline, want)
-		}
+		must.Equal(t, r.Headline, "No request is refused. 10.0.0.1, /login would have 100 % of the refusals of new, a shadow rule.", "")
 		if least := r.Rules[0].Limits[0].Least[0].Limit; least == nil || *least != 3 {
 			t.Errorf("%+v: want 3, with which nothing would be refused", r.Rules[0].Limits[0].Least)
 		}
@@ -111,9 +105,7 @@ func TestMarks(t *testing.T) {
 	if rule := r.Rules[0]; r.Refused != 0 || rule.Requests != 4 || rule.RefusedByRule != 1 || rule.Refused != 0 || rule.Does != "marked" {
 		t.Errorf("%+v", r)
 	}
-	if want := "No request is refused. 10.0.0.1, /login has 100 % of the marks of m."; r.Headline != want {
-		t.Errorf("%q, want %q", r.Headline, want)
-	}
+	must.Equal(t, r.Headline, "No request is refused. 10.0.0.1, /login has 100 % of the marks of m.", "")
 }
 
 // A class has what it may have of a limit, and its requests count once, under its name.
@@ -158,9 +150,7 @@ func TestNotes(t *testing.T) {
 		lines(clients...), "1=header::authority")
 	text := strings.Join(r.Notes, "\n")
 	for _, want := range []string{"capacity 1 is too small", "3000 costs were not numbers", "access.log has times in whole seconds"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q: want %q", text, want)
-		}
+		must.Contains(t, text, want, "")
 	}
 }
 
@@ -234,18 +224,14 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "Most requests are refused in the ", `"name": "all"`, "light-dark("} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in the page's text", want)
-		}
+		must.Contains(t, text, want, "")
 	}
 	// The time line, two curves, and a bar for each of two times four algorithms.
 	if count["svg"] != 1+2+8 || count["pre"] != 1 || count["polyline"] != 4 || strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "ZgotmplZ") {
 		t.Errorf("%v", count)
 	}
 	hash := sha256.Sum256([]byte(style))
-	if want := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; font-src data:; base-uri 'none'; form-action 'none'"; policy != want {
-		t.Errorf("the policy is %q, want %q", policy, want)
-	}
+	must.Equal(t, policy, "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'; font-src data:; base-uri 'none'; form-action 'none'", "the policy is")
 	for _, r := range page.String() {
 		if r < ' ' && r != '\n' || r == 0x7f {
 			t.Fatalf("control character %q", r)
@@ -329,8 +315,6 @@ func TestWords(t *testing.T) {
 		count(uint64(1234567)): "1,234,567", count(int64(0)): "0",
 		bar(0): "", bar(1): strings.Repeat("█", 20), bar(0.0001): "▏", keyText(nil): "(all requests)", keyText([]string{"", "a\nb"}): `"", "a\nb"`,
 	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		must.Equal(t, got, want, "")
 	}
 }

@@ -3,6 +3,8 @@ package simulate
 import (
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // Whatever time a log spans, its timeline has all requests, each in a step that covers its time.
@@ -44,9 +46,7 @@ func TestTimeline(t *testing.T) {
 			}
 		}
 		for i := range want {
-			if steps[i] != want[i] {
-				t.Errorf("%d requests every %v: step %d is %+v, want %+v", test.n, test.every, i, steps[i], want[i])
-			}
+			must.Equal(t, steps[i], want[i], "%d requests every %v: step %d is", test.n, test.every, i)
 		}
 	}
 }

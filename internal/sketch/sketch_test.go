@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 func idOf(n uint64) (id [16]byte) {
@@ -206,9 +208,7 @@ func TestSampleRecovers(t *testing.T) {
 			refused++
 		}
 	})
-	if refused != 1 {
-		t.Errorf("%d refused", refused)
-	}
+	must.Equal(t, refused, 1, "refused")
 }
 
 func TestNothingIsAllocated(t *testing.T) {

@@ -1,6 +1,10 @@
 package spelling
 
-import "testing"
+import (
+	"testing"
+
+	"weir/internal/must"
+)
 
 func TestDistance(t *testing.T) {
 	t.Parallel()
@@ -8,8 +12,6 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{{"", "", 0}, {"", "ab", 2}, {"ab", "", 2}, {"kitten", "sitting", 3}, {"limit", "limits", 1}, {"ab", "ba", 2}, {"abc", "abc", 0}} {
-		if got := Distance(test.a, test.b); got != test.want {
-			t.Errorf("Distance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
-		}
+		must.Equal(t, Distance(test.a, test.b), test.want, "Distance(%q, %q)", test.a, test.b)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -112,9 +113,7 @@ func TestIsRead(t *testing.T) {
 		{wire.Push{Items: []wire.Item{item(fixed, 1, minute, 0, -1)}}, false},
 		{wire.Push{Takes: []wire.Take{{}}}, false},
 	} {
-		if got := store.IsRead(&test.push); got != test.want {
-			t.Errorf("%+v: %v", test.push, got)
-		}
+		must.Equal(t, store.IsRead(&test.push), test.want, "%+v", test.push)
 	}
 }
 
@@ -156,9 +155,7 @@ func TestNextVersion(t *testing.T) {
 		now  int64
 		want uint64
 	}{{0, 5000, 5}, {4, 5000, 5}, {5, 5000, 6}, {9, 5000, 10}, {0, -5000, 1}} {
-		if got := store.NextVersion(test.from, time.Unix(0, test.now)); got != test.want {
-			t.Errorf("after %d at %d ns: %d, want %d", test.from, test.now, got, test.want)
-		}
+		must.Equal(t, store.NextVersion(test.from, time.Unix(0, test.now)), test.want, "after %d at %d ns", test.from, test.now)
 	}
 }
 
@@ -172,9 +169,7 @@ func TestUsedDay(t *testing.T) {
 		today: today, today + 1: today + 1, today + 2: today + 1, wire.MaxUsedDay: today + 1, today - 1: today - 1,
 		today - store.UsedDays: today - store.UsedDays, today - store.UsedDays - 1: today - store.UsedDays, 0: today - store.UsedDays,
 	} {
-		if got := c.UsedDay(of); got != want {
-			t.Errorf("day %d: %d, want %d", of, got, want)
-		}
+		must.Equal(t, c.UsedDay(of), want, "day %d", of)
 	}
 	if got := (store.Calendar{NowNanos: 5 * uint64(day)}).UsedDay(0); got != 0 {
 		t.Errorf("on day 5, day 0 belongs to %d", got)
@@ -192,9 +187,7 @@ func TestDisplaces(t *testing.T) {
 		random      float64
 		want        bool
 	}{{1, 4, 0.2499, true}, {1, 4, 0.25, false}, {4, 4, 0.9999, true}, {9, 4, 0.9999, true}, {0, 4, 0, false}, {-1, 4, 0, false}, {1, 0, 0.9999, true}} {
-		if got := store.Displaces(test.hits, test.least, test.random); got != test.want {
-			t.Errorf("%+v: %v", test, got)
-		}
+		must.Equal(t, store.Displaces(test.hits, test.least, test.random), test.want, "%+v", test)
 	}
 	l := wire.UsedLabel{Rule: "r", ID: wire.ID{1}, Model: "m"}
 	ofRule, ofAll := store.OthersLabel(wire.AppendUsedLabel(nil, &l))
@@ -221,14 +214,10 @@ func TestUsed(t *testing.T) {
 		{tokenItem(1, 10, 0, 5), 0, 5}, {tokenItem(1, 10, 0, 5), 12 * second, 3}, {tokenItem(1, 10, 0, 5), minute, 0}, {tokenItem(1, 0, 0, 5), 30 * second, 5},
 	} {
 		l := newLedger(t)
-		if got := l.Used(l.contents(test.item.LimitCounter), test.item.LimitCounter); got != 0 {
-			t.Errorf("%+v: %d used of nothing", test.item, got)
-		}
+		must.Equal(t, l.Used(l.contents(test.item.LimitCounter), test.item.LimitCounter), 0, "%+v: used of nothing", test.item)
 		l.push(test.item)
 		l.set(test.after)
-		if got := l.Used(l.contents(test.item.LimitCounter), test.item.LimitCounter); got != test.want {
-			t.Errorf("%+v after %v: %d used, want %d", test.item, test.after, got, test.want)
-		}
+		must.Equal(t, l.Used(l.contents(test.item.LimitCounter), test.item.LimitCounter), test.want, "%+v after %v: used", test.item, test.after)
 	}
 }
 

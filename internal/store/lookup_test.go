@@ -100,9 +100,7 @@ func TestGiveBack(t *testing.T) {
 		for _, it := range l.GiveBack(l.lookUp(counter(sliding, 1, minute)), test.hits) {
 			got = append(got, it.Hits...)
 		}
-		if want := append(test.want, test.wantPrevious...); !slices.Equal(got, want) {
-			t.Errorf("%d of %d and %d: %v, want %v", test.hits, test.now, test.before, got, want)
-		}
+		must.Same(t, got, append(test.want, test.wantPrevious...), "%d of %d and %d", test.hits, test.now, test.before)
 	}
 	// Buckets go into as few items as hold them. A block ends only with all of its hits.
 	of := store.LimitCounter{LimitCounter: log(1, 1).LimitCounter}

@@ -110,9 +110,7 @@ func TestNoTokenComesBackEarly(t *testing.T) {
 	} {
 		c := store.Calendar{NowNanos: start + uint64(test.after)}
 		item := c.RoomItem(&room, 0)
-		if got := c.Units(take, []wire.Total{c.TokenTotal(&item, bucket)}, 1); got != test.want {
-			t.Errorf("%v later: %d units, want %d", test.after, got, test.want)
-		}
+		must.Equal(t, c.Units(take, []wire.Total{c.TokenTotal(&item, bucket)}, 1), test.want, "%v later: units", test.after)
 	}
 }
 
@@ -282,9 +280,7 @@ func TestTakesOfSeveralRooms(t *testing.T) {
 	// Somebody else may say that fewer can be had, or refuse.
 	up := take(2, 9, r)
 	for _, test := range []struct{ most, want uint64 }{{1, 0}, {4, 4}, {9, 5}} {
-		if g := l.DecideUpTo(&up, test.most, 1, l); g.Units != test.want {
-			t.Errorf("up to %d: %d units, want %d", test.most, g.Units, test.want)
-		}
+		must.Equal(t, l.DecideUpTo(&up, test.most, 1, l).Units, test.want, "up to %d: units", test.most)
 		up.Least = 1
 	}
 	r.CountRejected = true
@@ -307,9 +303,7 @@ func TestTakesRejected(t *testing.T) {
 		if window.Kind(r.Kind).Refills() {
 			want = 10
 		}
-		if got := sumOf(l.take(take(2, 5, r), 0).Totals[0]); got != want {
-			t.Errorf("kind %d: total %d, want %d", r.Kind, got, want)
-		}
+		must.Equal(t, sumOf(l.take(take(2, 5, r), 0).Totals[0]), want, "kind %d: total", r.Kind)
 		// A cost that can never pass is not counted, and neither is one above the largest number of hits.
 		l.take(take(6, 6, r), 0)
 		for _, change := range []func(r *wire.Room){
@@ -333,9 +327,7 @@ func TestTakesRejected(t *testing.T) {
 	}
 	l.take(take(1, 1, several...), 1)
 	for i, total := range l.take(take(1, 1, several...), 0).Totals {
-		if want := []uint64{6, 4, 2, 7}[i]; sumOf(total) != want {
-			t.Errorf("room %d: total %+v, want %d", i, total, want)
-		}
+		must.Equal(t, sumOf(total), []uint64{6, 4, 2, 7}[i], "room %d: total %+v", i, total)
 	}
 	l.counted("rejected", 4, 0, 0)
 	// A lease that leaves hits for others is not refused for lack of room, nor is one of a limit too small to be leased.

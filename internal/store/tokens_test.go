@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -217,9 +218,7 @@ func TestTokensOfTwoLimits(t *testing.T) {
 				r.Burst = 1
 				one := take(1, 1, r)
 				item := l.RoomItem(&r, 0)
-				if got := l.Units(&one, []wire.Total{l.Total(&item)}, 1); got != want {
-					t.Errorf("limits %v, after %v: %d units by %d, want %d", limits, after, got, limit, want)
-				}
+				must.Equal(t, l.Units(&one, []wire.Total{l.Total(&item)}, 1), want, "limits %v, after %v: units by %d", limits, after, limit)
 			}
 		}
 	}

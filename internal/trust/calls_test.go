@@ -75,9 +75,7 @@ func TestMatrix(t *testing.T) {
 						}
 						continue
 					}
-					if got := client.May(call, namespace); got != want {
-						t.Errorf("%s, %s in %q: %q, want %q", need.Pattern, token, namespace, got, want)
-					}
+					must.Equal(t, client.May(call, namespace), want, "%s, %s in %q", need.Pattern, token, namespace)
 				}
 			}
 		}
@@ -85,9 +83,7 @@ func TestMatrix(t *testing.T) {
 		if got := nobody.May(call, "shop"); (got == Allowed) != (need.Verbs == 0) {
 			t.Errorf("%s by nobody: %q", need.Pattern, got)
 		}
-		if got := trusted.May(call, "shop"); got != Allowed {
-			t.Errorf("%s where no token is asked for: %q", need.Pattern, got)
-		}
+		must.Equal(t, trusted.May(call, "shop"), Allowed, "%s where no token is asked for", need.Pattern)
 	}
 }
 

@@ -48,9 +48,7 @@ func TestTokensOfAFile(t *testing.T) {
 			for _, n := range want {
 				allowed = allowed || n == namespace || token == "root-token"
 			}
-			if (client.May(ChangeCounter, namespace) == Allowed) != allowed {
-				t.Errorf("%q: allowed %q %v, want %v", token, namespace, !allowed, allowed)
-			}
+			must.Equal(t, client.May(ChangeCounter, namespace) == Allowed, allowed, "%q: allowed %q %v", token, namespace, !allowed)
 		}
 	}
 	if (&Client{}).May(GetTop, "shop") == Allowed {

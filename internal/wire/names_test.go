@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Names consist of the characters that errors and documents say, and are no longer.
@@ -15,11 +17,7 @@ func TestNames(t *testing.T) {
 		texts = append(texts, string([]byte{byte(c)}), string([]byte{'r', byte(c)}))
 	}
 	for _, text := range texts {
-		if got, want := IsName(text), name.MatchString(text); got != want {
-			t.Errorf("rule %q: %v, want %v", text, got, want)
-		}
-		if got, want := IsNamespace(text), namespace.MatchString(text); got != want {
-			t.Errorf("namespace %q: %v, want %v", text, got, want)
-		}
+		must.Equal(t, IsName(text), name.MatchString(text), "rule %q", text)
+		must.Equal(t, IsNamespace(text), namespace.MatchString(text), "namespace %q", text)
 	}
 }

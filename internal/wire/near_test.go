@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -73,9 +74,7 @@ func TestNearWindows(t *testing.T) {
 			forms[NearKey(ID{1}, NearFull(mixed(limit), number))] = true
 		}
 	}
-	if len(forms) != 2*limits*windows {
-		t.Errorf("%d forms, want %d", len(forms), 2*limits*windows)
-	}
+	must.Equal(t, len(forms), 2*limits*windows, "forms")
 }
 
 // The parts of all senders leave room for each other, and for a key that is not near.

@@ -74,9 +74,7 @@ func TestBusyKeysAreAboveTheThreshold(t *testing.T) {
 		}
 	}
 	s.Busy = nil
-	if !reflect.DeepEqual(s.pack(), s.Keys) {
-		t.Error("a sample without busy keys is another one")
-	}
+	must.Same(t, s.pack(), s.Keys, "a sample without busy keys is another one")
 }
 
 func TestReportBounds(t *testing.T) {

@@ -108,9 +108,7 @@ func TestMessagesOfRelease(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"push": AppendPush(nil, examplePush()), "answer": AppendAnswer(nil, exampleAnswer()), "list": List(exampleList()),
 	} {
-		if !bytes.Equal(body, of[name]) {
-			t.Errorf("%s: got %x, want %x", name, body, of[name])
-		}
+		must.Same(t, body, of[name], "%s", name)
 	}
 	want := exampleReport()
 	want.Rules[0].Used.Keys[0].Leased, want.Rules[0].Used.Keys[0].Pending, want.Rules[0].SyncMillis = 0, 0, 0

@@ -76,7 +76,5 @@ func TestAway(t *testing.T) {
 		t.Errorf("%v count", v.most)
 	}
 	p.send(0, 10, 10)
-	if v := p.view(); v.a != limit {
-		t.Errorf("%v have passed", v.a)
-	}
+	must.Equal(t, p.view().a, limit, "have passed")
 }

@@ -44,16 +44,12 @@ func TestMove(t *testing.T) {
 		write(t, filepath.Join(copied, name), string(content))
 	}
 	must.OK(t, move(copied, "example.com/acme/weir"))
-	if printed := run(t, copied, "gofmt", "-l", "."); printed != "" {
-		t.Errorf("not as gofmt has it:\n%s", printed)
-	}
+	must.Equal(t, run(t, copied, "gofmt", "-l", "."), "", "not as gofmt has it")
 	if left := run(t, copied, "grep", "-rnE", "--include=*.go", "--include=go.mod", "--include=.golangci.yml",
 		`"weir/(config|window|ratelimit|internal)|module weir$|pkg: weir[ ,}]`, "--exclude-dir=module", ".", "||", "true"); left != "" {
 		t.Errorf("still under the old path:\n%s", left)
 	}
-	if owners := read(t, filepath.Join(copied, ".github/CODEOWNERS")); !strings.Contains(owners, "* @acme\n") {
-		t.Errorf("CODEOWNERS: %s", owners)
-	}
+	must.Contains(t, read(t, filepath.Join(copied, ".github/CODEOWNERS")), "* @acme\n", "CODEOWNERS")
 	if testing.Short() {
 		return // before Go reads and compiles it all
 	}

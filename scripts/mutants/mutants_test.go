@@ -130,9 +130,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		for _, want := range test.want {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s: got\n%s\nwant %q in it", test.name, out, want)
-			}
+			must.Contains(t, out.String(), want, "%s: got\n%s", test.name, out)
 		}
 	}
 }

@@ -90,9 +90,7 @@ func TestData(t *testing.T) {
 	if len(after) > len(before)*9/10 {
 		t.Errorf("got %d bytes of %d", len(after), len(before))
 	}
-	if !bytes.Equal(memory(t, after), memory(t, before)) {
-		t.Error("memory begins with other bytes")
-	}
+	must.Same(t, memory(t, after), memory(t, before), "memory begins with other bytes")
 	if got, was := len(segments(t, after)), len(segments(t, before)); got > was/8 {
 		t.Errorf("got %d segments of %d", got, was)
 	}

@@ -158,9 +158,7 @@ func TestCloudFrontFields(t *testing.T) {
 			t.Fatal(err, r.Counts)
 		}
 		got := request.Find(Header, ":path").Value + " " + request.Find(Header, ":method").Value + " " + request.Find(Source.Kind, Source.Name).Value
-		if got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+		must.Equal(t, got, want, "")
 		if user := request.Find(Header, "x-user"); want[1] == 'b' && (user == nil || user.Value != "jörg") {
 			t.Errorf("the user is %v", user)
 		}
@@ -230,12 +228,8 @@ func TestFormats(t *testing.T) {
 				t.Errorf("%s: %v: %+v", s.name, err, r.Examples)
 				continue
 			}
-			if r.Format != s.format {
-				t.Errorf("%s: format %s, want %s", s.name, r.Format, s.format)
-			}
-			if got := time.Unix(0, request.Time).UTC().Format(time.RFC3339Nano); got != s.time {
-				t.Errorf("%s: time %s, want %s", s.name, got, s.time)
-			}
+			must.Equal(t, r.Format, s.format, "%s: format", s.name)
+			must.Equal(t, time.Unix(0, request.Time).UTC().Format(time.RFC3339Nano), s.time, "%s: time", s.name)
 			told := map[string]Field{}
 			for _, f := range request.Fields {
 				if _, twice := told[f.String()]; twice {
@@ -384,9 +378,7 @@ func TestTrustedHops(t *testing.T) {
 		{"", ", ,", 1, ""},
 		{"", "", 0, ""},
 	} {
-		if got := (&Options{TrustedHops: test.hops}).client(test.peer, test.chain); got != test.want {
-			t.Errorf("%+v: %q", test, got)
-		}
+		must.Equal(t, (&Options{TrustedHops: test.hops}).client(test.peer, test.chain), test.want, "%+v", test)
 	}
 }
 
@@ -423,9 +415,7 @@ func TestMerge(t *testing.T) {
 		n++
 	}
 	m.Close()
-	if n != 3*each {
-		t.Errorf("%d of %d", n, 3*each)
-	}
+	must.Equal(t, n, 3*each, "lines")
 	for _, log := range logs {
 		if log.Moved == 0 || log.Late != 0 || log.Most > 50*time.Second {
 			t.Errorf("%+v", log.Disorder)
@@ -447,9 +437,7 @@ func TestLate(t *testing.T) {
 		paths += fmt.Sprintf("%s@%v ", r.Find(Header, ":path").Value, time.Duration(r.Time-begin.UnixNano()))
 	}
 	m.Close()
-	if want := "/a@0s /b@1m30s /c@2m0s /late@2m0s /e@4m0s /f@4m0s "; paths != want {
-		t.Errorf("%s, want %s", paths, want)
-	}
+	must.Equal(t, paths, "/a@0s /b@1m30s /c@2m0s /late@2m0s /e@4m0s /f@4m0s ", "")
 	if log.Moved != 1 || log.Late != 1 || log.Most != 4*time.Minute-time.Second {
 		t.Errorf("%+v", log.Disorder)
 	}
@@ -512,9 +500,7 @@ func FuzzLine(f *testing.F) {
 					}
 				}
 			}
-			if r.Lines != r.Requests+r.WithoutRequest+r.Unreadable {
-				t.Errorf("%s: %+v", format, r.Counts)
-			}
+			must.Equal(t, r.Lines, r.Requests+r.WithoutRequest+r.Unreadable, "%s: %+v", format, r.Counts)
 		}
 	})
 }

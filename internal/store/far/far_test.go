@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/far"
 	"weir/internal/wire"
 	"weir/window"
@@ -23,9 +24,7 @@ func TestOwing(t *testing.T) {
 		{window.FixedWindow, 70 * time.Second, 55 * time.Second, true}, {window.FixedWindow, 70 * time.Second, 54 * time.Second, false},
 	} {
 		l := far.Limit{Shape: wire.LimitCounter{Kind: uint8(test.kind), WidthMillis: 60_000}}
-		if got := answered >= l.Owing(answered+uint64(test.after), uint64(test.late)); got != test.want {
-			t.Errorf("%v after %v, %v late: got %t", test.kind, test.after, test.late, got)
-		}
+		must.Equal(t, answered >= l.Owing(answered+uint64(test.after), uint64(test.late)), test.want, "%v after %v, %v late", test.kind, test.after, test.late)
 	}
 }
 

@@ -58,14 +58,10 @@ func TestMoved(t *testing.T) {
 				t.Error("a list of overrides is taken")
 			}
 			must.OK(t, os.Rename(path+".away", path))
-			if out, err := push(2); err != nil || out.Answer.Totals[0].Hits[0] != 2 {
-				t.Errorf("when the file is back: %+v, %v", out, err)
-			}
+			must.Equal(t, must.Get(push(2))(t).Answer.Totals[0].Hits[0], 2, "when the file is back")
 			must.Report(t, errors.Join(s.Ping(t.Context()), s.Close()))
 			s = openAt(t, path, file.Options{NoSync: true})
-			if out, err := push(3); err != nil || out.Answer.Totals[0].Hits[0] != 3 {
-				t.Errorf("opened again: %+v, %v", out, err)
-			}
+			must.Equal(t, must.Get(push(3))(t).Answer.Totals[0].Hits[0], 3, "opened again")
 			must.Report(t, s.Close())
 		})
 	}

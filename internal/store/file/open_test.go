@@ -105,9 +105,7 @@ func TestRestart(t *testing.T) {
 	if list, got, err := s.Overrides(t.Context(), "shop", 0); err != nil || string(list) != "list" || got != version {
 		t.Errorf("overrides %q of version %d, %v; want those of version %d", list, got, err, version)
 	}
-	if nodes, err := store.CountNodes(t.Context(), s, "shop", 0); err != nil || nodes != 3 {
-		t.Errorf("%d nodes, %v, want 3", nodes, err)
-	}
+	must.Equal(t, must.Get(store.CountNodes(t.Context(), s, "shop", 0))(t), 3, "nodes")
 	if out := pushOf(t, s, 1, 0, 5); !out.Duplicate || out.Answer.Totals[4].Hits[0] != 1 {
 		t.Errorf("got %+v, want a duplicate", out)
 	}
@@ -170,9 +168,7 @@ func storeOf(t *testing.T, counters int) []byte {
 func TestOpenOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	s := openAt(t, path, file.Options{})
-	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("got %v, %v, want a file of its user", info.Mode(), err)
-	}
+	must.Equal(t, must.Get(os.Stat(path))(t).Mode(), 0o600, "a file of its user")
 	var unfit *file.Error
 	if _, err := file.Open(path, file.Options{}); !errors.As(err, &unfit) || !strings.Contains(err.Error(), path+": another process has it open") {
 		t.Errorf("got %v", err)
@@ -225,9 +221,7 @@ func TestOpenOthers(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), "file "+path+": ") || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
-			if !bytes.Equal(bytesOf(t, path), test.text) {
-				t.Error("the file has changed")
-			}
+			must.Same(t, bytesOf(t, path), test.text, "the file has changed")
 		})
 	}
 	for path, want := range map[string]string{dir: "it is not a store of Weir", filepath.Join(dir, "none", "weir.db"): "its directory does not exist: create it first"} {

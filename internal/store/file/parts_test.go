@@ -45,9 +45,7 @@ func TestPartsOutliveTheProcess(t *testing.T) {
 		t.Fatal("the sender has no part")
 	}
 	s.crash()
-	if got := push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units; got != 0 {
-		t.Errorf("got %d hits of which the sender may have let some pass", got)
-	}
+	must.Equal(t, push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units, 0, "hits of which the sender may have let some pass")
 	for range 3 {
 		says()
 	}
@@ -57,7 +55,5 @@ func TestPartsOutliveTheProcess(t *testing.T) {
 	word = wire.Advance{Present: true, Settled: true}
 	says() // the sender gives the part back
 	s.crash()
-	if got := push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units; got != 1000 {
-		t.Errorf("got %d hits of 1,000 that nobody else has", got)
-	}
+	must.Equal(t, push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units, 1000, "hits of 1,000 that nobody else has")
 }

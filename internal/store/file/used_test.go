@@ -32,9 +32,7 @@ func TestUsedOutlivesTheProcess(t *testing.T) {
 	if _, err := s.Account(t.Context(), &wire.Used{Namespace: "shop", Sequence: 1}); err == nil {
 		t.Error("a message after Close does not fail")
 	}
-	if n := recordsIn(t, path); n != 0 {
-		t.Errorf("%d records that an older version can't read", n)
-	}
+	must.Equal(t, recordsIn(t, path), 0, "records that an older version can't read")
 	s = openAt(t, path, o)
 	if done := account(2, 7); !done.Duplicate {
 		t.Error("a message counts again after a restart")

@@ -63,9 +63,7 @@ func TestNodesMakeRoomAndAreForgotten(t *testing.T) {
 		{"c", 2, 15 + uint64(store.NodeLife), 2},
 	} {
 		now = step.now
-		if got, err := store.Join(t.Context(), s, step.namespace, step.node); err != nil || got != step.want {
-			t.Fatalf("%+v: %d nodes, error %v", step, got, err)
-		}
+		must.EqualOrEnd(t, must.Get(store.Join(t.Context(), s, step.namespace, step.node))(t), step.want, "%+v", step)
 	}
 	if all.count("c") != 2 || len(all.rows) != 2 || all.size != 2 {
 		t.Errorf("%d nodes, %d of c; want two of c alone", len(all.rows), all.count("c"))

@@ -104,9 +104,7 @@ func TestLargestGrantsAreRemembered(t *testing.T) {
 	for range 2 {
 		for seq := uint64(1); seq <= 8; seq++ {
 			for i, g := range push(t, s, large(seq)).Answer.Grants {
-				if g.Units != wire.MaxHits {
-					t.Fatalf("sequence %d, take %d: %d units", seq, i, g.Units)
-				}
+				must.EqualOrEnd(t, g.Units, wire.MaxHits, "sequence %d, take %d: units", seq, i)
 			}
 		}
 	}

@@ -81,9 +81,7 @@ func TestTakenCountersAreSwept(t *testing.T) {
 			}})
 		}
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence + 1, Floor: sequence + 1, Takes: []wire.Take{take}}
-		if out, err := s.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 1 {
-			t.Fatalf("outcome %+v, error %v", out, err)
-		}
+		must.EqualOrEnd(t, must.Get(s.Push(t.Context(), p, 1))(t).Answer.Grants[0].Units, 1, "")
 		// Only the latest push's grants are remembered.
 		wantSize(t, s, memory.Size{CounterBytes: 100 * memory.OneWindow, Counters: 100, Senders: 1, GrantBytes: 257})
 		now = now.Add(time.Minute)
@@ -93,7 +91,5 @@ func TestTakenCountersAreSwept(t *testing.T) {
 // wantSize wants a store to have a size.
 func wantSize(t *testing.T, s *memory.Store, want memory.Size) {
 	t.Helper()
-	if got := s.Size(); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	must.Equal(t, s.Size(), want, "")
 }

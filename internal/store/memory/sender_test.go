@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -28,9 +29,7 @@ func TestSendersKnowTheirPushes(t *testing.T) {
 			told := floor - min(floor-1, random.Uint64N(100))
 			told = max(told, sequence-min(sequence, store.MaxAhead-1))
 			want := sequence < s.floor || applied[sequence]
-			if got := s.note(sequence, told, all); got != want {
-				t.Fatalf("sequence %d at floor %d: known %v, want %v", sequence, s.floor, got, want)
-			}
+			must.EqualOrEnd(t, s.note(sequence, told, all), want, "sequence %d at floor %d: known", sequence, s.floor)
 			applied[sequence] = true
 			if len(s.applied) > store.MaxAhead/64+1 || cap(s.applied) > 2*store.MaxAhead/64 {
 				t.Fatalf("%d words, and room for %d", len(s.applied), cap(s.applied))

@@ -42,9 +42,7 @@ func TestMaxMemory(t *testing.T) {
 		for len(s.counters.queue) > 0 {
 			s.counters.remove(s.counters.queue[0])
 		}
-		if s.counters.bytes != 0 {
-			t.Errorf("%s: %d bytes of no counter", name, s.counters.bytes)
-		}
+		must.Equal(t, s.counters.bytes, 0, "%s: bytes of no counter", name)
 	}
 }
 

@@ -63,9 +63,7 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 				floods := func(n uint64) {
 					for range n {
 						binary.BigEndian.PutUint64(flood.ID[:], 1000+sequence)
-						if take(flood, 1) != 1 {
-							t.Fatal("the flood is refused")
-						}
+						must.EqualOrEnd(t, take(flood, 1), 1, "the flood is refused")
 					}
 				}
 				floods(most)
@@ -76,9 +74,7 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 					t.Fatal("an idle key has no room")
 				}
 				floods(8 * most)
-				if got := take(full, 1); got != 0 {
-					t.Error("the flood has reset a full counter")
-				}
+				must.Equal(t, take(full, 1), 0, "the flood has reset a full counter")
 				if got := take(half, 5); got != 2 {
 					t.Errorf("a counter that has room for 2 gives %d", got)
 				}
@@ -115,17 +111,13 @@ func TestAFloodOfAnotherRule(t *testing.T) {
 				floods := func(n uint64) {
 					for range n {
 						binary.BigEndian.PutUint64(flood.ID[:], 1000+sequence)
-						if take(flooded, flood, flood.Limit) != flood.Limit {
-							t.Fatal("the flood is refused")
-						}
+						must.EqualOrEnd(t, take(flooded, flood, flood.Limit), flood.Limit, "the flood is refused")
 					}
 				}
 				floods(most)
 				for id := range uint64(most/2 - 1) {
 					room.ID = wire.ID{1, byte(id)}
-					if take("ns", room, 4) != 4 {
-						t.Fatal("an idle key has no room")
-					}
+					must.EqualOrEnd(t, take("ns", room, 4), 4, "an idle key has no room")
 				}
 				floods(8 * most)
 				reset := 0
@@ -189,9 +181,7 @@ func checkGroups(t *testing.T, s *Store, want int) {
 			}
 		}
 	}
-	if found != want {
-		t.Fatalf("%d counters have groups, want %d", found, want)
-	}
+	must.EqualOrEnd(t, found, want, "counters have groups")
 }
 
 // If a counter has hits only from items, its limit is unknown. Counters with many hits stay.
@@ -206,9 +196,7 @@ func TestCountersOfUnknownLimits(t *testing.T) {
 		push(t, s, sent(t, &wire.Push{Sender: 1, Sequence: 2 + id, Items: []wire.Item{hit(100+id, now, time.Hour)}}))
 	}
 	out := push(t, s, sent(t, &wire.Push{Sender: 1, Sequence: 1000, Items: []wire.Item{many}}))
-	if got := out.Answer.Totals[0].Hits[0]; got != 10 {
-		t.Errorf("%d hits, want 10", got)
-	}
+	must.Equal(t, out.Answer.Totals[0].Hits[0], 10, "hits")
 }
 
 // Ranks ascend with the use, and a full counter has the highest.
@@ -260,9 +248,7 @@ func TestRanksHoldEachCounterOnce(t *testing.T) {
 func checkRanks(t *testing.T, r *ranks, hitAt map[wire.ID]uint64, want int) {
 	t.Helper()
 	found := 0
-	if len(r.lists) != bits.OnesCount64(r.occupied) {
-		t.Fatalf("%d lists of ranks %b", len(r.lists), r.occupied)
-	}
+	must.EqualOrEnd(t, len(r.lists), bits.OnesCount64(r.occupied), "lists of ranks %b", r.occupied)
 	for rank := range uint8(lastRank + 1) {
 		if r.occupied>>rank&1 == 0 {
 			continue
@@ -280,13 +266,9 @@ func checkRanks(t *testing.T, r *ranks, hitAt map[wire.ID]uint64, want int) {
 				t.Fatalf("rank %d is out of order", rank)
 			}
 		}
-		if list.last != before {
-			t.Fatalf("rank %d has another end", rank)
-		}
+		must.EqualOrEnd(t, list.last, before, "rank %d has another end", rank)
 	}
-	if found != want {
-		t.Fatalf("%d counters have ranks, want %d", found, want)
-	}
+	must.EqualOrEnd(t, found, want, "counters have ranks")
 	if want > 0 && r.lowest() == nil {
 		t.Fatal("no victim")
 	}
