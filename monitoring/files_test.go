@@ -152,9 +152,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 		if !sections[r.Alert] {
 			t.Errorf("%s: %s has no section of this name", r.Alert, page)
 		}
-		if got, want := r.Annotations["runbook"], "docs/monitoring.md#"+strings.ToLower(r.Alert); got != want {
-			t.Errorf("%s: runbook: got %q, want %q", r.Alert, got, want)
-		}
+		must.Equal(t, r.Annotations["runbook"], "docs/monitoring.md#"+strings.ToLower(r.Alert), "%s: runbook", r.Alert)
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: want a summary and a description, got %v", r.Alert, r.Annotations)
 		}
@@ -171,9 +169,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 			}
 		}
 	}
-	if alerts != len(sections) {
-		t.Errorf("%d alerts, and %d sections of %s", alerts, len(sections), page)
-	}
+	must.Equal(t, alerts, len(sections), "alerts, and sections of %s", page)
 }
 
 // Grafana shows the dashboard without plugins, with any Prometheus.

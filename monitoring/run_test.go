@@ -319,9 +319,7 @@ func rulesAreWell(t *testing.T, p prometheus) {
 			}
 		}
 	}
-	if want := len(readRules(t)); rules != want {
-		t.Errorf("%d rules were evaluated, want %d", rules, want)
-	}
+	must.Equal(t, rules, len(readRules(t)), "rules were evaluated")
 }
 
 // metricsAreKnown wants every scraped metric to be in the documents and in the dashboard, and these

@@ -154,9 +154,7 @@ func TestIdleConnections(t *testing.T) {
 			}
 			answer.Body.Close()
 			client.CloseIdleConnections()
-			if answer.StatusCode != http.StatusOK {
-				t.Errorf("%s, connections at %q: %s", name, listener, answer.Status)
-			}
+			must.Equal(t, answer.StatusCode, http.StatusOK, "%s, connections at %q: %s", name, listener, answer.Status)
 		}
 	}
 }
@@ -205,9 +203,7 @@ func TestUnfinishedRequests(t *testing.T) {
 				if grown := b.resident(t) - before; grown > 160<<20 {
 					t.Errorf("%s, %s on %d connections: %d MB more", name, path, connections, grown>>20)
 				}
-				if answer, err := ask1(t, service, "k"); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-					t.Errorf("%s, %s on %d connections: then %v, %v", name, path, connections, answer, err)
-				}
+				must.Equal(t, must.Get(ask1(t, service, "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "%s, %s on %d connections: then", name, path, connections)
 				cancel()
 			}
 		}
@@ -261,9 +257,7 @@ func TestAnswersThatNobodyTakes(t *testing.T) {
 	if grown > 400<<20 {
 		t.Errorf("%d MB more", grown>>20)
 	}
-	if answer, err := ask1(t, service, "k"); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("then %v, %v", answer, err)
-	}
+	must.Equal(t, must.Get(ask1(t, service, "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "then")
 }
 
 // So do whole requests of /json.
@@ -300,9 +294,7 @@ func TestManyLargeBodies(t *testing.T) {
 	if grown > 450<<20 {
 		t.Errorf("%d MB more", grown>>20)
 	}
-	if answer, err := ask1(t, b.addresses["the rate limit service listens"], "k"); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("then %v, %v", answer, err)
-	}
+	must.Equal(t, must.Get(ask1(t, b.addresses["the rate limit service listens"], "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "then")
 }
 
 // askAndTakeNothing asks the service so often on a connection on which answers have no room. It waits

@@ -32,9 +32,7 @@ func TestChangesOfProcesses(t *testing.T) {
 			run := func(backend, token string, want int, args ...string) (stdout, stderr string) {
 				t.Helper()
 				code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": backend, "WEIR_TOKEN": token}, "", args...)
-				if code != want {
-					t.Errorf("weir %q: exit code %d, want %d: %s", args, code, want, stderr)
-				}
+				must.Equal(t, code, want, "weir %q: exit code: %s", args, stderr)
 				return stdout, stderr
 			}
 			run(one, "t0p", 0, "override", "set", "shop", "per-user", "ann", "1000/1m", "--force", "--reason", "a\nb \x1b[2J\u202e")

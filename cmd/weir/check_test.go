@@ -167,9 +167,7 @@ func TestExcerpt(t *testing.T) {
 		{"\xff{", 9, "    �{\n      ^\n"},
 		{strings.Repeat("a", 80) + "b" + strings.Repeat("c", 80), 81, "    " + strings.Repeat("a", 50) + "b" + strings.Repeat("c", 49) + "\n" + strings.Repeat(" ", 54) + "^\n"},
 	} {
-		if got := excerpt([]byte(test.line), test.column); got != test.want {
-			t.Errorf("%q at %d: got\n%s\nwant\n%s", test.line, test.column, got, test.want)
-		}
+		must.Equal(t, excerpt([]byte(test.line), test.column), test.want, "%q at %d", test.line, test.column)
 	}
 }
 
@@ -273,9 +271,7 @@ func TestCheckHelp(t *testing.T) {
 	t.Parallel()
 	help := printed(t, "check", "--help")
 	for _, want := range []string{"- is standard input", "FILE:LINE:COLUMN", "github", "-strict", "Exit codes: 0"} {
-		if !strings.Contains(help, want) {
-			t.Errorf("no %q in\n%s", want, help)
-		}
+		must.Contains(t, help, want, "")
 	}
 }
 

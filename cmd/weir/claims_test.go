@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -172,21 +171,15 @@ func TestClosedProgramGivesLeasesBack(t *testing.T) {
 	s := serveStore(t, redistest.Start(t).URL())
 	defer s.end()
 	one := startProgram(t, s, programOptions{Limit: limit, Timeout: time.Minute})
-	if passed := one.ask("ann", used).Passed; passed != used {
-		t.Fatalf("%d of %d requests passed", passed, used)
-	}
+	must.EqualOrEnd(t, one.ask("ann", used).Passed, used, "passed of %d", used)
 	until(t, "leased hits", func() bool { return hitsOf(s) > used })
 	t.Logf("%d hits are leased", hitsOf(s)-used)
 	one.end()
-	if counted := hitsOf(s); counted != used {
-		t.Errorf("%d hits are counted after it, want %d", counted, used)
-	}
+	must.Equal(t, hitsOf(s), used, "hits are counted after it")
 	// Its last requests may be refused for hits that it has just given back itself, until the backend has them.
 	other, passed := startProgram(t, s, programOptions{Limit: limit, Timeout: time.Minute}), 0
 	until(t, "all that is left", func() bool { passed += other.ask("ann", limit).Passed; return passed >= limit-used })
-	if passed != limit-used {
-		t.Errorf("another program: %d passed, want %d", passed, limit-used)
-	}
+	must.Equal(t, passed, limit-used, "another program: passed")
 	other.end()
 }
 
@@ -242,9 +235,7 @@ func TestHangingBackend(t *testing.T) {
 			if fail(1, nightly.Or[uint64](20, 3)); waited > 0 {
 				t.Errorf("%d of %d requests waited while the breaker was open", waited, sent)
 			}
-			if want := map[ratelimit.FailureMode]int{ratelimit.FailLocal: min(sent, 100), ratelimit.FailAllow: sent}[test.mode]; passed != want {
-				t.Errorf("%d of %d requests passed, want %d", passed, sent, want)
-			}
+			must.Equal(t, passed, map[ratelimit.FailureMode]int{ratelimit.FailLocal: min(sent, 100), ratelimit.FailAllow: sent}[test.mode], "passed of %d", sent)
 			must.OK(t, s.command.Process.Signal(syscall.SIGCONT))
 			t.Logf("%d requests; the backend decides again %v after it went on", sent, decided())
 		})
@@ -278,12 +269,8 @@ func TestOverrideOfRunningProgram(t *testing.T) {
 		took := until(t, "the override's limit", func() bool { return busy.ask("ann", 1).Quota == quota })
 		t.Logf("%v: a running program knows it %v after the command began", args, took)
 		<-done
-		if said := weir("set", "shop", "per-user", "eve", "7/366d", "--force", "--wait", "30s"); !strings.Contains(said, "known to 2 of 2 nodes") {
-			t.Errorf("the command said %s", said)
-		}
-		if is := idle.ask("ann", 1); is.Quota != quota {
-			t.Errorf("an idle program has a limit of %d, want %d", is.Quota, quota)
-		}
+		must.Contains(t, weir("set", "shop", "per-user", "eve", "7/366d", "--force", "--wait", "30s"), "known to 2 of 2 nodes", "the command said")
+		must.Equal(t, idle.ask("ann", 1).Quota, quota, "an idle program has a limit of")
 	}
 	busy.ask("ann", 10)
 	for range nightly.Or(10, 1) {

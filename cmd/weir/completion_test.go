@@ -87,9 +87,7 @@ words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`,
 			{[]string{"weir", "namespaces", "--backend", backend, "s"}, []string{"shop"}},
 			{[]string{"weir", "rule", "o"}, []string{"off"}},
 		} {
-			if got := shellOf(t, shell, program, test.typed...); !slices.Equal(got, test.want) {
-				t.Errorf("%s completes %q by %q, want %q", shell, test.typed, got, test.want)
-			}
+			must.Same(t, shellOf(t, shell, program, test.typed...), test.want, "%s completes %q by", shell, test.typed)
 		}
 	}
 	for _, typed := range [][]string{{"top", "--backend", "http://127.0.0.1:1", "shop", ""}, {"top", "--backend", backend, "x"}, {"nothing", ""}, {"run", "--nodes", ""}} {

@@ -69,9 +69,7 @@ func TestServeDrains(t *testing.T) {
 		t.Errorf("want one request under way, got %+v", e)
 	}
 	must.Get(io.Copy(slow, bytes.NewReader(body)))(t)
-	if line, err := answer.ReadString('\n'); err != nil || line != "\r\n" {
-		t.Fatalf("got %q, %v", line, err)
-	}
+	must.EqualOrEnd(t, must.Get(answer.ReadString('\n'))(t), "\r\n", "")
 	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
 		t.Errorf("the push that was under way: %q, %v", line, err)
 	}

@@ -325,9 +325,7 @@ func TestServeFileFullDisk(t *testing.T) {
 			return
 		}
 	}
-	if status := try(more()); status != http.StatusOK {
-		t.Fatalf("status %d", status)
-	}
+	must.EqualOrEnd(t, try(more()), http.StatusOK, "status")
 	ready(http.StatusOK)
 	d.fill(backend.command.Process.Pid)
 	refused := more()
@@ -345,18 +343,14 @@ func TestServeFileFullDisk(t *testing.T) {
 		if status, err := other.try(envoytest.Client, late); status != http.StatusServiceUnavailable || err != nil {
 			t.Errorf("another sender: status %d, %v", status, err)
 		}
-		if status := try(refused); status != http.StatusServiceUnavailable {
-			t.Errorf("status %d", status)
-		}
+		must.Equal(t, try(refused), http.StatusServiceUnavailable, "status")
 	}
 	if status, _ := ask(t, "GET", backend.url("/livez"), "", nil); status != http.StatusOK {
 		t.Errorf("livez: status %d", status)
 	}
 
 	d.free(backend.command.Process.Pid)
-	if status := try(refused); status != http.StatusOK {
-		t.Errorf("status %d, though there is room", status)
-	}
+	must.Equal(t, try(refused), http.StatusOK, "status, though there is room")
 	if status, err := other.try(envoytest.Client, late); status != http.StatusOK || err != nil {
 		t.Errorf("another sender: status %d, %v, though there is room", status, err)
 	}

@@ -44,9 +44,7 @@ func TestCommandsPage(t *testing.T) {
 		must.OK(t, os.WriteFile(commandsPage, []byte(page.String()), 0o644))
 	}
 	got := must.Get(os.ReadFile(commandsPage))(t)
-	if string(got) != page.String() {
-		t.Error("docs/commands.md is not what the commands print: go test ./cmd/weir -run TestCommandsPage -update writes it")
-	}
+	must.Equal(t, string(got), page.String(), "docs/commands.md is not what the commands print: go test ./cmd/weir -run TestCommandsPage -update writes it")
 }
 
 // Each command has a description, an example that begins like a command line, and the meaning of
@@ -54,13 +52,9 @@ func TestCommandsPage(t *testing.T) {
 func TestHelpIsComplete(t *testing.T) {
 	for _, c := range commands() {
 		help := printed(t, "help", c.name)
-		if help != printed(t, c.name, "-h") {
-			t.Errorf("weir help %s is not weir %s -h", c.name, c.name)
-		}
+		must.Equal(t, help, printed(t, c.name, "-h"), "weir help %s is not weir %s -h", c.name, c.name)
 		for _, want := range []string{"Usage: weir " + c.name, "Exit codes:"} {
-			if !strings.Contains(help, want) {
-				t.Errorf("weir %s --help lacks %q", c.name, want)
-			}
+			must.Contains(t, help, want, "weir %s --help lacks", c.name)
 		}
 		if c.help != "" && !strings.Contains(help, "\n  weir "+c.name) && !strings.Contains(help, "weir "+c.name+" -") {
 			t.Errorf("weir %s --help has no example", c.name)

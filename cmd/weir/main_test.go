@@ -172,9 +172,7 @@ func TestMaxCounters(t *testing.T) {
 		}})
 	}
 	must.Get(counters.Push(t.Context(), p, 1))(t)
-	if got := counters.Store.(*memory.Store).Size().Counters; got != 2 {
-		t.Errorf("%d counters, want 2", got)
-	}
+	must.Equal(t, counters.Store.(*memory.Store).Size().Counters, 2, "counters")
 	must.Report(t, counters.Close())
 }
 
@@ -279,9 +277,7 @@ func TestServeLog(t *testing.T) {
 	}
 	redis.Stop()
 	for range 5 {
-		if status := push(); status != http.StatusServiceUnavailable {
-			t.Errorf("status %d while the store is away", status)
-		}
+		must.Equal(t, push(), http.StatusServiceUnavailable, "status while the store is away")
 	}
 	redis.Restart()
 	for _, want := range []string{"the store fails", "the store is back"} {
@@ -298,9 +294,7 @@ func TestServeLog(t *testing.T) {
 			push()
 			select {
 			case got = <-lines:
-				if !strings.Contains(got, want) {
-					t.Errorf("log, want %q: %s", want, got)
-				}
+				must.Contains(t, got, want, "log")
 			default:
 			}
 		}

@@ -28,9 +28,7 @@ func TestToldRules(t *testing.T) {
 	push := func(body []byte) string {
 		t.Helper()
 		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "all", body)
-		if status != 200 {
-			t.Fatalf("status %d: %s", status, answer)
-		}
+		must.EqualOrEnd(t, status, 200, "status: %s", answer)
 		return answer
 	}
 	limit := window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: 3600e9}, Max: 5}
@@ -110,9 +108,7 @@ func TestToldRules(t *testing.T) {
 	if got := weir("all", "top shop"); strings.Contains(got, "left now") || !strings.Contains(got, "some keys have others") {
 		t.Errorf("with an override: %s", got)
 	}
-	if got := weir("all", "counter get shop per-ip 192.0.2.1"); !strings.Contains(got, "5 of 50 used, 45 left") {
-		t.Error(got)
-	}
+	must.Contains(t, weir("all", "counter get shop per-ip 192.0.2.1"), "5 of 50 used, 45 left", "")
 	// Whatever the rule, or all of them, are set to is told beside a key's own override.
 	for _, set := range []struct{ args, want string }{
 		{"rule off shop per-ip", "mode: off, as weir rule show shop tells\n"}, {"rule set shop per-ip --mode shadow", "mode: shadow"},
@@ -163,10 +159,6 @@ func TestVerdict(t *testing.T) {
 // The rate limit service has no limit for some descriptors, where its protocol has the largest number.
 func TestUnlimited(t *testing.T) {
 	limit := server.KnownLimit{Algorithm: "fixed_window", WidthMS: 3_600_000, Limit: math.MaxUint32}
-	if got := limitsText([]server.KnownLimit{limit}, true, false); got != "unlimited; some keys have others" {
-		t.Errorf("got %s", got)
-	}
-	if got := limitsText([]server.KnownLimit{limit}, false, false); got != "4294967295 a 1h (fixed window)" {
-		t.Errorf("of a proxy: got %s", got)
-	}
+	must.Equal(t, limitsText([]server.KnownLimit{limit}, true, false), "unlimited; some keys have others", "")
+	must.Equal(t, limitsText([]server.KnownLimit{limit}, false, false), "4294967295 a 1h (fixed window)", "of a proxy")
 }

@@ -110,9 +110,7 @@ rules:
 	post := func(body []byte) (answer string) {
 		t.Helper()
 		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", body)
-		if status != 200 {
-			t.Fatalf("status %d: %s", status, answer)
-		}
+		must.EqualOrEnd(t, status, 200, "status: %s", answer)
 		return answer
 	}
 	// tell pushes like a node that has got a list.

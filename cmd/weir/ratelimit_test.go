@@ -98,9 +98,7 @@ func TestRateLimitService(t *testing.T) {
 		response.Body.Close()
 	}
 	_, metrics := ask(t, "GET", "http://"+address("the rate limit service's metrics listens")+"/metrics", "", nil)
-	if want := `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""} 1`; !strings.Contains(metrics, want) {
-		t.Errorf("the metrics lack %s:\n%s", want, metrics)
-	}
+	must.Contains(t, metrics, `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""} 1`, "the metrics lack")
 	end() // and statsd is told
 	told := must.Get(statsd.Accept())(t)
 	if text, err := io.ReadAll(told); err != nil || !strings.Contains(string(text), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n") {
@@ -156,9 +154,7 @@ func TestStatsdOfDrained(t *testing.T) {
 	}
 	end()
 	statsd.Close()
-	if text := <-told; !strings.Contains(text, "ratelimit.service.rate_limit.d.k.total_hits:1|c\n") {
-		t.Errorf("statsd is told %s", text)
-	}
+	must.Contains(t, <-told, "ratelimit.service.rate_limit.d.k.total_hits:1|c\n", "statsd is told")
 }
 
 // Values that no variable can have are told by the variable's name, and not repeated.

@@ -51,9 +51,7 @@ func dialRateLimit(t *testing.T, target string) *grpc.ClientConn {
 // passes asks the service for a hit, and wants it to pass.
 func passes(t *testing.T, client *grpc.ClientConn) {
 	t.Helper()
-	if answer, err := pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("answered %v, %v", answer, err)
-	}
+	must.Equal(t, must.Get(pb.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), ofOne))(t).GetOverallCode(), pb.RateLimitResponse_OK, "answered")
 }
 
 // watchHealth returns a function that waits for the service's next health.
@@ -62,9 +60,7 @@ func watchHealth(ctx context.Context, t *testing.T, client *grpc.ClientConn) (be
 	watched := must.Get(healthpb.NewHealthClient(client).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"}))(t)
 	return func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
-		if answer, err := watched.Recv(); err != nil || answer.GetStatus() != want {
-			t.Fatalf("its health is %v, %v, want %v", answer, err, want)
-		}
+		must.EqualOrEnd(t, must.Get(watched.Recv())(t).GetStatus(), want, "its health is")
 	}
 }
 
@@ -173,9 +169,7 @@ func TestRateLimitShutdownDelay(t *testing.T) {
 			becomes(healthpb.HealthCheckResponse_SERVING)
 			cancel()
 			becomes(healthpb.HealthCheckResponse_NOT_SERVING)
-			if answer, err := healthpb.NewHealthClient(old).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-				t.Errorf("the server's health is %v, %v", answer, err)
-			}
+			must.Equal(t, must.Get(healthpb.NewHealthClient(old).Check(t.Context(), &healthpb.HealthCheckRequest{}))(t).GetStatus(), healthpb.HealthCheckResponse_NOT_SERVING, "the server's health is")
 			if status, _ := ask(t, "GET", "http://"+at+"/healthcheck", "", nil); status != http.StatusInternalServerError {
 				t.Errorf("/healthcheck is %d", status)
 			}
@@ -234,9 +228,7 @@ func TestRateLimitSocket(t *testing.T) {
 	end()
 	must.OK(t, os.WriteFile(path, []byte("mine"), 0o600))
 	refused("GRPC_UDS: want the path of a socket to make, but " + path + " is something else")
-	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
-		t.Errorf("the file has %q, %v", text, err)
-	}
+	must.Equal(t, string(must.Get(os.ReadFile(path))(t)), "mine", "the file has")
 }
 
 // theirVariables are those of envoyproxy/ratelimit, of July 2026, and two that it no longer has or does
@@ -314,7 +306,5 @@ func TestEveryVariable(t *testing.T) {
 	for _, match := range regexp.MustCompile(`level=WARN msg="(\w+) has no effect" instead="[^"]+"`).FindAllStringSubmatch(log, -1) {
 		told = append(told, match[1])
 	}
-	if want := []string{"EXTRA_TAGS", "USE_CALENDAR_MONTH_RATE_LIMIT"}; !slices.Equal(told, want) {
-		t.Errorf("it tells of %v, want %v:\n%s", told, want, log)
-	}
+	must.Same(t, told, []string{"EXTRA_TAGS", "USE_CALENDAR_MONTH_RATE_LIMIT"}, "it tells of: %s", log)
 }

@@ -94,9 +94,7 @@ func TestSimulate(t *testing.T) {
 	}
 	text := simulateIt()
 	for _, want := range []string{"requests   12, refused 5 (41.7 %)", "10.0.0.7 has 100 % of the refusals, by per-client.", "10.0.0.7", "rule per-client", "token_bucket, burst 3", "at most 1 % of requests: 8"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
+		must.Contains(t, text, want, "")
 	}
 	page := filepath.Join(dir, "page.html")
 	if text := simulateIt("--html", page, "--keys", "1"); text != "" {
@@ -172,13 +170,9 @@ func TestSimulateDeployed(t *testing.T) {
 			config, more, _ := strings.Cut(test.config, " ")
 			args := append([]string{"simulate", "--json", "--config", config}, append(strings.Fields(more), log)...)
 			code, stdout, stderr := execute(t.Context(), nil, test.stdin, args...)
-			if code != test.code {
-				t.Fatalf("exit code %d, want %d: %s", code, test.code, stderr)
-			}
+			must.EqualOrEnd(t, code, test.code, "exit code: %s", stderr)
 			if test.code != 0 {
-				if !strings.Contains(stderr, test.stderr) {
-					t.Errorf("printed %s, want %q", stderr, test.stderr)
-				}
+				must.Contains(t, stderr, test.stderr, "printed")
 				return
 			}
 			var report simulate.Report

@@ -66,9 +66,7 @@ func TestTableText(t *testing.T) {
 	if got := trim(tableText(now, later)); !strings.HasPrefix(got, trim(moved)) {
 		t.Errorf("got\n%s\nwant\n%s", got, moved)
 	}
-	if got := tableText(now, now); !strings.Contains(got, "-") {
-		t.Errorf("rates of no time:\n%s", got)
-	}
+	must.Contains(t, tableText(now, now), "-", "rates of no time")
 }
 
 // On a terminal weir run shows a table that is updated with requests, and ends with the command.

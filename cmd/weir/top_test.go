@@ -118,9 +118,7 @@ func TestTopFollows(t *testing.T) {
 	for _, status := range []string{"503 Service Unavailable", "502 Bad Gateway", "503 Service Unavailable"} {
 		want += "weir top: the backend answered " + status + ": no reason given; is this weir serve?; asking again\n"
 	}
-	if trouble.String() != want {
-		t.Errorf("said\n%swant\n%s", &trouble, want)
-	}
+	must.Equal(t, trouble.String(), want, "trouble")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.follow(ctx, url.Values{"namespace": {"shop"}}, &trouble, ticks); err != nil {

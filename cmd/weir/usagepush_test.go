@@ -129,9 +129,7 @@ func TestUsagePush(t *testing.T) {
 		executeAll(t, set, []lineTest{{args, 1, "", `the service answered 503 Service Unavailable: "not now\n"`}})
 		b.lost = 1
 		executeAll(t, set, []lineTest{{args, 1, "", "EOF"}, {args, 0, "3 events sent", ""}})
-		if b.repeats != 3 {
-			t.Errorf("%s: %d events were sent twice", form, b.repeats)
-		}
+		must.Equal(t, b.repeats, 3, "%s: events were sent twice", form)
 		use("ann team", 1, "gpt-5", day, 6)
 		use("bob", 2, "", day-1, -4) // a correction of yesterday
 		executeAll(t, set, []lineTest{

@@ -140,9 +140,7 @@ func TestProxyForwards(t *testing.T) {
 				"X-Result":  "2|0|0",
 				"X-More":    "1",
 			} {
-				if got := strings.TrimSpace(r.header.Get(name)); got != want {
-					t.Errorf("%s: got %q, want %q", name, got, want)
-				}
+				must.Equal(t, strings.TrimSpace(r.header.Get(name)), want, "%s", name)
 			}
 		})
 	}
@@ -183,20 +181,14 @@ func TestProxySpreadsConnections(t *testing.T) {
 	clients := []*http.Client{client(t), client(t), client(t)}
 	for range 4 {
 		for _, c := range clients {
-			if r := get(t, c, base); r.status != http.StatusAccepted {
-				t.Errorf("status %d", r.status)
-			}
+			must.Equal(t, get(t, c, base).status, http.StatusAccepted, "status")
 		}
 	}
 	for i := range p.Workers() {
 		p.Do(i, func(vm *VM, _ *Root) {
 			// One define for each stream's context, and one for the root's.
-			if n := p.Process().Metrics().Value("created"); n != 12+4 {
-				t.Errorf("%d contexts in all, canary among them", n)
-			}
-			if n := vm.HostCalls()["proxy_replace_header_map_value"]; n != 4 {
-				t.Errorf("worker %d: %d responses", i, n)
-			}
+			must.Equal(t, p.Process().Metrics().Value("created"), 12+4, "contexts in all, canary among them")
+			must.Equal(t, vm.HostCalls()["proxy_replace_header_map_value"], 4, "worker %d: responses", i)
 		})
 	}
 }
@@ -406,9 +398,7 @@ func TestProxyClientLeavesWhilePaused(t *testing.T) {
 	}
 	until(func() bool { return streams(p, 0) == 0 })
 	for _, name := range []string{"logs", "deletes"} {
-		if n := p.Process().Metrics().Value(name); n != 1 {
-			t.Errorf("%s: %d", name, n)
-		}
+		must.Equal(t, p.Process().Metrics().Value(name), 1, "%s", name)
 	}
 }
 
@@ -422,9 +412,7 @@ func TestProxyTick(t *testing.T) {
 				until(func() bool { return streams(p, 0) == 1 })
 				must.OK(t, p.Tick())
 			}
-			if r := <-answer; r.status != http.StatusAccepted {
-				t.Errorf("status %d", r.status)
-			}
+			must.Equal(t, (<-answer).status, http.StatusAccepted, "status")
 			if !manual {
 				until(func() bool { return p.Process().Metrics().Value("ticks") > 2 })
 			}
@@ -484,9 +472,7 @@ func TestProxyCallouts(t *testing.T) {
 			}
 		}
 	}
-	if n := p.Process().Metrics().Value("answers"); n != 6 {
-		t.Errorf("%d answers", n)
-	}
+	must.Equal(t, p.Process().Metrics().Value("answers"), 6, "answers")
 	// One of them has waited for 20 ms until its call was given up. The others may have their answers before the proxy holds them back.
 	if got := p.Process().Traffic(); got.Requests != 8 || got.Answered != 4 || got.Waited < 1 || got.Waited > 6 || got.WaitedNanos < 20e6 {
 		t.Errorf("the process has counted %+v", got)
@@ -514,9 +500,7 @@ func TestProxyConfigure(t *testing.T) {
 	if v, _, _ := p.Process().SharedData("vm").Get("canary"); string(v) != "3" {
 		t.Errorf("canary and two workers counted %q", v)
 	}
-	if n := p.Process().Metrics().Value("dones"); n != 0 {
-		t.Errorf("the canary was told its end: %d", n)
-	}
+	must.Equal(t, p.Process().Metrics().Value("dones"), 0, "the canary was told its end")
 	answer := make(chan result, 1)
 	go func() { answer <- get(t, client(t), base, "x-do", "pause;wait continue 0") }()
 	until(func() bool { return streams(p, 0) == 1 })
@@ -538,9 +522,7 @@ func TestProxyConfigure(t *testing.T) {
 		t.Errorf("idle worker: %d roots, current %d", n, current)
 	}
 	// The new root's tick lets the old root's stream go on; then the old root ends.
-	if r := <-answer; r.status != http.StatusAccepted {
-		t.Errorf("status %d", r.status)
-	}
+	must.Equal(t, (<-answer).status, http.StatusAccepted, "status")
 	until(func() bool { n, _ := roots(0); return n == 1 })
 }
 
@@ -548,9 +530,7 @@ func TestProxyFailurePolicies(t *testing.T) {
 	t.Run("closed", func(t *testing.T) {
 		_, base := serve(t, ProxyConfig{})
 		for _, do := range []string{"panic", ""} {
-			if r := get(t, client(t), base, "x-do", do); r.status != 503 {
-				t.Errorf("%q: status %d", do, r.status)
-			}
+			must.Equal(t, get(t, client(t), base, "x-do", do).status, 503, "%q: status", do)
 		}
 	})
 	t.Run("open", func(t *testing.T) {
@@ -585,9 +565,7 @@ func TestProxyFailurePolicies(t *testing.T) {
 			mu.Lock()
 			now += step.advance
 			mu.Unlock()
-			if r := get(t, client(t), base, "x-do", step.do); r.status != step.want {
-				t.Errorf("step %d: status %d, want %d", i, r.status, step.want)
-			}
+			must.Equal(t, get(t, client(t), base, "x-do", step.do).status, step.want, "step %d: status", i)
 		}
 		if n := p.Process().Metrics().Value("configured"); n != 4 {
 			t.Errorf("configured %d times: canary, first, and two new VMs", n)
@@ -599,9 +577,7 @@ func TestProxyFailurePolicies(t *testing.T) {
 func TestProxyTrapLeavesWaitingStreams(t *testing.T) {
 	p, base := serve(t, ProxyConfig{})
 	leave, gone := waits(t, p, base, "pause;wait continue 0")
-	if r := get(t, client(t), base, "x-do", "panic"); r.status != 503 {
-		t.Errorf("status %d", r.status)
-	}
+	must.Equal(t, get(t, client(t), base, "x-do", "panic").status, 503, "status")
 	select {
 	case err := <-gone:
 		t.Errorf("the waiting stream ended: %v", err)
@@ -659,9 +635,7 @@ func TestProxyClose(t *testing.T) {
 	if n := p.Process().Metrics().Value("deletes"); n != 3 {
 		t.Errorf("%d contexts ended: want a stream and two roots", n)
 	}
-	if n := p.Process().SharedData("vm").Len(); n != 0 {
-		t.Errorf("%d keys are left", n)
-	}
+	must.Equal(t, p.Process().SharedData("vm").Len(), 0, "keys are left")
 	if err := p.Configure(nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("configure: %v", err)
 	}

@@ -81,16 +81,12 @@ func TestHostCalls(t *testing.T) {
 func TestSharedDataSizesAndEnd(t *testing.T) {
 	p := NewProcess(ProcessConfig{})
 	data := p.SharedData("vm")
-	if s := data.Set("k", nil, 0); s != StatusBadArgument {
-		t.Errorf("set without a VM: status %d", s)
-	}
+	must.Equal(t, data.Set("k", nil, 0), StatusBadArgument, "set without a VM: status")
 	a := newVM(t, p, VMConfig{ID: "vm"})
 	b := newVM(t, p, VMConfig{ID: "vm"})
 	other := newVM(t, p, VMConfig{ID: "other"})
 	ask(t, newRoot(t, a, ""), "sdset key longer_value 0;sdset key value 1")
-	if s := data.Set("empty", nil, 1); s != StatusOK {
-		t.Errorf("create: status %d", s)
-	}
+	must.Equal(t, data.Set("empty", nil, 1), StatusOK, "create: status")
 	if n, size := data.Len(), data.Bytes(); n != 2 || size != len("keyvalueempty") {
 		t.Errorf("%d keys, %d bytes", n, size)
 	}
@@ -105,9 +101,7 @@ func TestSharedDataSizesAndEnd(t *testing.T) {
 		t.Errorf("data went with the first VM: %s", got)
 	}
 	must.OK(t, b.Close())
-	if n := data.Len(); n != 0 {
-		t.Errorf("%d keys outlive the last VM", n)
-	}
+	must.Equal(t, data.Len(), 0, "keys outlive the last VM")
 }
 
 // Another VM counts between every get and set of the first: its compare-and-set must fail and be
@@ -130,9 +124,7 @@ func TestSharedDataHookInterleaves(t *testing.T) {
 	if v, cas, _ := p.SharedData("vm").Get("n"); string(v) != "4" || cas != 4 {
 		t.Errorf("n = %s, cas %d", v, cas)
 	}
-	if n := first.HostCalls()["proxy_set_shared_data"]; n != 4 {
-		t.Errorf("%d sets counted", n)
-	}
+	must.Equal(t, first.HostCalls()["proxy_set_shared_data"], 4, "sets counted")
 }
 
 func TestMetricsAreOneForAllVMs(t *testing.T) {
@@ -142,19 +134,11 @@ func TestMetricsAreOneForAllVMs(t *testing.T) {
 		_, got := ask(t, newRoot(t, newVM(t, p, VMConfig{}), ""), "metric 0 shared 1;metric 2 times record 5")
 		ids = append(ids, strings.Fields(got)[1])
 	}
-	if ids[0] != ids[1] {
-		t.Errorf("ids %q", ids)
-	}
+	must.Equal(t, ids[0], ids[1], "ids %q", ids)
 	all := p.Metrics().Snapshot()
-	if m := all["shared"]; m != (Metric{Counter, 2, 0}) {
-		t.Errorf("shared: %+v", m)
-	}
-	if m := all["times"]; m != (Metric{Histogram, 10, 2}) {
-		t.Errorf("times: %+v", m)
-	}
-	if p.Metrics().Value("none") != 0 {
-		t.Error("an undefined metric has a value")
-	}
+	must.Equal(t, all["shared"], Metric{Counter, 2, 0}, "shared")
+	must.Equal(t, all["times"], Metric{Histogram, 10, 2}, "times")
+	must.Equal(t, p.Metrics().Value("none"), 0, "an undefined metric has a value")
 }
 
 func TestInitializationTrapsHostCalls(t *testing.T) {
@@ -167,9 +151,7 @@ func TestInitializationTrapsHostCalls(t *testing.T) {
 			!strings.Contains(err.Error(), "proxy_set_tick_period_milliseconds") {
 			t.Errorf("%s: error %v", name, err)
 		}
-		if len(p.spaces) != 0 {
-			t.Error("a VM that did not start keeps its vm_id")
-		}
+		must.Equal(t, len(p.spaces), 0, "a VM that did not start keeps its vm_id")
 	}
 	// In main, too, which runs after _initialize; and in the guest's allocation.
 	p := NewProcess(ProcessConfig{})
@@ -270,12 +252,8 @@ func TestResponsePhase(t *testing.T) {
 	if action, err := s.ResponseHeaders(h, false); action != Continue || err != nil {
 		t.Fatal(action, err)
 	}
-	if got, want := h.Value("x-result"), " 2|2|200 0|0|\xc8\x00\x00\x00\x00\x00\x00\x00 0"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if h.Value("x-new") != "v" {
-		t.Error("the header was not set")
-	}
+	must.Equal(t, h.Value("x-result"), " 2|2|200 0|0|\xc8\x00\x00\x00\x00\x00\x00\x00 0", "")
+	must.Equal(t, h.Value("x-new"), "v", "the header was not set")
 }
 
 func TestLogPhaseReadsRequest(t *testing.T) {
@@ -289,9 +267,7 @@ func TestLogPhaseReadsRequest(t *testing.T) {
 		t.Errorf("logged %q", j.lines)
 	}
 	for _, name := range []string{"logs", "dones", "deletes"} {
-		if n := p.Metrics().Value(name); n != 1 {
-			t.Errorf("%s: %d", name, n)
-		}
+		must.Equal(t, p.Metrics().Value(name), 1, "%s", name)
 	}
 	if _, err := s.RequestHeaders(&Headers{}, true); !errors.Is(err, ErrClosed) {
 		t.Errorf("after close: %v", err)
@@ -698,7 +674,5 @@ func TestHeaders(t *testing.T) {
 			break
 		}
 	}
-	if want := []string{"a=4", "c=", "d=5"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	must.Same(t, got, []string{"a=4", "c=", "d=5"}, "")
 }

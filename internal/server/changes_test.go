@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -57,9 +57,7 @@ func TestChanges(t *testing.T) {
 		{"DELETE", "/v1/overrides?rule=per-user&key=ann", ""}, {"PUT", "/v1/prices?x", `{"list": "l", "models": {"m": {"input": 1}}}`},
 		{"DELETE", "/v1/prices?list=l", ""}, {"POST", "/v1/counter?x", reset},
 	} {
-		if status := send(step.method, step.path, step.body, hostile, "shop-change"); status != 200 {
-			t.Errorf("%s %s: status %d", step.method, step.path, status)
-		}
+		must.Equal(t, send(step.method, step.path, step.body, hostile, "shop-change"), 200, "%s %s: status", step.method, step.path)
 	}
 	found := changesOf(t, s, "", "shop-read")
 	var whats []string
@@ -69,9 +67,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	}
-	if want := []string{"set override", "remove override", "set price", "remove price", "reset counter"}; !slices.Equal(whats, want) {
-		t.Errorf("the records are of %q, want %q", whats, want)
-	}
+	must.Same(t, whats, []string{"set override", "remove override", "set price", "remove price", "reset counter"}, "the records are of")
 	if lines := strings.Count(log.String(), "\n"); lines != 5 || strings.Count(log.String(), "name=ann") != 5 || strings.ContainsAny(log.String(), "\x1b\x00\r\u202e") {
 		t.Errorf("%d lines in the log: %q", lines, log.String())
 	}
@@ -87,20 +83,14 @@ func TestChanges(t *testing.T) {
 		t.Errorf("the answer has markup or control characters: %q", body)
 	}
 	for reason, want := range map[string]int{strings.Repeat("x", 256): 200, strings.Repeat("x", 257): 400, "\xff": 400, strings.Repeat("x", 1<<19): 400} {
-		if status := send("PUT", "/v1/overrides?x", strings.ReplaceAll(oneOverride, "5", "6"), reason, "shop-change"); status != want {
-			t.Errorf("a reason of %d bytes: status %d, want %d", len(reason), status, want)
-		}
+		must.Equal(t, send("PUT", "/v1/overrides?x", strings.ReplaceAll(oneOverride, "5", "6"), reason, "shop-change"), want, "a reason of %d bytes: status", len(reason))
 	}
 	for _, key := range []string{strings.Repeat("k", 65), "a b", "ä"} {
-		if status := send("POST", "/v1/counter?x", reset, "", "shop-change", "Idempotency-Key", key); status != 400 {
-			t.Errorf("an Idempotency-Key of %.5q: status %d", key, status)
-		}
+		must.Equal(t, send("POST", "/v1/counter?x", reset, "", "shop-change", "Idempotency-Key", key), 400, "an Idempotency-Key of %.5q: status", key)
 	}
 	before := len(changesOf(t, s, "", "shop-read").Changes)
 	for range 3 {
-		if status := send("POST", "/v1/counter?x", reset, "", "shop-change", "Idempotency-Key", "k-1"); status != 200 {
-			t.Errorf("status %d", status)
-		}
+		must.Equal(t, send("POST", "/v1/counter?x", reset, "", "shop-change", "Idempotency-Key", "k-1"), 200, "status")
 	}
 	if after := len(changesOf(t, s, "", "shop-read").Changes); after != before+1 {
 		t.Errorf("a call that comes again has %d records", after-before)
@@ -131,9 +121,7 @@ func TestChangesThatCannotBeRecorded(t *testing.T) {
 			continue // there is nothing to remove
 		}
 		answer, body := do(t, s.Client(), routed(t, s.URL, route.method, route.path, route.body, "shop", ""))
-		if answer.StatusCode != 503 {
-			t.Errorf("%s %s: status %d: %s", route.method, route.path, answer.StatusCode, body)
-		}
+		must.Equal(t, answer.StatusCode, 503, "%s %s: status: %s", route.method, route.path, body)
 		wantProblem(t, answer, body, "the change can't be recorded, and was not made")
 	}
 	if _, version, err := counters.Overrides(t.Context(), "shop", 0); version != 0 || err != nil {

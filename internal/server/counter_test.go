@@ -43,9 +43,7 @@ func TestCounter(t *testing.T) {
 	get := func(query string) string {
 		t.Helper()
 		answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&id="+annID+query, nil))
-		if answer.StatusCode != 200 {
-			t.Fatalf("status %d: %s", answer.StatusCode, body)
-		}
+		must.EqualOrEnd(t, answer.StatusCode, 200, "status: %s", body)
 		var found server.Counter
 		must.OK(t, json.Unmarshal([]byte(body), &found))
 		text := ""
@@ -54,9 +52,7 @@ func TestCounter(t *testing.T) {
 			if l.Limit != nil {
 				text += fmt.Sprintf("/%d left %d", *l.Limit, *l.Left)
 			}
-			if (l.ResetMS != nil) != (l.Used > 0) {
-				t.Errorf("%+v: a reset where nothing runs, or none", l)
-			}
+			must.Equal(t, l.ResetMS != nil, l.Used > 0, "%+v: a reset where nothing runs, or none", l)
 			text += "; "
 		}
 		if found.Override != nil {
@@ -74,9 +70,7 @@ func TestCounter(t *testing.T) {
 	}
 	want := func(got, want string) {
 		t.Helper()
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		must.Equal(t, got, want, "")
 	}
 	const ann = `{"id": "` + annID + `", "rule": "per-user", "key": ["ann"], `
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "other", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 1000}]}]}`, 1)
@@ -85,25 +79,17 @@ func TestCounter(t *testing.T) {
 	if got := post(ann + `"reset": true}`); got.Returned != 0 || got.Version == 0 {
 		t.Errorf("nothing was counted: %+v", got)
 	}
-	if got := takeHits(t, s, 1, 500); got != 100 {
-		t.Fatalf("%d granted", got)
-	}
+	must.EqualOrEnd(t, takeHits(t, s, 1, 500), 100, "granted")
 	want(get(""), "fixed_window 100; token_bucket 100/100 left 0; ")
 	want(get("&limit=fixed_window/31104000000/0/0/130/0"), "fixed_window 100/130 left 30; token_bucket 100/100 left 0; ")
 	if got := post(ann + `"grant": 30}`); got.Returned != 60 {
 		t.Errorf("30 of two limits: %+v", got)
 	}
 	want(get(""), "fixed_window 70; token_bucket 70/100 left 30; ")
-	if got := takeHits(t, s, 2, 500); got != 30 {
-		t.Errorf("%d granted, want 30", got)
-	}
+	must.Equal(t, takeHits(t, s, 2, 500), 30, "granted")
 	last := post(ann + `"reset": true}`)
-	if last.Returned != 200 {
-		t.Errorf("emptied: %+v", last)
-	}
-	if got := takeHits(t, s, 3, 40); got != 40 {
-		t.Errorf("%d granted, want 40", got)
-	}
+	must.Equal(t, last.Returned, 200, "emptied: %+v", last)
+	must.Equal(t, takeHits(t, s, 3, 40), 40, "granted")
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 500, "width_ms": 31104000000}, {"limit": 60, "width_ms": 31104000000}]}]}`, 1)
 	// A token bucket of another limit is full at the same time.
 	want(get("&rule=per-user&key=ann"), "fixed_window 40/500 left 460; token_bucket 24/60 left 36; override of per-user")
@@ -192,9 +178,7 @@ func TestCounterAsNodesDecide(t *testing.T) {
 		for _, l := range found.Limits {
 			got += fmt.Sprint(", ", *l.Limit)
 		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", query, got, want)
-		}
+		must.Equal(t, got, want, "%s", query)
 	}
 	set := func(override string) {
 		t.Helper()

@@ -249,9 +249,7 @@ func TestRefused(t *testing.T) {
 				r.Header[name] = values
 			}
 			answer, body := do(t, s.Client(), r)
-			if answer.StatusCode != test.status {
-				t.Fatalf("status %d, want %d: %s", answer.StatusCode, test.status, body)
-			}
+			must.EqualOrEnd(t, answer.StatusCode, test.status, "status: %s", body)
 			if test.status == 405 && answer.Header.Get("Allow") == "" {
 				t.Error("no Allow header")
 			}
@@ -356,9 +354,7 @@ func TestTakes(t *testing.T) {
 	if a := push(2, 1); a.Nodes != 2 || a.Grants[0].Units != 0 || a.Grants[1].Units != 6 {
 		t.Errorf("answer %+v, want two nodes, nothing left of the first, and a lease of 6 units", a)
 	}
-	if a := push(2, 2); a.Nodes != 2 {
-		t.Errorf("%d nodes, want 2", a.Nodes)
-	}
+	must.Equal(t, push(2, 2).Nodes, 2, "nodes")
 }
 
 func wantProblem(t *testing.T, answer *http.Response, body, detail string) {
@@ -447,9 +443,7 @@ func TestStoreFails(t *testing.T) {
 		clock.advance(time.Second)
 		for method, path := range map[string]string{"POST": "/v1/push", "GET": "/healthz"} {
 			answer, text := do(t, s.Client(), request(t, method, s.URL+path, body))
-			if answer.StatusCode != 503 {
-				t.Errorf("%s: status %d, want 503", path, answer.StatusCode)
-			}
+			must.Equal(t, answer.StatusCode, 503, "%s: status", path)
 			wantProblem(t, answer, text, "the store")
 			if strings.Contains(text, "out of order") {
 				t.Errorf("%s tells strangers of the store: %s", path, text)
@@ -457,9 +451,7 @@ func TestStoreFails(t *testing.T) {
 		}
 	}
 	answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
-	if answer.StatusCode != 503 {
-		t.Errorf("counters: status %d, want 503", answer.StatusCode)
-	}
+	must.Equal(t, answer.StatusCode, 503, "counters: status")
 	wantMetrics(t, s.Config.Handler, "weir_store_errors_total 5")
 	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/window?"+exampleWindow, nil)); answer.StatusCode != 503 {
 		t.Errorf("window: status %d, want 503", answer.StatusCode)

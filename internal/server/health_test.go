@@ -132,9 +132,7 @@ func TestPartly(t *testing.T) {
 	ask := func(method, path string, body []byte) string {
 		t.Helper()
 		code, answer := served(t, handler, method, path, body)
-		if code != 200 {
-			t.Errorf("%s: status %d: %s", path, code, answer)
-		}
+		must.Equal(t, code, 200, "%s: status: %s", path, answer)
 		return answer
 	}
 	body := wire.AppendPush(nil, examplePush())
@@ -144,15 +142,11 @@ func TestPartly(t *testing.T) {
 			t.Fatalf("answer %+v, error %v; want the first item missing", a, err)
 		}
 	}
-	if got, want := ask("GET", "/readyz", nil), "ok, but only a part of the counters can be reached\n"; got != want {
-		t.Errorf("/readyz: %q, want %q", got, want)
-	}
+	must.Equal(t, ask("GET", "/readyz", nil), "ok, but only a part of the counters can be reached\n", "/readyz")
 	wantMetrics(t, handler, "weir_push_missing_total 3", "weir_store_partly 1")
 	counters.whole.Store(true)
 	clock.advance(time.Second)
-	if got := ask("GET", "/readyz", nil); got != "ok\n" {
-		t.Errorf("/readyz: %q once all is back", got)
-	}
+	must.Equal(t, ask("GET", "/readyz", nil), "ok\n", "/readyz: once all is back")
 	wantMetrics(t, handler, "weir_store_partly 0")
 	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "10.0.0.1") || !strings.Contains(got, "accepts all hits again") {
 		t.Errorf("log, want a line of the loss and one of its end:\n%s", got)

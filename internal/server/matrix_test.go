@@ -86,9 +86,7 @@ func TestMatrix(t *testing.T) {
 					}
 					token := all + verb
 					answer, body := do(t, s.Client(), routed(t, s.URL, route.method, route.path, route.body, namespace, token))
-					if answer.StatusCode != want {
-						t.Errorf("%s %s in %q with %s: status %d, want %d: %.200s", route.method, route.path, namespace, token, answer.StatusCode, want, body)
-					}
+					must.Equal(t, answer.StatusCode, want, "%s %s in %q with %s: status: %.200s", route.method, route.path, namespace, token, body)
 					names := strings.Contains(body, `weir_namespace="shop"`)
 					if mayName := all == "all-" && known && verb != "push"; route.call == trust.GetMetrics && names != mayName {
 						t.Errorf("/metrics with %s names namespaces: %v", token, names)
@@ -180,7 +178,5 @@ func TestForgedPaths(t *testing.T) {
 			t.Errorf("somebody has set overrides of %s: version %d, error %v", namespace, version, err)
 		}
 	}
-	if status := send("PUT /v1/overrides?namespace=shop", "shop-change", length, body); status != "200" {
-		t.Errorf("as it should be: status %s", status)
-	}
+	must.Equal(t, send("PUT /v1/overrides?namespace=shop", "shop-change", length, body), "200", "as it should be: status")
 }

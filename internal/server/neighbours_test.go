@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -63,9 +64,7 @@ func (n *neighbours) pushed(namespace string, p *wire.Push) *wire.Answer {
 		p.Sender, p.Node, p.Sequence, p.Floor = n.senders, n.senders, 1, 1
 	}
 	answer, status, problem := n.push(namespace, p)
-	if status != http.StatusOK {
-		n.Fatalf("a push of %s: status %d: %s", namespace, status, problem)
-	}
+	must.EqualOrEnd(n, status, http.StatusOK, "a push of %s: status: %s", namespace, problem)
 	return answer
 }
 
@@ -134,9 +133,7 @@ func TestOtherSendersMakeNoPushCountTwice(t *testing.T) {
 			if got := n.pushed("victim", push).Totals[0].Hits[0]; got != 7 {
 				t.Errorf("a push of 7 hits, sent again after %d of %d others, counts %d", taken, pushes, got)
 			}
-			if want := "no room for another sender's record: 16384 are kept, and namespace " + others + " has most of them"; !strings.Contains(refused, want) {
-				t.Errorf("after %d pushes a new sender is told %q, want %q", taken, refused, want)
-			}
+			must.Contains(t, refused, "no room for another sender's record: 16384 are kept, and namespace "+others+" has most of them", "after %d pushes a new sender is told", taken)
 			if text := n.log.String(); strings.Count(text, "refuses pushes of new senders") != 1 || strings.Contains(text, "fails") {
 				t.Errorf("the log has\n%s", text)
 			}

@@ -190,9 +190,7 @@ func TestOverridesOfSeveralBackends(t *testing.T) {
 		t.Errorf("versions %v, want none", v)
 	}
 	version := change(t, one, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1}]}]}`, 1)
-	if v := told(one, 2); v != version {
-		t.Errorf("the backend that has changed it tells version %d, want %d", v, version)
-	}
+	must.Equal(t, told(one, 2), version, "the backend that has changed it tells version")
 	for sequence := uint64(2); told(two, sequence) != version; sequence++ {
 		if sequence > 1_000_000 {
 			t.Fatal("the other backend never hears of it")

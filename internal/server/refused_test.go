@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -79,13 +80,9 @@ func TestLeaving(t *testing.T) {
 		answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/readyz", nil))
 		return answer.StatusCode
 	}
-	if status := ready(); status != 200 {
-		t.Errorf("status %d", status)
-	}
+	must.Equal(t, ready(), 200, "status")
 	close(leaving)
-	if status := ready(); status != 503 {
-		t.Errorf("status %d of what is about to end", status)
-	}
+	must.Equal(t, ready(), 503, "status of what is about to end")
 	pushed(t, s, examplePush())
 	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/livez", nil)); answer.StatusCode != 200 {
 		t.Errorf("livez: status %d", answer.StatusCode)

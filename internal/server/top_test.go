@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -37,20 +38,14 @@ func TestLooksAreBounded(t *testing.T) {
 		go func() { ended <- look(namespace) }()
 		<-kept.asked
 	}
-	if status := look("evil"); status != http.StatusServiceUnavailable {
-		t.Errorf("a third look at once: status %d", status)
-	}
+	must.Equal(t, look("evil"), http.StatusServiceUnavailable, "a third look at once: status")
 	if code, _ := served(t, handler, "GET", server.CounterPath+"?namespace=evil&rule=all", nil); code != http.StatusServiceUnavailable {
 		t.Errorf("a look for a counter beside them: status %d", code)
 	}
 	close(kept.letGo)
 	for range 3 {
-		if status := <-ended; status != http.StatusOK {
-			t.Errorf("status %d", status)
-		}
+		must.Equal(t, <-ended, http.StatusOK, "status")
 	}
 	go func() { <-kept.asked }()
-	if status := look("evil"); status != http.StatusOK {
-		t.Errorf("a look after the others: status %d", status)
-	}
+	must.Equal(t, look("evil"), http.StatusOK, "a look after the others: status")
 }

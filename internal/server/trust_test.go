@@ -63,9 +63,7 @@ func TestTokensOfNamespaces(t *testing.T) {
 			r := request(t, route.method, s.URL+route.path, route.body)
 			r.Header.Set("Authorization", "Bearer "+token)
 			answer, body := do(t, s.Client(), r)
-			if answer.StatusCode != status {
-				t.Errorf("%s with %q: status %d, want %d: %s", route.path, token, answer.StatusCode, status, body)
-			}
+			must.Equal(t, answer.StatusCode, status, "%s with %q: status: %s", route.path, token, body)
 			if status == 403 {
 				wantProblem(t, answer, body, "authorization: the token is not for this namespace")
 			}

@@ -129,9 +129,7 @@ func TestUsage(t *testing.T) {
 		if b.EndsAt != nil {
 			got += ", ends " + b.EndsAt.Format(time.RFC3339)
 		}
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		must.Equal(t, got, want, "")
 	}
 	must.Report(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP weir_used_hits_total Hits that nodes have told of as used, by namespace and rule; beyond 512 of these both are empty.

@@ -79,14 +79,10 @@ func TestWatch(t *testing.T) {
 		if !got.Ready || got.Top == nil || got.Top.Nodes != 1 || len(got.Top.Rules) != 1 || got.Top.Rules[0].RequestsPerSecond != 5 {
 			t.Fatalf("got %+v", got)
 		}
-		if got.Overrides != 1 {
-			t.Fatalf("%d overrides", got.Overrides)
-		}
+		must.EqualOrEnd(t, got.Overrides, 1, "overrides")
 	}
 	answer, body := do(t, s.Client(), request(t, "GET", s.URL+server.WatchPath+"?namespace=shop", nil))
-	if answer.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("status %d of one too many", answer.StatusCode)
-	}
+	must.Equal(t, answer.StatusCode, http.StatusServiceUnavailable, "status of one too many")
 	wantProblem(t, answer, body, "too many pages are watching: close some")
 	close(ended)
 	for _, answer := range streams {
@@ -145,9 +141,7 @@ func TestWatchLater(t *testing.T) {
 	moments, _ := events(t, watching(t, s, "shop", "299"))
 	got := must.Get(json.Marshal(moments))(t)
 	want := fmt.Sprintf(`[{"n":300,"at":%d,"rules":[{"rule":"quiet","passed":1,"refused":0},{"rule":"r","passed":600,"refused":300,"use":0.499}]}]`, at().UnixMilli())
-	if string(got) != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	must.Equal(t, string(got), want, "%s", got)
 	// Others push it out, and know nothing of it.
 	for i := range 64 {
 		now.Add(1)

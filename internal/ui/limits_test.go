@@ -63,9 +63,7 @@ func TestSetLimits(t *testing.T) {
 				t.Errorf("lacks %q: %q", one, all)
 			}
 		}
-		if got := fmt.Sprint(s.view.state().Limits); got != limits {
-			t.Errorf("pages are told %s, want %s", got, limits)
-		}
+		must.Equal(t, fmt.Sprint(s.view.state().Limits), limits, "pages are told")
 	}
 	set(`{"rule": "per-user", "limits": [25, null]}`)
 	want(maxUsers, "map[per-user:[25 100]]", "per-user[user-1] 25/3600000 100/86400000", "per-user[user-50] 25/3600000 100/86400000")
@@ -118,9 +116,7 @@ func TestActions(t *testing.T) {
 		{"POST", "counter?namespace=shop&reason=import", fmt.Sprintf(`{"id": "%x", "rule": "per-user", "key": ["ann"], "reset": true}`, id)},
 		{"DELETE", "overrides?namespace=shop&rule=per-user&key=ann&reason=done", ""},
 	} {
-		if answer := do(call.method, call.path, "", call.body); answer.Code != http.StatusForbidden {
-			t.Errorf("%s without the header: status %d", call.path, answer.Code)
-		}
+		must.Equal(t, do(call.method, call.path, "", call.body).Code, http.StatusForbidden, "%s without the header: status", call.path)
 		if answer := do(call.method, call.path, "1", call.body); answer.Code != http.StatusOK {
 			t.Errorf("%s: status %d: %s", call.path, answer.Code, answer.Body)
 		}
@@ -135,12 +131,8 @@ func TestActions(t *testing.T) {
 		r := &told.Changes[i]
 		got += fmt.Sprintf("%s: %s (%s), ", r.What, r.Reason, r.Of[0].Before)
 	}
-	if want := "set override: import (), reset counter: import (10 in 1h), remove override: done (1/1h 2/1d), "; got != want {
-		t.Errorf("the changes are %q, want %q", got, want)
-	}
-	if answer := do("POST", "push", "1", ""); answer.Code != http.StatusNotFound {
-		t.Errorf("a push to the page: status %d", answer.Code)
-	}
+	must.Equal(t, got, "set override: import (), reset counter: import (10 in 1h), remove override: done (1/1h 2/1d), ", "the changes are")
+	must.Equal(t, do("POST", "push", "1", "").Code, http.StatusNotFound, "a push to the page: status")
 }
 
 // Limits that can't be are refused with a reason, and change nothing.

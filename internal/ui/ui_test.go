@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -75,9 +74,7 @@ func TestLines(t *testing.T) {
 	}
 	// They are counted, of each node by itself.
 	for node, want := range []Callouts{{Callouts: 5, Failed: 2}, {Callouts: 5, Failed: 3}, {}} {
-		if got := lines.Callouts(node); got != want {
-			t.Errorf("node %d has %+v, want %+v", node, got, want)
-		}
+		must.Equal(t, lines.Callouts(node), want, "node %d has", node)
 	}
 }
 
@@ -90,9 +87,7 @@ func TestCalloutsThatAreRefused(t *testing.T) {
 	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, backend.URL, strings.NewReader("push")))(t)
 	answer := must.Get(lines.Transport(3).RoundTrip(r))(t)
 	answer.Body.Close()
-	if got := lines.Callouts(3); got != (Callouts{Callouts: 1, Failed: 1}) {
-		t.Errorf("got %+v", got)
-	}
+	must.Equal(t, lines.Callouts(3), Callouts{Callouts: 1, Failed: 1}, "")
 }
 
 // Pages are told what the configuration says, in its words.
@@ -110,9 +105,7 @@ func TestSetup(t *testing.T) {
 			}},
 			{Name: "here", Varies: true, Limits: []Limit{{Limit: 1, WindowMS: 1000, Algorithm: "fixed_window"}}, Key: []string{"header x-user"}},
 		}}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("got\n%+v, want\n%+v", got, want)
-		}
+		must.Same(t, got, want, "")
 	}
 }
 
@@ -198,9 +191,7 @@ func TestMomentsOfMany(t *testing.T) {
 		if !slices.Equal(got, none) {
 			t.Errorf("%d nodes of %d rules: asked for none, %v are told", c.nodes, c.rules, got)
 		}
-		if got, want := moments[2].Rules[3], (Sum{Allowed: 6 * int64(c.nodes), Rejected: 2 * int64(c.nodes), Overshoot: int64(c.nodes) - 1}); got != want {
-			t.Errorf("%d nodes of %d rules: all together have %+v, want %+v", c.nodes, c.rules, got, want)
-		}
+		must.Equal(t, moments[2].Rules[3], Sum{Allowed: 6 * int64(c.nodes), Rejected: 2 * int64(c.nodes), Overshoot: int64(c.nodes) - 1}, "%d nodes of %d rules: all together have", c.nodes, c.rules)
 		if !v.busy() {
 			t.Error("nodes that have had requests are not busy")
 		}
@@ -221,9 +212,7 @@ func TestRequest(t *testing.T) {
 	if want := values(rule, 6); !slices.Equal(got, want) || want[0] != "user-7" {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if text := fmt.Sprint(r.URL.Host, r.URL.Path, " ", r.Host, r.Header.Get("x-plan"), r.Header.Get("x-any")); text != "127.0.0.1:2/api//user-7 shop.testgold1" {
-		t.Error(text)
-	}
+	must.Equal(t, fmt.Sprint(r.URL.Host, r.URL.Path, " ", r.Host, r.Header.Get("x-plan"), r.Header.Get("x-any")), "127.0.0.1:2/api//user-7 shop.testgold1", "")
 	for _, l := range []Load{{Rate: -1, Users: 1}, {Rate: maxRate + 1, Users: 1}, {Users: 0}, {Users: maxUsers + 1}, {Users: 1, Node: 2}, {Users: 1, Node: -2}} {
 		l.Rule = "r"
 		if sent.set(l) == nil {

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // The page of weir serve has the backend answer what the page asks for, and nothing else. A change
@@ -36,9 +38,7 @@ func TestWatchRoutes(t *testing.T) {
 		if got := ask(asked, "", "1").Header().Get("from"); got != want {
 			t.Errorf("%s: the %s answers, want the %s", asked, got, want)
 		}
-		if w := ask(asked, "https://evil.test", "1"); w.Code != http.StatusForbidden {
-			t.Errorf("%s by another site's page: status %d", asked, w.Code)
-		}
+		must.Equal(t, ask(asked, "https://evil.test", "1").Code, http.StatusForbidden, "%s by another site's page: status", asked)
 		if w := ask(asked, "", ""); (w.Code == http.StatusForbidden) == strings.HasPrefix(asked, "GET") {
 			t.Errorf("%s without the header: status %d", asked, w.Code)
 		}

@@ -61,9 +61,7 @@ func TestExpired(t *testing.T) {
 		must.Get(store.Join(t.Context(), counters, "ns", node))(t)
 	}
 	rows := func(table string) int64 { t.Helper(); return number(t, raw, "SELECT count(*) FROM weir."+table) }
-	if got := rows("counters"); got != many {
-		t.Fatalf("%d counters, want %d", got, many)
-	}
+	must.EqualOrEnd(t, rows("counters"), many, "counters")
 	lasting := counter(window.FixedWindow, 0, 24*time.Hour)
 	now = now.Add(time.Minute)
 	wantTotal(t, counters, 1, now, lasting, 1)
@@ -84,9 +82,7 @@ func TestExpired(t *testing.T) {
 			// Rows are removed at most once a second.
 			now = now.Add(-time.Second)
 			wantTotal(t, counters, sequence, now, lasting, sequence)
-			if got := rows("counters"); got != left {
-				t.Fatalf("%d counters, want %d", got, left)
-			}
+			must.EqualOrEnd(t, rows("counters"), left, "counters")
 			now = now.Add(time.Second)
 		}
 	}
@@ -223,9 +219,7 @@ func TestHostileContents(t *testing.T) {
 			if got != test.want || out.Applied != 4 || out.Repaired != test.repaired {
 				t.Errorf("totals %v, outcome %+v; want %v, 4 applied, %d repaired", got, out, test.want, test.repaired)
 			}
-			if got := len(contents(t, counters)); got != 4 {
-				t.Errorf("%d counters, want 4", got)
-			}
+			must.Equal(t, len(contents(t, counters)), 4, "counters")
 			if out, err := pushOne(t.Context(), counters, 1, epoch, good, sliding, bucket, log); err != nil || !out.Duplicate || out.Repaired != 0 {
 				t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
 			}
@@ -250,15 +244,11 @@ func TestForeignRowsAreNotCounted(t *testing.T) {
 	for _, c := range contents(t, counters) {
 		visited[c.LimitCounter] = true
 	}
-	if len(visited) != 2501 {
-		t.Errorf("%d counters, want 2501", len(visited))
-	}
+	must.Equal(t, len(visited), 2501, "counters")
 	visits := 0
 	err := counters.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{5, 60_001}}, func(c store.LimitCounter) error {
 		visits++
-		if c.WidthMillis != 60_001 {
-			t.Errorf("visited %+v", c)
-		}
+		must.Equal(t, c.WidthMillis, 60_001, "visited %+v", c)
 		return nil
 	})
 	if err != nil || visits != 1250 {

@@ -116,9 +116,7 @@ func TestGivenUp(t *testing.T) {
 	if n, still := number(t, watch, connections), number(t, watch, oldest); n != 1 || still != before {
 		t.Errorf("%d connections, the oldest %d; want one, %d, as before", n, still, before)
 	}
-	if out, err := s.Push(t.Context(), hit("locked", 1, 5), 1); err != nil || out.Answer.Totals[0].Hits[0] != 5 {
-		t.Errorf("outcome %+v, error %v; want each of 5 hits once", out, err)
-	}
+	must.Equal(t, must.Get(s.Push(t.Context(), hit("locked", 1, 5), 1))(t).Answer.Totals[0].Hits[0], 5, "each of 5 hits once")
 }
 
 // TestFewConnections lets three backends share a server with seven connections for them. Each gets

@@ -151,13 +151,9 @@ func TestManyStores(t *testing.T) {
 		sums[c.ID] += c.Windows[0].Hits
 	}
 	for id := range byte(5) {
-		if got := sums[wire.ID{10 + id}]; got != 9*pushes {
-			t.Errorf("%d hits of counter %d, want %d", got, id, 9*pushes)
-		}
+		must.Equal(t, sums[wire.ID{10 + id}], 9*pushes, "hits of counter %d", id)
 	}
-	if sums[wire.ID{1}] != limit {
-		t.Errorf("%d hits of the limit, want %d", sums[wire.ID{1}], limit)
-	}
+	must.Equal(t, sums[wire.ID{1}], limit, "hits of the limit")
 	// Sessions report their statistics at the latest when they end.
 	for _, counters := range stores {
 		must.Report(t, counters.Close())
@@ -348,17 +344,13 @@ func TestURL(t *testing.T) {
 					t.Fatalf("push %d: outcome %+v, error %v; want a unit and both hits", i, out, err)
 				}
 			}
-			if nodes, err := store.Join(t.Context(), counters, mode, 1<<63); err != nil || nodes != 1 {
-				t.Errorf("%d nodes, error %v; want one", nodes, err)
-			}
+			must.Equal(t, must.Get(store.Join(t.Context(), counters, mode, 1<<63))(t), 1, "one")
 			visits := 0
 			err := counters.Counters(t.Context(), mode, &store.Wanted{Widths: []uint64{60_000}}, func(store.LimitCounter) error { visits++; return nil })
 			if err != nil || visits != 2 {
 				t.Errorf("%d counters, error %v; want 2", visits, err)
 			}
-			if got := number(t, raw, "SELECT count(*) FROM pg_stat_activity WHERE application_name = '"+mode+"'"); got != 1 {
-				t.Errorf("%d connections, want 1", got)
-			}
+			must.Equal(t, number(t, raw, "SELECT count(*) FROM pg_stat_activity WHERE application_name = '"+mode+"'"), 1, "connections")
 		})
 	}
 }
@@ -381,9 +373,7 @@ func TestPostgresClock(t *testing.T) {
 	for _, node := range []uint64{1, 2, 2, 1<<64 - 1} {
 		must.Get(store.Join(t.Context(), counters, "ns", node))(t)
 	}
-	if nodes, err := store.Join(t.Context(), counters, "ns", 1); err != nil || nodes != 3 {
-		t.Errorf("%d nodes, error %v; want 3", nodes, err)
-	}
+	must.Equal(t, must.Get(store.Join(t.Context(), counters, "ns", 1))(t), 3, "nodes")
 }
 
 // TestTimeAfterLocks lets a push wait for another that has locked its counter. The time of its

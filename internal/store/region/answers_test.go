@@ -163,12 +163,8 @@ func TestCounterWithoutAnswer(t *testing.T) {
 			room := stuck
 			room.Cost = want
 			answer := here.push(nil, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{room}}, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{full}})
-			if answer.Grants[0].Units != 1 {
-				t.Errorf("push %d: refused by the policy, though the parent does not answer for it", i)
-			}
-			if answer.Grants[1].Units != 0 {
-				t.Errorf("push %d: passed above a limit that the parent says is used up", i)
-			}
+			must.Equal(t, answer.Grants[0].Units, 1, "push %d: refused by the policy, though the parent does not answer for it", i)
+			must.Equal(t, answer.Grants[1].Units, 0, "push %d: passed above a limit that the parent says is used up", i)
 			<-time.After(1700 * time.Millisecond)
 			if two.Away() {
 				t.Errorf("push %d: the parent seems away", i)
@@ -178,9 +174,7 @@ func TestCounterWithoutAnswer(t *testing.T) {
 		if here.take(hourly(3, window.FixedWindow, limit), 1, 1, false).Units != 1 || time.Since(began) < 2*oneWay {
 			t.Error("a counter that the parent answers for is not asked for")
 		}
-		if got := two.Overshoot()["shop"]; got != limit/2 {
-			t.Errorf("a bound of %d, want %d", got, limit/2)
-		}
+		must.Equal(t, two.Overshoot()["shop"], limit/2, "a bound of")
 		m.set(mood{})
 		<-time.After(10 * time.Second)
 		closed(t, one, two)
@@ -252,9 +246,7 @@ func TestPartOfTheParent(t *testing.T) {
 		}
 		m.set(mood{apart: apart})
 		<-time.After(10 * time.Second)
-		if got := here.take(lost, 1, 1, false).Units; got != 1 {
-			t.Error("refused though the parent has all of its counters again")
-		}
+		must.Equal(t, here.take(lost, 1, 1, false).Units, 1, "refused though the parent has all of its counters again")
 		closed(t, two)
 		for room, want := range map[*wire.Room]uint64{&lost: 1, &there: 20} {
 			if got := counted(t, shared, *room); got != want {

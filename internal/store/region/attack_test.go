@@ -150,9 +150,7 @@ func TestFullParent(t *testing.T) {
 				room, sequence := hourly(1, kind, 1000), byte(0)
 				c, flood := &client{t: t, of: one, id: 1}, &client{t: t, of: one, id: 2}
 				for n := range 20 {
-					if got := c.take(room, 1, 20, false).Units; got != 20 {
-						t.Fatalf("%d of 20 hits, after %d of a limit of 1,000", got, 20*n)
-					}
+					must.EqualOrEnd(t, c.take(room, 1, 20, false).Units, 20, "of 20 hits, after %d of a limit of 1,000", 20*n)
 					<-time.After(70 * time.Second)
 					for i := range 300 {
 						key := room
@@ -254,9 +252,7 @@ func TestCrowdOfNamespaces(t *testing.T) {
 		flood(2, 1500) // the parent refuses these, and may have got the others
 		room := hourly(1, window.FixedWindow, 1000)
 		c := &client{t: t, of: one, id: 1}
-		if got := c.take(room, 1, 1, false).Units; got != 1 {
-			t.Error("refused because of other namespaces")
-		}
+		must.Equal(t, c.take(room, 1, 1, false).Units, 1, "refused because of other namespaces")
 		<-time.After(10 * time.Second)
 		if got := counted(t, shared, room); got == 0 {
 			t.Error("the parent did not hear of a namespace because of others")

@@ -83,9 +83,7 @@ func TestRestartAhead(t *testing.T) {
 			}
 			one.kill(t)
 		}
-		if passed != limit {
-			t.Errorf("%d hits passed of a limit of %d", passed, limit)
-		}
+		must.Equal(t, passed, limit, "hits passed of a limit of %d", limit)
 	})
 }
 
@@ -120,9 +118,7 @@ func TestBoundOutlivesAKill(t *testing.T) {
 		<-time.After(time.Hour)
 		r.kill(t)
 		r = start()
-		if got := r.Overshoot()["shop"]; got != 5000 {
-			t.Errorf("a bound of %d, want 5000", got)
-		}
+		must.Equal(t, r.Overshoot()["shop"], 5000, "a bound of")
 		<-time.After(90 * time.Minute)
 		if got := r.Overshoot(); len(got) != 0 {
 			t.Errorf("bounds %v after all windows have ended", got)
@@ -190,9 +186,7 @@ func TestCopyOfARunningRegion(t *testing.T) {
 			passed += c.take(room, 1, limit, false).Units
 			<-time.After(2 * time.Second)
 		}
-		if passed != limit {
-			t.Errorf("%d hits passed, want %d", passed, limit)
-		}
+		must.Equal(t, passed, limit, "hits passed")
 		must.Report(t, errors.Join(r.Close(), r.own.Close(), next.Close(), next.own.Close()))
 		if got := counted(t, shared, room); got != limit {
 			t.Errorf("the parent counts %d hits, want %d", got, limit)

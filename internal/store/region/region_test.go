@@ -88,9 +88,7 @@ func TestFarFromTheLimit(t *testing.T) {
 				for range 3000 {
 					for _, c := range clients {
 						began := time.Now()
-						if c.take(room, 1, 1, false).Units != 1 {
-							t.Fatal("refused far from the limit")
-						}
+						must.EqualOrEnd(t, c.take(room, 1, 1, false).Units, 1, "refused far from the limit")
 						if asked++; time.Since(began) > 0 {
 							waits++
 						}
@@ -162,9 +160,7 @@ func TestNewWindow(t *testing.T) {
 				<-time.After(time.Until(time.Now().Truncate(time.Minute).Add(75 * time.Second)))
 				for i := range 10 {
 					began := time.Now()
-					if c.take(room, 1, 1, false).Units != 1 {
-						t.Fatal("refused far from the limit")
-					}
+					must.EqualOrEnd(t, c.take(room, 1, 1, false).Units, 1, "refused far from the limit")
 					if waited := time.Since(began); i > 0 && waited > 0 {
 						t.Errorf("request %d waited for %v", i, waited)
 					}
@@ -231,9 +227,7 @@ func TestPolicies(t *testing.T) {
 				if slack := uint64(20); passed > want.passed+slack || passed+slack < want.passed {
 					t.Errorf("%d hits passed, want about %d", passed, want.passed)
 				}
-				if got := two.Overshoot()["shop"]; got != want.bound {
-					t.Errorf("a bound of %d, want %d", got, want.bound)
-				}
+				must.Equal(t, two.Overshoot()["shop"], want.bound, "a bound of")
 				<-time.After(11 * time.Minute)
 				if two.Away() {
 					t.Error("the parent is away though the partition is over")
@@ -255,12 +249,8 @@ func TestEmptied(t *testing.T) {
 		r, _ := across(t, backend.New(shared), Share)
 		c := &client{t: t, of: r, id: 1}
 		room := hourly(1, window.FixedWindow, 500)
-		if got := c.take(room, 500, 500, false).Units; got != 500 {
-			t.Fatalf("%d units", got)
-		}
-		if got := c.take(room, 1, 1, false).Units; got != 0 {
-			t.Fatalf("%d units of a full key", got)
-		}
+		must.EqualOrEnd(t, c.take(room, 500, 500, false).Units, 500, "units")
+		must.EqualOrEnd(t, c.take(room, 1, 1, false).Units, 0, "units of a full key")
 		of := store.LimitCounter{LimitCounter: room.LimitCounter, Windows: []store.Window{{Number: store.NumberAt(room.LimitCounter, uint64(time.Now().UnixNano())), Hits: 500}}}
 		calendar := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
 		p := &wire.Push{Namespace: "shop", Sender: 77, Sequence: 1, Floor: 1, Items: calendar.GiveBack(&of, wire.MaxHits)}
@@ -293,9 +283,7 @@ func TestRelayed(t *testing.T) {
 		takes := []wire.Take{{Least: 3, Most: 3, Rooms: []wire.Room{fixed}}, {Least: 2, Most: 2, Rooms: []wire.Room{log, fixed}}, {Least: 4, Most: 4, Rooms: []wire.Room{first}}}
 		answer := c.push(nil, takes...)
 		for i, want := range []uint64{3, 2, 4} {
-			if got := answer.Grants[i].Units; got != want {
-				t.Errorf("take %d: %d units, want %d", i, got, want)
-			}
+			must.Equal(t, answer.Grants[i].Units, want, "take %d: units", i)
 		}
 		sea.cut(time.Minute)
 		answer = c.push(nil, takes...)
@@ -324,9 +312,7 @@ func TestSmallLimit(t *testing.T) {
 		item.Hits[0] = -7
 		here.push([]wire.Item{item})
 		<-time.After(2 * time.Second)
-		if got := there.take(room, 1, 100, false).Units; got != 47 {
-			t.Errorf("%d units, want 47", got)
-		}
+		must.Equal(t, there.take(room, 1, 100, false).Units, 47, "units")
 		closed(t, one, two)
 	})
 }
@@ -337,9 +323,7 @@ func TestParentForgets(t *testing.T) {
 		r, sea := across(t, backend.New(memory.New(memory.Options{})), Share)
 		c := &client{t: t, of: r, id: 1}
 		room := hourly(1, window.FixedWindow, 1000)
-		if got := c.take(room, 700, 700, false).Units; got != 700 {
-			t.Fatalf("%d units", got)
-		}
+		must.EqualOrEnd(t, c.take(room, 700, 700, false).Units, 700, "units")
 		<-time.After(3 * time.Second)
 		empty := memory.New(memory.Options{})
 		sea.parent = backend.New(empty)
@@ -348,9 +332,7 @@ func TestParentForgets(t *testing.T) {
 			passed += c.take(room, 1, 1000, false).Units
 			<-time.After(2 * time.Second)
 		}
-		if passed != 1000 {
-			t.Errorf("%d hits passed, want 1000", passed)
-		}
+		must.Equal(t, passed, 1000, "hits passed")
 		closed(t, r)
 		if got := counted(t, empty, room); got != 1000 {
 			t.Errorf("the parent counts %d hits, want 1000", got)
@@ -378,9 +360,7 @@ func TestGivenBackOnTheWay(t *testing.T) {
 				}
 				for range 1000 {
 					<-time.After(10 * time.Millisecond)
-					if got := read(0); got != 0 {
-						t.Fatalf("%d hits are counted, and none was used", got)
-					}
+					must.EqualOrEnd(t, read(0), 0, "hits are counted, and none was used")
 				}
 				closed(t, one)
 				if got := counted(t, shared, room); got != 0 {
@@ -409,12 +389,8 @@ func TestRoomIsKept(t *testing.T) {
 		must.OK(t, one.Start(t.Context(), &late{memory.New(memory.Options{Now: one.Now, Granter: one})}))
 		c := &client{t: t, of: one, id: 1}
 		room := hourly(1, window.FixedWindow, 100) // a region holds nothing of it ahead
-		if c.take(room, 101, 101, false).Units != 0 {
-			t.Error("101 of 100 pass")
-		}
-		if c.take(room, 1, 1, false).Units != 1 {
-			t.Error("the first is refused")
-		}
+		must.Equal(t, c.take(room, 101, 101, false).Units, 0, "101 of 100 pass")
+		must.Equal(t, c.take(room, 1, 1, false).Units, 1, "the first is refused")
 		closed(t, one)
 	})
 }
@@ -448,9 +424,7 @@ func TestParentKnowsRules(t *testing.T) {
 				break
 			}
 		}
-		if asked != 3 {
-			t.Errorf("the parent knows the rules %d times, and the node was asked once", asked-1)
-		}
+		must.Equal(t, asked, 3, "the parent knows the rules %d times, and the node was asked once", asked-1)
 		closed(t, r)
 	})
 }

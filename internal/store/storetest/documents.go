@@ -30,12 +30,8 @@ func ReadDocuments(t *testing.T, s store.Store) {
 	if want := []store.AppliedList{{Node: Member, Version: 7, Unfit: 2}}; err != nil || !slices.Equal(applied, want) {
 		t.Errorf("applied lists %+v, %v; want %+v", applied, err, want)
 	}
-	if reports, err := s.Notes(ctx, store.Reports, "ns"); err != nil || fmt.Sprintf("%+v", reports) != fmt.Sprintf("%+v", []store.Note{{Member: Member, Body: []byte(Report)}}) {
-		t.Errorf("reports %+v, %v", reports, err)
-	}
-	if nodes, err := store.CountNodes(ctx, s, "ns", Member); err != nil || nodes != 1 {
-		t.Errorf("%d nodes, %v", nodes, err)
-	}
+	must.Equal(t, fmt.Sprintf("%+v", must.Get(s.Notes(ctx, store.Reports, "ns"))(t)), fmt.Sprintf("%+v", []store.Note{{Member: Member, Body: []byte(Report)}}), "reports")
+	must.Equal(t, must.Get(store.CountNodes(ctx, s, "ns", Member))(t), 1, "nodes")
 }
 
 // WriteDocuments writes them, and returns the list's version.

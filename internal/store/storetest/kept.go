@@ -257,9 +257,7 @@ func testIsolation(t *testing.T, b *bench) {
 	}
 	b.push([]wire.Item{b.item(base, 0)})
 	b.list()
-	if got := b.sum("s"); got != 0 {
-		t.Errorf("%d hits of a namespace without any", got)
-	}
+	must.Equal(t, b.sum("s"), 0, "hits of a namespace without any")
 }
 
 // A read is not recorded, so its sequence can still be used, and it does not raise the floor.
@@ -353,9 +351,7 @@ func testWidths(t *testing.T, b *bench) {
 				t.Errorf("widths %v: no counter %+v", widths, c)
 			}
 		}
-		if len(got) != want {
-			t.Errorf("widths %v: %d counters, want %d", widths, len(got), want)
-		}
+		must.Equal(t, len(got), want, "widths %v: counters", widths)
 	}
 	enough, visits := errors.New("enough"), 0
 	err := b.store.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -233,9 +234,7 @@ func testHammer(t *testing.T, b *bench) {
 		}
 		b.used(r, limit)
 	}
-	if got, want := b.sum("ns"), int64(len(taken)*limit+senders*len(counted)*batches*(batches+1)/2); got != want {
-		t.Errorf("sum %d, want %d: every batch once", got, want)
-	}
+	must.Equal(t, b.sum("ns"), int64(len(taken)*limit+senders*len(counted)*batches*(batches+1)/2), "sum: every batch once")
 }
 
 // testLeasesHammer lets ten nodes lease all that they can, and then take the rest for requests. The

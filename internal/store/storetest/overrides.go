@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -110,8 +111,6 @@ func testOverridesHammer(t *testing.T, b *bench) {
 		t.Fatalf("%d changes, error %v, want %d", len(list), err, writers*changes)
 	}
 	for writer := range writers {
-		if n := bytes.Count(list, []byte{byte(writer)}); n != changes {
-			t.Errorf("%d changes of writer %d, want %d", n, writer, changes)
-		}
+		must.Equal(t, bytes.Count(list, []byte{byte(writer)}), changes, "changes of writer %d", writer)
 	}
 }
