@@ -280,15 +280,11 @@ func TestRendered(t *testing.T) {
 			}
 			holds(t, resource+" with "+set, rendered)
 			// Else istiod may leave the backend's cluster out.
-			if !strings.Contains(rendered, `envoyfilter.istio.io/referenced-services: "default/weir.default.svc.cluster.local"`) {
-				t.Errorf("%s: nothing keeps the backend's cluster:\n%s", resource, rendered)
-			}
+			must.Contains(t, rendered, `envoyfilter.istio.io/referenced-services: "default/weir.default.svc.cluster.local"`, "%s: nothing keeps the backend's cluster", resource)
 			if got := targets(t, rendered); len(got) == 0 || slices.ContainsFunc(got, func(one string) bool { return one != want }) {
 				t.Errorf("%s with %s is for %q, want %s", resource, set, got, want)
 			}
-			if strategy := map[string]string{"EnvoyFilter": "failure_policy: FAIL_CLOSED\n"}[resource]; !strings.Contains(rendered, cmp.Or(strategy, "failStrategy: FAIL_CLOSE\n")) {
-				t.Errorf("%s has another strategy of failure:\n%s", resource, rendered)
-			}
+			must.Contains(t, rendered, cmp.Or((map[string]string{"EnvoyFilter": "failure_policy: FAIL_CLOSED\n"}[resource]), "failStrategy: FAIL_CLOSE\n"), "%s has another strategy of failure", resource)
 		}
 		// All pods of the namespace.
 		rendered, err := run("template", "weir", "weir", "--set", "istio.enabled=true,istio.resource="+resource, "--set-json", "istio.selector={}")
@@ -306,9 +302,7 @@ func TestRendered(t *testing.T) {
 		`"--parent=https://weir.hub.example:9180"`, `"--on-parent-failure=deny"`, "--parent-ca=/etc/weir/parent/ca.crt", "mountPath: /etc/weir/parent, readOnly: true",
 		`{name: parent, secret: {secretName: "hub-ca", items: [{key: "ca.crt", path: ca.crt}]}}`, "name: WEIR_PARENT_TOKEN", `{secretKeyRef: {"key":"token","name":"weir-parent"}}`,
 	} {
-		if !strings.Contains(rendered, want) {
-			t.Errorf("a region lacks %s:\n%s", want, rendered)
-		}
+		must.Contains(t, rendered, want, "a region lacks")
 	}
 	rendered, err = run("template", "weir", "weir", "--set", region)
 	if err != nil || !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {

@@ -246,9 +246,7 @@ func TestLibrary(t *testing.T) {
 			s.sample(t, strings.ReplaceAll(block, typed, run))
 		}
 	}
-	if ran != 3 {
-		t.Errorf("%d programs ran", ran)
-	}
+	must.Equal(t, ran, 3, "programs ran")
 }
 
 // shell is a terminal in a folder that is like the repository's.

@@ -98,8 +98,6 @@ func wantHeaders(t *testing.T, values func(name string) []string, lines string) 
 		}
 		colon := 1 + strings.IndexByte(line[1:], ':') // the first colon of :status is part of the name
 		name, value := line[:colon], strings.TrimSpace(line[colon+1:])
-		if got := strings.Join(values(name), " | "); got != value {
-			t.Errorf("%s: got %q, want %q", name, got, value)
-		}
+		must.Equal(t, strings.Join(values(name), " | "), value, "%s", name)
 	}
 }

@@ -76,9 +76,7 @@ func TestAskForUsage(t *testing.T) {
 						t.Fatalf("status %d", response.status)
 					}
 				}
-				if passed != c.passing {
-					t.Errorf("%s http2 %v: %d of 20 streams pass, want %d", c.field, http2, passed, c.passing)
-				}
+				must.Equal(t, passed, c.passing, "%s http2 %v: of 20 streams pass", c.field, http2)
 			}
 		}
 	})

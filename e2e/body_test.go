@@ -58,9 +58,7 @@ func TestReserveOfBody(t *testing.T) {
 		}
 		for _, http2 := range []bool{false, true} {
 			for _, body := range []string{`{"max_tokens":10001}`, `{"max_tokens":30000,"x":"` + strings.Repeat("x", 3_000_000) + `"}`} {
-				if r := ask(t, clientOf(t, http2), proxy.url(), ":method", "POST", ":body", body); r.status != http.StatusTooManyRequests {
-					t.Errorf("%.60s: status %d", body, r.status)
-				}
+				must.Equal(t, ask(t, clientOf(t, http2), proxy.url(), ":method", "POST", ":body", body).status, http.StatusTooManyRequests, "%.60s: status", body)
 			}
 		}
 	})

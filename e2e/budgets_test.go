@@ -513,9 +513,7 @@ func TestShadowBudgetOfRequestsInTurn(t *testing.T) {
 		})
 		client := client(t)
 		for i := range 50 {
-			if r := ask(t, client, addresses[i%2]); r.status != http.StatusOK {
-				t.Errorf("request %d: status %d", i, r.status)
-			}
+			must.Equal(t, ask(t, client, addresses[i%2]).status, http.StatusOK, "request %d: status", i)
 		}
 		allowed, name := int64(0), "weir.weir_namespace=.=shadow-budget;.;weir_rule=.=r;.;weir_outcome=.=shadow_"
 		if !soon(func() bool {

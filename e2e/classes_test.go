@@ -2,10 +2,11 @@ package e2e
 
 import (
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // ofClasses has a rule whose requests the backend decides, and one with leases.
@@ -70,9 +71,7 @@ func TestClasses(t *testing.T) {
 				continue
 			}
 			for value, want := range map[string]string{"interactive": "600", "batch": "100", "batch+": "200", "": "300"} {
-				if told := weir(t, backend, "counter", "get", "classes", rule, "ann", value); !strings.Contains(told, want) {
-					t.Errorf("%q has %s, want %s", value, told, want)
-				}
+				must.Contains(t, weir(t, backend, "counter", "get", "classes", rule, "ann", value), want, "%q has", value)
 			}
 		}
 	})

@@ -45,9 +45,7 @@ func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tel
 				fmt.Fprintln(&got, tell(t, what, seconds))
 			}
 		}
-		if got.String() != want {
-			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-		}
+		must.Equal(t, got.String(), want, "")
 	})
 }
 

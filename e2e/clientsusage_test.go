@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // manyStreams is how many streams run, half of which ask for their usage themselves.
@@ -138,9 +140,7 @@ func TestClientsAskForUsage(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		for _, call := range strings.Fields("openai_chat openai_stream openai_asks openai_helper openai_responses anthropic_stream anthropic_helper gemini bedrock langchain_openai langchain_silent langchain_anthropic litellm_openai") {
-			if !strings.Contains(string(out), `["`+call+`", "the same"]`) {
-				t.Errorf("%s sees a difference", call)
-			}
+			must.Contains(t, string(out), `["`+call+`", "the same"]`, "%s sees a difference", call)
 		}
 		if !strings.Contains(string(out), fmt.Sprintf(`["streams", %d]`, streams)) || t.Failed() {
 			t.Errorf("want %d streams as without proxies, got\n%s", streams, out)

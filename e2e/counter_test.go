@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 const countered = `{"namespace": "countered", "backend": {"cluster": "weir", "timeout": "5s"}, "sync_rate": 0.2, "rules": [
@@ -37,16 +39,12 @@ func TestCountersAreEmptied(t *testing.T) {
 			}
 			return passed
 		}
-		if got := exhaust(); got != 60 {
-			t.Fatalf("%d passed, want 60", got)
-		}
+		must.EqualOrEnd(t, exhaust(), 60, "passed")
 		send(addresses[0], "bob")
 		want := func(out string, parts ...string) {
 			t.Helper()
 			for _, part := range parts {
-				if !strings.Contains(out, part) {
-					t.Errorf("got %q, want %q in it", out, part)
-				}
+				must.Contains(t, out, part, "")
 			}
 		}
 		if !soon(func() bool { // once a node has told its rules
@@ -63,14 +61,10 @@ func TestCountersAreEmptied(t *testing.T) {
 					t.Errorf("node %d refuses though the counter was emptied", i)
 				}
 			}
-			if got := exhaust(); got != 57 {
-				t.Errorf("%d more passed, want 57", got)
-			}
+			must.Equal(t, exhaust(), 57, "passed then")
 			want(weir(t, backend, "counter", "grant", "countered", "per-user", "ann", "15", "--wait", "60s"),
 				"15 given back\n", "45 of 60 used", "known to 3 of 3 nodes\n")
-			if got := exhaust(); got != 15 {
-				t.Errorf("%d passed, with 15 given back", got)
-			}
+			must.Equal(t, exhaust(), 15, "passed, with 15 given back")
 		}
 		// Other users' counters are unchanged.
 		want(weir(t, backend, "counter", "get", "countered", "per-user", "bob"), "1 of 60 used")
@@ -86,9 +80,7 @@ func TestBlocksEnd(t *testing.T) {
 			strings.Replace(countered, `"limit": 60`, `"limit": 2`, 1), `"limits"`, `"block": "1h", "limits"`, 1)})
 		wants := func(what, address string, status int) {
 			t.Helper()
-			if r := ask(t, anew, address, "x-user", "ann"); r.status != status {
-				t.Errorf("%s: status %d, want %d", what, r.status, status)
-			}
+			must.Equal(t, ask(t, anew, address, "x-user", "ann").status, status, "%s: status", what)
 		}
 		for range 3 {
 			wants("the first", addresses[0], http.StatusOK)
@@ -105,9 +97,7 @@ func TestBlocksEnd(t *testing.T) {
 			for _, address := range addresses {
 				wants("blocked, with room", address, http.StatusTooManyRequests)
 			}
-			if got := weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"); !strings.Contains(got, "nothing is counted now") {
-				t.Errorf("got %q", got)
-			}
+			must.Contains(t, weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"), "nothing is counted now", "")
 		}
 	})
 }

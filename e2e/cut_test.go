@@ -83,8 +83,6 @@ func chat(t *testing.T, proxy node, http2 bool, tokens int) *http.Response {
 	t.Helper()
 	response := must.Get(clientOf(t, http2).Do(request(t, proxy.url(), nil, ":method", "POST", ":path", "/v1/chat/completions",
 		"x-key", fmt.Sprint("http2 ", http2), "x-tokens", strconv.Itoa(tokens))))(t)
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("status %d", response.StatusCode)
-	}
+	must.EqualOrEnd(t, response.StatusCode, http.StatusOK, "status")
 	return response
 }

@@ -35,9 +35,7 @@ func TestDelays(t *testing.T) {
 				t.Fatalf("request %d does not wait", i)
 			}
 		}
-		if r := ask(t, client(t), n.url()); r.status != http.StatusTooManyRequests {
-			t.Errorf("status %d with a full queue", r.status)
-		}
+		must.Equal(t, ask(t, client(t), n.url()).status, http.StatusTooManyRequests, "status with a full queue")
 		for i := range queue {
 			clock.advance(t, 100*time.Millisecond)
 			got := <-answers

@@ -42,9 +42,7 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 			"/slow": {504, "900"}, "/tries": {504, "900"}, "/reset": {503, "900"}, "/gone": {503, "1000"}, "/own": {503, "1000"}, "/failed": {504, "1000"},
 		} {
 			for rule, left := range map[string]string{"silent": want.left, "gives": "1000", "keeps": "900"} {
-				if r := ask(t, client(t), n.url(), ":path", path, "x-rule", rule); r.status != want.status {
-					t.Errorf("%s, %s: status %d, want %d", path, rule, r.status, want.status)
-				}
+				must.Equal(t, ask(t, client(t), n.url(), ":path", path, "x-rule", rule).status, want.status, "%s, %s: status", path, rule)
 				// The next request tells what is left beside its own reservation.
 				want := map[string]string{"900": "800", "1000": "900"}[left]
 				if r := ask(t, client(t), n.url(), ":path", path, "x-rule", rule); r.header.Get("x-ratelimit-remaining") != want {

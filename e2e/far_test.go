@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
 )
@@ -97,9 +98,7 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 		ask(random.IntN(len(all)), "ann")
 	}
 	settle(t, backend, "default", f.total())
-	if got := f.total() - before; got != limit {
-		t.Errorf("%d requests for a key were admitted, want %d", got, limit)
-	}
+	must.Equal(t, f.total()-before, limit, "requests for a key were admitted")
 }
 
 // allowed is how many requests nodes have counted as allowed.

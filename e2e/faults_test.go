@@ -333,16 +333,10 @@ func TestDeadBackend(t *testing.T) {
 				ask(1000)
 				for range 10 {
 					ask(10)
-					if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
-						t.Fatalf("%d requests have waited for a dead backend, want %d", waited, breakAfter)
-					}
+					must.EqualOrEnd(t, metric(t, proxies, "waited_requests"), breakAfter, "requests have waited for a dead backend")
 				}
-				if alone := metric(t, proxies, "decided_alone"); alone != 1100+breakAfter {
-					t.Errorf("%d requests were decided alone, want %d", alone, 1100+breakAfter)
-				}
-				if late := metric(t, proxies, "late_requests"); late != breakAfter {
-					t.Errorf("%d requests were late, want %d", late, breakAfter)
-				}
+				must.Equal(t, metric(t, proxies, "decided_alone"), 1100+breakAfter, "requests were decided alone")
+				must.Equal(t, metric(t, proxies, "late_requests"), breakAfter, "requests were late")
 				if calls := way.calls.Load(); calls != breakAfter {
 					t.Errorf("%d callouts while the breaker was open", calls-breakAfter)
 				}
@@ -383,9 +377,7 @@ func TestDeadBackend(t *testing.T) {
 					}
 					agreed()
 				}
-				if lost := metric(t, proxies, "lost_hits"); lost != 0 {
-					t.Errorf("%d hits were lost", lost)
-				}
+				must.Equal(t, metric(t, proxies, "lost_hits"), 0, "hits were lost")
 			})
 		}
 	})

@@ -43,9 +43,7 @@ func TestFlood(t *testing.T) {
 			return ask(t, one, n.url(), headers...).status
 		}
 		for i := range 5 {
-			if got := ann(i); got != http.StatusNoContent {
-				t.Fatalf("within the limit: got status %d", got)
-			}
+			must.EqualOrEnd(t, ann(i), http.StatusNoContent, "within the limit: status")
 		}
 		spray := func(from, to int) {
 			t.Helper()
@@ -67,9 +65,7 @@ func TestFlood(t *testing.T) {
 		}
 		n.wantMetric(t, metricName("requests_total", "r0", "allowed"), int64(requests+5))
 		clock.advance(t, 2*time.Second) // longer than the VMs remember refusals
-		if got := ann(5); got != http.StatusTooManyRequests {
-			t.Errorf("a key that was at its limit: got status %d after the flood", got)
-		}
+		must.Equal(t, ann(5), http.StatusTooManyRequests, "a key that was at its limit: status after the flood")
 	})
 }
 

@@ -126,9 +126,7 @@ func TestLastConfiguration(t *testing.T) {
 		client := client(t)
 		pass := func(url string) {
 			t.Helper()
-			if r := ask(t, client, url, "x-user", "ann"); r.status != http.StatusOK {
-				t.Fatalf("status %d", r.status)
-			}
+			must.EqualOrEnd(t, ask(t, client, url, "x-user", "ann").status, http.StatusOK, "status")
 		}
 		for range requests {
 			pass(n.url())

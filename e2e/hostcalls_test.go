@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/host"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -75,9 +76,7 @@ func TestHostCalls(t *testing.T) {
 			for name, n := range w.vm.HostCalls() {
 				all += n - before[name]
 			}
-			if joined := strings.Join(got, " "); joined != test.want {
-				t.Errorf("%s: got %s (%d calls in all), want %s", test.name, joined, all, test.want)
-			}
+			must.Equal(t, strings.Join(got, " "), test.want, "%s: (%d calls in all)", test.name, all)
 		}
 	})
 }

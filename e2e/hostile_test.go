@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // No request that a proxy accepts makes a worker trap: each worker continues to limit requests.
@@ -41,9 +43,7 @@ func TestHostileRequests(t *testing.T) {
 		}
 		for i, want := range []int{200, 429, 200, 429, 429} {
 			path := []string{"/a", "/a", "/a?plan=gold", "/a", "/a?plan=gold"}[i]
-			if got := ask(t, clients[i%2], n.url(), ":path", path); got.status != want {
-				t.Errorf("then %s: status %d, want %d", path, got.status, want)
-			}
+			must.Equal(t, ask(t, clients[i%2], n.url(), ":path", path).status, want, "then %s: status", path)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -32,9 +33,7 @@ func TestSmallLimits(t *testing.T) {
 					if request >= limit {
 						want = http.StatusTooManyRequests
 					}
-					if r.status != want {
-						t.Errorf("request %d of a limit of %d: got status %d, want %d", request+1, limit, r.status, want)
-					}
+					must.Equal(t, r.status, want, "request %d of a limit of %d: status", request+1, limit)
 				}
 			}
 		}
@@ -68,9 +67,7 @@ func TestAllOfTheLimit(t *testing.T) {
 						more()
 					}
 					settle(t, backend, "default", f.total())
-					if got := f.total(); got != limit {
-						t.Errorf("admitted %d, want %d", got, limit)
-					}
+					must.Equal(t, f.total(), limit, "admitted")
 				})
 			}
 		}

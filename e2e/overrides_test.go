@@ -61,9 +61,7 @@ func setOverride(t *testing.T, backend, namespace, override string) {
 	t.Helper()
 	r := ask(t, envoytest.Client, "http://"+backend, ":method", http.MethodPut, ":path", "/v1/overrides?namespace="+namespace,
 		"content-type", "application/json", ":body", `{"overrides": [`+override+`]}`)
-	if r.status != http.StatusOK {
-		t.Fatalf("set an override: status %d: %s", r.status, r.body)
-	}
+	must.EqualOrEnd(t, r.status, http.StatusOK, "set an override: status: %s", r.body)
 }
 
 // A limit changes five times, a hundred times in a nightly run, while clients send requests as
@@ -174,9 +172,7 @@ func TestLimitsMove(t *testing.T) {
 		}) {
 			t.Errorf("weir override list: %s", list)
 		}
-		if out := weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"); out != "1 removed\nknown to 3 of 3 nodes\n" {
-			t.Errorf("weir override unset: %s", out)
-		}
+		must.Equal(t, weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"), "1 removed\nknown to 3 of 3 nodes\n", "weir override unset")
 		// Nodes have leased more than the lower limit leaves, and give it back at once.
 		settle(t, backend, "moving", admitted.Load())
 		for i, address := range addresses {
@@ -203,17 +199,13 @@ func TestRulesMove(t *testing.T) {
 		addresses = append(addresses, program(t, backend, "", true, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
 		rule := func(args ...string) {
 			t.Helper()
-			if out := weir(t, backend, append([]string{"rule"}, append(args, "--wait", "60s")...)...); !strings.Contains(out, "known to 3 of 3 nodes\n") {
-				t.Errorf("weir rule %q: %s", args, out)
-			}
+			must.Contains(t, weir(t, backend, append([]string{"rule"}, append(args, "--wait", "60s")...)...), "known to 3 of 3 nodes\n", "weir rule %q", args)
 		}
 		passed := 0 // and counted, of a user
 		want := func(when, user string, statuses ...int) {
 			t.Helper()
 			for i, address := range addresses {
-				if r := ask(t, envoytest.Client, address, "x-user", user); r.status != statuses[i%len(statuses)] {
-					t.Errorf("%s: node %d answers %d, want %d", when, i, r.status, statuses[i%len(statuses)])
-				}
+				must.Equal(t, ask(t, envoytest.Client, address, "x-user", user).status, statuses[i%len(statuses)], "%s: node %d answers", when, i)
 			}
 		}
 		wantTwo := func(n node, name string) { // a shadow rule decides later
@@ -226,9 +218,7 @@ func TestRulesMove(t *testing.T) {
 			}
 		}
 		for range limit {
-			if r := ask(t, envoytest.Client, addresses[passed%3], "x-user", "ann"); r.status != http.StatusOK {
-				t.Fatalf("request %d has status %d", passed, r.status)
-			}
+			must.EqualOrEnd(t, ask(t, envoytest.Client, addresses[passed%3], "x-user", "ann").status, http.StatusOK, "request %d has status", passed)
 			passed++
 		}
 		const ok, refused = http.StatusOK, http.StatusTooManyRequests
@@ -270,9 +260,7 @@ func TestRulesMove(t *testing.T) {
 		}
 		rule("off", "--all", "default")
 		want("all rules are off", "ann", ok)
-		if r := ask(t, envoytest.Client, addresses[0], "x-user", "ann"); r.header.Get("x-ratelimit-limit") != "" {
-			t.Error("a rule that is off is in headers")
-		}
+		must.Equal(t, ask(t, envoytest.Client, addresses[0], "x-user", "ann").header.Get("x-ratelimit-limit"), "", "a rule that is off is in headers")
 		rule("reset", "--all", "default")
 		want("all rules are on again", "ann", refused)
 		rule("off", "default", "per-user", "--until", "6s")
@@ -513,9 +501,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 			if old == nil {
 				return
 			}
-			if got := ask(t, envoytest.Client, old.url(), "x-user", "ann").status; got != refused {
-				t.Errorf("%s: a node of the last version answers %d, want %d", when, got, refused)
-			}
+			must.Equal(t, ask(t, envoytest.Client, old.url(), "x-user", "ann").status, refused, "%s: a node of the last version answers", when)
 			said := ""
 			if !soon(func() bool {
 				said = weir(t, backend, "rule", "show", "default", "per-user")
@@ -545,9 +531,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		want("off, after restarts", ok, all...)
 		move("configured", 25)
 		want("another limit", refused, 0, restarted, asProgram, asService)
-		if got := status(away); got != ok {
-			t.Errorf("a proxy that is away has heard of the change: status %d", got)
-		}
+		must.Equal(t, status(away), ok, "a proxy that is away has heard of the change: status")
 		way.cut.Store(false)
 		want("another limit, at a proxy that was away", refused, away)
 		wantOld("another limit")

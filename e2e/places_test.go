@@ -293,9 +293,7 @@ func TestHolders(t *testing.T) {
 		}) {
 			t.Errorf("weir counter get tells\n%s", got)
 		}
-		if !strings.Contains(got, "in flight: ") {
-			t.Errorf("got %q", got)
-		}
+		must.Contains(t, got, "in flight: ", "")
 		n.wantMetric(t, metricName("held_places"), 2)
 	})
 }

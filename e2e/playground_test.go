@@ -62,9 +62,7 @@ func TestTheLiveViewIsLocal(t *testing.T) {
 	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(p.Wait(t, `^playground +(http://\S+) \(without the live view`), "http://"), "/"))
 	must.OK(t, err)
 	for path, want := range map[string]int{"/": http.StatusOK, "/live/events": http.StatusNotFound} {
-		if r := ask(t, envoytest.Client, "http://127.0.0.1:"+port, ":path", path); r.status != want {
-			t.Errorf("%s: status %d, want %d", path, r.status, want)
-		}
+		must.Equal(t, ask(t, envoytest.Client, "http://127.0.0.1:"+port, ":path", path).status, want, "%s: status", path)
 	}
 }
 

@@ -202,9 +202,7 @@ descriptors:
 		}
 		kept := func(when string) {
 			t.Helper()
-			if got := f.admitted["ann"]; got != limit {
-				t.Errorf("%s: %d passed of %d", when, got, limit)
-			}
+			must.Equal(t, f.admitted["ann"], limit, "%s: passed of %d", when, limit)
 		}
 		kept("with all well")
 		for _, e := range envoys {
@@ -237,9 +235,7 @@ descriptors:
 		t.Logf("%d requests failed while instances were replaced", failed.Swap(0))
 		refused := f.refused
 		during("carl", enough, false, redis.Stop)
-		if f.refused != refused {
-			t.Errorf("%d requests were refused while Redis was away", f.refused-refused)
-		}
+		must.Equal(t, f.refused, refused, "%d requests were refused while Redis was away", f.refused-refused)
 		during("carl", enough, false, redis.Restart)
 		for _, i := range all {
 			end(i)
@@ -430,9 +426,7 @@ descriptors:
 				}
 				if script.name == "value-included-in-stats-key" {
 					body := fetch(t, "http://"+all.metrics)
-					if want := `ratelimit_service_rate_limit_over_limit{domain="rl",key1="unspec_unspecified_value",key2=""} 1`; !strings.Contains(body, want) {
-						t.Errorf("the metrics lack %s:\n%s", want, body)
-					}
+					must.Contains(t, body, `ratelimit_service_rate_limit_over_limit{domain="rl",key1="unspec_unspecified_value",key2=""} 1`, "the metrics lack")
 				}
 			})
 		}

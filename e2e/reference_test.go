@@ -119,9 +119,7 @@ func (r *reference) run(t *testing.T, n node, clock *fakeClock, namespace string
 		for range max(s.times, 1) {
 			got = ask(t, clients[sent%2], n.url(), headersOf(s.send)...)
 			sent++
-			if got.status != s.status {
-				t.Errorf("step %d, %s: got status %d, want %d", i, s.send, got.status, s.status)
-			}
+			must.Equal(t, got.status, s.status, "step %d, %s: status", i, s.send)
 		}
 		if s.body != "" && got.body != s.body {
 			t.Errorf("step %d, %s: got body %q, want %q", i, s.send, got.body, s.body)

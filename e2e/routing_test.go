@@ -94,9 +94,7 @@ func (r reply) want429(t *testing.T, limit int) {
 // wantLeft fails unless an answer has a status and a rest of the limit.
 func (r reply) wantLeft(t *testing.T, status, left int) {
 	t.Helper()
-	if r.status != status {
-		t.Errorf("got status %d, want %d", r.status, status)
-	}
+	must.Equal(t, r.status, status, "status")
 	r.want(t, fmt.Sprintf("x-ratelimit-remaining: %d\nretry-after:\nx-envoy-ratelimited:", left))
 }
 
@@ -186,9 +184,7 @@ func echoUpgraded(w http.ResponseWriter, _ *http.Request) {
 
 func upgradeRequests(t *testing.T, n node) {
 	conn, r := upgrade(t, n)
-	if r.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %s", r.Status)
-	}
+	must.EqualOrEnd(t, r.StatusCode, http.StatusSwitchingProtocols, "%s", r.Status)
 	wantHeaders(t, r.Header.Values, `
 		upgrade: websocket
 		x-ratelimit-limit: 1
@@ -204,9 +200,7 @@ func upgradeRequests(t *testing.T, n node) {
 	body := must.Get(io.ReadAll(r.Body))(t)
 	rejected := reply{status: r.StatusCode, header: r.Header, body: string(body)}
 	rejected.want429(t, 1)
-	if len(body) != 142 {
-		t.Errorf("got body %q", body)
-	}
+	must.Equal(t, len(body), 142, "body %q", body)
 }
 
 // upgrade sends a request on a new connection. Reads of the connection begin after the answer's
@@ -534,9 +528,7 @@ func trailers(t *testing.T, r *routing) {
 	r.app.does(countBody)
 	got := must.Get(postWithTrailer(t, r.url()))(t)
 	got.wantLeft(t, 200, 0)
-	if got.body != wholeWithTrailer {
-		t.Errorf("%s arrived, want %s", got.body, wholeWithTrailer)
-	}
+	must.Equal(t, got.body, wholeWithTrailer, "arrived")
 }
 
 // A request that is paused until the backend answers loses nothing meanwhile.
@@ -549,13 +541,9 @@ func waitingBodies(t *testing.T, r *routing) {
 		r.app.does(countBody)
 		got := must.Get(postWithTrailer(t, r.url()))(t)
 		got.wantLeft(t, 200, 0)
-		if got.body != wholeWithTrailer {
-			t.Errorf("%s arrived, want %s", got.body, wholeWithTrailer)
-		}
+		must.Equal(t, got.body, wholeWithTrailer, "arrived")
 		// Windows are the backend's, which uses the machine's clock.
-		if got := ask(t, client(t), r.url()); got.status != 429 {
-			t.Errorf("got status %d, want 429", got.status)
-		}
+		must.Equal(t, ask(t, client(t), r.url()).status, 429, "status")
 	}
 	r.config.stopsHeadersOnly = false
 }
@@ -582,8 +570,6 @@ func accessLogged(t *testing.T, r *routing) {
 	ask(t, c, r.url(), ":path", "/logged?2")
 	must.OK(t, waitOn(t, r.Envoy, func() (bool, error) { return strings.Contains(r.said(), "/logged?2 "), nil }))
 	for _, want := range []string{"access GET /logged?1 200 via_upstream -\n", "access GET /logged?2 429 weir_rate_limited:r"} {
-		if !strings.Contains(r.said(), want) {
-			t.Errorf("no %q in\n%s", want, r.said())
-		}
+		must.Contains(t, r.said(), want, "")
 	}
 }

@@ -3,6 +3,8 @@ package e2e
 import (
 	"net/http"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Three proxies without a backend pass as much as their parts of a limit, together no more than all
@@ -26,9 +28,7 @@ func TestShare(t *testing.T) {
 					passed++
 				}
 			}
-			if passed != 33 {
-				t.Errorf("replicas %s: %d pass, want 33", of, passed)
-			}
+			must.Equal(t, passed, 33, "replicas %s: pass", of)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -129,8 +128,6 @@ func whoIsLimited(t *testing.T, d driver) {
 	text := weir(t, backend, "report", "watched", "tried")
 	want, _ := refused(10)
 	for _, part := range []string{"3 nodes have reported", fmt.Sprintf("(%d of %d)", want, total), fmt.Sprintf("(%d of %d, all of them)", keys, len(demand)), "annabel"} {
-		if !strings.Contains(text, part) {
-			t.Errorf("the report lacks %q:\n%s", part, text)
-		}
+		must.Contains(t, text, part, "the report lacks")
 	}
 }

@@ -167,9 +167,7 @@ func synchronise(t *testing.T, backend, namespace string, nodes []string, counte
 	for range 12 {
 		for _, node := range nodes {
 			*counted++
-			if r := ask(t, envoytest.Client, node, "x-user", fmt.Sprint("barrier", *counted)); r.status != http.StatusOK {
-				t.Fatalf("a new key: got %d", r.status)
-			}
+			must.EqualOrEnd(t, ask(t, envoytest.Client, node, "x-user", fmt.Sprint("barrier", *counted)).status, http.StatusOK, "a new key")
 		}
 		settle(t, backend, namespace, *counted)
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // endingRules reserve a number from the request or its body, and charge the number in the response.
@@ -86,20 +88,14 @@ func TestEndings(t *testing.T) {
 			} else if err != nil {
 				t.Errorf("%s: %v", key, err)
 			}
-			if trails := strings.Contains(c.answer, "trailers"); trails != (r.trailer.Get("x-sum") == "9") {
-				t.Errorf("%s: trailers %v", key, r.trailer)
-			}
+			must.Equal(t, strings.Contains(c.answer, "trailers"), r.trailer.Get("x-sum") == "9", "%s: trailers %v", key, r.trailer)
 			look := ask(t, client(t), proxy.url(), "x-key", key, "x-reserve", "0")
-			if left := look.header.Get("x-ratelimit-remaining"); left != c.want {
-				t.Errorf("%s: %s are left, want %s", key, left, c.want)
-			}
+			must.Equal(t, look.header.Get("x-ratelimit-remaining"), c.want, "%s: are left", key)
 		}
 		for body, want := range map[string]string{`{"max_tokens":300}`: "700", `{"x":1}`: "950", ``: "950"} {
 			request := request(t, proxy.url(), io.MultiReader(strings.NewReader(body)), ":path", "/body", "x-key", body)
 			request.Trailer = http.Header{"X-Sum": {"7"}}
-			if r, err := do(http2Client(t), request); err != nil || r.header.Get("x-ratelimit-remaining") != want {
-				t.Errorf("%q and trailers: %v, %s are left, want %s", body, err, r.header.Get("x-ratelimit-remaining"), want)
-			}
+			must.Equal(t, must.Get(do(http2Client(t), request))(t).header.Get("x-ratelimit-remaining"), want, "%q and trailers", body)
 		}
 	})
 }

@@ -2,8 +2,9 @@ package e2e
 
 import (
 	"net/http"
-	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // What the upstream tells one proxy holds its key back at the other too, and nobody else. weir counter get
@@ -36,9 +37,7 @@ func TestUpstreamHoldsBack(t *testing.T) {
 					}
 				}
 				all[0].wantMetric(t, metricName("upstream_holds_total"), 1)
-				if got := weir(t, backend, "counter", "get", "default", "r", "ann"); !strings.Contains(got, "refused whatever room there is") {
-					t.Errorf("got %q", got)
-				}
+				must.Contains(t, weir(t, backend, "counter", "get", "default", "r", "ann"), "refused whatever room there is", "")
 				weir(t, backend, "counter", "reset", "default", "r", "ann", "--wait", "60s")
 				for _, address := range addresses {
 					if !passes(address, "ann") {
@@ -58,9 +57,7 @@ func TestLimitFollowsUpstream(t *testing.T) {
 		connection := client(t)
 		for i, want := range []string{`"r";q=10;w=60`, `"r";q=3;w=60`} {
 			r := ask(t, connection, addresses[0], "x-user", "ann", "answer-x-ratelimit-limit-requests", "3")
-			if got := r.header.Get("RateLimit-Policy"); got != want {
-				t.Errorf("request %d: got %s, want %s", i+1, got, want)
-			}
+			must.Equal(t, r.header.Get("RateLimit-Policy"), want, "request %d", i+1)
 		}
 	})
 }

@@ -124,9 +124,7 @@ func usage(t *testing.T, d driver, s store) {
 		}
 		<-time.After(100 * time.Millisecond)
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("used %v, want %v", got, want)
-	}
+	must.Same(t, got, want, "used")
 	sum := int64(0)
 	for _, n := range want {
 		sum += n

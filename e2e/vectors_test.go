@@ -27,9 +27,7 @@ func TestVectors(t *testing.T) {
 				for i, step := range vector.Steps {
 					clock.set(t, step.Time(t, monday))
 					r := ask(t, clients[i%2], proxy.url(), "x-key", step.Key, "x-cost", fmt.Sprint(step.Cost))
-					if (r.status == http.StatusOK) != step.Allowed {
-						t.Errorf("step %d: got status %d", i, r.status)
-					}
+					must.Equal(t, r.status == http.StatusOK, step.Allowed, "step %d: status %d", i, r.status)
 					r.want(t, step.Fields())
 				}
 			})

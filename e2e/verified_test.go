@@ -160,28 +160,20 @@ func TestVerifiedTokens(t *testing.T) {
 			return passed
 		}
 		for name, request := range usual {
-			if got := passed("/h/"+name, request); got != 3 {
-				t.Errorf("authorization, %s: %d pass, want 3", name, got)
-			}
+			must.Equal(t, passed("/h/"+name, request), 3, "authorization, %s: pass", name)
 		}
 		for name, request := range other {
-			if got := passed("/t/"+name, request); got != 3 {
-				t.Errorf("x-token, %s: %d pass, want 3", name, got)
-			}
+			must.Equal(t, passed("/t/"+name, request), 3, "x-token, %s: pass", name)
 		}
 		for _, path := range []string{"/m/", "/c/"} {
 			all := 0
 			for _, request := range usual {
 				all += passed(path, request)
 			}
-			if all != 3 {
-				t.Errorf("%s: %d pass in all forms together, want 3", path, all)
-			}
+			must.Equal(t, all, 3, "%s: pass in all forms together", path)
 		}
 		r := ask(t, client, n.address, ":path", "/claims/", "authorization", "Bearer "+valid)
 		r.want(t, "x-ratelimit-limit: 77")
-		if r := ask(t, client, n.address, ":path", "/claims/", "authorization", "Bearer "+token(`{"iss": "i", "sub": "ann"}`)); r.status != http.StatusUnauthorized {
-			t.Errorf("a forged token: status %d", r.status)
-		}
+		must.Equal(t, ask(t, client, n.address, ":path", "/claims/", "authorization", "Bearer "+token(`{"iss": "i", "sub": "ann"}`)).status, http.StatusUnauthorized, "a forged token: status")
 	})
 }

@@ -54,25 +54,19 @@ func TestLastVersion(t *testing.T) {
 							got++
 						}
 					}
-					if got != want {
-						t.Errorf("%d of %d requests are admitted, want %d", got, each, want)
-					}
+					must.Equal(t, got, want, "of %d requests are admitted", each)
 					left -= want
 				}
 				if command == commandFile {
 					// A rule that is moved, by what only the newer node reads. The backend knows.
 					out := weir(t, config.backend, "rule", "set", "default", "per-user", "--limit", "0/366d", "--force", "--wait", "60s")
-					if !strings.Contains(out, "known to 2 of 2 nodes; 1 of them can't apply all overrides") {
-						t.Errorf("weir rule set: %s", out)
-					}
+					must.Contains(t, out, "known to 2 of 2 nodes; 1 of them can't apply all overrides", "weir rule set")
 					left--
 					for _, of := range []struct {
 						*proxyNode
 						want int
 					}{{last, http.StatusOK}, {next, http.StatusTooManyRequests}} {
-						if got := ask(t, envoytest.Client, of.url(), "x-user", "ann").status; got != of.want {
-							t.Errorf("status %d by a rule that is moved to 0, want %d", got, of.want)
-						}
+						must.Equal(t, ask(t, envoytest.Client, of.url(), "x-user", "ann").status, of.want, "status by a rule that is moved to 0")
 					}
 					weir(t, config.backend, "rule", "reset", "default", "per-user", "--wait", "60s")
 				}

@@ -53,9 +53,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 				for _, passes := range []bool{false, true} {
 					user := fmt.Sprintf("http2 %v, %d bytes, passes %v", http2, size, passes)
 					if !passes {
-						if r := ask(t, client(t), elsewhere.url(), "x-user", user); r.status != http.StatusOK {
-							t.Fatalf("%s: elsewhere: got status %d", user, r.status)
-						}
+						must.EqualOrEnd(t, ask(t, client(t), elsewhere.url(), "x-user", user).status, http.StatusOK, "%s: elsewhere: status", user)
 					}
 					request := request(t, proxy.url(), io.NopCloser(bytes.NewReader(make([]byte, size))), "x-user", user)
 					request.Trailer = http.Header{"X-Sum": {"7"}}
@@ -72,9 +70,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 					// Only the first part of a large body is read before the request goes on.
 					sent += int64(min(size, 10_000))
 					proxy.received(t, sent)
-					if reached.Load() != 0 {
-						t.Errorf("%s: the upstream has the request before it is decided", user)
-					}
+					must.Equal(t, reached.Load(), 0, "%s: the upstream has the request before it is decided", user)
 					way.hold(false)
 					call.deliver(t)
 					got, want := <-status, http.StatusTooManyRequests
@@ -87,12 +83,8 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 						}
 						reached.Store(0)
 					}
-					if got != want {
-						t.Errorf("%s: got status %d, want %d", user, got, want)
-					}
-					if reached.Load() != 0 {
-						t.Errorf("%s: the upstream got a rejected request", user)
-					}
+					must.Equal(t, got, want, "%s: status", user)
+					must.Equal(t, reached.Load(), 0, "%s: the upstream got a rejected request", user)
 				}
 			}
 		}

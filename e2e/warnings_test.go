@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"regexp"
 	"strconv"
 	"testing"
@@ -80,9 +79,7 @@ func TestBackendWarnsOnce(t *testing.T) {
 		}
 		spend := func(node int, key string, tokens int) {
 			t.Helper()
-			if status, err := stream(addresses[node], key, endsWhole, 5, tokens); err != nil || status != http.StatusOK {
-				t.Fatalf("%s: status %d, %v", key, status, err)
-			}
+			must.EqualOrEnd(t, must.Get(stream(addresses[node], key, endsWhole, 5, tokens))(t), http.StatusOK, "%s: status", key)
 		}
 		spend(0, "ann", 85)
 		settle(t, backends[0], "warned", 85)
@@ -108,16 +105,12 @@ func TestBackendWarnsOnce(t *testing.T) {
 			}
 			got[key] = w
 		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
+		must.Same(t, got, want, "")
 		told := 0
 		for _, backend := range backends {
 			n := must.Get(strconv.Atoi(regexp.MustCompile(`(?m)^weir_warned_keys_total (\d+)$`).FindStringSubmatch(fetch(t, "http://"+backend+"/metrics"))[1]))(t)
 			told += n
 		}
-		if told != len(want) {
-			t.Errorf("%d keys were told, want %d", told, len(want))
-		}
+		must.Equal(t, told, len(want), "keys were told")
 	})
 }

@@ -139,7 +139,5 @@ func (p *proxyNode) wantSome(t *testing.T, name string) {
 
 func (p *proxyNode) wantMetric(t *testing.T, name string, want int64) {
 	t.Helper()
-	if got := p.metric(t, name); got != want {
-		t.Errorf("%s: got %d, want %d", name, got, want)
-	}
+	must.Equal(t, p.metric(t, name), want, "%s", name)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 func TestEnvoyYAMLRuns(t *testing.T) {
@@ -64,9 +65,7 @@ func limitsUsers(t *testing.T, p *proxy) {
 		"Content-Type":          "application/problem\\+json",
 		"Upstream-Saw":          "",
 	})
-	if want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"violated-policies":["per-user"]}`; refusal.body != want {
-		t.Errorf("body: got %s, want %s", refusal.body, want)
-	}
+	must.Equal(t, refusal.body, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"violated-policies":["per-user"]}`, "body")
 	other := users.send(t, "GET", "/cart", "x-user: bob")
 	if other.status != http.StatusOK || other.remaining("per-user") != 9 {
 		t.Errorf("another user: got %d %s", other.status, other.header)

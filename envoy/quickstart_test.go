@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -30,9 +29,7 @@ func endpoint(t *testing.T, address string) string {
 func TestQuickstartRuns(t *testing.T) {
 	t.Parallel()
 	const name = "quickstart.yaml"
-	if !strings.Contains(read(t, "../docs/getting-started.md"), "\n```yaml\n"+read(t, name)+"```\n") {
-		t.Errorf("getting-started.md does not show %s as it is", name)
-	}
+	must.Contains(t, read(t, "../docs/getting-started.md"), "\n```yaml\n"+read(t, name)+"```\n", "getting-started.md does not show %s as it is", name)
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		runQuickstart(t, on, read(t, name), "dist/weir.wasm", pluginFile(t))
 	})

@@ -319,9 +319,7 @@ func (p *proxy) measures(t *testing.T, namespace string) {
 		}
 		return maps.Equal(got, p.decided), nil
 	})
-	if !maps.Equal(got, p.decided) {
-		t.Errorf("metrics of namespace %s: got %v, want %v", namespace, got, p.decided)
-	}
+	must.Same(t, got, p.decided, "metrics of namespace %s", namespace)
 }
 
 // untilRefused repeats a request, and returns how many were allowed before the first refusal.

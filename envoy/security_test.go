@@ -76,9 +76,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 		}
 		for _, refused := range []string{"as_it_is shop", "as_it_is other", "no_token shop", "no_tls shop"} {
 			a := p.at("127.0.0.2", refused).send(t, "POST", "/login", "x-user: bob")
-			if a.status != http.StatusTooManyRequests {
-				t.Errorf("%s: got %d %s", refused, a.status, a.header)
-			}
+			must.Equal(t, a.status, http.StatusTooManyRequests, "%s: %s", refused, a.header)
 		}
 	})
 }

@@ -198,9 +198,7 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 					t.Errorf("got %d, %d words for %d tokens", got.status, strings.Count(got.text, " "), got.tokens)
 					return
 				}
-				if got.header.Get("X-RateLimit-Limit-Tokens") != "100000" {
-					t.Errorf("the limit of tokens is not told: %s", got.header)
-				}
+				must.Equal(t, got.header.Get("X-RateLimit-Limit-Tokens"), "100000", "the limit of tokens is not told: %s", got.header)
 				mu.Lock()
 				if streamed += got.tokens; got.header.Get("X-RateLimit-Warning") == `"tokens"` {
 					warned++

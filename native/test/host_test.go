@@ -185,9 +185,7 @@ func send(t *testing.T, address, do string) (status int) {
 
 func wantStatus(t *testing.T, address, do string, want int) {
 	t.Helper()
-	if got := send(t, address, do); got != want {
-		t.Errorf("x-do %q: got %d, want %d", do, got, want)
-	}
+	must.Equal(t, send(t, address, do), want, "x-do %q", do)
 }
 
 // TestTraps lets VMs trap in any possible way. failure_policy decides the answer to their requests.

@@ -3,7 +3,6 @@ package browser
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,20 +45,14 @@ func TestHit(t *testing.T) {
 	}
 	want := slices.Repeat([]int{10}, lanes)
 	want[queue] = 1 // of the others ten wait
-	if got := p.passed(); !slices.Equal(got, want) {
-		t.Errorf("of 12 requests at once passed %v, want %v", got, want)
-	}
+	must.Same(t, p.passed(), want, "of 12 requests at once passed")
 	if got, want := p.text("#lanes .status"), "refused"; got != want {
 		t.Errorf("the last one was %q", got)
 	}
-	if got, want := p.text("#lanes .lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next goes on in 1.0\u00a0s."; got != want {
-		t.Errorf("the queue says %q, want %q", got, want)
-	}
+	must.Equal(t, p.text("#lanes .lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next goes on in 1.0\u00a0s.", "the queue says")
 	// Without a pointer, as a screen reader does it.
 	p.run(`document.getElementById("hit").click()`)
-	if got := p.sent(); got != 13 {
-		t.Errorf("a click without a pointer: %d requests, want 13", got)
-	}
+	must.Equal(t, p.sent(), 13, "a click without a pointer: requests")
 }
 
 func TestHoldRepeats(t *testing.T) {
@@ -74,9 +67,7 @@ func TestHoldRepeats(t *testing.T) {
 	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, x, y, chromedp.ButtonLeft))
 	p.until(`!document.getElementById("hit").classList.contains("held")`)
 	p.pass(time.Second)
-	if got := p.sent(); got != 8 {
-		t.Errorf("after it was let go: %d requests, want 8", got)
-	}
+	must.Equal(t, p.sent(), 8, "after it was let go: requests")
 }
 
 func TestKeysHold(t *testing.T) {
@@ -142,22 +133,16 @@ func TestLimitAndWindow(t *testing.T) {
 	}
 	want := slices.Repeat([]int{3}, lanes)
 	want[queue] = 1
-	if got := p.passed(); !slices.Equal(got, want) {
-		t.Errorf("of 5 requests at once passed %v, want %v", got, want)
-	}
+	must.Same(t, p.passed(), want, "of 5 requests at once passed")
 	for _, header := range []string{`ratelimit-policy: "fixed-window";q=3;w=2`, "retry-after: 2", "x-envoy-ratelimited: true", "HTTP/1.1 429"} {
-		if got := p.text("pre"); !strings.Contains(got, header) {
-			t.Errorf("the response has no %s:\n%s", header, got)
-		}
+		must.Contains(t, p.text("pre"), header, "the response")
 	}
 	p.pass(2 * time.Second)
 	p.click("#hit")
 	// All of the window before counts at the beginning of one. The third that waits goes on a nanosecond
 	// later: thirds of two seconds are rounded up.
 	want = []int{4, 4, 3, 4, 4, 4, 4, 3}
-	if got := p.passed(); !slices.Equal(got, want) {
-		t.Errorf("a window later passed %v, want %v", got, want)
-	}
+	must.Same(t, p.passed(), want, "a window later passed")
 }
 
 func TestPauseAndStep(t *testing.T) {
@@ -169,9 +154,7 @@ func TestPauseAndStep(t *testing.T) {
 	p.click("#pause")
 	stood := now()
 	p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-	if now() != stood {
-		t.Error("time goes on while it is paused")
-	}
+	must.Equal(t, now(), stood, "time goes on while it is paused")
 	if got := p.text("#step"); got != "Step 0.2 s" {
 		t.Errorf("the button says %q", got)
 	}
@@ -226,18 +209,12 @@ func TestPresets(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p.t = t
 			p.play(test.name, test.passes)
-			if got := p.passed(); !slices.Equal(got, test.passed) {
-				t.Errorf("passed %v, want %v", got, test.passed)
-			}
+			must.Same(t, p.passed(), test.passed, "passed")
 			most := value[[]int](p, `[...document.querySelectorAll("#lanes dd.most")].map((e) => parseInt(e.textContent))`)
-			if !slices.Equal(most, test.most) {
-				t.Errorf("the most in any window: %v, want %v", most, test.most)
-			}
+			must.Same(t, most, test.most, "the most in any window")
 			over := value[[]bool](p, `[...document.querySelectorAll("#lanes dd.most")].map((e) => e.classList.contains("over"))`)
 			for i := range over {
-				if over[i] != (test.most[i] > 10) {
-					t.Errorf("lane %d is marked: %t", i, over[i])
-				}
+				must.Equal(t, over[i], test.most[i] > 10, "lane %d is marked", i)
 			}
 			if p.text("#told") == "" {
 				t.Error("nothing is told")
@@ -261,13 +238,9 @@ func TestThemeSwitch(t *testing.T) {
 		t.Error("dark looks like light")
 	}
 	p.reload()
-	if got := paper(); got != dark {
-		t.Errorf("after a reload: %s, want %s", got, dark)
-	}
+	must.Equal(t, paper(), dark, "after a reload")
 	p.choose("theme", "system")
-	if got := paper(); got != light {
-		t.Errorf("the system's: %s, want %s", got, light)
-	}
+	must.Equal(t, paper(), light, "the system's")
 }
 
 // All responses open and close together.

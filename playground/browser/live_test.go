@@ -193,9 +193,7 @@ func TestLiveSeesOthers(t *testing.T) {
 	}; !slices.Equal(hints, want) {
 		t.Errorf("curves are of %q, want %q", hints, want)
 	}
-	if n := value[int](p, `document.querySelectorAll("#curves .status.refused").length`); n != 0 {
-		t.Errorf("%d limits look as though they were exceeded", n)
-	}
+	must.Equal(t, value[int](p, `document.querySelectorAll("#curves .status.refused").length`), 0, "limits look as though they were exceeded")
 	// A rule that leases nothing says nothing of leases.
 	p.until(`[...document.querySelectorAll("#nodes .node")].every((node) => [...node.querySelectorAll(".rule")].every((rule) => {
 		const held = rule.querySelector(".held");
@@ -234,9 +232,7 @@ func TestLiveTellsFailures(t *testing.T) {
 	p.click("[data-burst='200']")
 	p.until(says("sent", "0 passed, 140 refused, 60 failed"))
 	p.until(curve("all: in 1 hour", "60 of 30"))
-	if n := value[int](p, `document.querySelectorAll("#curves .status.refused").length`); n != 1 {
-		t.Errorf("%d limits look as though they were exceeded, want 1", n)
-	}
+	must.Equal(t, value[int](p, `document.querySelectorAll("#curves .status.refused").length`), 1, "limits look as though they were exceeded")
 }
 
 // TestLiveIsGuarded wants nobody else's page to see or do anything.
@@ -278,12 +274,8 @@ func TestLiveIsGuarded(t *testing.T) {
 			}
 			answer := must.Get(http.DefaultClient.Do(request))(t)
 			answer.Body.Close()
-			if answer.StatusCode != test.status {
-				t.Errorf("status %d, want %d", answer.StatusCode, test.status)
-			}
-			if allowed := answer.Header.Get("access-control-allow-origin"); allowed != "" {
-				t.Errorf("%s is given leave", allowed)
-			}
+			must.Equal(t, answer.StatusCode, test.status, "status")
+			must.Equal(t, answer.Header.Get("access-control-allow-origin"), "", "is given leave")
 		})
 	}
 }
@@ -354,27 +346,21 @@ func TestWatch(t *testing.T) {
 	}
 	ask("guessed")
 	p.until(`document.getElementById("live-notice").textContent === "Refused: authorization: want the bearer token"`)
-	if got := p.expect(); !strings.Contains(got, "401") {
-		t.Errorf("the console says %q", got)
-	}
+	must.Contains(t, p.expect(), "401", "the console says")
 	ask(token)
 	p.until(`document.getElementById("live-told").textContent === "1 proxy reports of shop. The store takes hits."`)
 	for _, text := range []string{key, "02000000000000000000000000000000"} {
 		p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, text))
 	}
 	p.until(says("overrides-list", "per-user ann77 in 1 minute"))
-	if got := p.text("#nodes b.refused"); got != "10 a second" {
-		t.Errorf("%s refused, want 10 a second", got)
-	}
+	must.Equal(t, p.text("#nodes b.refused"), "10 a second", "refused")
 	p.until(curve("per-user: share of the limit", "100 %"))
 	p.until(curve("quiet: share of the limit", "no proxy has reported a key"))
 	// A key that is clicked tells what the store has of it, and by whom that was asked.
 	p.click("#tables tbody tr:nth-child(2) button")
 	p.until(`document.getElementById("why-told").textContent === ` + fmt.Sprintf("%q", key) + ` + " of per-user: 90 % of its nearest limit was used when a proxy saw it last."`)
 	// Figures that a backend does not know are not there.
-	if n := value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`); n != 0 {
-		t.Errorf("%d figures that no backend knows", n)
-	}
+	must.Equal(t, value[int](p, `document.querySelectorAll("#nodes dl, #nodes .held:not([hidden])").length`), 0, "figures that no backend knows")
 	// A page that comes later sees what was before.
 	p.until(points + ` >= 2`)
 	seen := value[int](p, points)
@@ -602,9 +588,7 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 		}
 	}
 	// The last server has begun anew.
-	if n := value[int](p, points); n != 1 {
-		t.Errorf("%d points, want 1", n)
-	}
+	must.Equal(t, value[int](p, points), 1, "points")
 }
 
 // TestWatchTellsWhy wants the page to tell what the store has of a key that is clicked: its windows, a
@@ -677,7 +661,5 @@ func send(t *testing.T, method, url, token, contentType string, body []byte) {
 	request.Header.Set("content-type", contentType)
 	answer := must.Get(http.DefaultClient.Do(request))(t)
 	answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", url, answer.Status)
-	}
+	must.EqualOrEnd(t, answer.StatusCode, http.StatusOK, "%s: %s", url, answer.Status)
 }

@@ -152,9 +152,7 @@ func TestKeyboard(t *testing.T) {
 			must.Get(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))(t)
 		}
 		got := value[[]string](p, `{ const e = document.activeElement; [e.id || e.dataset.preset || e.tagName, getComputedStyle(e).outlineStyle] }`)
-		if got[0] != name {
-			t.Fatalf("stop %d is %s, want %s", i+1, got[0], name)
-		}
+		must.EqualOrEnd(t, got[0], name, "stop %d is", i+1)
 		if got[1] != "solid" {
 			t.Errorf("%s has the focus, and the outline %s", name, got[1])
 		}
@@ -235,12 +233,8 @@ func TestEngineIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := open(t, http.FileServerFS(site), desktop)
-	if got := p.text("#missing"); !strings.Contains(got, "make build") {
-		t.Errorf("the page says %q", got)
-	}
-	if got := p.expect(); !strings.Contains(got, "engine.wasm") {
-		t.Errorf("the console says %q", got)
-	}
+	must.Contains(t, p.text("#missing"), "make build", "the page says")
+	must.Contains(t, p.expect(), "engine.wasm", "the console says")
 }
 
 // Without scripts the page is an article with drawings, and has no button that does nothing.
@@ -256,12 +250,8 @@ func TestWithoutScripts(t *testing.T) {
 			}
 			p.do(chromedp.Navigate(server.URL))
 			const shown = `[...document.querySelectorAll(%q)].filter((e) => e.checkVisibility()%s).length`
-			if n := value[int](p, fmt.Sprintf(shown, ".screen img", " && e.naturalWidth > 0 && e.alt")); n != 10 {
-				t.Errorf("%d drawings, want 10", n)
-			}
-			if n := value[int](p, fmt.Sprintf(shown, "button, input, select, canvas", "")); n != 0 {
-				t.Errorf("%d controls without a script behind them", n)
-			}
+			must.Equal(t, value[int](p, fmt.Sprintf(shown, ".screen img", " && e.naturalWidth > 0 && e.alt")), 10, "drawings")
+			must.Equal(t, value[int](p, fmt.Sprintf(shown, "button, input, select, canvas", "")), 0, "controls without a script behind them")
 			fits(p)
 		}
 	}

@@ -169,9 +169,7 @@ func TestManyRules(t *testing.T) {
 	p.until(`document.querySelector("#rules .hint").textContent === "No rule has this name." && !document.querySelector("#rules table").checkVisibility()`)
 	p.types("#rules input", "E-04")
 	p.until(`document.querySelectorAll("#rules tbody tr").length === 10`)
-	if n := value[int](p, `[...document.querySelectorAll("#curves .curve")].filter((e) => e.checkVisibility()).length`); n != 0 {
-		t.Errorf("%d curves are drawn", n)
-	}
+	must.Equal(t, value[int](p, `[...document.querySelectorAll("#curves .curve")].filter((e) => e.checkVisibility()).length`), 0, "curves are drawn")
 	p.click("#rules tbody tr button")
 	p.until(`[...document.querySelectorAll("#curves .curve")].filter((e) => e.checkVisibility()).length === 1`)
 	for range 8 { // an outage among them

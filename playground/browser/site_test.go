@@ -57,9 +57,7 @@ func TestSite(t *testing.T) {
 			continue
 		}
 		report := check.File("recipe.yaml", []byte(text))
-		if report.Configurations != 1 {
-			t.Errorf("%d configurations in\n%s", report.Configurations, text)
-		}
+		must.Equal(t, report.Configurations, 1, "configurations in\n%s", text)
 		for _, f := range report.Findings {
 			if !f.Warning {
 				t.Errorf("%s: %s in\n%s", f.Path, f.Problem, text)

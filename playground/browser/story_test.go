@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/must"
 	"weir/playground/lane"
 )
 
@@ -31,9 +32,7 @@ func TestOpening(t *testing.T) {
 	if now := value[float64](p, "playground.world.now"); now < 7.86e9 {
 		t.Errorf("it begins at %v", now)
 	}
-	if got := p.attribute("[data-preset=edge]", "aria-pressed"); got != "true" {
-		t.Errorf("the preset is pressed: %s", got)
-	}
+	must.Equal(t, p.attribute("[data-preset=edge]", "aria-pressed"), "true", "the preset is pressed")
 	// A request of the visitor's own is not taken away.
 	p.click("#hit")
 	p.run(`playground.world.advance(60e9)`)
@@ -48,13 +47,9 @@ func TestLaneNames(t *testing.T) {
 	t.Parallel()
 	p := open(t, site, desktop)
 	got := value[[]string](p, `import("./lanes.js").then(({ lanes }) => lanes.map((lane) => lane.name))`)
-	if len(got) != len(lane.Kinds) {
-		t.Fatalf("%d lanes, want %d", len(got), len(lane.Kinds))
-	}
+	must.EqualOrEnd(t, len(got), len(lane.Kinds), "lanes")
 	for i, kind := range lane.Kinds {
-		if got[i] != kind.Name {
-			t.Errorf("lane %d is %s, want %s", i, got[i], kind.Name)
-		}
+		must.Equal(t, got[i], kind.Name, "lane %d is", i)
 	}
 }
 
@@ -105,17 +100,13 @@ func TestAddress(t *testing.T) {
 		p := open(t, site, look{width: 1440, height: 900, theme: "light", path: "/?limit=20&window=30&speed=4&lane=sliding-log&rate=5.1"})
 		got := value[[]any](p, `[playground.world.limit, playground.world.window, playground.clock.speed, playground.world.rate, document.querySelector(".pointed h2").textContent,
 			document.getElementById("limit-text").textContent, document.getElementById("window").value, document.getElementById("speed").value]`)
-		if fmt.Sprint(got) != "[20 3e+10 4 5.1 Sliding log 20 in a window 30 4]" {
-			t.Errorf("the address opens %v", got)
-		}
+		must.Equal(t, fmt.Sprint(got), "[20 3e+10 4 5.1 Sliding log 20 in a window 30 4]", "the address opens %v", got)
 	})
 	for _, wrong := range []string{"limit=0", "limit=51", "limit=1e1", "limit=2.5", "window=11", "speed=2", "rate=-1", "lane=<i>", "preset=constructor", "preset=" + url.QueryEscape("__proto__")} {
 		t.Run(wrong, func(t *testing.T) {
 			p := open(t, site, look{width: 1440, height: 900, theme: "light", path: "/?" + wrong})
 			got := value[[]any](p, `[playground.world.limit, playground.world.window, playground.clock.speed, playground.world.rate, document.querySelectorAll(".pointed").length]`)
-			if fmt.Sprint(got) != "[10 1e+10 1 0 0]" {
-				t.Errorf("the address opens %v", got)
-			}
+			must.Equal(t, fmt.Sprint(got), "[10 1e+10 1 0 0]", "the address opens %v", got)
 		})
 	}
 }
@@ -126,9 +117,7 @@ func TestCopyLink(t *testing.T) {
 	p.run(`Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) => { globalThis.copied = text }}})`)
 	p.click("#copy")
 	p.until(`document.getElementById("copied").textContent === "Copied."`)
-	if got, want := value[string](p, "copied"), value[string](p, "location.origin")+"/?limit=20&rate=0"; got != want {
-		t.Errorf("copied %s, want %s", got, want)
-	}
+	must.Equal(t, value[string](p, "copied"), value[string](p, "location.origin")+"/?limit=20&rate=0", "copied")
 	p.run(`navigator.clipboard.writeText = async () => { throw new Error("no") }`)
 	p.click("#copy")
 	p.until(`document.getElementById("copied").textContent.startsWith("The browser does not")`)
@@ -211,9 +200,7 @@ func TestSentencesAreTrue(t *testing.T) {
 	for _, limit := range []int{1, 10, 50} {
 		for _, preset := range []string{"edge", "never", "two", "bucket", "slow", ""} {
 			found := value[json.RawMessage](p, fmt.Sprintf(sentences, limit, preset, (30*time.Second).Nanoseconds()))
-			if string(found) != "[]" {
-				t.Errorf("limit %d, preset %q: %s", limit, preset, found)
-			}
+			must.Equal(t, string(found), "[]", "limit %d, preset %q: %s", limit, preset, found)
 		}
 	}
 }

@@ -51,9 +51,7 @@ func TestDecidesAsTheLibrary(t *testing.T) {
 					return (allowed ? "200\n" : "429\n") + headers;
 				});
 			})()`, i, limit, width.Nanoseconds(), buckets, times))
-			if len(got) != hits {
-				t.Fatalf("%d answers, want %d", len(got), hits)
-			}
+			must.EqualOrEnd(t, len(got), hits, "answers")
 			refused := 0
 			for j := range got {
 				if got[j] != want[j] {

@@ -74,9 +74,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	told(name + " passes per-user: 0 of 10 in 1 hour.")
 	row(`^10 in 1 hour \(first hit window\)\|0 used, 10 left: one passes now$`)
 	p.until(`document.getElementById("act-command-reset").textContent.startsWith("weir counter reset shop per-user '<img src=x>' --backend ")`)
-	if n := value[int](p, `document.images.length`); n != 0 {
-		t.Errorf("%d pictures are in the page", n)
-	}
+	must.Equal(t, value[int](p, `document.images.length`), 0, "pictures are in the page")
 
 	// The key of another rule has other parts, and a wrong value is told of.
 	p.choose("why-rule", "login")

@@ -255,9 +255,7 @@ func shippedLimits(t *testing.T, c *cluster, ingress *proxy) {
 		t.Errorf("%v, want 5 logins a minute", got)
 	}
 	waitFor(t, "user at the limit", func() bool { return ingress.get("/api/items", "bob").status == http.StatusTooManyRequests })
-	if got := ingress.as(t, "GET", "/", "bob", 20); !maps.Equal(got, map[int]int{200: 20}) {
-		t.Errorf("%v of a path without limits", got)
-	}
+	must.Same(t, ingress.as(t, "GET", "/", "bob", 20), map[int]int{200: 20}, "of a path without limits")
 	waitFor(t, "answers of the backend", func() bool { return successes.MatchString(ingress.admin("/clusters")) })
 	for _, resource := range []string{"namespace/weir-system", "secret/weir", "deployment/weir", "service/weir"} {
 		c.command(t, "kubectl", "get", "-n", "weir-system", resource)
@@ -280,14 +278,10 @@ func podsAreRestricted(t *testing.T, c *cluster, _ *proxy) {
 		text := must.Get(json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "weir", "namespace": "restricted"}, "spec": deployment.Spec.Template.Spec}))(t)
 		return c.tryInput(string(text))
 	}
-	if said := pod(); said != "" {
-		t.Error(said)
-	}
+	must.Equal(t, pod(), "", "")
 	container := deployment.Spec.Template.Spec["containers"].([]any)[0].(map[string]any)
 	delete(container["securityContext"].(map[string]any), "seccompProfile")
-	if said := pod(); !strings.Contains(said, `violates PodSecurity "restricted:latest": seccompProfile`) {
-		t.Errorf("as it was before: %s", said)
-	}
+	must.Contains(t, pod(), `violates PodSecurity "restricted:latest": seccompProfile`, "as it was before")
 }
 
 // pluginIsNotFetched asks for an image that is not there.
@@ -306,9 +300,7 @@ func pluginIsNotFetched(t *testing.T, c *cluster, ingress *proxy) {
 		patch("weir-plugin:none-"+strings.ToLower(of.strategy), of.strategy)
 		c.notFetched(t, ingress, of)
 		want := of.status
-		if got := probe(); got != want {
-			t.Errorf("%s: the probe gets %d, want %d", of.strategy, got, want)
-		}
+		must.Equal(t, probe(), want, "%s: the probe gets", of.strategy)
 		if !ingress.ready() {
 			t.Errorf("%s: the proxy is not ready; the document can say so", of.strategy)
 		}
@@ -408,9 +400,7 @@ spec: {template: {spec: {containers: [{env: [{name: PILOT_FILTER_GATEWAY_CLUSTER
 	waitFor(t, "end of the backend's cluster", func() bool { return !has() && strings.Contains(c.dumped(t, ingress), lost) })
 	without, _, _ := strings.Cut(c.shipped(t), "---\n# Keeps the backend's cluster")
 	c.write(t, "without.yaml", setting+without)
-	if said := c.command(t, "weir", "check", "without.yaml"); !strings.Contains(said, "gateways don't get this cluster") {
-		t.Errorf("weir check does not tell: %s", said)
-	}
+	must.Contains(t, c.command(t, "weir", "check", "without.yaml"), "gateways don't get this cluster", "weir check does not tell")
 	c.write(t, "with.yaml", setting+c.shipped(t))
 	if said := c.command(t, "weir", "check", "with.yaml"); strings.Contains(said, "gateways don't get this cluster") {
 		t.Errorf("weir check: %s", said)
@@ -457,14 +447,10 @@ func chartsAreApplied(t *testing.T, c *cluster, _ *proxy) {
 	for _, file := range files {
 		c.write(t, "these.yaml", read(t, file))
 		rendered := c.command(t, "helm", "template", "others", "oci://"+c.registry+"/weir-chart", "--plain-http", "--version", "0.1.0", "-n", "weir-system", "-f", "these.yaml", "--kube-version", kubernetes)
-		if said := c.tryInput(rendered); said != "" {
-			t.Errorf("%s: %s", file, said)
-		}
+		must.Equal(t, c.tryInput(rendered), "", "%s", file)
 	}
 	c.write(t, "rate-limits.yaml", read(t, "../../envoy/gateway/rate-limits.yaml"))
-	if said := c.tryInput(read(t, "../../envoy/gateway/rate-limits.yaml")); said != "" {
-		t.Error(said)
-	}
+	must.Equal(t, c.tryInput(read(t, "../../envoy/gateway/rate-limits.yaml")), "", "")
 }
 
 // install has Helm install, or upgrade, as a section of docs/kubernetes.md says, with more settings.
@@ -593,9 +579,7 @@ configuration:
 		return do(request)
 	}
 	waitFor(t, "limits by an EnvoyFilter", func() bool { return strings.Contains(post().header.Get("RateLimit"), `"tokens"`) })
-	if a := post(); !strings.Contains(a.header.Get("RateLimit"), `"tokens";r=400`) {
-		t.Errorf("%+v: want 400 of 1000 tokens to be left", a)
-	}
+	must.Contains(t, post().header.Get("RateLimit"), `"tokens";r=400`, "")
 	if dump := ingress.admin("/config_dump?resource=ecds_filters"); !moduleFile.MatchString(dump) || strings.Contains(dump, "http_uri") {
 		t.Errorf("want a file that the agent has fetched, got %s", dump)
 	}

@@ -297,9 +297,7 @@ spec: {from: [{group: weir.dev, kind: RateLimitPolicy, namespace: tenant}], to: 
 		return regexp.MustCompile(`(?m)^r +refuses +3 of 3 used`).Match(said)
 	})
 	counters := c.command(t, "weir", "counter", "get", "--backend", "http://"+c.backend, "common", "r", "bob")
-	if !strings.Contains(counters, "3") {
-		t.Errorf("the backend's counter of namespace common: %s", counters)
-	}
+	must.Contains(t, counters, "3", "the backend's counter of namespace common")
 	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "service", "thief", "alone")
 	c.command(t, "kubectl", "delete", "rlp", "-n", "shop", "waypoint")
 	c.istiod(t)
@@ -311,9 +309,7 @@ func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
 	waitFor(t, "refusal", func() bool {
 		return strings.HasPrefix(c.condition(t, "tenant", "mine", "Accepted"), "False Invalid generation 1 stays in force: spec.rules[0].limits[0].window: want a duration")
 	})
-	if said := c.condition(t, "tenant", "mine", "Programmed"); said != "True Programmed in force at Gateway shop/public" {
-		t.Error(said)
-	}
+	must.Equal(t, c.condition(t, "tenant", "mine", "Programmed"), "True Programmed in force at Gateway shop/public", "")
 	c.stop()
 	c.begin(t)
 	c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", `rules: [{name: s, limits: [{limit: 1000, window: 1h}]}]`))
@@ -321,9 +317,7 @@ func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
 	if a := public.at(t, "tenant.example", "/", "ann"); a.status != http.StatusTooManyRequests {
 		t.Errorf("%d: the broken policy's limit is gone", a.status)
 	}
-	if events := c.command(t, "kubectl", "get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].reason}"); !strings.Contains(events, "Invalid") {
-		t.Errorf("events: %s", events)
-	}
+	must.Contains(t, c.command(t, "kubectl", "get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].reason}"), "Invalid", "events")
 }
 
 // manyChanges changes a policy 500 times while clients ask. The controller and the API server are killed meanwhile.
@@ -380,9 +374,7 @@ func manyChanges(t *testing.T, c *controlled, public *proxy) {
 	over.Store(true)
 	asking.Wait()
 	t.Logf("%d changes in %v, the last one in force %v later; of %d requests %d failed, and of ann's %d passed", changes, applied.Sub(began).Round(time.Second), limited.Round(time.Millisecond), asked.Load(), failed.Load(), passed.Load())
-	if passed.Load() != limit {
-		t.Errorf("%d of a limit of %d passed", passed.Load(), limit)
-	}
+	must.Equal(t, passed.Load(), limit, "passed")
 }
 
 // manyPolicies has a thousand policies for two hundred routes.

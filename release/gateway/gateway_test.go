@@ -301,9 +301,7 @@ func (w *world) chart(t *testing.T, version string, more ...string) string {
 			ours = append(ours, part)
 		}
 	}
-	if len(ours) != 3 {
-		t.Fatalf("%d resources of Envoy Gateway in\n%s", len(ours), rendered)
-	}
+	must.EqualOrEnd(t, len(ours), 3, "resources of Envoy Gateway in\n%s", rendered)
 	host, port, _ := strings.Cut(w.backend, ":")
 	return strings.NewReplacer("weir.weir-system.svc.cluster.local, port_value: 9180", host+", port_value: "+port).Replace(strings.Join(ours, "\n---\n"))
 }

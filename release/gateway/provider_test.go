@@ -110,9 +110,7 @@ func policiesOfListeners(t *testing.T, c *controlled, at *proxy) {
 	waitFor(t, "the override", func() bool { return at.at(t, "tenant.intern.example", "/", "nobody").limits("default_intern_per-user") })
 	pass("eve", "tenant.intern.example", 3)
 	pass("eve", "tenant.example", 5)
-	if said := c.condition(t, "tenant", "namespace", "Overridden"); !strings.Contains(said, "per-user by default/intern") {
-		t.Error(said)
-	}
+	must.Contains(t, c.condition(t, "tenant", "namespace", "Overridden"), "per-user by default/intern", "")
 	c.command(t, "kubectl", "delete", "rlp", "--all", "-A")
 	waitFor(t, "end of the policies", func() bool { return at.at(t, "else.example", "/", "nobody").header.Get("RateLimit") == "" })
 	c.apply(t, read(t, "testdata/envoy-gateway.yaml"), "port: 3000", fmt.Sprint("port: ", c.app))
