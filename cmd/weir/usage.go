@@ -86,16 +86,37 @@ func used(ctx context.Context, args []string, env environment) error {
 	case asCSV:
 		return usedCSV(env.stdout, &found)
 	}
-	return usedTable(env.stdout, &found)
+	return cmp.Or(usedTable(env.stdout, &found), gapTable(env.stdout, &found))
+}
+
+// gapTable prints of which times usage may be missing.
+func gapTable(out io.Writer, found *server.Usage) error {
+	if found.GapsSince != nil {
+		fmt.Fprintf(out, "\ngaps before %s are not known: there have been too many since\n", found.GapsSince.Format(time.RFC3339))
+	}
+	if len(found.Gaps) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out, "\nworkers of proxies that ended without a word, and what they had not told is missing:")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PROXY\tHAD TOLD ALL AT\tGIVEN UP AT\tLAST HEARD")
+	for _, g := range found.Gaps {
+		last := "counting"
+		if g.Idle {
+			last = "idle"
+		}
+		fmt.Fprintln(w, strings.Join([]string{g.Node, g.From.Format(time.RFC3339Nano), g.To.Format(time.RFC3339), last}, "\t"))
+	}
+	return w.Flush()
 }
 
 // usedCSV prints CSV, with the same columns for any grouping.
 func usedCSV(out io.Writer, found *server.Usage) error {
 	w := csv.NewWriter(out)
-	lines := [][]string{{"month", "day", "rule", "key", "hash", "model", "hits", "budget_used", "budget_quota", "budget_start", "budget_end", "budget_ends_at"}}
+	lines := [][]string{{"month", "day", "rule", "key", "hash", "model", "hits", "budget_used", "budget_quota", "budget_start", "budget_end", "budget_ends_at", "gap_node", "gap_from", "gap_to", "gap_idle"}}
 	for i := range found.Rows {
 		r := &found.Rows[i]
-		line := []string{r.Month, r.Day, r.Rule, cell(keyOf(r)), r.Hash, cell(modelOf(r)), strconv.FormatInt(r.Hits, 10), "", "", "", "", ""}
+		line := []string{r.Month, r.Day, r.Rule, cell(keyOf(r)), r.Hash, cell(modelOf(r)), strconv.FormatInt(r.Hits, 10), "", "", "", "", "", "", "", "", ""}
 		if b := r.Budget; b != nil {
 			line[7], line[8] = strconv.FormatUint(b.Used, 10), strconv.FormatUint(b.Quota, 10)
 			line[9], line[10] = b.Start.Format(time.RFC3339), b.End.Format(time.RFC3339)
@@ -104,6 +125,9 @@ func usedCSV(out io.Writer, found *server.Usage) error {
 			}
 		}
 		lines = append(lines, line)
+	}
+	for _, g := range found.Gaps {
+		lines = append(lines, append(append(make([]string, 6), "0"), "", "", "", "", "", g.Node, g.From.Format(time.RFC3339), g.To.Format(time.RFC3339), strconv.FormatBool(g.Idle)))
 	}
 	return w.WriteAll(lines)
 }

@@ -50,12 +50,12 @@ func TestUsage(t *testing.T) {
 			"dollars  \"\"            -4                                         \n", ""},
 		{"usage shop dollars --by model --month 2026-10..2026-11", 0, "RULE     MODEL       USED\ndollars  gpt-5       700\ndollars  gpt-5-mini  50\ndollars              5\n", ""},
 		{"usage shop none", 0, "from 2026-11-01 to 2026-11-30 nothing was used by rules that reveal names\n", ""},
-		{"usage shop --by key,day,model --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at\n" +
-			",2026-11-15,dollars,'=1+2 b…," + hash2 + ",gpt-5-mini,50,,,,,\n" +
-			",2026-11-15,dollars,\"\"\"\"\"\"," + hash3 + ",,-4,,,,,\n" +
-			",2026-11-16,dollars,\"ann \"\"team a\"\"\"," + hash1 + ",gpt-5,700,750,1000,2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,2026-11-21T00:00:00Z\n", ""},
-		{"usage shop --month 2026-09 --by model --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at\n" +
-			",,dollars,,,\"\"\"\\x1b]0;mine\\a\"\"\",1,,,,,\n", ""},
+		{"usage shop --by key,day,model --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at,gap_node,gap_from,gap_to,gap_idle\n" +
+			",2026-11-15,dollars,'=1+2 b…," + hash2 + ",gpt-5-mini,50,,,,,,,,,\n" +
+			",2026-11-15,dollars,\"\"\"\"\"\"," + hash3 + ",,-4,,,,,,,,,\n" +
+			",2026-11-16,dollars,\"ann \"\"team a\"\"\"," + hash1 + ",gpt-5,700,750,1000,2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,2026-11-21T00:00:00Z,,,,\n", ""},
+		{"usage shop --month 2026-09 --by model --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at,gap_node,gap_from,gap_to,gap_idle\n" +
+			",,dollars,,,\"\"\"\\x1b]0;mine\\a\"\"\",1,,,,,,,,,\n", ""},
 		{"usage shop --month 2026-10 --json", 0, `{"from":"2026-10-01","to":"2026-10-31","rows":[{"rule":"dollars","others":true,"hits":9}]}`, ""},
 		{"usage shop --month 2026-10", 0, "RULE     KEY     USED\ndollars  others  9\n", ""},
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -43,12 +44,13 @@ type usagePush struct {
 // file is for.
 var sentBucket, queueBucket, aboutBucket = []byte("sent"), []byte("queue"), []byte("about")
 
-// pushed is an event: what a row of usage has more than before.
+// pushed is an event: what a row of usage has more than before, or a gap.
 type pushed struct {
-	ID   string          `json:"id"`
-	At   time.Time       `json:"at"`
-	Hits int64           `json:"hits"`
-	Row  server.UsageRow `json:"row"`
+	ID   string           `json:"id"`
+	At   time.Time        `json:"at"`
+	Hits int64            `json:"hits"`
+	Row  server.UsageRow  `json:"row"`
+	Gap  *server.UsageGap `json:"gap,omitempty"`
 }
 
 const (
@@ -57,6 +59,8 @@ const (
 	// pushDays is how many days before the last that was told may still change: proxies send what had
 	// no answer again for a day, and the correction of a request goes to its day.
 	pushDays = 2
+	// gapFinal is how long after a proxy was given up it can't tell any more what it had counted.
+	gapFinal = 24 * time.Hour
 )
 
 func (p *usagePush) define(flags *flag.FlagSet) {
@@ -199,6 +203,11 @@ func (p *usagePush) look(ctx context.Context) error {
 				}
 			}
 		}
+		for i := range found.Gaps {
+			if err := p.gap(tx, &found.Gaps[i], first); err != nil {
+				return err
+			}
+		}
 		// A full day counts the hits of a row that it has no place for as others' from then on.
 		var gone []server.UsageRow
 		if err := tx.Bucket(sentBucket).ForEach(func(key, _ []byte) error {
@@ -261,6 +270,27 @@ func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
 		return err
 	}
 	return errors.Join(queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after))
+}
+
+// gap queues the event of a gap, unless it was told or its proxy may come back.
+func (p *usagePush) gap(tx *bolt.Tx, g *server.UsageGap, first string) error {
+	sent, queue := tx.Bucket(sentBucket), tx.Bucket(queueBucket)
+	final := g.To.Add(gapFinal)
+	day := final.UTC().Format(time.DateOnly)
+	key := []byte(day + "\x00" + g.Worker)
+	if p.now().Before(final) || day < first || sent.Get(key) != nil {
+		return nil
+	}
+	number, err := queue.NextSequence()
+	if err != nil {
+		return err
+	}
+	identity := sha256.Sum256([]byte(strings.Join([]string{p.namespace, "gap", g.Node, g.Worker, g.From.String()}, "\x00")))
+	event, err := json.Marshal(pushed{ID: hex.EncodeToString(identity[:16]), At: g.From, Gap: g})
+	if err != nil {
+		return err
+	}
+	return errors.Join(queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, []byte("gap")))
 }
 
 // pushKey names a row in the file.
@@ -353,9 +383,17 @@ func (p *usagePush) cloudEvents(events []pushed) any {
 	all := make([]event, len(events))
 	for i := range events {
 		e := &events[i]
-		all[i] = event{"1.0", e.ID, "weir/" + p.namespace, "weir.usage", e.subject(), e.At, "application/json", e.data()}
+		all[i] = event{"1.0", e.ID, "weir/" + p.namespace, cmp.Or(e.gap(), "weir.usage"), e.subject(), e.At, "application/json", e.data()}
 	}
 	return all
+}
+
+// gap is the type of a gap's event; empty for other events.
+func (e *pushed) gap() string {
+	if e.Gap == nil {
+		return ""
+	}
+	return "weir.gap"
 }
 
 // lago returns events as Lago's POST /api/v1/events/batch has them. The rule is the code of the metric.
@@ -364,14 +402,17 @@ func (p *usagePush) lago(events []pushed) any {
 	for i := range events {
 		e := &events[i]
 		all[i] = map[string]any{
-			"transaction_id": e.ID, "external_subscription_id": e.subject(), "code": e.Row.Rule, "timestamp": e.At.Unix(), "properties": e.data(),
+			"transaction_id": e.ID, "external_subscription_id": e.subject(), "code": cmp.Or(e.gap(), e.Row.Rule), "timestamp": e.At.Unix(), "properties": e.data(),
 		}
 	}
 	return map[string]any{"events": all}
 }
 
-// subject is the key: its values, joined by /, or its hash if the rule does not reveal them.
+// subject is the key: its values, joined by /, or its hash if the rule does not reveal them. That of a gap is the proxy.
 func (e *pushed) subject() string {
+	if e.Gap != nil {
+		return e.Gap.Node
+	}
 	if e.Row.Others {
 		return "others"
 	}
@@ -386,6 +427,9 @@ func (e *pushed) subject() string {
 }
 
 func (e *pushed) data() map[string]any {
+	if g := e.Gap; g != nil {
+		return map[string]any{"node": g.Node, "worker": g.Worker, "from": g.From, "to": g.To, "idle": g.Idle}
+	}
 	data := map[string]any{"hits": e.Hits, "rule": e.Row.Rule, "day": e.Row.Day}
 	if e.Row.Hash != "" {
 		data["hash"] = e.Row.Hash

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"weir/internal/must"
 	"weir/internal/server"
+	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 )
@@ -150,4 +152,72 @@ func TestUsagePush(t *testing.T) {
 		{"usage shop --push http://x --state s --since today", 2, "", "--since: want a day"},
 		{"usage shop --state s", 2, "", "go with --push"},
 	})
+}
+
+// A worker that falls silent is a gap once it is given up, in all that weir usage tells. It goes when the worker is heard
+// again; there is none of workers that have said that they end. A service that bills hears of it once, a day later.
+func TestUsageTellsGaps(t *testing.T) {
+	at := time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)
+	now := func() time.Time { return at }
+	s := httptest.NewServer(server.Handler(memory.New(memory.Options{Now: now}), server.Options{Logger: slog.New(slog.DiscardHandler), Now: now}))
+	t.Cleanup(s.Close)
+	tell := func(sender, sequence uint64, rows int, ended ...uint64) {
+		t.Helper()
+		u := wire.Used{Namespace: "shop", Sender: sender, Sequence: sequence, Node: 7, AtNanos: uint64(at.UnixNano()), Ended: ended}
+		for range rows {
+			u.Rows = append(u.Rows, wire.UsedRow{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: uint32(at.Unix() / 86400), Hits: 1})
+		}
+		r := must.Get(http.Post(s.URL+wire.PushPath, wire.ContentType, bytes.NewReader(wire.AppendUsed(nil, &u))))(t)
+		if must.OK(t, r.Body.Close()); r.StatusCode != http.StatusOK {
+			t.Fatal(r.Status)
+		}
+	}
+	set := map[string]string{"WEIR_BACKEND": s.URL}
+	tell(1, 1, 1)
+	tell(2, 1, 0)
+	tell(3, 1, 1, 3)
+	tell(4, 1, 1)
+	tell(5, 1, 1, 4)
+	tell(4, 1, 1) // it was late on its way
+	at = at.Add(store.NodeLife)
+	tell(5, 2, 0, 5)
+	executeAll(t, set, []lineTest{{"usage shop --json", 0, `{"from":"2026-11-01","to":"2026-11-30","rows":[{"rule":"r","others":true,"hits":4}]}`, ""}})
+	at = at.Add(time.Second)
+	executeAll(t, set, []lineTest{
+		{"usage shop", 0, "RULE  KEY     USED\nr     others  4\n\nworkers of proxies that ended without a word, and what they had not told is missing:\n" +
+			"PROXY             HAD TOLD ALL AT       GIVEN UP AT           LAST HEARD\n" +
+			"0000000000000007  2026-11-16T09:00:00Z  2026-11-16T09:02:00Z  counting\n" +
+			"0000000000000007  2026-11-16T09:00:00Z  2026-11-16T09:02:00Z  idle\n", ""},
+		{"usage shop --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at,gap_node,gap_from,gap_to,gap_idle\n" +
+			",,r,others,,,4,,,,,,,,,\n,,,,,,0,,,,,,0000000000000007,2026-11-16T09:00:00Z,2026-11-16T09:02:00Z,false\n", ""},
+		{"usage shop --month 2026-10 --json", 0, `{"from":"2026-10-01","to":"2026-10-31","rows":[]}`, ""},
+	})
+	tell(2, 2, 1) // it is back
+	executeAll(t, set, []lineTest{{"usage shop --json", 0, `{"from":"2026-11-01","to":"2026-11-30","rows":[{"rule":"r","others":true,"hits":5}],"gaps":[` +
+		`{"node":"0000000000000007","worker":"0000000000000001","from":"2026-11-16T09:00:00Z","to":"2026-11-16T09:02:00Z","idle":false}]}`, ""}})
+	tell(2, 3, 0, 2)
+	for _, form := range []string{"cloudevents", "lago"} {
+		gaps := []string{}
+		service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			gaps = append(gaps, string(body))
+		}))
+		t.Cleanup(service.Close)
+		push := usagePush{
+			backend: &backendFlags{}, namespace: "shop", target: service.URL, form: form, state: filepath.Join(t.TempDir(), "pushed"), since: "2026-11-15",
+			out: io.Discard, stderr: io.Discard, now: func() time.Time { return at },
+		}
+		push.backend.url = s.URL
+		begun := at
+		for range 3 {
+			must.OK(t, push.run(t.Context()))
+			at = at.Add(gapFinal)
+		}
+		at = begun
+		all := strings.Join(gaps, "\n")
+		want := map[string]string{"cloudevents": `"type":"weir.gap","subject":"0000000000000007","time":"2026-11-16T09:00:00Z"`, "lago": `"code":"weir.gap","external_subscription_id":"0000000000000007"`}[form]
+		if len(gaps) != 2 || strings.Contains(gaps[0], "weir.gap") || strings.Count(all, "weir.gap") != 1 || !strings.Contains(all, want) || !strings.Contains(all, `"worker":"0000000000000001"`) {
+			t.Errorf("%s: %s", form, all)
+		}
+	}
 }

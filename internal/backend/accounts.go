@@ -21,6 +21,9 @@ func (b *Backend) account(ctx context.Context, body []byte) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	done, err := b.store.Account(ctx, u)
+	if err == nil {
+		err = b.noteTellers(ctx, u) // afterwards, and again if it comes again: so nothing seems told that is not
+	}
 	if err != nil {
 		return Reply{}, err
 	}

@@ -30,11 +30,14 @@ func patience(ctx context.Context) time.Duration {
 
 // Backend answers pushes. Make it with New. It is safe for concurrent use.
 type Backend struct {
+	// Now is the clock by which senders of usage are heard.
+	Now       func() time.Time
 	store     store.Store
 	warned    func(namespace string, warnings []wire.Warning)
 	nodes     membership
 	overrides overrides
 	known     known
+	tellers   tellers
 }
 
 // OnWarnings sets the function that receives the warnings in reports. take must not block, and may
@@ -44,7 +47,7 @@ func (b *Backend) OnWarnings(take func(namespace string, warnings []wire.Warning
 // New makes a backend for a store.
 func New(counters store.Store) *Backend {
 	return &Backend{
-		store: counters, nodes: membership{now: time.Now},
+		Now: time.Now, store: counters, nodes: membership{now: time.Now},
 		overrides: overrides{now: time.Now, store: counters, lists: map[string]*list{}},
 		known:     known{now: time.Now, store: counters},
 	}

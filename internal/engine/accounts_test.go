@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/backend/backendtest"
 	"weir/internal/calendar"
 	"weir/internal/counter"
@@ -173,6 +174,131 @@ func useAtRandom(t *testing.T, rate int64, seed uint64) {
 	}
 }
 
+// Workers die, or end with or without an heir, while messages are lost, doubled and late. What is missing in the usage was
+// counted in a gap that the backend tells of. Who has ended with a word has left none, nor who is there.
+func TestUsedTellsGaps(t *testing.T) {
+	died, told, lost := 0, 0, int64(0)
+	for seed := range uint64(60) {
+		d, g, l := dieAtRandom(t, seed)
+		died, told, lost = died+d, told+g, lost+l
+	}
+	if died < 60 || told < 60 || lost < 60 {
+		t.Errorf("%d workers died, and left %d gaps with %d hits", died, told, lost)
+	}
+}
+
+func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
+	t.Helper()
+	r := revealing(limit(window.FixedWindow, 1<<40, 300*day))
+	w := newWorld(t, 2, 2, second/5, engine.Options{}, r)
+	w.teller = backend.New(w.store)
+	w.teller.Now = func() time.Time { return time.Unix(0, w.now) }
+	w.random = rand.New(rand.NewPCG(seed, 55))
+	type hit struct{ at, cost int64 }
+	w.senders = map[uint64]*fakeNode{}
+	names := map[*fakeNode]string{}
+	counted, dead, want, heirs := map[string][]hit{}, map[string]bool{}, map[string]int64{}, map[string]string{}
+	nameOf := func(f *fakeNode) string {
+		if names[f] == "" {
+			names[f] = fmt.Sprint("worker ", len(names))
+		}
+		return names[f]
+	}
+	// start lets the backend hear of a worker: nothing can tell of those that die before.
+	start := func(p *fakeProcess) *fakeNode {
+		f := p.startOf(second/5, engine.Options{}, r)
+		w.lossBefore, w.lossAfter = 0, 0
+		for !slices.Contains(slices.Collect(maps.Values(w.senders)), f) {
+			w.advance(100 * time.Millisecond)
+		}
+		w.lossBefore, w.lossAfter = 0.3, 0.3
+		return f
+	}
+	for _, p := range w.processes {
+		start(p)
+	}
+	for range 400 {
+		f := w.any()
+		nameOf(f)
+		switch at := slices.Index(w.nodes, f); w.random.IntN(40) {
+		case 0, 1: // it dies, and with it what it has inherited and not told
+			dead[names[f]] = true
+			died++
+			w.nodes = slices.Delete(w.nodes, at, at+1)
+			start(f.process)
+		case 2:
+			f.Leave()
+			for range 80 {
+				w.advance(100 * time.Millisecond)
+			}
+			if !f.Left() {
+				t.Fatal("it has not left")
+			}
+			dead[names[f]] = f.Unfinished() // it gives up, if all answers are lost
+			w.nodes = slices.Delete(w.nodes, at, at+1)
+			start(f.process)
+		case 3:
+			heir := start(f.process)
+			heir.Inherit(f.Engine)
+			heirs[names[f]] = nameOf(heir)
+			w.nodes = slices.Delete(w.nodes, at, at+1)
+			if w.random.IntN(2) == 0 { // it dies soon
+				w.advance(100 * time.Millisecond)
+				dead[names[heir]] = true
+				w.nodes[slices.Index(w.nodes, heir)] = w.nodes[len(w.nodes)-1]
+				w.nodes = w.nodes[:len(w.nodes)-1]
+				start(f.process)
+			}
+		case 4:
+			if n := len(w.zombies); n > 0 {
+				w.apply(w.zombies[w.random.IntN(n)])
+			}
+		case 5:
+			w.advance(time.Duration(w.random.IntN(50)) * time.Second)
+		case 6, 7, 8, 9, 10, 11, 12:
+			w.advance(100 * time.Millisecond)
+		default:
+			key, cost := names[f], int64(1+w.random.IntN(30))
+			if f.sendOf(key, uint64(cost)) {
+				counted[key], want[key] = append(counted[key], hit{w.now, cost}), want[key]+cost
+			}
+		}
+	}
+	w.quiet()
+	gaps, since, err := w.teller.Gaps(t.Context(), "default", 0, wire.MaxUsedDay)
+	if err != nil || !since.IsZero() {
+		t.Fatal(since, err)
+	}
+	from := map[string]int64{}
+	for i := range gaps {
+		g := &gaps[i]
+		name := nameOf(w.senders[g.Sender])
+		from[name] = g.From.UnixNano()
+		lives := name
+		for lives != "" && !dead[lives] {
+			lives = heirs[lives] // which may have died before it had told all
+		}
+		if lives == "" {
+			t.Errorf("seed %d: a gap of %q, which has not died: %+v", seed, name, g)
+		}
+	}
+	used := w.used()
+	for name, n := range want {
+		missing := n - used["rule-0 "+name+"  0"]
+		lost += missing
+		in := int64(0)
+		for _, h := range counted[name] {
+			if at, gap := from[name]; gap && h.at >= at {
+				in += h.cost
+			}
+		}
+		if missing < 0 || missing > in {
+			t.Errorf("seed %d: %d of %d hits of %s are missing, and %d were counted in a gap", seed, missing, n, name, in)
+		}
+	}
+	return died, len(gaps), lost
+}
+
 // While the backend is away a worker remembers so many keys, and counts others together. Nothing is
 // lost, and messages are bounded.
 func TestUsedIsBounded(t *testing.T) {
@@ -232,6 +358,51 @@ func TestUsedIsInherited(t *testing.T) {
 	p.wantUsed(map[string]int64{"rule-0 ann  0": 20, "rule-0 bob  0": 1})
 }
 
+// An heir says that another has ended once the backend has all that the other has counted, and not before.
+func TestUsedEndsAfterTheLastMessage(t *testing.T) {
+	p := newProcess(t)
+	first := p.startOf(second, engine.Options{}, revealing(fixed(100)))
+	first.sendOf("ann", 7)
+	p.pass(2 * time.Second)
+	first.tick()
+	sender := uint64(0)
+	for _, push := range first.taken() {
+		if u, err := wire.DecodeUsed(push.body); err == nil {
+			sender = u.Sender
+		}
+	}
+	heir := p.startOf(second, engine.Options{}, revealing(fixed(100)))
+	heir.Inherit(first.Engine)
+	p.nodes = p.nodes[1:]
+	for range 10 {
+		p.pass(2 * time.Second)
+		heir.tick()
+		for _, push := range heir.taken() {
+			switch u, err := wire.DecodeUsed(push.body); {
+			case err == nil && u.Sender == sender:
+				heir.lose(push)
+			case err == nil && slices.Contains(u.Ended, sender):
+				t.Fatal("it has ended with a message on its way")
+			default:
+				heir.answer(push)
+			}
+		}
+	}
+	ended := false
+	for range 10 {
+		p.pass(2 * time.Second)
+		heir.tick()
+		for _, push := range heir.taken() {
+			u, err := wire.DecodeUsed(push.body)
+			ended = ended || err == nil && slices.Contains(u.Ended, sender)
+			heir.answer(push)
+		}
+	}
+	if p.wantUsed(map[string]int64{"rule-0 ann  0": 7}); sender == 0 || !ended {
+		t.Errorf("the end of %d is told: %t", sender, ended)
+	}
+}
+
 // An answer that is another's does not end a message, and a backend that knows none is asked again.
 func TestUsedIsToldAgain(t *testing.T) {
 	w, f := alone(t, second, engine.Options{}, revealing(fixed(100)))
@@ -264,7 +435,9 @@ func TestUsedIsToldAgain(t *testing.T) {
 		w.pass(time.Hour)
 		f.tick()
 	}
-	if got := f.Tallies.Lost; got < 3 || f.Unfinished() {
+	got := f.Tallies.Lost
+	f.refuse = false
+	if w.quiet(); got < 3 || f.Unfinished() {
 		t.Errorf("%d were lost, and something is left: %t", got, f.Unfinished())
 	}
 }

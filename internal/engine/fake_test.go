@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -11,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -98,6 +101,8 @@ type world struct {
 	t         testing.TB
 	now       int64
 	store     store.Store
+	teller    *backend.Backend     // takes messages about usage, unless it is nil
+	senders   map[uint64]*fakeNode // of these messages: the first to send any
 	processes []*fakeProcess
 	nodes     []*fakeNode // of all processes
 	random    *rand.Rand
@@ -280,6 +285,9 @@ func (w *world) held(p fakePush) bool {
 // apply brings a message to the backend, and returns its answer.
 func (w *world) apply(body []byte) (answer []byte) {
 	w.t.Helper()
+	if w.teller != nil && wire.IsUsed(body) {
+		return must.Get(w.teller.Push(w.t.Context(), body))(w.t).Body
+	}
 	return backendtest.Answer(w.t, w.store, body)
 }
 
@@ -399,6 +407,9 @@ func (f *fakeNode) Send(push []byte, ticket engine.Ticket) bool {
 	if wire.IsReport(push) {
 		f.reports = append(f.reports, append([]byte(nil), push...))
 		return true
+	}
+	if u, err := wire.DecodeUsed(push); err == nil && f.process.teller != nil {
+		f.process.senders[u.Sender] = cmp.Or(f.process.senders[u.Sender], f)
 	}
 	f.sent = append(f.sent, fakePush{append([]byte(nil), push...), ticket, f.process.now})
 	return true

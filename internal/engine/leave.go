@@ -12,7 +12,7 @@ func (e *Engine) Leave() {
 	e.outbox.leaving, e.leaveBy = true, e.link.HostNow()+leaveNanos
 	e.credit.End()
 	e.pushes.pushAll()
-	e.observer.Send(true)
+	e.observer.Leave()
 }
 
 // Left reports whether a leaving node has pushed everything and given its part of the limits back, or has

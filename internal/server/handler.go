@@ -136,6 +136,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	if o.Backend == nil {
 		o.Backend = backend.New(counters)
+		o.Backend.Now = o.Now
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent, identity: o.Identity}
 	h.refused = refused{log: o.Logger, now: o.Now}

@@ -24,6 +24,23 @@ type Usage struct {
 	From string     `json:"from"`
 	To   string     `json:"to"`
 	Rows []UsageRow `json:"rows"`
+	// Gaps are times of these days of which usage may be missing, the first one first. If there have
+	// been too many, none before GapsSince is known.
+	Gaps      []UsageGap `json:"gaps,omitempty"`
+	GapsSince *time.Time `json:"gaps_since,omitempty"`
+}
+
+// UsageGap is a time in which a worker of a proxy or program has died or was cut off. If it comes back it
+// tells what it has counted meanwhile, and the gap is gone.
+type UsageGap struct {
+	// Node is the number of the proxy or program, and Worker that of its worker, in hexadecimal digits.
+	Node   string `json:"node"`
+	Worker string `json:"worker"`
+	// From is when it had told all, and To when it was given up.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Idle means that when last heard it had nothing to tell for a second at least.
+	Idle bool `json:"idle"`
 }
 
 // UsageRow is the usage of one key or group.
@@ -75,10 +92,23 @@ func (h *handler) usage(w http.ResponseWriter, r *http.Request, namespace string
 		h.problem(w, http.StatusBadRequest, fmt.Sprintf("by: want at most %d rows: ask for one rule, for fewer months, or group by fewer parts", backend.MaxUsage))
 		return
 	}
+	var gaps []backend.Gap
+	var since time.Time
+	if err == nil {
+		gaps, since, err = h.backend.Gaps(r.Context(), namespace, query.From, query.To)
+	}
 	if !h.worked(w, r, err, false) {
 		return
 	}
-	h.json(w, usageOf(&query, found, now))
+	u := usageOf(&query, found, now)
+	for i := range gaps {
+		g := &gaps[i]
+		u.Gaps = append(u.Gaps, UsageGap{fmt.Sprintf("%016x", g.Node), fmt.Sprintf("%016x", g.Sender), g.From, g.To, g.Idle})
+	}
+	if !since.IsZero() {
+		u.GapsSince = &since
+	}
+	h.json(w, u)
 }
 
 // dateLayout is the layout of days, and monthLayout that of months.

@@ -65,6 +65,8 @@ const (
 	Rules
 	// Namespaces are those that nodes have reported in. A store keeps them in one namespace of its own.
 	Namespaces
+	// Tellers has what each sender of usage has told last.
+	Tellers
 	// Topics is how many topics there are.
 	Topics
 )
@@ -99,6 +101,10 @@ const (
 	MaxNamespaces = 4096
 	// maxNamespace is the most bytes of a note on a namespace.
 	maxNamespace = 128
+	// MaxTellers is the most senders of usage that a namespace remembers.
+	MaxTellers = 10_000
+	// maxTeller is the most bytes of a note on one.
+	maxTeller = 64
 )
 
 // Terms bound the notes on a topic.
@@ -120,6 +126,7 @@ var terms = [Topics]Terms{
 	Changes:      {"changes", ChangeLife, ChangeLife, MaxChanges, MaxChange, true},
 	Rules:        {"rules", RulesLife, RulesLife, MaxRules, wire.MaxTold + 8, true},
 	Namespaces:   {"namespaces", RulesLife, RulesLife, MaxNamespaces, maxNamespace, true},
+	Tellers:      {"tellers", UsedDays * 24 * time.Hour, UsedDays * 24 * time.Hour, MaxTellers, maxTeller, true},
 }
 
 // Terms returns the bounds of a topic's notes.

@@ -18,6 +18,8 @@ const (
 	MaxUsedModel = 256
 	// MaxUsedDay is the last valid day, in the year 2400.
 	MaxUsedDay = 157_000
+	// MaxUsedEnded is the most senders that a message tells have ended.
+	MaxUsedEnded = 64
 	// maxBudgetSeconds is above the longest window, with changes of the clock.
 	maxBudgetSeconds = MaxWidthMillis/1000 + 24*3600
 	// lastSecond is the end of MaxUsedDay.
@@ -32,6 +34,12 @@ type Used struct {
 	// Sender is a random number. Sequence numbers its messages, from 1.
 	Sender, Sequence uint64
 	Rows             []UsedRow
+	// AtNanos is a time of the backend's clock: all that the sender has counted before is in this
+	// message and those before it. Node is the sender's process.
+	AtNanos, Node uint64
+	// Ended are senders of which nothing is left to tell, this one included: no gap in the usage
+	// begins if nothing is heard of them any more.
+	Ended []uint64
 }
 
 // UsedRow has the hits that a key has used on a day. They are negative if more was given back than
@@ -67,7 +75,7 @@ type Budget struct {
 }
 
 // AppendUsedHeader appends the part of a message before its rows. The caller then appends these with
-// [AppendUsedRow], and [AppendEnd].
+// [AppendUsedRow], and [AppendUsedEnd].
 func AppendUsedHeader(dst []byte, u *Used) []byte {
 	dst = appendText(append(dst, usedVersion), u.Namespace) // its length takes a byte
 	dst = binary.LittleEndian.AppendUint64(dst, u.Sender)
@@ -80,13 +88,23 @@ func AppendUsedRow(dst []byte, r *UsedRow) []byte {
 	return appendCounted(binary.AppendVarint(dst, r.Hits), r.Budget)
 }
 
+// AppendUsedEnd appends the part of a message after its rows.
+func AppendUsedEnd(dst []byte, u *Used) []byte {
+	dst = binary.LittleEndian.AppendUint64(AppendEnd(dst), u.AtNanos)
+	dst = append(binary.LittleEndian.AppendUint64(dst, u.Node), byte(len(u.Ended)))
+	for _, sender := range u.Ended {
+		dst = binary.LittleEndian.AppendUint64(dst, sender)
+	}
+	return dst
+}
+
 // AppendUsed appends a whole message.
 func AppendUsed(dst []byte, u *Used) []byte {
 	dst = AppendUsedHeader(dst, u)
 	for i := range u.Rows {
 		dst = AppendUsedRow(dst, &u.Rows[i])
 	}
-	return AppendEnd(dst)
+	return AppendUsedEnd(dst, u)
 }
 
 // AppendUsedLabel appends a label.
@@ -121,6 +139,8 @@ func DecodeUsed(b []byte) (*Used, error) {
 		r.most(uint64(len(u.Rows)+1), MaxUsedRows)
 		u.Rows = append(u.Rows, r.usedRow())
 	}
+	u.AtNanos, u.Node = r.uint64(), r.uint64()
+	u.Ended = several(&r, r.most(uint64(r.byte()), MaxUsedEnded), r.uint64)
 	if err := r.end(); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 func exampleUsed() *Used {
 	label := AppendUsedLabel(nil, &UsedLabel{Rule: "dollars", ID: ID{1, 2, 3}, Model: "gpt-5", Name: AppendValue(nil, []byte("ann"), true)})
 	budget := AppendBudget(nil, &Budget{AtSeconds: 3, StartSeconds: 1, EndSeconds: 9, Used: 7, Quota: MaxHits})
-	return &Used{Namespace: "shop", Sender: 1<<64 - 1, Sequence: MaxHits, Rows: []UsedRow{
+	return &Used{Namespace: "shop", Sender: 1<<64 - 1, Sequence: MaxHits, AtNanos: 1 << 63, Node: 7, Ended: []uint64{1, 1<<64 - 1}, Rows: []UsedRow{
 		{Label: label, Day: MaxUsedDay, Hits: -MaxHits, Budget: budget}, {Label: AppendUsedLabel(nil, &UsedLabel{Rule: "r"}), Hits: MaxHits, Budget: []byte{}},
 	}}
 }
@@ -31,12 +31,13 @@ func TestUsed(t *testing.T) {
 
 func TestUsedIsChecked(t *testing.T) {
 	for name, change := range map[string]func(u *Used){
-		"no namespace":       func(u *Used) { u.Namespace = "" },
-		"sequence 0":         func(u *Used) { u.Sequence = 0 },
-		"a large sequence":   func(u *Used) { u.Sequence = MaxHits + 1 },
-		"no label":           func(u *Used) { u.Rows[0].Label = nil },
-		"a label and more":   func(u *Used) { u.Rows[0].Label = append(bytes.Clone(u.Rows[0].Label), 0) },
-		"a rule with a bell": func(u *Used) { u.Rows[0].Label = AppendUsedLabel(nil, &UsedLabel{Rule: "a\a"}) },
+		"no namespace":             func(u *Used) { u.Namespace = "" },
+		"sequence 0":               func(u *Used) { u.Sequence = 0 },
+		"a large sequence":         func(u *Used) { u.Sequence = MaxHits + 1 },
+		"too many that have ended": func(u *Used) { u.Ended = make([]uint64, MaxUsedEnded+1) },
+		"no label":                 func(u *Used) { u.Rows[0].Label = nil },
+		"a label and more":         func(u *Used) { u.Rows[0].Label = append(bytes.Clone(u.Rows[0].Label), 0) },
+		"a rule with a bell":       func(u *Used) { u.Rows[0].Label = AppendUsedLabel(nil, &UsedLabel{Rule: "a\a"}) },
 		"a long model": func(u *Used) {
 			u.Rows[0].Label = AppendUsedLabel(nil, &UsedLabel{Rule: "a", Model: strings.Repeat("m", MaxUsedModel+1)})
 		},

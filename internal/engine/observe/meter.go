@@ -18,6 +18,9 @@ import (
 const (
 	// accountEvery is the time between two messages about usage, in nanoseconds.
 	accountEvery = int64(1e9)
+	// sayEvery is how often a sender without usage says so, in nanoseconds: often enough that a backend
+	// does not miss it.
+	sayEvery = int64(30e9)
 	// maxAccounts is the most keys, by model and day, that a worker keeps for the backend, besides
 	// the rest that it sums up. Many may gather while the backend is away.
 	maxAccounts = 4096
@@ -26,7 +29,7 @@ const (
 	accountsFor = int64(24 * 3600e9)
 	// quarter is the shortest time in which no zone changes its day or its clock.
 	quarter = int64(900e9)
-	// largestRow is above the size of any row in a message, in bytes.
+	// largestRow is above the size of any row in a message, and of its end, in bytes.
 	largestRow = 1024
 	// namedKeys is how many keys a worker remembers the names of, for corrections of charges, which
 	// have no name.
@@ -50,7 +53,15 @@ type Meter struct {
 	at    map[accountKey]int32
 	list  []account
 
-	sender, sequence uint64
+	node, sender, sequence uint64
+	// toldTo is the time before which all that was counted is in messages, by the backend's clock.
+	toldTo int64
+	// ended are senders whose usage was inherited. The backend hears that they have ended once it has all
+	// of that: if this process dies before, it has lost some of theirs.
+	ended, over []uint64
+	// leaves means that nothing more will be counted, and gone that this sender has said that it has ended.
+	leaves, gone bool
+	sayAt        int64 // when to say that there is no usage, by the host's clock
 	// sent are messages without an answer: at most one of this sender, and inherited messages.
 	sent   []*Message
 	due    []*Message // to be sent now
@@ -111,8 +122,8 @@ func NewMeter(tallies *entry.Tallies, link *link.Link, keys *entry.Entries, name
 }
 
 // Open prepares the accounts of a node with a backend, whose worker is the sender.
-func (a *Meter) Open(rules []rule.Rule, sender uint64) {
-	if a.sender = sender; !slices.ContainsFunc(rules, func(r rule.Rule) bool { return r.Reveal != 0 && r.Synced() }) {
+func (a *Meter) Open(rules []rule.Rule, node, sender uint64) {
+	if a.node, a.sender = node, sender; !slices.ContainsFunc(rules, func(r rule.Rule) bool { return r.Reveal != 0 && r.Synced() }) {
 		return
 	}
 	a.on, a.names = true, make([]accountName, namedKeys)
@@ -255,6 +266,7 @@ func (a *Meter) DueMessages(all bool) []*Message {
 		}
 		if now-m.since > accountsFor {
 			a.tallies.Lost += m.hits
+			a.forsake(m.Sender)
 			a.drop(i)
 			continue
 		}
@@ -263,7 +275,8 @@ func (a *Meter) DueMessages(all bool) []*Message {
 		}
 		waits = waits || m.Sender == a.sender
 	}
-	if waits || len(a.list) == 0 || !all && now < a.nextAt && a.nextAt-now <= accountEvery {
+	due := len(a.list) > 0 && (all || now >= a.nextAt || a.nextAt-now > accountEvery)
+	if waits || !due && !a.speaks() {
 		return a.due
 	}
 	a.nextAt = now + accountEvery
@@ -274,13 +287,42 @@ func (a *Meter) DueMessages(all bool) []*Message {
 	return a.due
 }
 
+// speaks reports whether there is something to tell the backend besides usage.
+func (a *Meter) speaks() bool {
+	ends, now := len(a.ending()) > 0, a.link.HostNow()
+	if a.leaves {
+		return ends || a.sequence > 0 && !a.gone
+	}
+	return len(a.list) == 0 && (ends || a.on && (now >= a.sayAt || a.sayAt-now > sayEvery))
+}
+
+// ending returns the senders that have ended and have no message on its way, valid until the next call.
+func (a *Meter) ending() []uint64 {
+	a.over = a.over[:0]
+	for _, sender := range a.ended {
+		if len(a.over) < wire.MaxUsedEnded-1 && !slices.ContainsFunc(a.sent, func(m *Message) bool { return m.Sender == sender }) {
+			a.over = append(a.over, sender)
+		}
+	}
+	return a.over
+}
+
+// forsake leaves a sender whose usage was lost as a gap. If it is this sender, it goes on under another name.
+func (a *Meter) forsake(sender uint64) {
+	a.ended = slices.DeleteFunc(a.ended, func(s uint64) bool { return s == sender })
+	if sender == a.sender {
+		a.sender, a.sequence, a.sayAt = a.link.Random(), 0, 0
+	}
+}
+
 // next makes a message of the accounts, up to its bounds; nil if there is nothing to report.
 func (a *Meter) next() *Message {
 	m := a.idle
 	if a.idle = nil; m == nil {
 		m = &Message{}
 	}
-	head := wire.Used{Namespace: a.namespace, Sender: a.sender, Sequence: a.sequence + 1}
+	now := a.link.HostNow()
+	head := wire.Used{Namespace: a.namespace, Node: a.node, Sender: a.sender, Sequence: a.sequence + 1}
 	rows, taken := 0, 0
 	m.Body, m.hits = wire.AppendUsedHeader(m.Body[:0], &head), 0
 	for ; taken < len(a.list) && rows < wire.MaxUsedRows && len(m.Body) < wire.MaxUsed-largestRow; taken++ {
@@ -292,7 +334,16 @@ func (a *Meter) next() *Message {
 		m.hits += uint64(max(0, of.hits))
 		rows++
 	}
-	m.Body = wire.AppendEnd(m.Body)
+	gone := a.gone
+	if taken == len(a.list) {
+		a.toldTo = a.link.ToBackend(now)
+		head.Ended = a.ending()
+		if gone = a.leaves || !a.on; gone {
+			head.Ended = append(head.Ended, a.sender)
+		}
+	}
+	head.AtNanos = uint64(max(0, a.toldTo))
+	m.Body = wire.AppendUsedEnd(m.Body, &head)
 	for i := range a.list {
 		if key := a.list[i].accountKey; i < taken {
 			delete(a.at, key)
@@ -301,12 +352,16 @@ func (a *Meter) next() *Message {
 		}
 	}
 	a.list = a.list[:copy(a.list, a.list[taken:])]
-	if rows == 0 {
+	if rows == 0 && !a.speaks() {
 		a.idle = m
 		return nil
 	}
+	if a.sayAt = now + accountEvery; rows == 0 {
+		a.sayAt = now + sayEvery
+	}
 	a.sequence++
-	m.Sender, m.Sequence, m.failures, m.since = head.Sender, head.Sequence, 0, a.link.HostNow()
+	a.gone, a.ended = gone, slices.DeleteFunc(a.ended, func(s uint64) bool { return slices.Contains(head.Ended, s) })
+	m.Sender, m.Sequence, m.failures, m.since = head.Sender, head.Sequence, 0, now
 	return m
 }
 
@@ -360,8 +415,10 @@ func (a *Meter) drop(i int) {
 	a.sent = a.sent[:len(a.sent)-1]
 }
 
-// Unfinished reports whether there is usage that the backend has not heard of.
-func (a *Meter) Unfinished() bool { return len(a.list)+len(a.sent) > 0 }
+// Unfinished reports whether there is usage that the backend has not heard of, or the end of a sender.
+func (a *Meter) Unfinished() bool {
+	return len(a.list)+len(a.sent) > 0 || a.leaves && !a.link.Open() && a.speaks()
+}
 
 // Inherit takes over the usage that another node has not reported. The answers to its messages may
 // never arrive, so they are repeated unchanged.
@@ -379,7 +436,10 @@ func (a *Meter) Inherit(from *Meter) {
 			of.accountName, of.budget = old.accountName, old.budget
 		}
 	}
-	from.sent, from.list, from.at = nil, nil, nil
+	if a.ended = append(a.ended, from.ended...); from.sequence > 0 && !from.gone {
+		a.ended = append(a.ended, from.sender)
+	}
+	from.sent, from.list, from.at, from.ended, from.gone = nil, nil, nil, nil, true
 }
 
 // ruleOf returns the index of a rule, which the node may no longer have.

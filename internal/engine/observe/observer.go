@@ -60,7 +60,7 @@ func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.E
 	for i := range rules.List {
 		w.tells.shadows = append(w.tells.shadows, rules.List[i].Shadow)
 	}
-	w.meter.Open(rules.List, of.Sender)
+	w.meter.Open(rules.List, of.ID, of.Sender)
 	w.sightings = newSightings(rules.List, link.Now(), link.HostNow(), link.Random)
 	if rules.Warns {
 		w.warnings = new(warnings)
@@ -130,6 +130,12 @@ func (w *Observer) Send(all bool) {
 			w.meter.Fail(m)
 		}
 	}
+}
+
+// Leave sends all usage, and says that this sender ends.
+func (w *Observer) Leave() {
+	w.meter.leaves = true
+	w.Send(true)
 }
 
 // Answered takes in the outcome of a message about usage as it was sent under a sender and a sequence,

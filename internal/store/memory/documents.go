@@ -64,8 +64,10 @@ const (
 	maxOverrideBytes = store.MaxOverridden << 20
 	// maxNotes bounds the notes of all namespaces on a topic.
 	maxNotes = 1 << 16
-	// maxReportBytes bounds the memory of all reports, and maxLogBytes that of each log.
+	// maxReportBytes bounds the memory of all reports, maxTellerBytes that of all senders of usage, and
+	// maxLogBytes that of each other log.
 	maxReportBytes = 64 << 20
+	maxTellerBytes = 64 << 20
 	maxLogBytes    = 16 << 20
 	// rowBytes bounds the memory of such a note besides its own bytes.
 	rowBytes = 512
@@ -81,7 +83,7 @@ func newNotes() (all [store.Topics]*notes) {
 			all[topic].most = maxLogBytes
 		}
 	}
-	all[store.Reports].most = maxReportBytes
+	all[store.Reports].most, all[store.Tellers].most = maxReportBytes, maxTellerBytes
 	return all
 }
 

@@ -213,7 +213,7 @@ func (r *restoring) read(key, value []byte) error {
 		}
 	case partRecord:
 		r.readPart(owned{namespace, k.fixed()}, &v)
-	case logRecords[store.Changes], logRecords[store.Rules], logRecords[store.Namespaces]:
+	case logRecords[store.Changes], logRecords[store.Rules], logRecords[store.Namespaces], logRecords[store.Tellers]:
 		key, expires, at := logKey{owned{namespace, k.fixed()}, topicOf(letter)}, v.number(), v.number()
 		if r.lives(expires, key) {
 			r.logs = append(r.logs, restoredNote{restored[[]byte]{key.owned, at, expires, slices.Clone(v.rest)}, key.topic})
@@ -326,7 +326,7 @@ func (k logKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 }
 
 // logRecords are the letters of the records of logs, whose notes outlast the process.
-var logRecords = map[store.Topic]byte{store.Changes: 'h', store.Rules: 'r', store.Namespaces: 'w'}
+var logRecords = map[store.Topic]byte{store.Changes: 'h', store.Rules: 'r', store.Namespaces: 'w', store.Tellers: 'z'}
 
 // topicOf returns the topic of a log's letter; 0 if it is none.
 func topicOf(letter byte) (of store.Topic) {

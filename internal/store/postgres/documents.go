@@ -39,6 +39,7 @@ var noteTables = [store.Topics]noteTable{
 	store.Changes:    tableOf("changes", "change", "changed_at", "record", []column{{"record", "body"}}),
 	store.Rules:      tableOf("rules", "digest", "told_at", "rules", []column{{"rules", "body"}}),
 	store.Namespaces: tableOf("namespaces", "member", "told_at", "name", []column{{"name", "body"}}),
+	store.Tellers:    tableOf("tellers", "sender", "told_at", "note", []column{{"note", "body"}}),
 }
 
 // column is a column of a note, and its value by the note's body.

@@ -144,6 +144,17 @@ IF to_regclass('weir.used') IS NULL THEN
   CREATE INDEX used_day ON weir.used (day);
 END IF;
 
+-- What each sender of messages on used hits has told last, encoded by package backend.
+IF to_regclass('weir.tellers') IS NULL THEN
+  CREATE TABLE weir.tellers (
+    namespace text COLLATE "C" NOT NULL,
+    sender    bigint NOT NULL,
+    note      bytea NOT NULL,
+    told_at   timestamptz NOT NULL,
+    PRIMARY KEY (namespace, sender)
+  ) WITH (fillfactor = 70);
+END IF;
+
 -- The last sequence of a sender's messages on used hits.
 IF to_regclass('weir.accountants') IS NULL THEN
   CREATE TABLE weir.accountants (

@@ -108,7 +108,7 @@ func (k keys) overrides(namespace string) string { return "weir:{" + namespace +
 
 // notes returns the key of the notes on a topic.
 func (k keys) notes(topic store.Topic, namespace string) string {
-	return "weir:{" + namespace + "}:" + [...]string{store.Nodes: "nodes", store.AppliedLists: "told", store.Reports: "reports", store.Changes: "changes", store.Rules: "rules", store.Namespaces: "namespaces"}[topic]
+	return "weir:{" + namespace + "}:" + [...]string{store.Nodes: "nodes", store.AppliedLists: "told", store.Reports: "reports", store.Changes: "changes", store.Rules: "rules", store.Namespaces: "namespaces", store.Tellers: "tellers"}[topic]
 }
 
 // accountant returns the key of the last sequence of a sender's messages on usage.

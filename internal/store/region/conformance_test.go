@@ -64,14 +64,14 @@ func (b *both) SetOverrides(ctx context.Context, namespace string, from uint64, 
 }
 
 func (b *both) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
-	if topic == store.Reports {
+	if topic == store.Reports || topic == store.Tellers {
 		return b.parent.Note(ctx, topic, namespace, note)
 	}
 	return b.Store.Note(ctx, topic, namespace, note)
 }
 
 func (b *both) Notes(ctx context.Context, topic store.Topic, namespace string) ([]store.Note, error) {
-	if topic == store.Reports {
+	if topic == store.Reports || topic == store.Tellers {
 		return b.parent.Notes(ctx, topic, namespace)
 	}
 	return b.Store.Notes(ctx, topic, namespace)

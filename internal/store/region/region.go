@@ -430,6 +430,9 @@ func (s *Store) Used(context.Context, string, uint32, uint32, func(wire.UsedRow)
 // Note implements [store.Documents]. It sends a report on to the parent without waiting. While many
 // are being sent, further reports are dropped: each sender soon sends its next.
 func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (nodes uint64, err error) {
+	if topic == store.Tellers {
+		return 0, ctx.Err() // the parent has noted the message that Account sent on
+	}
 	if topic != store.Reports {
 		return s.Own.Note(ctx, topic, namespace, note)
 	}
@@ -480,7 +483,7 @@ func (s *Store) tellRules(ctx context.Context, report []byte) error {
 
 // Notes implements [store.Documents].
 func (s *Store) Notes(ctx context.Context, topic store.Topic, namespace string) ([]store.Note, error) {
-	if topic == store.Reports {
+	if topic == store.Reports || topic == store.Tellers {
 		return nil, errAtParent
 	}
 	return s.Own.Notes(ctx, topic, namespace)

@@ -103,6 +103,8 @@ func testRules(t *testing.T, b *bench) { testLog(t, b, store.Rules) }
 
 func testNamespaces(t *testing.T, b *bench) { testLog(t, b, store.Namespaces) }
 
+func testTellers(t *testing.T, b *bench) { testLog(t, b, store.Tellers) }
+
 // testLog has a log, whose oldest notes go, by when they were last said. Several callers at once lose none.
 func testLog(t *testing.T, b *bench, topic store.Topic) {
 	testNotes(t, b, topic, [3]string{"{}", "\x00\xff\r\n b", ""})

@@ -58,7 +58,7 @@ func RunBut(t *testing.T, open Open, but map[string]string) {
 		{"hammer", testHammer}, {"leases hammer", testLeasesHammer},
 		{"nodes", testNodes}, {"nodes that come once", testNodesOnce}, {"nodes are bounded", testNodesBounded},
 		{"overrides", testOverrides}, {"overrides that have changed", testOverridesChanged}, {"overrides hammer", testOverridesHammer},
-		{"applied lists", testAppliedLists}, {"reports", testReports}, {"changes", testChanges}, {"rules", testRules}, {"namespaces", testNamespaces},
+		{"applied lists", testAppliedLists}, {"reports", testReports}, {"changes", testChanges}, {"rules", testRules}, {"namespaces", testNamespaces}, {"tellers", testTellers},
 		{"accounts", testAccounts}, {"accounts over years", testAccountsOverYears}, {"accounts are bounded", testAccountsBounded},
 		{"large accounts stay", testAccountsStay}, {"budgets", testBudgets}, {"accounts hammer", testAccountsHammer},
 	}
