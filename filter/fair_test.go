@@ -77,7 +77,7 @@ func even(hits uint64, keys int) uint64 { return max(hits/uint64(max(keys, 1)), 
 // has at most an even part too, or in the pool.
 func TestFairSharesAgainstModel(t *testing.T) {
 	outcomes := map[string]int{}
-	for number := range nightly.Or(2000, 60) {
+	for number := range nightly.Or(2000, 40) {
 		random := rand.New(rand.NewPCG(uint64(number), 551))
 		hits := 1 + random.Uint64N(300)
 		all := model.Limit{Algorithm: model.FixedWindow, Max: hits, Window: minute}
@@ -245,5 +245,149 @@ func TestChargesOfFairShares(t *testing.T) {
 		spend("ann", "interactive", 300, 240, 310, 170, 240) // more than half of the class's own part
 		spend("bob", "interactive", 100, 160, 260, 330, 240)
 		spend("bob", "", 50, 60, 60, 300, 300)
+	}
+}
+
+// Random worlds of greedy and modest keys that come and go, with costs that are settled, on some proxies:
+//
+//   - nothing passes above the limit, nor above what a class may have;
+//   - no key has more at a proxy than an even part, divided by the keys that have asked there;
+//   - in a window in which no key comes, no request is refused that its key's even part of what its class is
+//     guaranteed has room for.
+func TestFairWorlds(t *testing.T) {
+	outcomes := map[string]int{}
+	for number := range nightly.Or(600, 16) {
+		random := rand.New(rand.NewPCG(uint64(number), 552))
+		rate, nodes := pick(random, "-1", "0", "0", "0.2"), 1+random.IntN(3)
+		hits := 100 + random.Uint64N(2000)
+		configuration := synced(rate, fair(fmt.Sprintf(`{"limit": %d, "window": "1m", "algorithm": "fixed_window"}`, hits), `, "reserve": {"header": "x-reserve"}, "cost_on_response": "openai"`))
+		if rate == "-1" {
+			configuration, nodes = `{`+configuration[len(`{"backend": {"cluster": "weir"}, "sync_rate": -1, `):], 1
+		}
+		w := newWorld(t, nodes, 2, configuration)
+		w.advance(time.Second)
+		most := map[string]uint64{"interactive": hits * 600 / 1000, "batch": hits * 100 / 1000}
+		reach := map[string]uint64{"interactive": most["interactive"] + hits - most["interactive"] - most["batch"], "batch": hits * 300 / 1000}
+		type key struct {
+			node        int
+			class, user string
+		}
+		asked, had := [2]map[key]bool{{}, {}}, map[key]uint64{} // in the last window and in this one, and the hits of this one
+		comes := map[string]bool{}
+		users := []string{"ann", "bob", "cleo", "dan", "eve", "fay"}
+		window := w.now / minute
+		for range 800 {
+			if random.IntN(300) == 0 {
+				users = users[1+random.IntN(2):]
+				users = append(users, fmt.Sprint("user", random.IntN(1000)))
+			}
+			if len(users) < 3 {
+				users = append(users, fmt.Sprint("user", random.IntN(1000)), "ann")
+			}
+			if at := w.now / minute; at != window {
+				if at > window+1 {
+					asked[1] = map[key]bool{}
+				}
+				asked, had, window = [2]map[key]bool{asked[1], {}}, map[key]uint64{}, at
+				clear(comes)
+			}
+			user := users[0] // the greedy one
+			if random.IntN(3) == 0 {
+				user = pick(random, users...)
+			}
+			at := random.IntN(len(w.vms))
+			v, k := w.vms[at], key{at / 2, pick(random, "interactive", "interactive", "batch"), user}
+			asked[1][k] = true
+			comes[k.class] = comes[k.class] || !asked[0][k]
+			here, all := 0, 0
+			for before, window := range asked {
+				for other := range window {
+					if other.class != k.class || before == 0 && asked[1][other] {
+						continue
+					}
+					if all++; other.node == k.node {
+						here++
+					}
+				}
+			}
+			reserved := 1 + random.Uint64N(hits/30)
+			v.reply = nil
+			s := v.opened("x-team", "red", "x-user", user, "x-class", k.class, "x-reserve", fmt.Sprint(reserved))
+			if s == nil {
+				outcomes[fmt.Sprintf("rate %s: refused, come %v", rate, comes[k.class])]++
+				if part := even(most[k.class], all); rate != "0.2" && !comes[k.class] && had[k]+reserved <= part {
+					t.Fatalf("world %d: %v has %d and is refused %d, of a part of %d\n%s", number, k, had[k], reserved, part, configuration)
+				}
+			} else {
+				outcomes[fmt.Sprintf("rate %s: passed", rate)]++
+				if part := even(reach[k.class], here); had[k]+reserved > part {
+					t.Fatalf("world %d: %v has %d and gets %d, of a part of %d\n%s", number, k, had[k], reserved, part, configuration)
+				}
+				cost := random.Uint64N(reserved + 1)
+				v.respond(s, false, "content-type", "application/json")
+				v.bring(s, true, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
+				v.reset(s)
+				had[k] += cost
+				sum := uint64(0)
+				ofClass := uint64(0)
+				for of, hits := range had {
+					if sum += hits; of.class == k.class {
+						ofClass += hits
+					}
+				}
+				if sum > hits || ofClass > reach[k.class] {
+					t.Fatalf("world %d: %d hits of %d, and %d of the class's %d", number, sum, hits, ofClass, reach[k.class])
+				}
+			}
+			step := time.Duration(random.Int64N(second * 2 / 3))
+			if random.IntN(200) == 0 {
+				step = time.Duration(random.Int64N(3 * minute))
+			}
+			if rate == "-1" {
+				w.pass(step)
+			} else {
+				for ; step > time.Second; step -= time.Second {
+					w.advance(time.Second)
+				}
+				w.advance(step)
+			}
+		}
+	}
+	t.Log(outcomes)
+	for _, rate := range []string{"-1", "0", "0.2"} {
+		for _, outcome := range []string{"passed", "refused, come true", "refused, come false"} {
+			if outcomes["rate "+rate+": "+outcome] < 50 {
+				t.Errorf("rate %s: %s: %d times", rate, outcome, outcomes["rate "+rate+": "+outcome])
+			}
+		}
+	}
+}
+
+// Whoever invents keys gets no more than the parts of 1,024 of them, and takes no more memory. A key that
+// asked before keeps its part.
+func TestInventedKeys(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"capacity": 8192, "rules": [` + fair(`{"limit": 100000, "window": "1h", "algorithm": "fixed_window"}`, `, "cost": {"header": "x-cost"}`) + `]}`)
+	ask := func(user, cost string) bool {
+		return v.send("x-team", "red", "x-user", user, "x-class", "interactive", "x-cost", cost)
+	}
+	for hour := range 3 {
+		ask("ann", "1")
+		for i := range 3000 {
+			ask(fmt.Sprint("invented", i), "50000")
+			ask(fmt.Sprint("invented", i), "82")
+		}
+		got := 1
+		for ask("ann", "1") {
+			got++
+		}
+		if hour > 0 && got != 90000/1088 {
+			t.Errorf("hour %d: ann has %d, want %d", hour, got, 90000/1088)
+		}
+		want(t, v.reply.headers, "x-ratelimit-limit: 82")
+		p.now += 3600 * second
+	}
+	if evicted := v.count("evicted_counters_total"); evicted != 0 {
+		t.Errorf("%d counters are evicted", evicted)
 	}
 }

@@ -39,8 +39,8 @@ func (e *decider) sit(d, seat *rule.Check, now int64) {
 	if asks || d.Cost == 0 {
 		return
 	}
-	if !asked && c.Asking() >= rule.MaxSeats {
-		seat.Address, seat.Rule = d.Address.Beside(commonSeat), d.Rule.Seat(c.Asking()+1)
+	if !asked && c.Asking() > rule.MaxSeats {
+		seat.Address, seat.Rule = d.Address.Beside(commonSeat), d.Rule.Seat(c.Asking())
 		e.look(seat, now)
 		return
 	}
