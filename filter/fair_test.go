@@ -113,7 +113,7 @@ func TestFairSharesAgainstModel(t *testing.T) {
 			if random.IntN(3) == 0 {
 				cost = random.Uint64N(12)
 			}
-			seat, number := seats[class+user], w.now/minute
+			seat, at := seats[class+user], w.now/minute
 			if seat == nil {
 				seat = part(all, 0, 0)
 				seats[class+user] = seat
@@ -124,11 +124,11 @@ func TestFairSharesAgainstModel(t *testing.T) {
 				asked[class] = of
 			}
 			if cost > 0 {
-				of[user] = number
+				of[user] = at
 			}
 			keys := 0
 			for _, last := range of {
-				if last >= number-1 {
+				if last >= at-1 {
 					keys++
 				}
 			}
@@ -258,7 +258,7 @@ func TestFairWorlds(t *testing.T) {
 	outcomes := map[string]int{}
 	for number := range nightly.Or(600, 16) {
 		random := rand.New(rand.NewPCG(uint64(number), 552))
-		rate, nodes := pick(random, "-1", "0", "0", "0.2"), 1+random.IntN(3)
+		rate, nodes := []string{"-1", "0", "0.2"}[number%3], 1+random.IntN(3)
 		hits := 100 + random.Uint64N(2000)
 		configuration := synced(rate, fair(fmt.Sprintf(`{"limit": %d, "window": "1m", "algorithm": "fixed_window"}`, hits), `, "reserve": {"header": "x-reserve"}, "cost_on_response": "openai"`))
 		if rate == "-1" {
@@ -375,14 +375,15 @@ func TestInventedKeys(t *testing.T) {
 		ask("ann", "1")
 		for i := range 3000 {
 			ask(fmt.Sprint("invented", i), "50000")
-			ask(fmt.Sprint("invented", i), "82")
+			ask(fmt.Sprint("invented", i), "50")
+			ask(fmt.Sprint("invented", i), "32")
 		}
 		got := 1
 		for ask("ann", "1") {
 			got++
 		}
-		if hour > 0 && got != 90000/1088 {
-			t.Errorf("hour %d: ann has %d, want %d", hour, got, 90000/1088)
+		if hour > 0 && (got < 60000/1088 || got > 90000/1088) {
+			t.Errorf("hour %d: ann has %d, want %d to %d", hour, got, 60000/1088, 90000/1088)
 		}
 		want(t, v.reply.headers, "x-ratelimit-limit: 82")
 		p.now += 3600 * second

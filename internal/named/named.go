@@ -23,7 +23,8 @@ func Check(rule *config.Rule, key []string) error {
 		return fmt.Errorf("want %d values for the key of %s, got %d", want, rule.Name, len(key))
 	}
 	for i := range rule.Key {
-		if rule.Key[i].Kind != config.SelectClientIP {
+		shared := key[i] == "" && i == len(rule.Key)-1 && rule.Classes != nil && rule.Classes.Fair
+		if rule.Key[i].Kind != config.SelectClientIP || shared {
 			continue
 		}
 		if _, err := netip.ParseAddr(key[i]); err != nil {
