@@ -23,8 +23,8 @@ func (a *attempt) arguments() {
 			fresh++
 		}
 	}
-	if a.lone = a.alone(); a.lone != nil {
-		a.loneArguments()
+	if a.lone = a.alone(); a.lone {
+		a.loneArguments(fresh)
 		return
 	}
 	a.script = commitScript

@@ -22,11 +22,10 @@ type attempt struct {
 	noted, again []*pending
 	counters     []*held
 	by           map[wire.LimitCounter]*held // nil if there are few
-	// lone is the only counter, if lone.lua may count; else nil.
-	lone   *held
-	script *script
-	keys   []string
-	args   []any
+	lone         bool                        // whether lone.lua may count
+	script       *script
+	keys         []string
+	args         []any
 	// fleet is the namespace's as it was seen, and words are the batches with a word on advanced hits.
 	fleet  *fleet
 	claims []*claim

@@ -292,7 +292,7 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 		switch replied := goredis.Error(nil); {
 		case err == nil:
 			err = a.hear(reply, sent)
-		case a.lone != nil && errors.As(err, &replied):
+		case a.lone && errors.As(err, &replied):
 			err = nil // nothing was written, and commit.lua tells why
 		}
 		if err == nil && a.written && c.store.replicas > 0 && a.waits() && !acks.has(cmds[i]) {

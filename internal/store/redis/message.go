@@ -60,12 +60,16 @@ type (
 		Life  string
 		Kept  uint64
 	}
-	// lone is all that lone.lua is told. Most is the most hits that the window may have, MostBefore those of the window before.
+	// lone comes first in the arguments of lone.lua, then one for each counter.
 	lone struct {
-		Decided    string // as that of a plan
-		Sequence   string // the floor, too
-		Granted    string
-		SenderLife int64 // of a record that was lost, in ms
+		Decided  string // as that of a plan
+		Sequence string
+		Floor    uint64
+		Granted  string
+		New      int // as that of a plan, up to 1000
+	}
+	// one is a counter. Most is the most hits that the window may have had, MostBefore those of the window before.
+	one struct {
 		Life       string
 		Hits       int64
 		Window     uint64
@@ -142,12 +146,12 @@ var commons = map[string]uint64{
 	"far.near": wire.MaxNearKeys, "far.full": far.MostFull, "far.advance": wire.MaxAdvance,
 }
 
-var names = regexp.MustCompile(`\b(far|plan|push|hash|log|windows|lone|list|word|mark|leaves)\.[a-z]+\b`)
+var names = regexp.MustCompile(`\b(far|plan|push|hash|log|windows|lone|one|list|word|mark|leaves)\.[a-z]+\b`)
 
 // placed replaces the names of numbers and of messages' fields in a script.
 func placed(source string) string {
 	places := make(map[string]uint64)
-	for _, message := range []any{plan{}, push{}, hash{}, log{}, windows{}, lone{}, list{}, word{}, mark{}, leaves{}} {
+	for _, message := range []any{plan{}, push{}, hash{}, log{}, windows{}, lone{}, one{}, list{}, word{}, mark{}, leaves{}} {
 		t := reflect.TypeOf(message)
 		places[t.Name()+".size"] = uint64(t.NumField())
 		for i := range t.NumField() {

@@ -26,9 +26,9 @@
 // or hits are forgotten. A key or a field with these names that the store has not written is
 // harmless: it is not counted, and is replaced when its counter is next written, or a window later.
 //
-// The takes of a push that get all that they ask for in windows of the clock of one counter are written by lone.lua, with few
-// commands, if nothing else is to be done: the sender has all earlier answers, and its record is known to live on. What
-// lone.lua does not settle it leaves to commit.lua, which does the same. So a repeated push is always answered by commit.lua.
+// The takes of a push that get all that they ask for in windows of the clock are written by lone.lua, with few commands, if
+// nothing else is to be done: the sender's record is known to live on. What lone.lua does not settle it leaves to commit.lua,
+// which does the same. So a repeated push is always answered by commit.lua.
 //
 // # Large pushes
 //

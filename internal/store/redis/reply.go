@@ -16,7 +16,7 @@ var errReply = errors.New("the reply of the script is not understood")
 // hear applies the script's reply to the attempt.
 func (a *attempt) hear(reply []any, sent time.Duration) error {
 	received := time.Since(began)
-	if a.lone != nil {
+	if a.lone {
 		return a.hearLone(reply, sent, received)
 	}
 	if len(reply) < 3 {
