@@ -320,3 +320,21 @@ func TestLoneTakesAfterAWindow(t *testing.T) {
 		t.Errorf("the window lives for %v, %v; want a minute, and lone.lua to have run", life, err)
 	}
 }
+
+// A backend that does not know of a sliding window's hits counts those of the window before.
+func TestLoneTakesBesideAWindow(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0).Truncate(time.Minute).Add(59 * time.Second)
+	s := newSide(t, false, func() time.Time { return now })
+	r := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{2}, Kind: uint8(window.SlidingWindow), WidthMillis: 60_000}, Limit: 5, Cost: 5}
+	take := func(b *Store, sequence uint64) uint64 {
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{r}}}}
+		return must.Get(b.Push(t.Context(), p, 1))(t).Answer.Grants[0].Units
+	}
+	first := take(s.backends[0], 1)
+	loneTake(t, s.backends[1], 1, 2)
+	now = now.Add(2 * time.Second)
+	ran := s.lone.Load()
+	if second := take(s.backends[1], 3); first != 1 || second != 0 || s.lone.Load() == ran {
+		t.Errorf("of 5 hits in a minute the first take had %d times 5, the second, two seconds later, %d times; want the first alone, and lone.lua to have run", first, second)
+	}
+}
