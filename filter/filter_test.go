@@ -515,3 +515,24 @@ func TestRates(t *testing.T) {
 		}
 	}
 }
+
+// A worker that refuses because another has taken the last hit tells how the other rules' keys stand by now, not
+// as it remembers them.
+func TestRefusedByWhatAnotherTook(t *testing.T) {
+	p := newProxy(t)
+	of := func(name string, limit int) string {
+		return fmt.Sprintf(`{"name": %q, "limits": [{"limit": %d, "window": "1h", "algorithm": "fixed_window"}]}`, name, limit)
+	}
+	configuration := `{"rules": [` + of("full", 2) + `, ` + of("a", 10) + `, ` + of("b", 10) + `, ` + of("c", 10) + `]}`
+	for name, other := range map[string]bool{"the same worker": false, "another worker": true} {
+		p.now += 3600 * second
+		v, w := p.start(configuration), p.start(configuration)
+		if !other {
+			w = v
+		}
+		if !v.send() || !w.send() || v.send() {
+			t.Fatalf("%s: not two passed", name)
+		}
+		want(t, v.reply.headers, `ratelimit: "full";r=0;t=3600, "a";r=8;t=3600, "b";r=8;t=3600, "c";r=8;t=3600`)
+	}
+}

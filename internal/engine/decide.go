@@ -33,7 +33,12 @@ type decider struct {
 // the entry is decided again. If it has no room any more, the entries written before get their hits
 // back.
 func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
-	verdict := e.loadAll(checks, now, true)
+	return e.decideBy(checks, now, true)
+}
+
+// decideBy is decide, by remembered pages if recall is set.
+func (e *decider) decideBy(checks []rule.Check, now int64, recall bool) counter.Verdict {
+	verdict := e.loadAll(checks, now, recall)
 	for i := 0; i < len(checks) && verdict == counter.Allowed; i++ {
 		d := &checks[i]
 		if e.yields && d.Over {
@@ -49,9 +54,12 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 		for j := range checks[:i] {
 			e.credit.GiveBack(&checks[j], now)
 		}
-		e.uncount(checks)
+		recalled := e.uncount(checks)
 		if passed {
 			return e.decide(checks, now) // its spares were not read to be decided
+		}
+		if recalled {
+			return e.decideBy(checks, now, false) // others have written, and a refusal is told how all keys stand
 		}
 		verdict = d.Verdict
 	}
@@ -67,13 +75,15 @@ func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
 	return verdict
 }
 
-// uncount takes back hits that are in slots only.
-func (e *decider) uncount(checks []rule.Check) {
+// uncount takes back hits that are in slots only. It reports whether a slot was recalled.
+func (e *decider) uncount(checks []rule.Check) (recalled bool) {
 	for i := range checks {
 		if d := &checks[i]; d.InSlot() {
+			recalled = recalled || d.Slot.Recalled()
 			d.Uncount()
 		}
 	}
+	return recalled
 }
 
 // reject completes the rejection of a request.
