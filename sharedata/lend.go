@@ -22,13 +22,6 @@ func (t *Table) Borrow(s *Slot, a Address) (found bool) {
 	return s.find()
 }
 
-// keep gives the slot a page of its own in place of one that was lent.
-func (s *Slot) keep() {
-	if s.lent != nil {
-		s.page, s.own, s.lent = append(s.own[:0], s.page...), nil, nil
-	}
-}
-
 // giveBack returns a lent page without a copy.
 func (s *Slot) giveBack() {
 	if s.lent != nil {
@@ -36,11 +29,14 @@ func (s *Slot) giveBack() {
 	}
 }
 
-// changed says of a lent page that its bytes were changed where they are, and reports whether it is one.
+// changed says of a lent page that it was changed where it is, and reports whether it is one.
 func (s *Slot) changed() (lent bool) {
-	if s.lent == nil {
+	v := s.lent
+	if v == nil {
 		return false
 	}
-	s.lent.cas = s.table.lends.Numbers.next()
+	m := s.table.lends
+	m.bytes += len(s.page) - len(v.value)
+	v.value, v.cas = s.page, m.Numbers.next()
 	return true
 }

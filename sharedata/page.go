@@ -3,6 +3,7 @@ package sharedata
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // A page is a version byte and entries, oldest first:
@@ -171,7 +172,6 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 		old = s.length(s.at)
 	}
 	if old != length || len(s.page) > t.pageBytes {
-		s.keep()
 		t.makeRoom(s, old, length, now)
 	}
 	head := (*[payloadAt]byte)(s.page[s.at:])
@@ -224,14 +224,7 @@ func (s *Slot) place(old, length int) {
 	}
 	tail := s.page[s.at+old:]
 	size := s.at + length + len(tail)
-	if size > cap(s.page) {
-		page := make([]byte, size, 2*size)
-		copy(page, s.page[:s.at])
-		copy(page[s.at+length:], tail)
-		s.page = page
-		return
-	}
-	s.page = s.page[:size]
+	s.page = slices.Grow(s.page, max(0, size-len(s.page)))[:size]
 	copy(s.page[s.at+length:], tail)
 }
 

@@ -28,6 +28,9 @@ const (
 // requests or costs of responses. Hits that lost every race may be added to a full entry. And an
 // entry may be evicted, which loses the state that the payload still has.
 type refusals struct {
+	// marks have a byte of each place's address, and 0 for an empty place: most keys are not refused, and
+	// these stay in the processor's cache.
+	marks   [refusalPlaces]uint8
 	places  [refusalPlaces]refusal
 	payload []byte // an encoded counter
 }
@@ -43,12 +46,18 @@ type refusal struct {
 
 // find returns the remembered payload for a check's key and rule; nil if there is none, or it is too old.
 func (r *refusals) find(d *rule.Check, now int64) []byte {
-	p := &r.places[d.Address.Hash()%refusalPlaces]
-	if p.length == 0 || p.address != d.Address || int(p.rule) != d.Rule.Index || now < p.at || now-p.at > p.hold {
+	hash := d.Address.Hash()
+	if r.marks[hash%refusalPlaces] != mark(hash) {
+		return nil
+	}
+	p := &r.places[hash%refusalPlaces]
+	if p.address != d.Address || int(p.rule) != d.Rule.Index || now < p.at || now-p.at > p.hold {
 		return nil
 	}
 	return p.payload[:p.length]
 }
+
+func mark(hash uint64) uint8 { return uint8(hash>>56) | 1 }
 
 // Refused reports whether the worker remembers that a check's key is refused. That needs no shared data, as
 // long as not even one hit has room.
@@ -76,14 +85,16 @@ func (k *Entries) Remember(d *rule.Check, now int64) {
 	if d.Rule.Synced() {
 		hold = syncedHold
 	}
-	p := &r.places[d.Address.Hash()%refusalPlaces]
+	hash := d.Address.Hash()
+	r.marks[hash%refusalPlaces] = mark(hash)
+	p := &r.places[hash%refusalPlaces]
 	p.address, p.rule, p.length, p.at, p.hold = d.Address, int32(d.Rule.Index), int32(len(r.payload)), now, hold
 	copy(p.payload[:], r.payload)
 }
 
 // Forget drops the refusal at an address, which may have room again.
 func (k *Entries) Forget(a sharedata.Address) {
-	if p := &k.refusals.places[a.Hash()%refusalPlaces]; p.address == a {
-		p.length = 0
+	if r, place := k.refusals, a.Hash()%refusalPlaces; r.places[place].address == a {
+		r.marks[place] = 0
 	}
 }
