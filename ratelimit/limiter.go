@@ -376,7 +376,7 @@ type call struct {
 	limiters  []*Limiter // of the demands
 	aside     []aside    // demands on rules that were moved, in their order
 	all       bool       // whether the decision needs the Standings
-	brief     bool       // whether it needs no Standing either
+	brief     bool       // whether it only needs the verdict
 	asking    bool       // whether it decides nothing and only waits for totals
 	wait      engine.Wait
 	told      chan struct{}
@@ -432,33 +432,25 @@ func (c *call) demand(r *engine.Rule) *engine.Check {
 
 // decide decides a call, and releases it. The caller holds the lock; decide unlocks it.
 func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err error) {
-	defer n.mu.Unlock()
-	defer n.release(c)
+	defer n.finish(c)
 	if n.closed {
 		return fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
-	verdict := counter.Unsure
 	if !c.patient {
 		n.caller = ctx
 	}
-	broken := n.guard(func() {
-		n.renew()
-		now := n.now()
-		if verdict = n.node.Decide(c.demands, now, &c.wait); verdict != counter.Unsure {
-			c.conclude(to, c.demands, now, verdict)
-		}
-	}) != nil
+	decided, broken := c.attempt(to)
 	own := n.own
 	n.caller, n.own = nil, nil
-	if own != nil && (broken || verdict != counter.Unsure) {
+	if own != nil && (broken != nil || decided) {
 		go own.send()
 	}
-	if broken {
+	switch {
+	case broken != nil:
 		err = c.decideAlone()
 		*to = c.decision
 		return err
-	}
-	if verdict != counter.Unsure {
+	case decided:
 		return nil
 	}
 	if n.backend == nil {
@@ -473,6 +465,25 @@ func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err erro
 		*to = c.decision
 	}
 	return err
+}
+
+// attempt decides a call if it need not wait. An error is that of guard.
+func (c *call) attempt(to *Decision) (decided bool, err error) {
+	n := c.namespace
+	defer n.rescue(&err)
+	n.renew()
+	now := n.now()
+	verdict := n.node.Decide(c.demands, now, &c.wait)
+	if decided = verdict != counter.Unsure; decided {
+		c.conclude(to, c.demands, now, verdict)
+	}
+	return decided, nil
+}
+
+// finish releases a call, and the lock.
+func (n *Namespace) finish(c *call) {
+	defer n.mu.Unlock()
+	n.release(c)
 }
 
 // afterPanic ends the wait of a call whose node has panicked, unless it was told before. The caller holds
@@ -555,16 +566,18 @@ func (c *call) await(ctx context.Context) error {
 // conclude fills in the decision.
 func (c *call) conclude(d *Decision, demands []engine.Check, now int64, verdict counter.Verdict) {
 	c.hold(demands, now, verdict)
-	*d = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
-	if !d.Allowed {
+	allowed := verdict == counter.Allowed
+	c.decideAside(now, allowed)
+	if c.brief {
+		d.Allowed = allowed
+		return
+	}
+	*d = Decision{Allowed: allowed, At: time.Unix(0, now)}
+	if !allowed {
 		d.RetryAfter = Never
 		if at, ok := engine.RetryAt(demands, now); ok {
 			d.RetryAfter = time.Duration(max(at-now, 1))
 		}
-	}
-	c.decideAside(now, d.Allowed)
-	if c.brief {
-		return
 	}
 	for i, asides := 0, c.aside; i < len(demands) || len(asides) > 0; {
 		if len(asides) > 0 && asides[0].after == i {

@@ -21,7 +21,7 @@ import (
 // [NewNamespace] makes one. All methods are safe for concurrent use.
 type Namespace struct {
 	instance *Instance // nil if NewNamespace made it
-	clock    func() time.Time
+	clock    watch
 	name     string
 	rules    []engine.Rule
 	limiters map[string]*Limiter
@@ -86,7 +86,7 @@ var (
 )
 
 // Now implements engine.Host.
-func (h *host) Now() int64 { return h.namespace.clock().UnixNano() }
+func (h *host) Now() int64 { return h.namespace.clock.now() }
 
 // TickEvery implements engine.Host.
 func (h *host) TickEvery(millis uint32) {
@@ -147,14 +147,17 @@ const pollNumber = math.MaxUint64
 // has ended and starts again: the counters stay, and hits that were not pushed are pushed when their key is
 // hit again. The caller holds the lock.
 func (n *Namespace) guard(work func()) (err error) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			err = fmt.Errorf("ratelimit: namespace %q: %w", n.name, panics.Tell("ratelimit namespace "+n.name, reason))
-			n.restart()
-		}
-	}()
+	defer n.rescue(&err)
 	work()
 	return nil
+}
+
+// rescue is deferred by what guards work itself.
+func (n *Namespace) rescue(err *error) {
+	if reason := recover(); reason != nil {
+		*err = fmt.Errorf("ratelimit: namespace %q: %w", n.name, panics.Tell("ratelimit namespace "+n.name, reason))
+		n.restart()
+	}
 }
 
 // restart gives the namespace a new node. The caller holds the lock.
@@ -269,7 +272,7 @@ func (n *Namespace) leave() (leaves bool) {
 
 // now returns the time by the backend's clock if that is known, in nanoseconds. The caller holds
 // the lock.
-func (n *Namespace) now() int64 { return n.node.Time(n.clock().UnixNano()) }
+func (n *Namespace) now() int64 { return n.node.Time(n.clock.now()) }
 
 // Sync pushes all hits that were counted before, and waits for the answers. Then the backend has
 // all of them, and this namespace has the totals of all nodes for their keys. Programs rarely need

@@ -156,7 +156,7 @@ func newNamespace(o Options) (*Namespace, error) {
 		return nil, err
 	}
 	n := &Namespace{
-		clock: o.Now, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
+		clock: watch{own: o.Now}, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
 		exact: o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		broken:  make(chan struct{}),
 		running: context.Background(),
@@ -204,9 +204,6 @@ func (o *Options) complete() error {
 		return errors.New("backend: want a backend, because options for it are set")
 	case len(o.Rules)+len(o.Windows) > maxRules:
 		return fmt.Errorf("rules: want at most %d rules and windows, got %d", maxRules, len(o.Rules)+len(o.Windows))
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	if o.Capacity == 0 {
 		o.Capacity = defaultCapacity
