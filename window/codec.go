@@ -310,6 +310,7 @@ type Codec struct {
 	synced bool
 	plain  bool // states are a time and each window's sum of hits
 	two    bool // there are two windows
+	one    bool // states are a time, a start and a sum of hits
 	log    bool // states are logs that may have a summary
 }
 
@@ -320,6 +321,7 @@ func NewCodec(l *Limit, synced bool) Codec {
 	c.length = len(appendHead(head[:0], l, synced))
 	c.plain = l.Kind.Clocked() && l.Calendar == nil && !synced
 	c.log = l.IsLog() && !synced
+	c.one = l.Kind.Started() && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
 		c.mask[i] = 1<<(8*max(c.length-8*i, 0)) - 1
@@ -357,9 +359,7 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 		}
 		return DecodeState(b, s)
 	}
-	// The newest time alone has eight bytes.
-	if len(b) < c.length+8 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 ||
-		c.length > 8 && (binary.LittleEndian.Uint64(b[8:])^c.head[1])&c.mask[1] != 0 {
+	if !c.begins(b) {
 		return 0
 	}
 	if !c.plain {
@@ -382,13 +382,22 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 	return max(length, 0)
 }
 
-// CountInPlace counts cost hits in the encoded state at the beginning of b without decoding all of
-// it. It works if the state is a plain window of the clock that still runs at now, and the hits
-// have room and take no more bytes: nearly every request finds such a state. Then b and s are as
-// [Codec.Decode], [Limit.Advance], [Limit.Count] and [Codec.Append] would leave them, and the
-// result is the state's length. In all other cases the result is 0, b is unchanged, and the content
+// begins reports whether b begins as states of the limit do, up to the newest time, which alone has eight bytes.
+func (c *Codec) begins(b []byte) bool {
+	return len(b) >= c.length+8 && (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] == 0 &&
+		(c.length <= 8 || (binary.LittleEndian.Uint64(b[8:])^c.head[1])&c.mask[1] == 0)
+}
+
+// CountInPlace counts cost hits in the encoded state at the beginning of b. It works if the state is
+// not synced and takes as many bytes afterwards, and the hits have room: nearly every request finds such a
+// state. A window of the clock has to run still at now, and is not decoded whole; sub-buckets are
+// never counted in. Then b and s are as [Codec.Decode], [Limit.Advance], [Limit.Count] and
+// [Codec.Append] would leave them, and the result is the state's length. In all other cases the result is 0, b is unchanged, and the content
 // of s is undefined. If last is set, the state must end the payload.
 func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
+	if c.one {
+		return c.countStarted(b, last, s, now, cost)
+	}
 	if !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 {
 		return 0
 	}
@@ -412,17 +421,56 @@ func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint
 	if !c.limit.Allows(s, cost) {
 		return 0
 	}
-	current += cost
-	size := at - 8
-	if current>>(7*size) != 0 || size > 1 && current>>(7*size-7) == 0 {
+	if current += cost; !putUvarint(body, 8, at, current) {
 		return 0
 	}
 	s.Hits[0].Total = current
 	binary.LittleEndian.PutUint64(body, uint64(now))
-	for at = 8; size > 1; at, size = at+1, size-1 {
-		body[at] = byte(current) | 0x80
-		current >>= 7
-	}
-	body[at] = byte(current)
 	return c.length + end
+}
+
+// countStarted is CountInPlace for a kind that starts with a hit.
+func (c *Codec) countStarted(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
+	if !c.begins(b) {
+		return 0
+	}
+	body := b[c.length:]
+	newest := binary.LittleEndian.Uint64(body)
+	since, at := uvarint(body, 8, newest)
+	hits, end := sum(body, at)
+	if newest > uint64(now) || now > maxTime || cost-1 >= MaxHits || end == wrong || last && end != len(body) {
+		return 0
+	}
+	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), int64(newest-since), 0, s.Buckets[:0]
+	s.endLog()
+	s.Hits[0], s.Hits[1] = Hits{Total: hits}, Hits{}
+	l := c.limit
+	if l.Advance(s, now); !l.Allows(s, cost) {
+		return 0
+	}
+	l.Count(s, cost)
+	if !fits(at-8, uint64(now-s.Start)) || !putUvarint(body, at, end, min(s.Hits[0].Sum(), MaxHits)) {
+		return 0
+	}
+	putUvarint(body, 8, at, uint64(now-s.Start))
+	binary.LittleEndian.PutUint64(body, uint64(now))
+	return c.length + end
+}
+
+// fits reports whether a number takes exactly size bytes.
+func fits(size int, v uint64) bool {
+	return v>>(7*size) == 0 && (size == 1 || v>>(7*size-7) != 0)
+}
+
+// putUvarint writes a number to b[at:end] if it takes exactly these bytes, and reports whether it did.
+func putUvarint(b []byte, at, end int, v uint64) (put bool) {
+	if !fits(end-at, v) {
+		return false
+	}
+	for end--; at < end; at++ {
+		b[at] = byte(v) | 0x80
+		v >>= 7
+	}
+	b[at] = byte(v)
+	return true
 }

@@ -141,13 +141,18 @@ func TestCountInPlace(t *testing.T) {
 		if encoded := c.Append(nil, &want); !bytes.Equal(encoded, b) {
 			t.Fatalf("%+v: %x becomes %x, want %x", l, before, b, encoded)
 		}
-		if got.Newest != want.Newest || got.Hits[0].Sum() != want.Hits[0].Sum() || got.Hits[1] != want.Hits[1] || clockEnd(&l, &got) != clockEnd(&l, &want) ||
-			got.Start != 0 || len(got.Buckets) > 0 {
+		if got.Newest != want.Newest || got.Hits[0].Sum() != want.Hits[0].Sum() || got.Hits[1] != want.Hits[1] || l.Kind.Clocked() && clockEnd(&l, &got) != clockEnd(&l, &want) ||
+			got.Start != want.Start || len(got.Buckets) > 0 {
 			t.Fatalf("%+v: the state is %+v, want %+v", l, got, want)
 		}
 		counted[l.Kind]++
 	}
-	if counted[FixedWindow] < 1000 || counted[SlidingWindow] < 1000 || len(counted) != 2 {
+	for _, k := range []Kind{FixedWindow, SlidingWindow, FirstHitWindow, TokenBucket} {
+		if counted[k] < 1000 {
+			t.Errorf("kind %d is counted in place %d times", k, counted[k])
+		}
+	}
+	if len(counted) != 4 {
 		t.Errorf("counted in place: %v", counted)
 	}
 }

@@ -384,7 +384,8 @@ func TestRevocable(t *testing.T) {
 func TestCountInPlace(t *testing.T) {
 	t.Parallel()
 	one, two := []window.Limit{perMinute(10)}, []window.Limit{perMinute(10), perHour(7)}
-	firstHit := window.Limit{Shape: shape(window.FirstHitWindow, minute), Max: 10}
+	buckets := window.Limit{Shape: shape(window.SlidingBuckets, minute), Max: 10}
+	buckets.Precision = second
 	for name, test := range map[string]struct {
 		rule      *Rule
 		revocable bool
@@ -395,9 +396,9 @@ func TestCountInPlace(t *testing.T) {
 		"two limits":          {&Rule{Limits: two}, false, true},
 		"two, revocable":      {&Rule{Limits: two}, true, true},
 		"synchronised":        {&Rule{Limits: one, Interval: second}, false, false},
-		"another kind":        {&Rule{Limits: []window.Limit{firstHit}}, false, false},
-		"another kind behind": {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, false, false},
-		"another, revocable":  {&Rule{Limits: []window.Limit{perMinute(10), firstHit}}, true, false},
+		"another kind":        {&Rule{Limits: []window.Limit{buckets}}, false, false},
+		"another kind behind": {&Rule{Limits: []window.Limit{perMinute(10), buckets}}, false, false},
+		"another, revocable":  {&Rule{Limits: []window.Limit{perMinute(10), buckets}}, true, false},
 	} {
 		test.rule.Compile()
 		c, want := load(t, test.rule, nil), &Counter{}
