@@ -196,8 +196,13 @@ func (a *acquires) fill(t *ask, now int64) bool {
 		b = a.outbox.newBatch()
 		a.openBatch = b
 	}
-	for a.pushes.hasty && b.fits(t) && a.entries.Orphans.Next(a.outbox.away) {
-		a.pushes.addOrphan(b) // a request may ask again for hits that the orphan gives back
+	if a.pushes.hasty { // a request may ask again for hits that an orphan gives back
+		a.pushes.addOrphans(a.outbox.away, func() *batch {
+			if !b.fits(t) {
+				return nil
+			}
+			return b
+		})
 	}
 	if len(b.asks) > 0 && !b.fits(t) {
 		return false

@@ -112,7 +112,7 @@ func (b *batch) forgo() {
 	for i := range b.items {
 		p := &b.items[i]
 		if p.ahead != nil && p.limit == 0 {
-			p.ahead.Lost()
+			p.ahead.End(false)
 		}
 		p.ahead = nil
 	}

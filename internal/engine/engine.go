@@ -154,8 +154,9 @@ type Backlog struct {
 
 // Backlog returns the node's unfinished work.
 func (e *Engine) Backlog() Backlog {
+	keys, evicted := e.entries.Unpushed()
 	return Backlog{
-		Keys: e.entries.Dirty.Count, Evicted: len(e.entries.Orphans), Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
+		Keys: keys, Evicted: evicted, Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
 		Unsent: len(e.acquires.unsent), Waiting: e.waits.queue.length,
 	}
 }

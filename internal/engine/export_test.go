@@ -4,9 +4,7 @@ import (
 	"math"
 
 	"weir/internal/counter"
-	"weir/internal/engine/rule"
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // This file is all that tests see of the package's layout; the others are of package engine_test.
@@ -69,18 +67,13 @@ func (e *Engine) PushDue(now, deadline int64) (done bool) { return e.pushes.push
 // Unpushed calls visit with the hits that neither a counter in the table has nor a push: those of
 // evicted counters, and those that were advanced.
 func (e *Engine) Unpushed(visit func(c wire.LimitCounter, hits int64)) {
-	for i := range e.entries.Orphans {
-		o := &e.entries.Orphans[i].Item
-		for _, hits := range o.Hits {
-			visit(o.LimitCounter, hits)
-		}
+	items := e.credit.Unsent()
+	for _, o := range e.entries.Orphans() {
+		items = append(items, o.Item)
 	}
-	for _, h := range e.credit.Hits.Unsent {
-		for i := range h.Rule.Limits {
-			var p window.Push
-			h.Push(i, &p)
-			l := &h.Rule.Limits[i]
-			visit(rule.CounterOf(h.ID, l, l.Width), p.Hits[0])
+	for i := range items {
+		for _, hits := range items[i].Hits {
+			visit(items[i].LimitCounter, hits)
 		}
 	}
 }

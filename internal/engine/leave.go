@@ -19,7 +19,7 @@ func (e *Engine) Leave() {
 // waited long enough for the backend.
 func (e *Engine) Left() bool {
 	left := e.leaveBy - e.link.HostNow()
-	owes := e.credit.Owes && e.credit.Knows && !e.link.Open()
+	owes := e.credit.End() && !e.link.Open()
 	return !e.Unfinished() && !owes || left < 0 || left > leaveNanos
 }
 

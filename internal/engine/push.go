@@ -5,7 +5,8 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
-	"weir/window"
+	"weir/internal/wire"
+	"weir/sharedata"
 )
 
 // pushes sends counted hits to the backend.
@@ -18,17 +19,16 @@ type pushes struct {
 
 	credit *credit.Credit
 
-	hasty   bool        // the orphans are for [Engine.PushCharges]
-	crowded bool        // due keys wait because too many batches are unanswered
-	all     bool        // everything is due
-	push    window.Push // for an item
-	check   rule.Check  // of the key that is pushed
+	hasty   bool       // the orphans are for [Engine.PushCharges]
+	crowded bool       // due keys wait because too many batches are unanswered
+	all     bool       // everything is due
+	check   rule.Check // of the key that is pushed
 }
 
 // probe tests whether the backend is back, if there is something for it and no failed batch will
 // test it.
 func (p *pushes) probe() {
-	if len(p.outbox.batches) == 0 && p.entries.Unpushed() > 0 && p.link.Enter(p.link.HostNow()) {
+	if keys, evicted := p.entries.Unpushed(); len(p.outbox.batches) == 0 && keys+evicted > 0 && p.link.Enter(p.link.HostNow()) {
 		p.outbox.postEmpty()
 	}
 }
@@ -39,47 +39,51 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	var b *batch
 	handled := 0
 	p.crowded = false
-	for ; ; handled++ {
-		orphan := p.entries.Orphans.Next(p.outbox.away)
-		if !orphan && !p.credit.Hits.DueAt(now, p.all) {
-			break
-		}
+	next := func() *batch { // nil when time or room is over
 		if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
-			p.outbox.send(b)
 			p.crowded = b == nil
-			return b == nil
+			return nil
 		}
-		if orphan {
-			p.addOrphan(b)
-		} else {
+		handled++
+		return b
+	}
+	done = p.addOrphans(p.outbox.away, next)
+	for done && p.credit.Due(now, p.all) {
+		if done = next() != nil; done {
 			p.addAdvanced(b)
 		}
 	}
-	done = p.entries.Dirty.Visit(now, p.all, func() bool { return p.link.HostNow() >= deadline }, func(key *entry.DirtyKey, r *rule.Rule) entry.Fate {
-		if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
-			p.crowded = b == nil
+	done = done && p.entries.Dirty.Visit(now, p.all, func() bool { return p.link.HostNow() >= deadline }, func(key *entry.DirtyKey, r *rule.Rule) entry.Fate {
+		if next() == nil {
 			return entry.Stop
 		}
-		handled++
 		return p.claim(b, key, r, now)
 	})
 	p.outbox.send(b)
 	return done || p.crowded
 }
 
-// addOrphan adds to a batch the orphan that Next has found.
-func (p *pushes) addOrphan(b *batch) {
-	o := p.entries.Orphans.Take()
-	b.add(&o.Item, pushed{}, o.Ends)
+// addOrphans adds orphans to the batches that room returns, until it returns none. done means that it has added
+// all whose partition is not away.
+//
+//go:noinline
+func (p *pushes) addOrphans(away link.Partitions, room func() *batch) (done bool) {
+	return p.entries.VisitOrphans(away, func(o *entry.Orphan) entry.Fate {
+		b := room()
+		if b == nil {
+			return entry.Stop
+		}
+		b.add(&o.Item, pushed{}, o.Ends)
+		return entry.Drop
+	})
 }
 
 // retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
 // any more.
 func (p *pushes) retire() {
-	p.credit.End()
-	for owes := p.credit.Owes && p.credit.Knows; owes || len(p.credit.Hits.Unsent) > 0; owes = false {
+	for owes := p.credit.End(); owes || p.credit.Due(0, true); owes = false {
 		b := p.outbox.newBatch()
-		for len(p.credit.Hits.Unsent) > 0 && !b.full() {
+		for p.credit.Due(0, true) && !b.full() {
 			p.addAdvanced(b)
 		}
 		b.ends = max(b.ends, p.link.Now()+link.LongestPause)
@@ -92,16 +96,10 @@ func (p *pushes) retire() {
 //
 //go:noinline
 func (p *pushes) addAdvanced(b *batch) {
-	h := p.credit.Hits.Send()
 	b.ahead++
-	ends := h.Ends()
-	for i := range h.Rule.Limits {
-		h.Push(i, &p.push)
-		wanted := entry.Item(h.ID, &h.Rule.Limits[i], &p.push)
-		b.add(&wanted, pushed{address: h.Address, rule: h.Rule, limit: int32(i), ahead: h}, ends)
-		b.hits += p.push.Added()
-		p.tallies.Pushed += p.push.Added()
-	}
+	b.hits += p.credit.Send(func(h *credit.Hits, limit int, item *wire.Item, ends int64) {
+		b.add(item, pushed{address: h.Address, rule: h.Rule, limit: int32(limit), ahead: h}, ends)
+	})
 }
 
 // pushAll is [Engine.PushAll].
@@ -116,7 +114,8 @@ func (p *pushes) pushAll() (done bool) {
 	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.link.HostNow() < start+leaveNanos {
 	}
 	p.all = p.outbox.leaving
-	return !p.crowded && len(p.entries.Orphans)+len(p.credit.Hits.Unsent) == 0
+	_, evicted := p.entries.Unpushed()
+	return !p.crowded && evicted == 0 && !p.credit.Due(0, true)
 }
 
 // room returns a batch with room for another key: b, or a new batch after sending a full b. It is
@@ -182,24 +181,18 @@ func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) e
 func (p *pushes) dismissed(r *rule.Rule) bool { return p.outbox.leaving || p.rules.Dismissed(r) }
 
 // addClaimed adds a claimed key's hits in flight to a batch.
+//
+//go:noinline
 func (p *pushes) addClaimed(b *batch, d *rule.Check) {
-	for i := range d.Counter.States {
-		d.Counter.Outgoing(i, &p.push)
-		l := &d.Rule.Limits[i]
-		if !l.Kind.Bucketed() && p.push.Newest < uint64(len(p.push.Hits)-1) {
-			continue // an impossible time: the backend would refuse the batch
-		}
-		wanted := entry.Item(d.Counter.Sync().ID, l, &p.push)
-		b.add(&wanted, pushed{address: d.Address, rule: d.Rule, limit: int32(i), claim: d.Counter.Sync().Claimed}, d.Counter.PushEnds(i))
-		b.hits += p.push.Added()
-		p.tallies.Pushed += p.push.Added()
-	}
-	d.Counter.ClaimedOthers(p.entries.KeepOrphan)
+	b.hits += p.entries.Outgoing(d, func(limit int, item *wire.Item, ends int64) {
+		b.add(item, pushed{address: d.Address, rule: d.Rule, limit: int32(limit), claim: d.Counter.Sync().Claimed}, ends)
+	})
 }
 
 // unfinished reports whether the backend has yet to hear of any hits.
 func (p *pushes) unfinished() bool {
-	return p.entries.Unpushed()+len(p.outbox.batches)+len(p.credit.Hits.Unsent) > 0
+	keys, evicted := p.entries.Unpushed()
+	return keys+evicted+len(p.outbox.batches) > 0 || p.credit.Due(0, true)
 }
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in
@@ -208,28 +201,23 @@ const leaveNanos = int64(5e9)
 
 // pushCharges is [Engine.PushCharges].
 func (p *pushes) pushCharges() {
-	if len(p.entries.Hasty) == 0 && !p.hasty {
-		return
-	}
-	if p.link.Open() {
-		p.entries.Hasty = p.entries.Hasty[:0] // they are pushed when they are due
-		p.hasty = false
-		return
-	}
 	var b *batch
-	for len(p.entries.Hasty) > 0 {
-		if b = p.room(b); b == nil {
-			return
-		}
-		r, at := p.entries.Hasty.Take()
-		p.claimPending(b, p.entries.At(&p.check, r, at))
+	open := p.link.Open() // they are pushed when they are due
+	room := func() *batch {
+		b = p.room(b)
+		return b
 	}
-	for ; p.hasty && len(p.entries.Orphans) > 0; p.addOrphan(b) {
-		if b = p.room(b); b == nil {
-			return
+	done := p.entries.VisitHasty(func(r *rule.Rule, at sharedata.Address) entry.Fate {
+		switch {
+		case open:
+		case room() == nil:
+			return entry.Stop
+		default:
+			p.claimPending(b, p.entries.At(&p.check, r, at))
 		}
-	}
-	p.hasty = false
+		return entry.Drop
+	}) && (open || !p.hasty || p.addOrphans(0, room))
+	p.hasty = p.hasty && !done
 	p.outbox.send(b)
 }
 

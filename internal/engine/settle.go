@@ -161,8 +161,7 @@ func (a *answers) settleKey(b *batch) {
 
 // settleAdvanced notes that advanced hits are counted, of which the totals were read last.
 func (a *answers) settleAdvanced(b *batch, h *credit.Hits) {
-	part := rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.ID}
-	h.Counted()
+	part := h.End(true)
 	a.learn(&part, int64(b.reader.NowNanos))
 }
 

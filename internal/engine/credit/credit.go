@@ -40,9 +40,9 @@ type Credit struct {
 	link    *link.Link
 	keys    *entry.Entries
 
-	// Knows means that the backend keeps lists of near keys. If it does not, it is not asked again
+	// knows means that the backend keeps lists of near keys. If it does not, it is not asked again
 	// before unknownTo.
-	Knows     bool
+	knows     bool
 	unknownTo int64
 	// wishedAt is when a request last could have used a part.
 	wishedAt int64
@@ -56,8 +56,8 @@ type Credit struct {
 	// none.
 	without uint64
 	askedAt int64 // when the part was asked for; 0 once answered
-	// Owes means that the backend has not heard yet that the worker has no part any more.
-	Owes   bool
+	// owes means that the backend has not heard yet that the worker has no part any more.
+	owes   bool
 	tellAt int64
 	seenAt int64 // the latest time of the host's clock
 	// heardAt is when the worker last heard of near keys, or asked, by the host's clock.
@@ -65,7 +65,9 @@ type Credit struct {
 
 	near   nearKeys
 	limits []uint64
-	Hits   Ledger
+	ledger ledger
+	push   window.Push // for an item
+	item   wire.Item
 }
 
 // New returns a worker's advances.
@@ -182,7 +184,7 @@ func (a *Credit) takes(d *rule.Check, now int64) bool {
 		return false
 	}
 	hostNow := a.link.ToHost(now)
-	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.Hits.lostTo || a.Hits.count() >= maxAdvanced {
+	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.ledger.lostTo || a.ledger.count() >= maxAdvanced {
 		return false
 	}
 	uncounted := a.Uncounted(d.Address)
@@ -238,7 +240,7 @@ func (a *Credit) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdic
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
 	uncounted := a.Uncounted(d.Address)
-	a.Hits.add(d, now)
+	a.ledger.add(d, now)
 	d.Counter.Count(uncounted + d.Cost)
 	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
 	return counter.Allowed
@@ -251,7 +253,7 @@ func (a *Credit) GiveBack(d *rule.Check, now int64) {
 		return
 	}
 	d.TakeNone()
-	if h := a.Hits.find(d); h != nil {
+	if h := a.ledger.find(d); h != nil {
 		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
 	}
 	a.tallies.Advanced -= d.Cost
@@ -263,7 +265,7 @@ func (a *Credit) GiveBack(d *rule.Check, now int64) {
 func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
 	now := a.link.HostNow()
 	wants := a.wants(now)
-	if !a.Knows && (!empty || !wants || now < a.unknownTo && a.unknownTo-now <= askAgain) {
+	if !a.knows && (!empty || !wants || now < a.unknownTo && a.unknownTo-now <= askAgain) {
 		return s
 	}
 	if a.divisor != 0 && a.sender != sender {
@@ -271,7 +273,7 @@ func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
 	}
 	if a.sender = sender; a.divisor == 0 {
 		// A part that is on its way would be lost.
-		if ago := now - a.askedAt; !wants && !a.Owes || a.askedAt != 0 && ago >= 0 && ago < link.LongestPause/4 {
+		if ago := now - a.askedAt; !wants && !a.owes || a.askedAt != 0 && ago >= 0 && ago < link.LongestPause/4 {
 			return s
 		}
 		a.without, a.askedAt = sequence, now
@@ -281,27 +283,27 @@ func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
 
 // Settles reports whether a push with that number of advanced hits leaves none to be counted.
 func (a *Credit) Settles(own int) bool {
-	return len(a.Hits.Unsent) == 0 && a.Hits.out == own && a.Hits.lostTo <= a.link.Now()
+	return len(a.ledger.unsent) == 0 && a.ledger.out == own && a.ledger.lostTo <= a.link.Now()
 }
 
 // Hear takes in the answer to a push that said something of advanced hits. answeredAt is by the backend's clock.
 func (a *Credit) Hear(said *wire.Advance, n *wire.Near, sequence uint64, sentAt, answeredAt int64) {
 	if said.Divisor == 0 && said.Settled && a.divisor == 0 && sequence >= a.without {
-		a.Owes = false // the backend knows that the worker had no part; it may give one with this answer
+		a.owes = false // the backend knows that the worker had no part; it may give one with this answer
 	}
 	if !n.Present {
-		a.Knows, a.unknownTo = false, a.link.HostNow()+askAgain
+		a.knows, a.unknownTo = false, a.link.HostNow()+askAgain
 		a.Drop()
-		a.Owes = false
+		a.owes = false
 		return
 	}
-	a.Knows, a.heardAt = true, a.link.HostNow()
+	a.knows, a.heardAt = true, a.link.HostNow()
 	if sequence == a.without {
 		a.askedAt = 0
 	}
 	switch {
 	case a.divisor == 0 && sequence < a.without:
-		a.Owes = a.Owes || n.Divisor > 0 // the backend may have had the pushes the other way round
+		a.owes = a.owes || n.Divisor > 0 // the backend may have had the pushes the other way round
 		return
 	case n.Whole && (a.divisor == 0 || n.Version >= a.version):
 		a.near.clear()
@@ -317,7 +319,7 @@ func (a *Credit) Hear(said *wire.Advance, n *wire.Near, sequence uint64, sentAt,
 	if a.divisor < n.Divisor {
 		a.divisor = n.Divisor
 	}
-	if a.Owes = true; a.ended {
+	if a.owes = true; a.ended {
 		a.Drop() // the answer was on its way
 		return
 	}
@@ -348,10 +350,13 @@ func (a *Credit) Drop() {
 	a.limits = a.limits[:0]
 }
 
-// End ends the part for good.
-func (a *Credit) End() {
-	a.ended, a.tellAt = true, 0
-	a.Drop()
+// End ends the part for good. owes means that the backend has yet to hear of that.
+func (a *Credit) End() (owes bool) {
+	if !a.ended {
+		a.ended, a.tellAt = true, 0
+		a.Drop()
+	}
+	return a.owes && a.knows
 }
 
 // allowance returns how many hits of a key a rule may advance: none without a part, or unless the
@@ -394,8 +399,8 @@ func (a *Credit) Tick() (tells bool) {
 		return true
 	case a.tellAt > now && a.tellAt-now <= link.LongestPause:
 		return false
-	case a.divisor == 0 && a.Owes && a.Knows && a.Hits.count() == 0:
-	case !a.Knows && a.wants(now) && (now >= a.unknownTo || a.unknownTo-now > askAgain):
+	case a.divisor == 0 && a.owes && a.knows && a.ledger.count() == 0:
+	case !a.knows && a.wants(now) && (now >= a.unknownTo || a.unknownTo-now > askAgain):
 	default:
 		return false
 	}
@@ -410,22 +415,22 @@ const maxAdvanced = 1 << 12
 type Hits struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	of      *Ledger
+	of      *ledger
 	Rule    *rule.Rule
 	Address sharedata.Address
-	ID      [16]byte
+	id      [16]byte
 	hits    uint64
 	numbers [wire.MaxLimits]uint64 // of the windows, in the order of the rule's limits
 	sent    bool
 	next    *Hits // next in the list of the same slot of the index
 }
 
-// Ledger are a worker's advanced hits that the backend has not counted yet. They are not in
+// ledger are a worker's advanced hits that the backend has not counted yet. They are not in
 // the table, so the worker knows of them whatever happens to their keys' entries, and only it
 // pushes them.
-type Ledger struct {
+type ledger struct {
 	index  *[256]*Hits
-	Unsent []*Hits
+	unsent []*Hits
 	out    int   // how many are in pushes
 	due    int64 // when to push the others, by the backend's clock
 	spare  []*Hits
@@ -433,9 +438,9 @@ type Ledger struct {
 	lostTo int64
 }
 
-func (a *Ledger) count() int { return len(a.Unsent) + a.out }
+func (a *ledger) count() int { return len(a.unsent) + a.out }
 
-func (a *Ledger) list(address sharedata.Address) **Hits {
+func (a *ledger) list(address sharedata.Address) **Hits {
 	return &a.index[address.Hash()%uint64(len(a.index))]
 }
 
@@ -443,10 +448,10 @@ func (a *Ledger) list(address sharedata.Address) **Hits {
 //
 //go:noinline
 func (a *Credit) Uncounted(address sharedata.Address) (hits uint64) {
-	if a.Hits.count() == 0 {
+	if a.ledger.count() == 0 {
 		return 0
 	}
-	for h := *a.Hits.list(address); h != nil; h = h.next {
+	for h := *a.ledger.list(address); h != nil; h = h.next {
 		if h.Address == address {
 			hits += h.hits
 		}
@@ -457,7 +462,7 @@ func (a *Credit) Uncounted(address sharedata.Address) (hits uint64) {
 // find returns the hits of a check's key in the same windows, or nil.
 //
 //go:noinline
-func (a *Ledger) find(d *rule.Check) *Hits {
+func (a *ledger) find(d *rule.Check) *Hits {
 	for h := *a.list(d.Address); h != nil; h = h.next {
 		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers[:len(d.Numbers)], d.Numbers) {
 			return h
@@ -467,7 +472,7 @@ func (a *Ledger) find(d *rule.Check) *Hits {
 }
 
 // add adds a check's hits. The check has its identity and the numbers of its windows.
-func (a *Ledger) add(d *rule.Check, now int64) {
+func (a *ledger) add(d *rule.Check, now int64) {
 	if a.index == nil {
 		a.index = new([256]*Hits)
 	}
@@ -479,39 +484,54 @@ func (a *Ledger) add(d *rule.Check, now int64) {
 			h = &Hits{of: a}
 		}
 		list := a.list(d.Address)
-		h.Rule, h.Address, h.ID, h.next = d.Rule, d.Address, d.ID, *list
+		h.Rule, h.Address, h.id, h.next = d.Rule, d.Address, d.ID, *list
 		h.hits, h.sent = 0, false
 		copy(h.numbers[:], d.Numbers)
 		*list = h
-		if due := now + d.Rule.Interval; len(a.Unsent) == 0 || due < a.due {
+		if due := now + d.Rule.Interval; len(a.unsent) == 0 || due < a.due {
 			a.due = due
 		}
-		a.Unsent = append(a.Unsent, h)
+		a.unsent = append(a.unsent, h)
 	}
 	h.hits += d.Cost
 }
 
-// DueAt reports whether hits are due at a time, or with all, whether there are any. A clock that
-// was set back delays none.
-func (a *Ledger) DueAt(now int64, all bool) bool {
-	return len(a.Unsent) > 0 && (all || now >= a.due || a.due-now > window.MaxWidth)
+// Due reports whether hits are to be pushed at a time, or with all, whether there are any. A clock that was set
+// back delays none.
+func (a *Credit) Due(now int64, all bool) bool {
+	l := &a.ledger
+	return len(l.unsent) > 0 && (all || now >= l.due || l.due-now > window.MaxWidth)
 }
 
-// Send returns the last of the hits that are to be pushed.
-func (a *Ledger) Send() *Hits {
-	last := len(a.Unsent) - 1
-	h := a.Unsent[last]
-	a.Unsent[last], a.Unsent = nil, a.Unsent[:last]
+// Send calls add with an item for each limit of the last of the hits that are to be pushed, and returns how many
+// they are.
+func (a *Credit) Send(add func(h *Hits, limit int, item *wire.Item, ends int64)) (hits uint64) {
+	l := &a.ledger
+	last := len(l.unsent) - 1
+	h := l.unsent[last]
+	l.unsent[last], l.unsent = nil, l.unsent[:last]
 	h.sent = true
-	a.out++
-	return h
+	l.out++
+	ends := h.ends()
+	for i := range h.Rule.Limits {
+		h.push(i, &a.push)
+		a.item = entry.Item(h.id, &h.Rule.Limits[i], &a.push)
+		add(h, i, &a.item, ends)
+		hits += a.push.Added()
+	}
+	a.tallies.Pushed += hits
+	return hits
 }
 
-// Counted drops hits that the backend has counted. The push may be inherited from another worker.
+// End drops hits that were pushed and that the backend has counted, or may never count. The push may be inherited
+// from another worker.
 //
 //go:noinline
-func (h *Hits) Counted() {
+func (h *Hits) End(counted bool) rule.Ref {
 	a := h.of
+	if !counted {
+		a.lostTo = max(a.lostTo, h.ends())
+	}
 	for at := a.list(h.Address); *at != nil; at = &(*at).next {
 		if *at == h {
 			*at = h.next
@@ -522,19 +542,12 @@ func (h *Hits) Counted() {
 	if h.next = nil; len(a.spare) < maxAdvanced {
 		a.spare = append(a.spare, h)
 	}
+	return rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.id}
 }
 
-// Lost drops hits that were pushed and that the backend may never count.
-//
-//go:noinline
-func (h *Hits) Lost() {
-	h.of.lostTo = max(h.of.lostTo, h.Ends())
-	h.Counted()
-}
-
-// Ends is the time from which the hits no longer count. It follows from their windows, because the
+// ends is the time from which the hits no longer count. It follows from their windows, because the
 // clock may have been set back.
-func (h *Hits) Ends() (at int64) {
+func (h *Hits) ends() (at int64) {
 	for i := range h.Rule.Limits {
 		l := &h.Rule.Limits[i]
 		at = max(at, (int64(h.numbers[i])+int64(l.Kind.Windows()))*l.Width)
@@ -542,8 +555,8 @@ func (h *Hits) Ends() (at int64) {
 	return at + wire.PartLife
 }
 
-// Push fills in the push for limit i.
-func (h *Hits) Push(i int, p *window.Push) {
+// push fills in the push for limit i.
+func (h *Hits) push(i int, p *window.Push) {
 	p.Newest = h.numbers[i]
 	p.Hits, p.Ages = append(p.Hits[:0], int64(h.hits)), p.Ages[:0]
 	if h.Rule.Limits[i].Kind == window.SlidingWindow {

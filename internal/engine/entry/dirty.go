@@ -49,9 +49,7 @@ type DirtyKey struct {
 	rule uint32 // in Dirty.Rules
 }
 
-// HastyKeys are keys with hits that the backend should hear of before the next request.
-type HastyKeys []hastyKey
-
+// hastyKey is a key with hits that the backend should hear of before the next request.
 type hastyKey struct {
 	address sharedata.Address
 	rule    *rule.Rule
@@ -60,18 +58,15 @@ type hastyKey struct {
 // maxHasty bounds the keys that are pushed at once. Further keys wait until they are due.
 const maxHasty = 1 << 10
 
-func (k *HastyKeys) add(r *rule.Rule, a sharedata.Address) {
-	if len(*k) < maxHasty {
-		*k = append(*k, hastyKey{a, r})
+// VisitHasty calls visit with each key whose hits the backend should hear of before the next request, the last
+// first. It returns false if visit has stopped it.
+func (k *Entries) VisitHasty(visit func(r *rule.Rule, a sharedata.Address) Fate) (done bool) {
+	for ; len(k.hasty) > 0; k.hasty = k.hasty[:len(k.hasty)-1] {
+		if key := k.hasty[len(k.hasty)-1]; visit(key.rule, key.address) == Stop {
+			return false
+		}
 	}
-}
-
-// Take takes the last key out of the list.
-func (k *HastyKeys) Take() (*rule.Rule, sharedata.Address) {
-	last := len(*k) - 1
-	key := (*k)[last]
-	*k = (*k)[:last]
-	return key.rule, key.address
+	return true
 }
 
 type dirtyBlock struct {

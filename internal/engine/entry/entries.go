@@ -6,6 +6,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -20,15 +21,16 @@ type Entries struct {
 	recalls bool
 	Recent  sharedata.Recent
 	payload []byte      // an encoded counter
-	push    window.Push // of hits whose counter is not in the table
+	push    window.Push // for an item
+	item    wire.Item
 	// local means that all rules count in this process only. Then there is no backend, and
 	// identities, the names of keys there, are not used.
 	local      bool
 	Identities counter.Identities
-	names      *names // names of keys whose requests wait; nil if no rule reveals names
-	Orphans    Orphans
+	names      *names   // names of keys whose requests wait; nil if no rule reveals names
+	orphans    []Orphan // of evicted counters, to be pushed
 	Dirty      Dirty
-	Hasty      HastyKeys
+	hasty      []hastyKey
 	Retries    []rule.Ref // hits that lost every race to be written
 	refusals   *refusals
 }
@@ -48,12 +50,12 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, variants *Variants,
 }
 
 // Unpushed is how many keys and evicted counters have hits that no push has.
-func (k *Entries) Unpushed() int { return k.Dirty.Count + len(k.Orphans) }
+func (k *Entries) Unpushed() (keys, evicted int) { return k.Dirty.Count, len(k.orphans) }
 
 // Inherit takes over what another node of the namespace has not pushed.
 func (k *Entries) Inherit(from *Entries) {
-	k.Orphans = append(k.Orphans, from.Orphans...)
-	from.Orphans = nil
+	k.orphans = append(k.orphans, from.orphans...)
+	from.orphans = nil
 	k.Dirty.inherit(&from.Dirty)
 }
 
@@ -250,7 +252,7 @@ func (k *Entries) enlist(d *rule.Check) { k.Dirty.Add(d.Address, d.Rule, d.Count
 //
 //go:noinline
 func (k *Entries) hasten(d *rule.Check) {
-	if d.Rule.Hasty() && !d.Rule.Watched && d.Counter.Pending() {
-		k.Hasty.add(d.Rule, d.Address)
+	if d.Rule.Hasty() && !d.Rule.Watched && d.Counter.Pending() && len(k.hasty) < maxHasty {
+		k.hasty = append(k.hasty, hastyKey{d.Address, d.Rule})
 	}
 }

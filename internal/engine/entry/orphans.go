@@ -27,29 +27,29 @@ func Item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
 // rescueEvicted keeps the pending hits of an evicted entry, which would be lost otherwise.
 func (k *Entries) rescueEvicted(payload []byte) {
 	k.tallies.Evicted++
-	counter.Orphans(payload, k.KeepOrphan)
+	counter.Orphans(payload, k.keepOrphan)
 }
 
-// KeepOrphan keeps pending hits of a counter that left the table. They are lost if there is no room.
-func (k *Entries) KeepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-	if k.local || len(k.Orphans) == maxOrphans {
+// keepOrphan keeps pending hits of a counter that left the table. They are lost if there is no room.
+func (k *Entries) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+	if k.local || len(k.orphans) == maxOrphans {
 		k.tallies.Lost += push.Added()
 		return
 	}
 	o := Orphan{Item: Item(id, l, push), Ends: ends}
 	o.Item.Hits = append([]int64(nil), o.Item.Hits...)
 	o.Item.Ages = append([]uint64(nil), o.Item.Ages...)
-	k.Orphans = append(k.Orphans, o)
+	k.orphans = append(k.orphans, o)
 }
 
-// Elsewhere is KeepOrphan for hits of limit i of a key, in the window with a number.
+// Elsewhere is keepOrphan for hits of limit i of a key, in the window with a number.
 func (k *Entries) Elsewhere(s *rule.Ref, i int, hits int64, number uint64, now int64) {
 	l, push := &s.Rule.Limits[i], &k.push
 	push.Newest, push.Hits, push.Ages = number, append(push.Hits[:0], hits), push.Ages[:0]
 	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)
 	}
-	k.KeepOrphan(s.ID, l, push, now+2*l.Width)
+	k.keepOrphan(s.ID, l, push, now+2*l.Width)
 }
 
 // ReviseElsewhere pushes a charge's change to cost hits when the table has lost its counter.
@@ -71,27 +71,36 @@ func (k *Entries) ReviseElsewhere(c *rule.Charge, cost uint64, now int64) {
 	}
 }
 
-// Orphans are the pending hits of evicted counters.
-type Orphans []Orphan
-
-// Next moves an orphan that can be pushed now to the end of the list: its partition is not away. It
-// returns false if there is none.
-func (o *Orphans) Next(away link.Partitions) bool {
-	all := *o
-	last := len(all) - 1
-	for i := last; i >= 0; i-- {
-		if !away.Has(all[i].Item.ID) {
-			all[i], all[last] = all[last], all[i]
-			return true
+// VisitOrphans calls visit with each orphan that can be pushed now: its partition is not away. It returns false
+// if visit has stopped it.
+func (k *Entries) VisitOrphans(away link.Partitions, visit func(o *Orphan) Fate) (done bool) {
+	for i := len(k.orphans) - 1; i >= 0; i-- {
+		o := &k.orphans[i]
+		if away.Has(o.Item.ID) {
+			continue
 		}
+		if visit(o) == Stop {
+			return false
+		}
+		last := len(k.orphans) - 1
+		*o, k.orphans = k.orphans[last], k.orphans[:last]
 	}
-	return false
+	return true
 }
 
-// Take takes the last orphan out of the list.
-func (o *Orphans) Take() Orphan {
-	last := len(*o) - 1
-	taken := (*o)[last]
-	*o = (*o)[:last]
-	return taken
+// Outgoing calls add with an item for each limit of a claimed check, and returns how many hits they have.
+func (k *Entries) Outgoing(d *rule.Check, add func(limit int, item *wire.Item, ends int64)) (hits uint64) {
+	for i := range d.Counter.States {
+		d.Counter.Outgoing(i, &k.push)
+		l := &d.Rule.Limits[i]
+		if !l.Kind.Bucketed() && k.push.Newest < uint64(len(k.push.Hits)-1) {
+			continue // an impossible time: the backend would refuse the batch
+		}
+		k.item = Item(d.Counter.Sync().ID, l, &k.push)
+		add(i, &k.item, d.Counter.PushEnds(i))
+		hits += k.push.Added()
+	}
+	k.tallies.Pushed += hits
+	d.Counter.ClaimedOthers(k.keepOrphan)
+	return hits
 }

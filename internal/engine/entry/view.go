@@ -7,3 +7,6 @@ func (k *Entries) Remembers(d *rule.Check, now int64) bool { return k.refusals.f
 
 // BlockKeys is how many keys a block of the list of dirty keys has. It is for tests.
 const BlockKeys = dirtyBlockKeys
+
+// Orphans returns the hits of evicted counters that no push has. It is for tests.
+func (k *Entries) Orphans() []Orphan { return k.orphans }
