@@ -56,8 +56,8 @@ func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) b
 }
 
 // prefetch asks for more hits before the lease is used up.
-func (a *acquires) prefetch(d *rule.Check, now int64) {
-	if len(a.unsent) < maxUnsent && a.link.Connected(now) && !a.away(d) {
+func (a *acquires) prefetch(d *rule.Check) {
+	if len(a.unsent) < maxUnsent && a.link.Connected() && !a.away(d) {
 		a.leaseAhead(d)
 	}
 }

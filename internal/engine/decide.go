@@ -216,7 +216,7 @@ func howOf(i int, checks []rule.Check) entry.Taking {
 func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
 	verdict := e.credit.Take(d, now, how)
 	if d.Low {
-		e.acquires.prefetch(d, now)
+		e.acquires.prefetch(d)
 	}
 	return verdict
 }

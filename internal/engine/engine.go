@@ -119,8 +119,7 @@ func (e *Engine) connect(o *Options) {
 	e.outbox.id, e.outbox.worker = e.entries.Table.ID(), o.Random()
 	e.outbox.sender = e.outbox.worker
 	e.waits.leases = new(leaseAsks)
-	e.link.Read()
-	e.rules.Share(e.link.Nodes())
+	e.rules.Share(e.link.Read())
 }
 
 // Table returns the table with the node's counters.

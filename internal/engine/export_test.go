@@ -38,7 +38,7 @@ func (e *Engine) PassedAlone() (peak uint64, ever bool) { return e.link.CountsAl
 // Shift moves the backend's clock, as the worker knows it.
 func (e *Engine) Shift(by int64) {
 	now := e.link.HostNow()
-	e.link.Answered(true, now, e.link.ToBackend(now)+by, e.link.Nodes())
+	e.link.Answered(true, now, e.link.ToBackend(now)+by, e.Nodes())
 }
 
 // AskForList makes the worker ask at the next tick for the list of overrides that it wants.
@@ -126,7 +126,7 @@ func (t *ask) Wanted() uint64 {
 func (t *ask) Capacity() (keys, requests int) { return cap(t.parts), cap(t.turns) }
 
 // Prefetch asks for hits of a check that was looked at, for requests to come.
-func (e *Engine) Prefetch(d *Check) { e.acquires.prefetch(d, e.link.Now()) }
+func (e *Engine) Prefetch(d *Check) { e.acquires.prefetch(d) }
 
 // Unsent are the questions that are in no push yet.
 func (e *Engine) Unsent() []*Ask { return e.acquires.unsent }

@@ -170,9 +170,8 @@ func (c *outbox) fail(b *batch, why link.Outcome) {
 
 // pause sets when a batch is sent again.
 func (c *outbox) pause(b *batch) {
-	pause := min(link.ShortestPause<<min(b.failures, 10), link.LongestPause)
+	b.retryAt = c.link.Now() + c.link.Pause(b.failures)
 	b.failures++
-	b.retryAt = c.link.Now() + c.link.Random.Around(pause)
 }
 
 // crammed reports whether too many batches lack an answer. Those with an incomplete answer are sent
@@ -243,7 +242,7 @@ func (c *outbox) resend(now int64) {
 		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*link.LongestPause {
 			continue
 		}
-		if !c.link.Enter(c.link.HostNow()) {
+		if !c.link.Enter() {
 			return
 		}
 		c.post(b)

@@ -28,7 +28,7 @@ type pushes struct {
 // probe tests whether the backend is back, if there is something for it and no failed batch will
 // test it.
 func (p *pushes) probe() {
-	if keys, evicted := p.entries.Unpushed(); len(p.outbox.batches) == 0 && keys+evicted > 0 && p.link.Enter(p.link.HostNow()) {
+	if keys, evicted := p.entries.Unpushed(); len(p.outbox.batches) == 0 && keys+evicted > 0 && p.link.Enter() {
 		p.outbox.postEmpty()
 	}
 }

@@ -70,7 +70,7 @@ func (q *requests) decideNow(checks []rule.Check, now int64, w *Wait) counter.Ve
 	}
 	verdict := q.decideAtOnce(checks, now, w)
 	if q.lines != nil && verdict == counter.Rejected && w.Patience >= 0 {
-		if d := q.delaying(checks, now); d != nil {
+		if d := q.delaying(checks); d != nil {
 			verdict, _ = q.lineUp(w, checks, d, now, false)
 		}
 	}
@@ -79,7 +79,7 @@ func (q *requests) decideNow(checks []rule.Check, now int64, w *Wait) counter.Ve
 
 // decideAtOnce decides a request, or makes it wait for the backend.
 func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	if q.rules.Synced && !q.link.Connected(now) && needsBackend(checks) {
+	if q.rules.Synced && !q.link.Connected() && needsBackend(checks) {
 		return q.decideAlone(checks, now)
 	}
 	verdict := q.decider.decide(checks, now)
@@ -157,7 +157,7 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 			q.tallies.Crowded++
 			return false
 		}
-		if !q.link.Connected(q.link.ToBackend(now)) || q.link.Open() && len(q.outbox.batches) > 0 || !q.link.Enter(now) {
+		if !q.link.Connected() || q.link.Open() && len(q.outbox.batches) > 0 || !q.link.Enter() {
 			return false // a failed push will test whether the backend is back
 		}
 		if q.link.Open() {
@@ -223,8 +223,8 @@ func (q *requests) keep(w *Wait, checks []rule.Check) {
 // delaying returns the check whose room a rejected request should wait for. It is nil if the
 // request is to be refused: a rule that does not delay has no room, or the backend is away and no
 // rule can decide.
-func (q *requests) delaying(checks []rule.Check, now int64) (first *rule.Check) {
-	if q.failure == failure.Deny && needsBackend(checks) && !q.link.Connected(now) {
+func (q *requests) delaying(checks []rule.Check) (first *rule.Check) {
+	if q.failure == failure.Deny && needsBackend(checks) && !q.link.Connected() {
 		return nil
 	}
 	for i := range checks {
@@ -307,7 +307,7 @@ func (q *requests) setDue(w *Wait, checks []rule.Check, now int64) {
 // waitsOn reports whether a request that has asked the backend now waits for room, or continues to.
 func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict counter.Verdict) bool {
 	if verdict == counter.Rejected {
-		switch d := q.delaying(checks, now); {
+		switch d := q.delaying(checks); {
 		case d == nil || w.Patience < 0:
 		case w.room.Leaves == 0:
 			if verdict, _ := q.lineUp(w, checks, d, now, false); verdict == counter.Unsure {

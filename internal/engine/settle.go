@@ -57,8 +57,7 @@ func (a *answers) takeIn(b *batch, outcome link.Outcome, answer []byte) (taken b
 // hear takes in what every answer tells: the time, the nodes and the overrides. That to a poll comes late.
 func (a *answers) hear(b *batch) {
 	at := int64(b.reader.NowNanos)
-	a.link.Answered(b.inquires == feed.Poll, b.sentAt, at, b.reader.Nodes)
-	a.rules.Share(a.link.Nodes())
+	a.rules.Share(a.link.Answered(b.inquires == feed.Poll, b.sentAt, at, b.reader.Nodes))
 	if a.feed.Hear(b.inquires, &b.reader.Overrides, b.sentAt, at) {
 		a.requests.ticks.hurry(true)
 	}

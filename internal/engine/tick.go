@@ -22,9 +22,8 @@ func (e *Engine) Tick() {
 
 // synchronise is Tick for a node with a backend.
 func (e *Engine) synchronise() {
-	e.link.Read()
 	e.rules.ReadExcess()
-	e.rules.Share(e.link.Nodes())
+	e.rules.Share(e.link.Read())
 	start := e.link.HostNow()
 	deadline := start + tickNanos
 	done := e.answers.settle(deadline)
@@ -43,7 +42,7 @@ func (e *Engine) synchronise() {
 	} else {
 		news = e.inquire()
 		e.pushes.pushCharges()
-		if e.credit.Tick() && !e.outbox.crammed() && e.link.Enter(e.link.HostNow()) {
+		if e.credit.Tick() && !e.outbox.crammed() && e.link.Enter() {
 			e.outbox.postEmpty()
 		}
 		if done {

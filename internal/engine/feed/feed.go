@@ -410,7 +410,7 @@ func (v *Feed) Ask(has Outbox, again int64) (how Inquiry, known wire.Known, soon
 		how, known = v.due(has.Polls, has.Quiet)
 	}
 	if how == Question {
-		if has.Crammed || !v.link.Enter(v.link.HostNow()) {
+		if has.Crammed || !v.link.Enter() {
 			how = None
 		} else {
 			v.news.asksAt = again

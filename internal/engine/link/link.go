@@ -71,16 +71,18 @@ const (
 	Patience = int64(60e9)
 	// breakAfter is how many callouts fail in a row before the breaker opens.
 	breakAfter = 3
-	// ShortestPause is the first pause for which a failing backend is left alone, in nanoseconds.
-	ShortestPause = int64(50e6)
+	// shortestPause is the first pause for which a failing backend is left alone, in nanoseconds.
+	shortestPause = int64(50e6)
 	// LongestPause bounds the pauses, which double.
 	LongestPause = int64(5e9)
 )
 
-// Read loads the state that other workers have written.
-func (l *Link) Read() {
+// Read loads the state that other workers have written. nodes is how many processes share the limits; 0 if
+// unknown.
+func (l *Link) Read() (nodes uint64) {
 	value, _ := l.record.Read(nil)
 	l.take(value)
+	return uint64(l.shared.nodes)
 }
 
 // take takes in the value of the record; other values than those of its size tell nothing.
@@ -126,9 +128,6 @@ func (l *Link) update(change func(r *sharedLink) bool) bool {
 	return written
 }
 
-// Nodes is how many processes share the limits; 0 if unknown.
-func (l *Link) Nodes() uint64 { return uint64(l.shared.nodes) }
-
 // Failures is how many callouts have failed since the last success.
 func (l *Link) Failures() int { return int(l.shared.failures) }
 
@@ -145,8 +144,8 @@ func (l *Link) ToHost(now int64) int64 { return now - l.offset }
 func (l *Link) Open() bool { return l.shared.failures >= breakAfter }
 
 // Connected reports whether the backend can be reached as far as is known, so that a callout is
-// worth waiting for, at a time of the backend's clock.
-func (l *Link) Connected(now int64) bool { return !l.Open() || l.retryable(l.ToHost(now)) }
+// worth waiting for.
+func (l *Link) Connected() bool { return !l.Open() || l.retryable(l.HostNow()) }
 
 // retryable reports whether the last pause is over, or its end comes from a wrong clock.
 func (l *Link) retryable(now int64) bool {
@@ -156,10 +155,11 @@ func (l *Link) retryable(now int64) bool {
 // Enter reports whether a callout may be made now. While the breaker is open, a single callout is
 // made after each pause, to test whether the backend is back. It ends within the timeout, and no
 // other is made meanwhile.
-func (l *Link) Enter(now int64) bool {
+func (l *Link) Enter() bool {
 	if l.Read(); !l.Open() {
 		return true
 	}
+	now := l.HostNow()
 	return l.update(func(r *sharedLink) bool {
 		if r.failures >= breakAfter && !l.retryable(now) {
 			return false
@@ -185,16 +185,22 @@ func (l *Link) failed(now, sentAt int64) (open bool) {
 		}
 		r.failures++
 		if r.countedAt = now; r.failures >= breakAfter {
-			pause := min(ShortestPause<<min(r.failures-breakAfter, 10), LongestPause)
-			r.retryAt = now + l.Random.Around(pause)
+			r.retryAt = now + l.Pause(int(r.failures-breakAfter))
 		}
 		return true
 	}) && l.Open()
 }
 
+// Pause is how long to leave alone what has failed before, in nanoseconds.
+//
+//go:noinline
+func (l *Link) Pause(failures int) int64 {
+	return l.Random.Around(min(shortestPause<<min(failures, 10), LongestPause))
+}
+
 // Answered takes in an answer that came now: the backend's time, the number of nodes, and that the backend
-// is there. late says that the backend may have delayed it.
-func (l *Link) Answered(late bool, sent, backend int64, nodes uint64) {
+// is there. late says that the backend may have delayed it. known is [Link.Read]'s number.
+func (l *Link) Answered(late bool, sent, backend int64, nodes uint64) (known uint64) {
 	if now := l.HostNow(); late {
 		l.seeLate(sent, now, backend)
 	} else {
@@ -203,6 +209,7 @@ func (l *Link) Answered(late bool, sent, backend int64, nodes uint64) {
 	if l.reached(nodes) {
 		l.turn(PushAnswered)
 	}
+	return uint64(l.shared.nodes)
 }
 
 // reached takes in that the backend is there. closed reports whether this closed the breaker.

@@ -97,12 +97,12 @@ func (o *Process) visit(visit func(r *rule.Rule, c *counter.Counter)) {
 		return // no worker has made the table yet
 	}
 	link := link.New(o.Data, o.Namespace, o.Clock, nil, 0, nil)
-	link.Read()
+	nodes := link.Read()
 	groups := make(map[sharedata.Group]*rule.Rule, len(o.Rules))
 	for i := range o.Rules {
 		r := &o.Rules[i]
 		r.Complete(i)
-		r.Share(link.Nodes())
+		r.Share(nodes)
 		groups[table.Group(r.Prefix)] = r
 	}
 	now := link.Now()

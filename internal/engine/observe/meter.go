@@ -384,9 +384,8 @@ func (a *Meter) post(m *Message) {
 // Fail makes a message wait before it is repeated. A backend that does not know such messages may
 // be replaced by another that does.
 func (a *Meter) Fail(m *Message) {
-	pause := min(link.ShortestPause<<min(m.failures, 10), link.LongestPause)
+	m.onWay, m.retryAt = false, a.link.HostNow()+a.link.Pause(m.failures)
 	m.failures++
-	m.onWay, m.retryAt = false, a.link.HostNow()+a.link.Random.Around(pause)
 }
 
 // Answered takes in the outcome of a message as it was sent under a sender and a sequence, and reports
