@@ -13,11 +13,11 @@
 //	entry    counters in the table (knows link and rule)
 //	wait     requests that wait for room
 //	charge   changes of what passed requests have taken (knows entry and observe)
-//	credit   hits that pass before the backend has counted them (knows entry)
+//	credit   what is decided without asking the backend: in the table, or on credit (knows entry)
 //	observe  what people look at: reports, usage, warnings (knows entry)
 //	feed     other limits, as the backend tells them (knows entry)
 //
-// In this package, decider says whether a request has room and has entry and credit take its hits, requests
+// In this package, decider says whether a request has room and has credit take its hits, requests
 // are decided by it at once or wait, acquires are questions for hits, pushes have hits for the backend, the
 // outbox sends both, and answers takes in what comes back. Deciding sends nothing: what is to be asked is
 // left in acquires, and sent when the decision is there.

@@ -24,7 +24,6 @@ type Engine struct {
 	rules    rule.Set
 	link     link.Link
 	ticks    ticks
-	variants entry.Variants
 	entries  entry.Entries
 	waits    waits
 	credit   credit.Credit
@@ -79,8 +78,7 @@ func New(o *Options) (*Engine, error) {
 // furnish gives the node's rooms the rooms that they use.
 func (e *Engine) furnish(o *Options) {
 	tallies, rules, link, ticks := &e.Tallies, &e.rules, &e.link, &e.ticks
-	e.variants = entry.NewVariants(rules, link, o.Owner)
-	e.entries = entry.New(tallies, link, rules, &e.variants, o.KeySecret, o.Recalls)
+	e.entries = entry.New(tallies, link, rules, o.Owner, o.KeySecret, o.Recalls)
 	e.credit = credit.New(tallies, rules, link, &e.entries)
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
@@ -96,7 +94,7 @@ func (e *Engine) furnish(o *Options) {
 		observer: &e.observer, decider: &e.decider, failure: o.OnBackendFailure,
 		checks: make([]rule.Check, len(rules.List)),
 	}
-	e.feed = feed.New(tallies, link, rules, &e.variants, &e.entries, o.Data, o.Namespace)
+	e.feed = feed.New(tallies, link, rules, &e.entries, o.Data, o.Namespace)
 	e.answers = answers{
 		tallies: tallies, link: link, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes,
 		requests: &e.requests, feed: &e.feed,
@@ -176,7 +174,9 @@ func (e *Engine) Warnings(rule int) uint64 {
 
 // Overrides returns how many overrides are in force here, and how many are not because they do not
 // fit their rules.
-func (e *Engine) Overrides() (applied, unfit int) { return e.variants.Count, e.variants.Unfit }
+func (e *Engine) Overrides() (applied, unfit int) {
+	return e.entries.Variants.Count, e.entries.Variants.Unfit
+}
 
 // CatchUp takes in the overrides that other workers of the process know, however long that takes.
 // Ticks do so little by little, so call it before the first request.

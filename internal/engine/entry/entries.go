@@ -15,7 +15,7 @@ import (
 type Entries struct {
 	tallies  *Tallies
 	link     *link.Link
-	variants *Variants
+	Variants Variants
 	Table    *sharedata.Table
 	// recalls means that the worker remembers pages that it wrote recently.
 	recalls bool
@@ -35,9 +35,9 @@ type Entries struct {
 	refusals   *refusals
 }
 
-// New returns the keys of a node, without their table.
-func New(tallies *Tallies, link *link.Link, rules *rule.Set, variants *Variants, secret string, recalls bool) Entries {
-	k := Entries{tallies: tallies, link: link, variants: variants, recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
+// New returns the keys of a node, without their table. owner is nil if overrides have no effect here.
+func New(tallies *Tallies, link *link.Link, rules *rule.Set, owner Owner, secret string, recalls bool) Entries {
+	k := Entries{tallies: tallies, link: link, Variants: newVariants(rules, link, owner), recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
 	if !k.local {
 		k.Identities = counter.NewIdentities(secret)
 	}
@@ -64,8 +64,8 @@ func (k *Entries) Locate(d *rule.Check) {
 	d.Address, d.ID = k.Table.Address(d.Rule.Group, d.Key), [16]byte{}
 	d.Begin()
 	d.Asks, d.Heard = false, false
-	if k.variants.moved != nil {
-		d.Rule = k.variants.inForce(d.Rule, d.Address, k.Table, d.Key)
+	if k.Variants.moved != nil {
+		d.Rule = k.Variants.inForce(d.Rule, d.Address, k.Table, d.Key)
 	}
 	d.Over = d.Rule.Spare
 	if k.recalls {
@@ -90,8 +90,8 @@ func (k *Entries) Identity(d *rule.Check) [16]byte {
 //
 //go:noinline
 func (k *Entries) At(d *rule.Check, r *rule.Rule, a sharedata.Address) *rule.Check {
-	if k.variants.moved != nil || r.Override {
-		r = k.variants.inForce(r, a, k.Table, nil)
+	if k.Variants.moved != nil || r.Override {
+		r = k.Variants.inForce(r, a, k.Table, nil)
 	}
 	d.Ref = rule.Ref{Rule: r, Address: a}
 	return d

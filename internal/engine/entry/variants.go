@@ -168,8 +168,8 @@ type moved struct {
 	whole  *rule.Rule
 }
 
-// NewVariants returns the variants of a node's rules. owner is nil if overrides have no effect here.
-func NewVariants(rules *rule.Set, link *link.Link, owner Owner) Variants {
+// newVariants returns the variants of a node's rules.
+func newVariants(rules *rule.Set, link *link.Link, owner Owner) Variants {
 	v := Variants{rules: rules, link: link, Owner: owner, modes: make([]wire.Mode, len(rules.List))}
 	for i := range v.modes {
 		v.modes[i] = wire.Configured

@@ -29,9 +29,9 @@ type Feed struct {
 }
 
 // New returns a namespace's overrides, as a process hears of them.
-func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, variants *entry.Variants, keys *entry.Entries, data sharedata.Data, namespace string) Feed {
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.Entries, data sharedata.Data, namespace string) Feed {
 	return Feed{
-		tallies: tallies, link: link, rules: rules, variants: variants, keys: keys,
+		tallies: tallies, link: link, rules: rules, variants: &keys.Variants, keys: keys,
 		news: news{record: sharedata.NewRecord(data, namespace, "news"), listed: sharedata.NewRecord(data, namespace, "news:list")},
 	}
 }
