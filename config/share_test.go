@@ -31,9 +31,7 @@ func TestShare(t *testing.T) {
 		{property: "6", refused: "rules[1].limits[0].limit: want 0, or at least one for each of the 6 replicas, got 5"},
 	} {
 		c, err := config.ParseIn([]byte(document), func(path string) string {
-			if path != "node\x00metadata\x00N" {
-				t.Errorf("read %q", path)
-			}
+			must.Equal(t, path, "node\x00metadata\x00N", "read")
 			return test.property
 		})
 		if test.refused != "" {

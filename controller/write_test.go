@@ -37,9 +37,7 @@ func TestObjects(t *testing.T) {
 		for _, o := range objects {
 			text := must.Get(o.MarshalJSON())(t)
 			all.WriteString("---\n" + strings.ReplaceAll(string(text), `\u003e`, ">"))
-			if gatewayOf(o) != g.NamespacedName {
-				t.Errorf("%s is of %s", text, gatewayOf(o))
-			}
+			must.Equal(t, gatewayOf(o), g.NamespacedName, "%s is of", text)
 		}
 		for _, part := range want {
 			must.Contains(t, all.String(), part, "%s", implementation)

@@ -250,9 +250,7 @@ func wantReserved(t *testing.T, address string, http2 bool, key, body string, pi
 		t.Errorf("%.60s: %v", body, err)
 		return
 	}
-	if left := r.header.Get("x-ratelimit-remaining"); left != want {
-		t.Errorf("%.60s: status %d, %s are left, want %s", body, r.status, left, want)
-	}
+	must.Equal(t, r.header.Get("x-ratelimit-remaining"), want, "%.60s: status %d, are left", body, r.status)
 	if got := []byte(fmt.Sprintf(`"got":%d,`, len(body))); !bytes.Contains([]byte(r.body), got) {
 		t.Errorf("%.60s: the upstream says %s", body, r.body)
 	}

@@ -47,9 +47,7 @@ func TestCentral(t *testing.T) {
 				t.Errorf("admitted %v and refused %d, want 100 in all, and 60 of one at most", f.admitted, f.refused)
 			}
 			// The count is right at once, because nothing is under way.
-			if got := counted(t, backend, "default"); got != 300 {
-				t.Errorf("the backend has %d hits in three counters, want 300", got)
-			}
+			must.Equal(t, counted(t, backend, "default"), 300, "the backend has hits in three counters")
 			for _, p := range proxies {
 				p.wantMetric(t, metricName("decided_alone_total"), 0)
 			}
@@ -116,9 +114,7 @@ func TestBackendAway(t *testing.T) {
 							t.Errorf("request %d: %s remaining", i, remaining)
 						}
 					}
-					if got := int(f.total()); got != want {
-						t.Errorf("admitted %d of 15 with a limit of 10, want %d", got, want)
-					}
+					must.Equal(t, int(f.total()), want, "admitted of 15 with a limit of 10")
 					// Later refusals follow from the node's own knowledge of these keys.
 					if policy != "local" {
 						proxy.wantMetric(t, metricName("decided_alone_total"), 15)

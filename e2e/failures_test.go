@@ -45,9 +45,7 @@ func TestFailuresKeepWhatMayHaveBegun(t *testing.T) {
 				must.Equal(t, ask(t, client(t), n.url(), ":path", path, "x-rule", rule).status, want.status, "%s, %s: status", path, rule)
 				// The next request tells what is left beside its own reservation.
 				want := map[string]string{"900": "800", "1000": "900"}[left]
-				if r := ask(t, client(t), n.url(), ":path", path, "x-rule", rule); r.header.Get("x-ratelimit-remaining") != want {
-					t.Errorf("%s, %s: then %s are left, want %s", path, rule, r.header.Get("x-ratelimit-remaining"), want)
-				}
+				must.Equal(t, ask(t, client(t), n.url(), ":path", path, "x-rule", rule).header.Get("x-ratelimit-remaining"), want, "%s, %s: then are left", path, rule)
 			}
 		}
 	})

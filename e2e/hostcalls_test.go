@@ -37,9 +37,7 @@ func TestSpray(t *testing.T) {
 		if perCounter > 96 {
 			t.Errorf("%.1f bytes of shared data a counter, want at most 96", perCounter)
 		}
-		if got := w.vm.MemorySize(); got != memory {
-			t.Errorf("the VM's memory grew from %d to %d", memory, got)
-		}
+		must.Equal(t, w.vm.MemorySize(), memory, "the VM's memory grew from %d to", memory)
 		clock.advance(t, 2*time.Second) // longer than the VM remembers refusals
 		if w.send("x-user", "ann") {
 			t.Error("a key that was at its limit passes after the flood")

@@ -247,9 +247,7 @@ func TestRulesMove(t *testing.T) {
 		rule("set", "default", "per-user", "--limit", fmt.Sprintf("%d/366d", limit+3), "--config", file)
 		want("another limit", "ann", ok)
 		want("another limit", "ann", refused)
-		if r := ask(t, envoytest.Client, addresses[0], "x-user", "dee"); r.header.Get("x-ratelimit-limit") != fmt.Sprint(limit+3) {
-			t.Errorf("the limit is %s", r.header.Get("x-ratelimit-limit"))
-		}
+		must.Equal(t, ask(t, envoytest.Client, addresses[0], "x-user", "dee").header.Get("x-ratelimit-limit"), fmt.Sprint(limit+3), "the limit is")
 		weir(t, backend, "override", "set", "default", "per-user", "--prefix", "ed", "99/366d", "--wait", "60s")
 		for i, address := range addresses[:2] {
 			for user, want := range map[string]int{"eddy": 99, "dee": limit + 3} {
@@ -381,9 +379,7 @@ func TestManyOverrides(t *testing.T) {
 				t.Errorf("a limit of %s that was changed to %s", got, want)
 			}
 		}
-		if got := limitOf(many - 1); got != fmt.Sprint(1000+(many-1)%7) {
-			t.Errorf("the last has the limit %s", got)
-		}
+		must.Equal(t, limitOf(many-1), fmt.Sprint(1000+(many-1)%7), "the last has the limit")
 		t.Logf("Envoy with %d workers: %d MiB more, and %d MiB more after %d changes",
 			envoyWorkers, (first-before)>>20, (residentBytes(t, n.PID())-before)>>20, changes)
 	})

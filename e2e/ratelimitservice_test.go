@@ -420,9 +420,7 @@ descriptors:
 							settled(t, e, int64(2*(i+1)))
 						}
 					}
-					if got != step[2] {
-						t.Errorf("%s %s: got %s, want %s", step[0], step[1], got, step[2])
-					}
+					must.Equal(t, got, step[2], "%s %s", step[0], step[1])
 				}
 				if script.name == "value-included-in-stats-key" {
 					body := fetch(t, "http://"+all.metrics)

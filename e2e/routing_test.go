@@ -156,18 +156,14 @@ func headRequests(t *testing.T, n node) {
 	for left, c := range []*http.Client{client(t), http2Client(t)} {
 		r := ask(t, c, n.url(), ":method", "HEAD")
 		r.wantLeft(t, 200, 1-left)
-		if r.body != "" {
-			t.Errorf("got body %q", r.body)
-		}
+		must.Equal(t, r.body, "", "body")
 	}
 	for _, c := range []*http.Client{client(t), http2Client(t)} {
 		r := ask(t, c, n.url(), ":method", "HEAD")
 		r.want429(t, 2)
 		// The length is that of a GET's answer.
 		r.want(t, "content-type: application/problem+json\ncontent-length: 142")
-		if r.body != "" {
-			t.Errorf("got body %q", r.body)
-		}
+		must.Equal(t, r.body, "", "body")
 	}
 }
 
@@ -370,9 +366,7 @@ func marked(t *testing.T, r *routing) {
 		for range 3 {
 			ask(t, c, r.url(), ":path", "/fast", "x-weir-over", "r").wantLeft(t, 200, 0)
 		}
-		if got := r.app.asked(); got != "/fast /slow/fast /slow/fast" {
-			t.Errorf("sync_rate %s: the upstream was asked for %s", rate, got)
-		}
+		must.Equal(t, r.app.asked(), "/fast /slow/fast /slow/fast", "sync_rate %s: the upstream was asked for", rate)
 	}
 }
 
@@ -401,9 +395,7 @@ func retries(t *testing.T, r *routing) {
 	ask(t, c, r.url(), ":path", "/a").wantLeft(t, 200, 1)
 	ask(t, c, r.url(), ":path", "/b").wantLeft(t, 200, 0)
 	ask(t, c, r.url(), ":path", "/c").want429(t, 2)
-	if got := r.app.asked(); got != "/a /a /a /b" {
-		t.Errorf("the upstream was asked for %s", got)
-	}
+	must.Equal(t, r.app.asked(), "/a /a /a /b", "the upstream was asked for")
 }
 
 // An internal redirect begins a new stream: the request passes the filters again, and takes its
@@ -421,9 +413,7 @@ func internalRedirect(t *testing.T, r *routing) {
 	// The first pass takes the last hit, and the second is refused.
 	ask(t, c, r.url(), ":path", "/old").want429(t, 3)
 	ask(t, c, r.url(), ":path", "/new").want429(t, 3)
-	if got := r.app.asked(); got != "/old /new /old" {
-		t.Errorf("the upstream was asked for %s", got)
-	}
+	must.Equal(t, r.app.asked(), "/old /new /old", "the upstream was asked for")
 }
 
 // Requests are mirrored after the filters, and only if they pass.

@@ -77,9 +77,7 @@ func waitsWhole(t *testing.T, d driver, headersOnly bool) {
 					if passes {
 						want = http.StatusOK
 						if got == want {
-							if m := <-arrived; m != (message{size, "7"}) {
-								t.Errorf("%s: the upstream got %+v", user, m)
-							}
+							must.Equal(t, <-arrived, message{size, "7"}, "%s: the upstream", user)
 						}
 						reached.Store(0)
 					}

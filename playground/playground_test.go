@@ -107,9 +107,7 @@ func TestNothingFromElsewhere(t *testing.T) {
 			return err
 		}
 		for _, found := range address.FindAllString(string(text), -1) {
-			if found != "http://www.w3.org" {
-				t.Errorf("%s names %s", path, found)
-			}
+			must.Equal(t, found, "http://www.w3.org", "%s names", path)
 		}
 		return nil
 	}))

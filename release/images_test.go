@@ -159,9 +159,7 @@ func TestPlugin(t *testing.T) {
 	for tag, form := range forms {
 		image := pull(t, at+"/weir-plugin:"+tag)
 		manifest := must.Get(image.Manifest())(t)
-		if manifest.MediaType != types.OCIManifestSchema1 {
-			t.Errorf("%s: a manifest of type %s", tag, manifest.MediaType)
-		}
+		must.Equal(t, manifest.MediaType, types.OCIManifestSchema1, "%s: a manifest of type", tag)
 		if plugin, err := form(image); err != nil || !bytes.Equal(plugin, want) {
 			t.Errorf("%s: %d bytes, %v", tag, len(plugin), err)
 		}

@@ -37,9 +37,7 @@ func TestMap(t *testing.T) {
 	if !m.Set(a, []byte("longer than the first"), first) || m.Set(a, []byte("two"), first) {
 		t.Error("a number writes once, if it is that of the last write")
 	}
-	if second := wants(t, &m, "a", "longer than the first"); second != 4 {
-		t.Errorf("the fourth write has the number %d", second)
-	}
+	must.Equal(t, wants(t, &m, "a", "longer than the first"), 4, "the fourth write has the number")
 	if !m.Set(b, nil, 0) {
 		t.Error("0 does not write")
 	}

@@ -117,9 +117,7 @@ func TestPagesAreApart(t *testing.T) {
 			names[string(s.name)] = number
 		}
 	}
-	if got := table.page(Address{hi: math.MaxUint64}); got != MaxCapacity-1 {
-		t.Errorf("the greatest hash is in page %d", got)
-	}
+	must.Equal(t, table.page(Address{hi: math.MaxUint64}), MaxCapacity-1, "the greatest hash is in page")
 }
 
 // An entry is found by all of its fingerprint: half of it is not enough.
@@ -308,9 +306,7 @@ func TestDamagedPages(t *testing.T) {
 			if damage(); table.Read(&s, Address{uint64(i), 0}) != (i < test.found) {
 				t.Errorf("%s: entry %d is found %v", test.name, i, i >= test.found)
 			}
-			if s.Corrupt() != (i >= test.found && test.name != "the second entry has the third in it") {
-				t.Errorf("%s: entry %d: corrupt %v", test.name, i, s.Corrupt())
-			}
+			must.Equal(t, s.Corrupt(), i >= test.found && test.name != "the second entry has the third in it", "%s: entry %d: corrupt", test.name, i)
 		}
 		// An entry that needs all of the page has the others evicted. None that makes no sense is
 		// among them.

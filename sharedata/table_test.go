@@ -49,9 +49,7 @@ func TestEntriesKeepTheirPayload(t *testing.T) {
 	for i := range 4000 {
 		key := fmt.Sprint("key", generator.IntN(300))
 		payload := bytes.Repeat([]byte{byte(i)}, generator.IntN(60))
-		if found := put(table, &s, key, payload, Meta{ExpiresNanos: now + second}, now); found != (want[key] != nil) {
-			t.Fatalf("%s: found %v", key, found)
-		}
+		must.EqualOrEnd(t, put(table, &s, key, payload, Meta{ExpiresNanos: now + second}, now), want[key] != nil, "%s: found", key)
 		want[key] = payload
 	}
 	for key, payload := range want {
@@ -393,8 +391,6 @@ func TestNewSlotsAreApart(t *testing.T) {
 		table.Read(&slots[i], table.Address(0, []byte(key)))
 	}
 	for i, key := range keys {
-		if string(slots[i].Payload()) != key {
-			t.Errorf("got %q, want %q", slots[i].Payload(), key)
-		}
+		must.Equal(t, string(slots[i].Payload()), key, "%q", slots[i].Payload())
 	}
 }

@@ -49,9 +49,7 @@ func TestHosted(t *testing.T) {
 		t.Fatalf("server: %v", errors.New("gone"))
 		return errors.New("went on")
 	})
-	if got := strings.Join(ends, " "); got != "last first" {
-		t.Errorf("ended %q", got)
-	}
+	must.Equal(t, strings.Join(ends, " "), "last first", "ended")
 	if err == nil || err.Error() != "server: gone\nnot tidy" {
 		t.Errorf("got %v", err)
 	}

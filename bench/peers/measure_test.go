@@ -103,9 +103,7 @@ func TestChoose(t *testing.T) {
 			names = append(names, g.name+"/"+c.name)
 		}
 	}
-	if got := strings.Join(names, " "); got != "proxies/envoy proxies/local proxies/native" {
-		t.Errorf("chose %s", got)
-	}
+	must.Equal(t, strings.Join(names, " "), "proxies/envoy proxies/local proxies/native", "chose")
 	for _, only := range []string{"nobody", "("} {
 		if _, err := choose(only); err == nil {
 			t.Errorf("%q chooses", only)

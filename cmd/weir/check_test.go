@@ -281,9 +281,7 @@ func TestSchema(t *testing.T) {
 		Schema string `json:"$schema"`
 	}
 	must.Report(t, json.Unmarshal([]byte(printed(t, "schema")), &schema))
-	if schema.Schema != "https://json-schema.org/draft/2020-12/schema" {
-		t.Errorf("a schema of %s", schema.Schema)
-	}
+	must.Equal(t, schema.Schema, "https://json-schema.org/draft/2020-12/schema", "a schema of")
 	executeAll(t, nil, []lineTest{{"schema x", 2, "", "want flags only"}})
 }
 

@@ -185,9 +185,7 @@ rules:
 		}
 	}
 	// The override that was in force before is in force again.
-	if list := overridesAt(t, address); list != "per-net 10.0.0.1 10/31d, per-user ann 10/1m 5/1h/7, per-user bob 10/1m 5/1h, " {
-		t.Errorf("in force are %s", list)
-	}
+	must.Equal(t, overridesAt(t, address), "per-net 10.0.0.1 10/31d, per-user ann 10/1m 5/1h/7, per-user bob 10/1m 5/1h, ", "in force are")
 }
 
 func overridesAt(t *testing.T, address string) (list string) {
@@ -266,9 +264,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		}
 	}
 	const inForce = "log 9/1s, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "
-	if list := overridesAt(t, address); list != inForce {
-		t.Errorf("in force are %s", list)
-	}
+	must.Equal(t, overridesAt(t, address), inForce, "in force are")
 	// The node's next report has nothing of its rules. It does not know all overrides yet, and applies all
 	// that it knows, or not all.
 	report.Digest, report.Told, report.Rules = 0, nil, nil
@@ -283,9 +279,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		if code, said := weir("per-user ann 5/1h"); code == 0 || !strings.Contains(said, "no node can apply it: the overrides of rule per-user in force have") {
 			t.Errorf("%+v: exit %d: %s", known, code, said)
 		}
-		if list := overridesAt(t, address); list != inForce {
-			t.Errorf("%+v: in force are %s", known, list)
-		}
+		must.Equal(t, overridesAt(t, address), inForce, "%+v: in force are", known)
 	}
 	// By force anything is set.
 	if code, said := weir("per-user ann 5/1h --force"); code != 0 || !strings.Contains(overridesAt(t, address), "per-user ann 5/1h,") {

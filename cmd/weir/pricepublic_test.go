@@ -24,9 +24,7 @@ func TestPublicPrices(t *testing.T) {
 		return
 	}
 	files := must.Get(filepath.Glob(*publicPrices))(t)
-	if len(files) != 1 {
-		t.Fatalf("%d files fit %s\nWEIR_NIGHTLY=1 scripts/test-dependencies installs it", len(files), *publicPrices)
-	}
+	must.EqualOrEnd(t, len(files), 1, "files fit %s\nWEIR_NIGHTLY=1 scripts/test-dependencies installs it", *publicPrices)
 	document := must.Get(os.ReadFile(files[0]))(t)
 	var models map[string]map[string]json.RawMessage
 	must.OK(t, json.Unmarshal(document, &models))

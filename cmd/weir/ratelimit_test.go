@@ -251,9 +251,7 @@ func startCommand(ctx context.Context, t *testing.T, args []string, set map[stri
 		cancel()
 		for range log {
 		}
-		if code := <-ended; code != 0 {
-			t.Errorf("it ends with %d", code)
-		}
+		must.Equal(t, <-ended, 0, "it ends with")
 	}
 }
 

@@ -97,9 +97,7 @@ func TestSimulate(t *testing.T) {
 		must.Contains(t, text, want, "")
 	}
 	page := filepath.Join(dir, "page.html")
-	if text := simulateIt("--html", page, "--keys", "1"); text != "" {
-		t.Errorf("printed %q", text)
-	}
+	must.Equal(t, simulateIt("--html", page, "--keys", "1"), "", "printed")
 	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("<svg")) {
 		t.Errorf("%v: %.200s", err, html)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/window"
 )
@@ -45,9 +46,7 @@ func TestCalendar(t *testing.T) {
 						continue
 					}
 					c, fault := New(period, name, day, hour)
-					if fault != Sound {
-						t.Fatalf("%s: fault %d", name, fault)
-					}
+					must.EqualOrEnd(t, fault, Sound, "%s: fault", name)
 					follow(t, c, l, fmt.Sprint(name, " ", Periods[period], " ", day, " ", hour))
 				}
 			}
@@ -87,9 +86,7 @@ func follow(t *testing.T, c *Calendar, l *time.Location, what string) {
 			}
 		}
 		got := c.At(begin)
-		if again := c.Of(got.Number); again != got {
-			t.Fatalf("%s: window %d is %+v, and %+v", what, got.Number, got, again)
-		}
+		must.EqualOrEnd(t, c.Of(got.Number), got, "%s: window %d is %+v, and", what, got.Number, got)
 		if before.End != 0 && got.Number != before.Number+1 {
 			t.Fatalf("%s: window %d follows %d", what, got.Number, before.Number)
 		}
@@ -107,9 +104,7 @@ func TestExtremes(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for period := range Period(len(Periods)) {
 		c, fault := New(period, "Africa/Casablanca", 0, 5)
-		if fault != Sound {
-			t.Fatalf("fault %d", fault)
-		}
+		must.EqualOrEnd(t, fault, Sound, "fault")
 		for i := range 3000 {
 			at := random.Int64N(1<<62*2 - 1<<56)
 			if i < 100 {
@@ -157,9 +152,7 @@ func TestNew(t *testing.T) {
 // A window that goes on is found without allocation.
 func TestNothingIsAllocated(t *testing.T) {
 	c, fault := New(Month, "Europe/Berlin", 0, 0)
-	if fault != Sound {
-		t.Fatalf("fault %d", fault)
-	}
+	must.EqualOrEnd(t, fault, Sound, "fault")
 	at := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC).UnixNano()
 	number := c.At(at).Number
 	if n := testing.AllocsPerRun(100, func() {

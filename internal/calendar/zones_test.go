@@ -130,9 +130,7 @@ func TestRulesOf2026(t *testing.T) {
 		"Africa/Casablanca": {0, 0, 0}, "America/Los_Angeles": {-8, -7, -8},
 	} {
 		z := zoneOf(name)
-		if got := [3]int64{z.offset(december.Unix()) / 3600, z.offset(july.Unix()) / 3600, z.offset(later.Unix()) / 3600}; got != want {
-			t.Errorf("%s is ahead of UTC by %d h, want %d", name, got, want)
-		}
+		must.Equal(t, [3]int64{z.offset(december.Unix()) / 3600, z.offset(july.Unix()) / 3600, z.offset(later.Unix()) / 3600}, want, "%s is ahead of UTC by h", name)
 	}
 }
 

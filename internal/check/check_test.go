@@ -50,9 +50,7 @@ func TestFiles(t *testing.T) {
 				t.Errorf("got\n%swant\n%s", got, wanted)
 			}
 			refused := slices.ContainsFunc(report.Findings, func(f check.Finding) bool { return !f.Warning })
-			if report.Refused() != refused {
-				t.Errorf("refused is %t", report.Refused())
-			}
+			must.Equal(t, report.Refused(), refused, "refused is")
 		})
 	}
 }

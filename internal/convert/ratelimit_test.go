@@ -114,9 +114,7 @@ func TestRateLimitService(t *testing.T) {
 	alone := strings.Replace(string(result.Document), `"backend": {`, `"sync_rate": -1, "backend": {`, 1)
 	refused := 0
 	for i, answer := range decide(t, []byte(alone), requests) {
-		if answer != requests[i].status {
-			t.Fatalf("request %d, %+v: Weir says %d", i, requests[i], answer)
-		}
+		must.EqualOrEnd(t, answer, requests[i].status, "request %d, %+v: Weir says", i, requests[i])
 		if answer != http.StatusOK {
 			refused++
 		}

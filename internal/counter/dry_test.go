@@ -48,9 +48,7 @@ func TestDry(t *testing.T) {
 		if in < last || refusal < 2 && in <= last || in > rule.longest()+2*dueUnit {
 			t.Errorf("refusal %d: dry for %d ns, and before for %d", refusal, in, last)
 		}
-		if doubts := c.Doubtful(now); doubts != (refusal < doubtful) {
-			t.Errorf("refusal %d: doubtful %v", refusal, doubts)
-		}
+		must.Equal(t, c.Doubtful(now), refusal < doubtful, "refusal %d: doubtful", refusal)
 		// Other workers have asked before they could know.
 		before := c.lease
 		if c.Granted(0, 1, 1, 0, false, now, 0.9); c.lease != before {
@@ -110,9 +108,7 @@ func TestRoomForLess(t *testing.T) {
 				must.Equal(t, c.Verdict(cost, monday), want, "%+v, %s: %d hits are", limit, when, cost)
 			}
 			// An entry keeps it.
-			if again := load(t, rule, c.Append(nil, monday)); again.lease != c.lease {
-				t.Errorf("%+v, %s: %+v is read as %+v", limit, when, c.lease, again.lease)
-			}
+			must.Equal(t, load(t, rule, c.Append(nil, monday)).lease, c.lease, "%+v, %s: %+v is read as", limit, when, c.lease)
 		}
 		c.Granted(0, 3000, 3000, 0, false, monday, 0.5)
 		want("3000 were refused", map[uint64]Verdict{1: Unsure, 2999: Unsure, 3000: Rejected, 3500: Rejected})
@@ -216,9 +212,7 @@ func TestDryFor(t *testing.T) {
 		if got := c.dryFor(test.now); got != want || c.DryUntil(test.now) != test.now+want {
 			t.Errorf("%+v: dry for %d units", test, got/dueUnit)
 		}
-		if got := c.Doubtful(test.now); got != test.doubtful {
-			t.Errorf("%+v: doubtful %v", test, got)
-		}
+		must.Equal(t, c.Doubtful(test.now), test.doubtful, "%+v: doubtful", test)
 	}
 }
 

@@ -92,9 +92,7 @@ func TestLow(t *testing.T) {
 		{1, 0, 0, 1, false}, {1, 1, 0, 1, true}, {0, 0, 0, 1, false},
 	} {
 		c := has(t, shared(2, interval, perHour(1000)), start, Lease{Granted: test.granted, Pace: test.pace}, window.Hits{Total: test.left, Lease: test.left})
-		if got := c.Low(test.cost); got != test.want {
-			t.Errorf("%+v: low %v", test, got)
-		}
+		must.Equal(t, c.Low(test.cost), test.want, "%+v: low", test)
 	}
 }
 

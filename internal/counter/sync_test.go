@@ -127,9 +127,7 @@ func TestForgetAtWithHitsToPush(t *testing.T) {
 				aSecond := window.Limit{Shape: shape(window.FixedWindow, second), Max: 9}
 				c.others = window.AppendState(nil, &aSecond, &window.State{Newest: monday, Hits: [2]window.Hits{{Total: 1}}}, false)
 			}
-			if got := (c.ForgetAt() - monday) / second; got != want {
-				t.Errorf("%s, synchronised every %d ns: forgotten after %d s, want %d", test.name, synced, got, want)
-			}
+			must.Equal(t, (c.ForgetAt()-monday)/second, want, "%s, synchronised every %d ns: seconds until it is forgotten", test.name, synced)
 		}
 	}
 }
@@ -172,9 +170,7 @@ func TestPassed(t *testing.T) {
 		{0, second, true}, {dueUnit, second, false}, {pause, second, false}, {pause + dueUnit, second, true},
 		{pause + dueUnit, long, false}, {long, long, false}, {long + dueUnit, long, true},
 	} {
-		if got := DueAt(monday+test.in).Passed(monday, test.rate); got != test.want {
-			t.Errorf("due in %d ns, at a rate of %d: passed %v", test.in, test.rate, got)
-		}
+		must.Equal(t, DueAt(monday+test.in).Passed(monday, test.rate), test.want, "due in %d ns, at a rate of %d: passed", test.in, test.rate)
 	}
 }
 
@@ -215,9 +211,7 @@ func TestAdopt(t *testing.T) {
 		}
 		due := DueAt(monday + test.in)
 		c.sync.Due = due
-		if got := c.Adopt(monday, !test.unreachable); got != test.want {
-			t.Errorf("%s: adopted %v", test.name, got)
-		}
+		must.Equal(t, c.Adopt(monday, !test.unreachable), test.want, "%s: adopted", test.name)
 		if test.now {
 			due = DueAt(monday)
 		}
@@ -237,9 +231,7 @@ func TestAdoptAfter(t *testing.T) {
 		c.Advance(monday)
 		c.Count(1)
 		c.sync.Due = DueAt(monday + in)
-		if got := c.Adopt(monday, true); got != want {
-			t.Errorf("due in %d units: adopted %v", in/dueUnit, got)
-		}
+		must.Equal(t, c.Adopt(monday, true), want, "due in %d units: adopted", in/dueUnit)
 	}
 }
 

@@ -241,12 +241,8 @@ func TestTimes(t *testing.T) {
 			break // where nanoseconds end
 		}
 		got := l.Fields()
-		if want := (time.Duration(reset) * time.Second).String(); string(got[2].Value) != want {
-			t.Fatalf("%s: got %s, want %s", got[2].Name, got[2].Value, want)
-		}
-		if want := then.Format(time.RFC3339); string(got[5].Value) != want {
-			t.Fatalf("%s: got %s, want %s", got[5].Name, got[5].Value, want)
-		}
+		must.EqualOrEnd(t, string(got[2].Value), (time.Duration(reset) * time.Second).String(), "%s: %s", got[2].Name, got[2].Value)
+		must.EqualOrEnd(t, string(got[5].Value), then.Format(time.RFC3339), "%s: %s", got[5].Name, got[5].Value)
 	}
 }
 

@@ -208,9 +208,7 @@ func TestProxyLocalReply(t *testing.T) {
 	if r.status != 500 || r.body != "late" || r.header.Get("X-Request") != "" {
 		t.Errorf("in the response phase: %+v", r)
 	}
-	if got := p.Process().Traffic(); got != (Traffic{Requests: 3, Answered: 2}) {
-		t.Errorf("the process has counted %+v", got)
-	}
+	must.Equal(t, p.Process().Traffic(), Traffic{Requests: 3, Answered: 2}, "the process has counted")
 }
 
 // An answer without a body says no length over HTTP/2, and 0 over HTTP/1.1.
@@ -467,9 +465,7 @@ func TestProxyCallouts(t *testing.T) {
 			t.Errorf("%s: %d %q", test.call, r.status, r.body)
 		}
 		if test.status == 202 {
-			if r := get(t, client(t), base, "x-do", "last"); r.header.Get("X-Plugin") != `200 "backend ping 1" 1 trailers end` {
-				t.Errorf("%s: answer %q", test.call, r.header.Get("X-Plugin"))
-			}
+			must.Equal(t, get(t, client(t), base, "x-do", "last").header.Get("X-Plugin"), `200 "backend ping 1" 1 trailers end`, "%s: answer", test.call)
 		}
 	}
 	must.Equal(t, p.Process().Metrics().Value("answers"), 6, "answers")

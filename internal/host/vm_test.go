@@ -210,9 +210,7 @@ func TestCompileRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "proxy_on_tick: want 1 parameters, got 2") {
 		t.Errorf("callback: %v", err)
 	}
-	if abi := testModule(t).ABI(); abi != "0_2_1" {
-		t.Errorf("ABI %q", abi)
-	}
+	must.Equal(t, testModule(t).ABI(), "0_2_1", "ABI")
 }
 
 func TestRefusedConfigurationSaysWhy(t *testing.T) {
@@ -277,9 +275,7 @@ func TestLogPhaseReadsRequest(t *testing.T) {
 func TestLocalReplyRunsResponsePhase(t *testing.T) {
 	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
 	s, got := ask(t, r, "reply 429 slow_down 8 x-why limit x-do get_0_:path;reply 500 ignored")
-	if got != "0|0" {
-		t.Errorf("statuses %q", got)
-	}
+	must.Equal(t, got, "0|0", "statuses")
 	l := s.LocalReply()
 	if l == nil {
 		t.Fatal("no local reply")
@@ -358,9 +354,7 @@ func TestTickActsOnPausedStream(t *testing.T) {
 		if !test.check(s) {
 			t.Errorf("%s had no effect", test.command)
 		}
-		if want := len(strings.TrimPrefix(test.command[:3], "set")) / 3; changes != want {
-			t.Errorf("%s: told %d times, want %d", test.command, changes, want)
-		}
+		must.Equal(t, changes, len(strings.TrimPrefix(test.command[:3], "set"))/3, "%s: times told", test.command)
 		s.Close()
 	}
 	// A stream that is gone can't be reached.
@@ -396,9 +390,7 @@ func TestCalloutAnswers(t *testing.T) {
 		if _, got := ask(t, r, "last"); got != test.want {
 			t.Errorf("answer %q, want %q", got, test.want)
 		}
-		if continued := !s.Paused(Request) && s.LocalReply() == nil; continued != (i == 0) {
-			t.Errorf("answer %d: continued %v", i, continued)
-		}
+		must.Equal(t, !s.Paused(Request) && s.LocalReply() == nil, i == 0, "answer %d: continued", i)
 		if err := vm.HTTPCallResponse(c.ID, test.answer); !errors.Is(err, ErrNoCallout) {
 			t.Errorf("second answer: %v", err)
 		}

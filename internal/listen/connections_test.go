@@ -61,9 +61,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			added := &open{connection: &connection{by: c, from: network(from)}, since: now}
 			all = append(all, added)
 			surplus := c.note(added.connection, http.StateNew)
-			if full := has(from) > c.ofAddress || len(all) > c.ofAll; full != (surplus != nil) {
-				t.Fatalf("%d connections, %d of the address: surplus %v", len(all), has(from), surplus)
-			}
+			must.EqualOrEnd(t, has(from) > c.ofAddress || len(all) > c.ofAll, surplus != nil, "%d connections, %d of the address: surplus %v", len(all), has(from), surplus)
 			if surplus == nil {
 				continue
 			}

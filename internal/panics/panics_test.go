@@ -50,9 +50,7 @@ func TestAgain(t *testing.T) {
 				panic("a fault")
 			}
 		})
-		if runs != 3 {
-			t.Errorf("it ran %d times, want 3", runs)
-		}
+		must.Equal(t, runs, 3, "times that it ran")
 		ctx, cancel := context.WithCancel(t.Context())
 		Again(ctx, "here", func(context.Context) {
 			runs++

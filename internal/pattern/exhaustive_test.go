@@ -61,9 +61,7 @@ func TestExhaustive(t *testing.T) {
 			whole, _, _ := strings.Cut(line, ";")
 			if p != nil {
 				results++
-				if got, want := p.Matches([]byte(texts[at])), whole != "-"; got != want {
-					t.Errorf("%q matches %q: %t, want %t", expr, texts[at], got, want)
-				}
+				must.Equal(t, p.Matches([]byte(texts[at])), whole != "-", "%q matches %q", expr, texts[at])
 			}
 			at++
 		}

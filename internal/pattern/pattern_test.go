@@ -204,9 +204,7 @@ func TestFits(t *testing.T) {
 			for _, text := range texts {
 				p.Matches([]byte(text))
 			}
-			if n := p.Learned(); n != learned {
-				t.Errorf("%s: %d learned, and then %d", expr, learned, n)
-			}
+			must.Equal(t, p.Learned(), learned, "%s: %d learned, and then", expr, learned)
 		}
 	}
 }

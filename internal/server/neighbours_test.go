@@ -130,9 +130,7 @@ func TestOtherSendersMakeNoPushCountTwice(t *testing.T) {
 					t.Fatalf("status %d: %s", status, problem)
 				}
 			}
-			if got := n.pushed("victim", push).Totals[0].Hits[0]; got != 7 {
-				t.Errorf("a push of 7 hits, sent again after %d of %d others, counts %d", taken, pushes, got)
-			}
+			must.Equal(t, n.pushed("victim", push).Totals[0].Hits[0], 7, "a push of 7 hits, sent again after %d of %d others, counts", taken, pushes)
 			must.Contains(t, refused, "no room for another sender's record: 16384 are kept, and namespace "+others+" has most of them", "after %d pushes a new sender is told", taken)
 			if text := n.log.String(); strings.Count(text, "refuses pushes of new senders") != 1 || strings.Contains(text, "fails") {
 				t.Errorf("the log has\n%s", text)

@@ -105,9 +105,7 @@ func TestUsage(t *testing.T) {
 			key := ""
 			for _, v := range r.Values {
 				key = v.Text
-				if v.Cut != strings.HasSuffix(key, "~") {
-					t.Errorf("%q: cut %v", key, v.Cut)
-				}
+				must.Equal(t, v.Cut, strings.HasSuffix(key, "~"), "%q: cut", key)
 			}
 			if r.Others {
 				key = "others"

@@ -1,6 +1,10 @@
 package share
 
-import "testing"
+import (
+	"testing"
+
+	"weir/internal/must"
+)
 
 // An owner that comes without end leaves room for others, and places that it gives back are there
 // again.
@@ -11,9 +15,7 @@ func TestRoomIsLeftForOthers(t *testing.T) {
 		for r.Enter(string(rune('a' + owner))) {
 			got++
 		}
-		if got != want {
-			t.Errorf("owner %d has %d places, want %d", owner, got, want)
-		}
+		must.Equal(t, got, want, "owner %d has places", owner)
 	}
 	for range 16 {
 		r.Leave("a")

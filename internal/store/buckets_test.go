@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -171,9 +172,7 @@ func TestLog(t *testing.T) {
 		limit uint64
 		want  int
 	}{{0, 65}, {5, 70}, {wire.MaxBuckets - 65, wire.MaxBuckets}, {wire.MaxHits, wire.MaxBuckets}} {
-		if got := store.MostBuckets(test.limit); got != test.want {
-			t.Errorf("limit %d: at most %d buckets, want %d", test.limit, got, test.want)
-		}
+		must.Equal(t, store.MostBuckets(test.limit), test.want, "limit %d: at most buckets", test.limit)
 	}
 }
 

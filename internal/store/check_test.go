@@ -171,9 +171,7 @@ func TestUsedDay(t *testing.T) {
 	} {
 		must.Equal(t, c.UsedDay(of), want, "day %d", of)
 	}
-	if got := (store.Calendar{NowNanos: 5 * uint64(day)}).UsedDay(0); got != 0 {
-		t.Errorf("on day 5, day 0 belongs to %d", got)
-	}
+	must.Equal(t, (store.Calendar{NowNanos: 5 * uint64(day)}).UsedDay(0), 0, "on day 5, day 0 belongs to")
 	if got, want := store.UsedUntil(today), (today+store.UsedDays+1)*uint64(day); got != want || c.Day() != today {
 		t.Errorf("kept until %d, want %d; today is %d", got, want, c.Day())
 	}

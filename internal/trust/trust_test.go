@@ -40,9 +40,7 @@ func TestTokensOfAFile(t *testing.T) {
 		"": nil, "s3cre": nil, "s3crett": nil, "shop": nil, "#": nil, "S3CRET": nil, "shop s3cret": nil,
 	} {
 		client, ok := tokens.Client(token, nil)
-		if ok != (want != nil) {
-			t.Errorf("%q: known %v", token, ok)
-		}
+		must.Equal(t, ok, want != nil, "%q: known", token)
 		for _, namespace := range []string{"shop", "api", "any.thing", ""} {
 			allowed := false
 			for _, n := range want {

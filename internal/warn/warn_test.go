@@ -125,13 +125,9 @@ func TestOneBackendTells(t *testing.T) {
 				`namespace=shop limit=tokens.2` + key, `namespace=other limit=tokens.2` + key + ` until=2026-01-05T11:00:00.000Z`,
 			} {
 				line = `level=WARN msg="a key nears its limit" ` + strings.ReplaceAll(line, `\uFFFD`, "\uFFFD") + "\n"
-				if got[line] != 1 {
-					t.Errorf("%d times %s", got[line], line)
-				}
+				must.Equal(t, got[line], 1, "times %s", line)
 			}
-			if len(got) != 7 {
-				t.Errorf("%d lines:\n%v", len(got), got)
-			}
+			must.Equal(t, len(got), 7, "lines:\n%v", got)
 		})
 	}
 }
@@ -173,9 +169,7 @@ func TestWebhook(t *testing.T) {
 		must.Report(t, err)
 		mac := hmac.New(sha256.New, []byte("correct horse"))
 		fmt.Fprintf(mac, "%d.%s", now.Unix(), body)
-		if got, want := r.Header.Get("weir-signature"), fmt.Sprintf("t=%d,sha256=%x", now.Unix(), mac.Sum(nil)); got != want {
-			t.Errorf("signature %q, want %q", got, want)
-		}
+		must.Equal(t, r.Header.Get("weir-signature"), fmt.Sprintf("t=%d,sha256=%x", now.Unix(), mac.Sum(nil)), "signature")
 		posts <- p
 		if status := <-p.answers; status == 0 {
 			panic(http.ErrAbortHandler)

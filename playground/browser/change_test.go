@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"weir/internal/must"
 	"weir/playground"
 )
 
@@ -114,9 +115,7 @@ func TestLiveKeepsRefusals(t *testing.T) {
 	p.click("#set-limit")
 	p.until(refused)
 	p.expect()
-	if got := p.text("#limit-told"); got != "" {
-		t.Errorf("beside the refusal the page says %q", got)
-	}
+	must.Equal(t, p.text("#limit-told"), "", "beside the refusal the page says")
 }
 
 // TestLiveKeepsChanges tells the page a state from before its changes, which must not take them back.

@@ -46,9 +46,7 @@ func TestHit(t *testing.T) {
 	want := slices.Repeat([]int{10}, lanes)
 	want[queue] = 1 // of the others ten wait
 	must.Same(t, p.passed(), want, "of 12 requests at once passed")
-	if got, want := p.text("#lanes .status"), "refused"; got != want {
-		t.Errorf("the last one was %q", got)
-	}
+	must.Equal(t, p.text("#lanes .status"), "refused", "the last one was")
 	must.Equal(t, p.text("#lanes .lane:nth-child(8) .just"), "The queue is full: 10 of 10 wait. The next goes on in 1.0\u00a0s.", "the queue says")
 	// Without a pointer, as a screen reader does it.
 	p.run(`document.getElementById("hit").click()`)
@@ -61,9 +59,7 @@ func TestHoldRepeats(t *testing.T) {
 	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, x, y, chromedp.ButtonLeft))
 	p.until("playground.world.sent === 1")
 	p.pass(time.Second) // one after 0.4 s, and so on
-	if got := p.sent(); got != 8 {
-		t.Errorf("a second of holding sends %d requests, want 8", got)
-	}
+	must.Equal(t, p.sent(), 8, "a second of holding sends requests")
 	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, x, y, chromedp.ButtonLeft))
 	p.until(`!document.getElementById("hit").classList.contains("held")`)
 	p.pass(time.Second)
@@ -87,9 +83,7 @@ func TestKeysHold(t *testing.T) {
 		p.pass(time.Second)
 		press(input.DispatchKeyEventTypeKeyUp)
 		p.pass(time.Second)
-		if got := p.sent(); got != 8 {
-			t.Errorf("a second of holding %q sends %d requests, want 8", key.name, got)
-		}
+		must.Equal(t, p.sent(), 8, "a second of holding %q sends requests", key.name)
 	}
 }
 
@@ -97,16 +91,10 @@ func TestSteadyRate(t *testing.T) {
 	p := began(t)
 	p.slide("rate", 40)
 	said := p.text("#rate-text")
-	if said != "5.1 a second" {
-		t.Errorf("the slider says %q", said)
-	}
-	if got := p.attribute("#rate", "aria-valuetext"); got != "5.1 requests a second" {
-		t.Errorf("a screen reader hears %q", got)
-	}
+	must.Equal(t, said, "5.1 a second", "the slider says")
+	must.Equal(t, p.attribute("#rate", "aria-valuetext"), "5.1 requests a second", "a screen reader hears")
 	p.pass(10 * time.Second)
-	if got := p.sent(); got != 51 {
-		t.Errorf("%s sends %d requests in 10 s, want 51", said, got)
-	}
+	must.Equal(t, p.sent(), 51, "%s sends requests in 10 s", said)
 	p.slide("rate", 0)
 	p.pass(10 * time.Second)
 	if got := p.sent(); got != 51 {
@@ -124,9 +112,7 @@ func TestSteadyRate(t *testing.T) {
 func TestLimitAndWindow(t *testing.T) {
 	p := began(t)
 	p.slide("limit", 3)
-	if got := p.text("#limit-text"); got != "3 in a window" {
-		t.Errorf("the slider says %q", got)
-	}
+	must.Equal(t, p.text("#limit-text"), "3 in a window", "the slider says")
 	p.choose("window", "2")
 	for range 5 {
 		p.click("#hit")
@@ -155,9 +141,7 @@ func TestPauseAndStep(t *testing.T) {
 	stood := now()
 	p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 	must.Equal(t, now(), stood, "time goes on while it is paused")
-	if got := p.text("#step"); got != "Step 0.2 s" {
-		t.Errorf("the button says %q", got)
-	}
+	must.Equal(t, p.text("#step"), "Step 0.2 s", "the button says")
 	p.click("#step")
 	if got := now() - stood; got != 0.2e9 {
 		t.Errorf("a step is %v ns", got)
@@ -176,12 +160,8 @@ func TestStartOver(t *testing.T) {
 	if got := p.passed(); p.sent() != 0 || slices.Max(got) != 0 {
 		t.Errorf("%d requests, passed %v", p.sent(), got)
 	}
-	if got := value[float64](p, "playground.world.now"); got != 0 {
-		t.Errorf("it is %v", got)
-	}
-	if got := p.text("#lanes .just"); got != "No request has come yet." {
-		t.Errorf("the lane says %q", got)
-	}
+	must.Equal(t, value[float64](p, "playground.world.now"), 0, "it is")
+	must.Equal(t, p.text("#lanes .just"), "No request has come yet.", "the lane says")
 }
 
 // Each preset shows what it says, in what the lanes let pass and in the most that passed in any window.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
+
+	"weir/internal/must"
 )
 
 // limited has a rule of two limits, a rule with a single counter, and a rule of whose keys no backend knows.
@@ -33,9 +35,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 		t.Helper()
 		p.until(fmt.Sprintf(`[...document.querySelectorAll("#new-limits .field")].map((f) => f.textContent + "=" + f.querySelector("input").value).join() === %q`, want))
 	}
-	if got := value[string](p, `[...document.getElementById("limit-rule").options].map((o) => o.value).join()`); got != "per-user,-all" {
-		t.Errorf("limits can be set of %s", got)
-	}
+	must.Equal(t, value[string](p, `[...document.getElementById("limit-rule").options].map((o) => o.value).join()`), "per-user,-all", "limits can be set of")
 
 	// The second limit, by the keyboard's Enter as by the button.
 	shown("Hits in 1 hour=10,Hits in 1 day=1000")

@@ -468,9 +468,7 @@ func TestWatchMovesRules(t *testing.T) {
 	}
 	p = open("does")
 	p.until(`document.getElementById("move").checkVisibility()`)
-	if got := value[string](p, `[...document.getElementById("move-rule").options].map((o) => o.textContent).join()`); got != "per-user,new,all rules" {
-		t.Errorf("the rules are %s", got)
-	}
+	must.Equal(t, value[string](p, `[...document.getElementById("move-rule").options].map((o) => o.textContent).join()`), "per-user,new,all rules", "the rules are")
 	// A key that nobody has reported is asked for by its name, and has what its rule's proxies have told.
 	p.types("#find-key", "zoe"+kb.Enter)
 	p.until(says("why-told", "zoe passes per-user: 0 of 100 in 1 minute.") + " && " + says("why-title", "zoe, by per-user") + " && " + says("why-facts", "Found by its name."))

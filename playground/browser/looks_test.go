@@ -153,9 +153,7 @@ func TestKeyboard(t *testing.T) {
 		}
 		got := value[[]string](p, `{ const e = document.activeElement; [e.id || e.dataset.preset || e.tagName, getComputedStyle(e).outlineStyle] }`)
 		must.EqualOrEnd(t, got[0], name, "stop %d is", i+1)
-		if got[1] != "solid" {
-			t.Errorf("%s has the focus, and the outline %s", name, got[1])
-		}
+		must.Equal(t, got[1], "solid", "%s has the focus, and the outline", name)
 	}
 }
 

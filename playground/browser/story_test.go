@@ -18,13 +18,9 @@ import (
 func TestOpening(t *testing.T) {
 	t.Parallel()
 	p := open(t, site, desktop)
-	if got := p.text("#pause"); got != "Pause" {
-		t.Errorf("while time runs the button says %q", got)
-	}
+	must.Equal(t, p.text("#pause"), "Pause", "while time runs the button says")
 	p.click("#pause")
-	if got := p.text("#pause"); got != "Go on" {
-		t.Errorf("while time stands the button says %q", got)
-	}
+	must.Equal(t, p.text("#pause"), "Go on", "while time stands the button says")
 	p.click("#pause")
 	// As soon as it begins anew it is a second before the first request, which comes at 8.86 s.
 	p.run(`playground.world.advance(30e9)`)
@@ -56,9 +52,7 @@ func TestLaneNames(t *testing.T) {
 func TestSpeed(t *testing.T) {
 	p := began(t)
 	p.choose("speed", "16")
-	if got := value[float64](p, "playground.clock.speed"); got != 16 {
-		t.Errorf("the speed is %v", got)
-	}
+	must.Equal(t, value[float64](p, "playground.clock.speed"), 16, "the speed is")
 	// Each frame is at most a tenth of a second.
 	passed := value[float64](p, `new Promise((done) => {
 		const { clock } = playground, tick = clock.onTick;
@@ -128,12 +122,8 @@ func TestEmbed(t *testing.T) {
 	t.Parallel()
 	p := open(t, site, look{width: 600, height: 500, theme: "light", path: "/?embed=sliding-log&limit=20#live"})
 	seen := value[[]string](p, `[...document.querySelectorAll("h1, h2, button, input, select, summary, a, canvas")].filter((e) => e.checkVisibility()).map((e) => e.tagName + " " + e.textContent)`)
-	if got := fmt.Sprint(seen); got != "[H1 How a limit counts H2 Sliding log CANVAS  A All lanes, in Weir’s playground]" {
-		t.Errorf("seen are %v", got)
-	}
-	if got := p.attribute("#whole", "href"); got != "./?limit=20&lane=sliding-log" {
-		t.Errorf("the link leads to %s", got)
-	}
+	must.Equal(t, fmt.Sprint(seen), "[H1 How a limit counts H2 Sliding log CANVAS  A All lanes, in Weir’s playground]", "seen are")
+	must.Equal(t, p.attribute("#whole", "href"), "./?limit=20&lane=sliding-log", "the link leads to")
 	fits(p)
 	accessible(p, axe(t))
 }
@@ -157,9 +147,7 @@ func TestScreens(t *testing.T) {
 	for i, kind := range lane.Kinds {
 		screen := fmt.Sprintf("[data-lane=%s]:nth-child(%d) ", kind.Name, i+2)
 		p.click(screen + "[data-preset]")
-		if got := value[int](p, `[...document.getElementById("lanes").children].findIndex((e) => e.classList.contains("pointed"))`); got != i {
-			t.Errorf("%s points at lane %d", kind.Name, got)
-		}
+		must.Equal(t, value[int](p, `[...document.getElementById("lanes").children].findIndex((e) => e.classList.contains("pointed"))`), i, "%s points at lane", kind.Name)
 		if got := value[int](p, `document.querySelectorAll("#presets [aria-pressed=true]").length`); got != 1 {
 			t.Errorf("%s plays %d presets", kind.Name, got)
 		}

@@ -92,9 +92,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.click("#why-form button")
 	told("127.0.0.1 is blocked by login, whatever room it has.")
 	p.until(`[...document.querySelectorAll("#why-facts li")].some((e) => /^A block is in force, and ends in \d+ min/.test(e.textContent))`)
-	if got := value[string](p, `[...document.getElementById("why-rule").options].map((o) => o.value).join()`); got != "per-user,login" {
-		t.Errorf("the form has the rules %s", got)
-	}
+	must.Equal(t, value[string](p, `[...document.getElementById("why-rule").options].map((o) => o.value).join()`), "per-user,login", "the form has the rules")
 	looksWell(p)
 
 	// The counter is emptied by the page, with a reason, and the drawer closes by the keyboard.

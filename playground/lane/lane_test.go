@@ -3,6 +3,7 @@ package lane_test
 import (
 	"testing"
 
+	"weir/internal/must"
 	"weir/playground/lane"
 	"weir/window"
 )
@@ -17,9 +18,7 @@ func of(t *testing.T, name string, hits uint64) *lane.Lane {
 	for _, kind := range lane.Kinds {
 		if kind.Name == name {
 			l, fault := lane.New(kind, hits, 10*second, 10)
-			if fault != window.Sound {
-				t.Fatalf("%s has the fault %d", name, fault)
-			}
+			must.EqualOrEnd(t, fault, window.Sound, "%s has the fault", name)
 			return l
 		}
 	}
@@ -66,9 +65,7 @@ func TestLook(t *testing.T) {
 				continue
 			}
 			for i, b := range test.buckets {
-				if v.Buckets[i] != b {
-					t.Errorf("%s: bucket %d is %+v", test.name, i, v.Buckets[i])
-				}
+				must.Equal(t, v.Buckets[i], b, "%s: bucket %d is", test.name, i)
 			}
 		}
 	}

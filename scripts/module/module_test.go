@@ -63,9 +63,7 @@ func TestMove(t *testing.T) {
 	write(t, filepath.Join(elsewhere, "main.go"), program)
 	write(t, filepath.Join(elsewhere, "go.mod"), "module shop\n\ngo 1.26.0\n\nrequire example.com/acme/weir v0.1.0\n\nreplace example.com/acme/weir => "+copied+"\n")
 	write(t, filepath.Join(elsewhere, "go.sum"), read(t, filepath.Join(copied, "go.sum")))
-	if printed := run(t, elsewhere, "env", "GOWORK=off", "go", "run", "-mod=mod", "."); printed != "true <nil>\ntrue <nil>\nfalse <nil>\n" {
-		t.Errorf("the program printed %s", printed)
-	}
+	must.Equal(t, run(t, elsewhere, "env", "GOWORK=off", "go", "run", "-mod=mod", "."), "true <nil>\ntrue <nil>\nfalse <nil>\n", "the program printed")
 }
 
 func TestMoveRefuses(t *testing.T) {

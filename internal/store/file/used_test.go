@@ -55,14 +55,10 @@ func TestUsedOutlivesTheProcess(t *testing.T) {
 		})
 		return n
 	}
-	if n := usedIn(); n != 2 {
-		t.Errorf("the file has %d rows and senders, want 2", n)
-	}
+	must.Equal(t, usedIn(), 2, "the file has rows and senders")
 	now = now.AddDate(0, 0, store.UsedDays+2)
 	s = openAt(t, path, o)
 	must.OK(t, s.Ping(t.Context()))
 	closed(t, s)
-	if n := usedIn(); n != 0 {
-		t.Errorf("after 13 months the file has %d", n)
-	}
+	must.Equal(t, usedIn(), 0, "after 13 months the file has")
 }

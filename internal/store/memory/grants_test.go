@@ -117,9 +117,7 @@ func TestLargestGrantsAreRemembered(t *testing.T) {
 // their pushes were applied.
 func TestGrantsOfAllSendersAreBounded(t *testing.T) {
 	for counters, want := range map[int]int{0: 64 << 20, 1: 1 << 20, 1 << 24: 1 << 30} {
-		if got := New(Options{MaxCounters: counters}).grants.max; got != want {
-			t.Errorf("a store of %d counters remembers %d bytes, want %d", counters, got, want)
-		}
+		must.Equal(t, New(Options{MaxCounters: counters}).grants.max, want, "a store of %d counters remembers bytes", counters)
 	}
 	s := New(Options{Now: noon})
 	const senders, takes, most = 200, 200, 64 << 10

@@ -47,9 +47,7 @@ func TestFullStoreForgetsWhatWasHitLeastRecently(t *testing.T) {
 		pushOne(t, s, uint64(i+1), byte(i), now, width)
 	}
 	wantSize(t, s, memory.Size{CounterBytes: 3 * memory.OneWindow, Counters: 3, Senders: 1, CountersEvicted: 1})
-	if got := pushOne(t, s, 5, 1, now, time.Second); got != 2 {
-		t.Errorf("the counter of a second has %d hits, want 2", got)
-	}
+	must.Equal(t, pushOne(t, s, 5, 1, now, time.Second), 2, "the counter of a second has hits")
 	if got := pushOne(t, s, 6, 0, now, time.Hour); got != 1 {
 		t.Errorf("the counter of an hour has %d hits, want to begin again with 1", got)
 	}

@@ -75,9 +75,7 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 				}
 				floods(8 * most)
 				must.Equal(t, take(full, 1), 0, "the flood has reset a full counter")
-				if got := take(half, 5); got != 2 {
-					t.Errorf("a counter that has room for 2 gives %d", got)
-				}
+				must.Equal(t, take(half, 5), 2, "a counter that has room for 2 gives")
 				if size := s.Size(); size.Counters != most || size.CountersEvicted != 8*most+2 {
 					t.Errorf("%+v", size)
 				}

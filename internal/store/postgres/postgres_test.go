@@ -417,9 +417,7 @@ func TestDeadlock(t *testing.T) {
 				"CREATE FUNCTION give_up() RETURNS trigger AS $$ BEGIN IF nextval('times') <= 2 THEN RAISE "+code+"; END IF; RETURN NULL; END $$ LANGUAGE plpgsql",
 				"CREATE TRIGGER give_up AFTER UPDATE ON weir.counters FOR EACH ROW EXECUTE FUNCTION give_up()")
 			wantTotal(t, counters, 2, epoch, c, 2)
-			if got := number(t, raw, "SELECT last_value FROM times"); got != 3 {
-				t.Errorf("tried %d times, want 3", got)
-			}
+			must.Equal(t, number(t, raw, "SELECT last_value FROM times"), 3, "times tried")
 			exec(t, raw, "ALTER SEQUENCE times INCREMENT -1 MINVALUE -9")
 			if _, err := pushOne(t.Context(), counters, 3, epoch, c); err == nil || !strings.Contains(err.Error(), code) {
 				t.Errorf("error %v, want an end of it", err)

@@ -178,9 +178,7 @@ func TestCounterWithoutAnswer(t *testing.T) {
 		m.set(mood{})
 		<-time.After(10 * time.Second)
 		closed(t, one, two)
-		if got := counted(t, shared, stuck); got != 9 {
-			t.Errorf("the parent counts %d hits, want 9", got)
-		}
+		must.Equal(t, counted(t, shared, stuck), 9, "the parent counts hits")
 	})
 }
 
@@ -249,9 +247,7 @@ func TestPartOfTheParent(t *testing.T) {
 		must.Equal(t, here.take(lost, 1, 1, false).Units, 1, "refused though the parent has all of its counters again")
 		closed(t, two)
 		for room, want := range map[*wire.Room]uint64{&lost: 1, &there: 20} {
-			if got := counted(t, shared, *room); got != want {
-				t.Errorf("the parent counts %d hits, want %d", got, want)
-			}
+			must.Equal(t, counted(t, shared, *room), want, "the parent counts hits")
 		}
 	})
 }

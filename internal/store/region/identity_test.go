@@ -188,9 +188,7 @@ func TestCopyOfARunningRegion(t *testing.T) {
 		}
 		must.Equal(t, passed, limit, "hits passed")
 		must.Report(t, errors.Join(r.Close(), r.own.Close(), next.Close(), next.own.Close()))
-		if got := counted(t, shared, room); got != limit {
-			t.Errorf("the parent counts %d hits, want %d", got, limit)
-		}
+		must.Equal(t, counted(t, shared, room), limit, "the parent counts hits")
 	})
 }
 

@@ -233,9 +233,7 @@ func TestPolicies(t *testing.T) {
 					t.Error("the parent is away though the partition is over")
 				}
 				closed(t, one, two)
-				if got := counted(t, shared, room); got != passed+1 {
-					t.Errorf("the parent counts %d hits, want %d", got, passed+1)
-				}
+				must.Equal(t, counted(t, shared, room), passed+1, "the parent counts hits")
 			})
 		})
 	}
@@ -292,9 +290,7 @@ func TestRelayed(t *testing.T) {
 		}
 		<-time.After(70 * time.Second)
 		closed(t, r)
-		if got := counted(t, shared, first); got != 4 {
-			t.Errorf("the parent counts %d hits, want 4", got)
-		}
+		must.Equal(t, counted(t, shared, first), 4, "the parent counts hits")
 	})
 }
 
@@ -334,9 +330,7 @@ func TestParentForgets(t *testing.T) {
 		}
 		must.Equal(t, passed, 1000, "hits passed")
 		closed(t, r)
-		if got := counted(t, empty, room); got != 1000 {
-			t.Errorf("the parent counts %d hits, want 1000", got)
-		}
+		must.Equal(t, counted(t, empty, room), 1000, "the parent counts hits")
 	})
 }
 
@@ -363,9 +357,7 @@ func TestGivenBackOnTheWay(t *testing.T) {
 					must.EqualOrEnd(t, read(0), 0, "hits are counted, and none was used")
 				}
 				closed(t, one)
-				if got := counted(t, shared, room); got != 0 {
-					t.Errorf("the parent counts %d", got)
-				}
+				must.Equal(t, counted(t, shared, room), 0, "the parent counts")
 			})
 		})
 	}

@@ -38,9 +38,7 @@ func (b *bench) setOverrides(from uint64, list []byte) (version uint64) {
 
 // The last list set is the list, and its version ascends, even if the clock jumps.
 func testOverrides(t *testing.T, b *bench) {
-	if v := b.wantOverrides("ns", nil); v != 0 {
-		t.Errorf("version %d before there is a list, want 0", v)
-	}
+	must.Equal(t, b.wantOverrides("ns", nil), 0, "version before there is a list")
 	version := b.setOverrides(b.setOverrides(0, []byte("one")), []byte{0, 255, '\r', '\n'})
 	b.clock.advance(-time.Hour)
 	version = b.setOverrides(version, bytes.Repeat([]byte("x"), wire.MaxOverridesSize))
