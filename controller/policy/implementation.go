@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,28 +27,31 @@ func (i Implementation) String() string {
 	return [...]string{Istio: "Istio", EnvoyGateway: "Envoy Gateway"}[i]
 }
 
-// match returns conditions of which requests for the leaves, and no others, meet one. They are about the route that Envoy has
-// chosen: the paths of one route may be a part of those of another, which may be of another namespace.
-func (g *Gateway) match(leaves []leaf) (some []any) {
-	for len(leaves) > 0 {
-		route, listener, n := leaves[0].route, leaves[0].listener, 0
-		for n < len(leaves) && leaves[n].route == route && leaves[n].listener == listener {
-			n++
+// maxRegion is how many bytes of hosts and names of a namespace's routes a rule may have.
+const maxRegion = 8 << 10
+
+// match returns conditions of which a node's requests, and no others, meet one. They are about the route that Envoy has chosen: the
+// paths of one route may be a part of those of another, which may be of another namespace.
+func (g *Gateway) match(n *node) (some []any) {
+	var conditions []map[string]any
+	switch {
+	case n.target.kind == "Gateway":
+		conditions = []map[string]any{{}}
+	case n.target.kind == "Namespace":
+		conditions = g.ofNamespace(n)
+	case n.target.kind == "Service":
+		// Whole names of filter chains: others may be of the same beginning.
+		conditions = []map[string]any{property("xds.filter_chain_name", "in", n.leaves[0].route.Chains)}
+	case g.Implementation == EnvoyGateway:
+		conditions = ofEnvoyGateway(n)
+	default:
+		conditions = []map[string]any{ofIstio(n.leaves)}
+	}
+	for _, condition := range conditions {
+		if n.listener != "" {
+			g.at(n.listener, condition)
 		}
-		of := ofIstio
-		switch {
-		case route.Chains != nil:
-			of = ofService
-		case g.Implementation == EnvoyGateway:
-			of = ofEnvoyGateway
-		}
-		for _, condition := range of(route, leaves[:n]) {
-			if listener != "" {
-				g.at(listener, condition)
-			}
-			some = append(some, condition)
-		}
-		leaves = leaves[n:]
+		some = append(some, condition)
 	}
 	return some
 }
@@ -59,35 +64,38 @@ func property(name, condition string, value any) map[string]any {
 	return map[string]any{"property": map[string]any{name: map[string]any{condition: value}}}
 }
 
-// ofService goes by the whole names of the filter chains that a waypoint has for a Service: others may be of the same beginning.
-func ofService(route *Route, _ []leaf) (some []map[string]any) {
-	for names := range slices.Chunk(route.Chains, maxAny) {
-		some = append(some, property("xds.filter_chain_name", "in", names))
-	}
-	return some
-}
-
-// at has a condition hold at a listener alone. Envoy Gateway begins the names of virtual hosts with the listener's; Istio ends
-// them with its port. Of Istio's listeners of one port that with the longest hostname has the request.
+// at has a condition hold at a listener alone. Envoy Gateway begins the names of virtual hosts with the listener's. Istio's are a
+// hostname with a port, and of the listeners of the port that with the longest hostname has it.
 func (g *Gateway) at(listener string, condition map[string]any) {
 	virtual := map[string]any{"prefix": g.Namespace + "/" + g.Name + "/" + listener + "/"}
 	if g.Implementation == Istio {
 		l := g.Listeners[slices.IndexFunc(g.Listeners, func(l Listener) bool { return l.Name == listener })]
-		virtual = map[string]any{"suffix": ":" + strconv.Itoa(l.Port)}
-		if l.Hostname != "" {
-			condition["any"] = []any{map[string]any{"host": host(l.Hostname)}}
-		}
+		virtual = l.virtual()
 		var others []any
 		for _, other := range g.Listeners {
 			if other.Port == l.Port && other.Hostname != l.Hostname && (l.Hostname == "" || covers(l.Hostname, other.Hostname)) {
-				others = append(others, map[string]any{"host": host(other.Hostname)})
+				others = append(others, map[string]any{"property": map[string]any{"xds.virtual_host_name": other.virtual()}})
 			}
 		}
 		if len(others) > 0 {
-			condition["not"] = map[string]any{"any": others}
+			condition["not"] = map[string]any{"any": grouped(others)}
 		}
 	}
-	condition["property"].(map[string]any)["xds.virtual_host_name"] = virtual
+	properties, _ := condition["property"].(map[string]any)
+	if properties == nil {
+		properties = map[string]any{}
+		condition["property"] = properties
+	}
+	properties["xds.virtual_host_name"] = virtual
+}
+
+// virtual is the condition that Istio's name of a virtual host is of the listener's hostname.
+func (l *Listener) virtual() map[string]any {
+	condition := host(cmp.Or(l.Hostname, "*"))
+	for by, name := range condition {
+		condition[by] = name.(string) + ":" + strconv.Itoa(l.Port)
+	}
+	return condition
 }
 
 // host is the condition that a request's host is of a hostname.
@@ -98,54 +106,100 @@ func host(name string) map[string]any {
 	return map[string]any{"exact": name}
 }
 
+// ofNamespace goes by how the names of all routes, or filter chains, of a namespace begin or end. Istio gives no such name to a rule
+// that has one: each is named, as far as there is room.
+func (g *Gateway) ofNamespace(n *node) (some []map[string]any) {
+	var hosts []string
+	var labelled []leaf
+	kinds := map[string]bool{}
+	for _, l := range n.leaves {
+		kind := l.route.Kind
+		if g.Implementation == Istio && kind != "Service" {
+			if l.route.Rules[l.rule] != "" {
+				labelled = append(labelled, l)
+				continue
+			}
+			hosts, kind = append(hosts, hostnames(l.route)...), "route"
+		}
+		if kinds[kind] {
+			continue
+		}
+		kinds[kind] = true
+		switch {
+		case kind == "Service":
+			_, domain, _ := strings.Cut(l.route.Chains[0], ".")
+			some = append(some, property("xds.filter_chain_name", "suffix", "."+domain))
+		case g.Implementation == EnvoyGateway:
+			some = append(some, named("prefix", strings.ToLower(kind)+"/"+n.target.Name+"/"))
+		}
+	}
+	if len(hosts) > 0 {
+		// The hosts keep a rule of another namespace out whose name begins so. Too many can't be had.
+		slices.Sort(hosts)
+		ours := atHosts(named("prefix", n.target.Name+"."), slices.Compact(hosts))
+		if len(encoded(ours)) > maxRegion {
+			delete(ours, "any")
+		}
+		some = append(some, ours)
+	}
+	room := maxRegion
+	for len(labelled) > 0 {
+		count := 1
+		for count < len(labelled) && labelled[count].route == labelled[0].route {
+			count++
+		}
+		more := ofIstio(labelled[:count])
+		if room -= len(encoded(more)); room < 0 {
+			n.of.miss("", fmt.Sprintf("Namespace %s: want fewer rules of routes with a name, as not all have room: those have the limits of the Gateway and its listener", n.target.Name))
+			break
+		}
+		some, labelled = append(some, more), labelled[count:]
+	}
+	return some
+}
+
 // ofEnvoyGateway goes by Envoy Gateway's names: httproute/shop/app/rule/0/match/0/*.
-func ofEnvoyGateway(route *Route, leaves []leaf) (some []map[string]any) {
-	prefix := strings.ToLower(route.Kind) + "/" + route.Namespace + "/" + route.Name + "/"
-	if len(leaves) == len(route.Rules) {
+func ofEnvoyGateway(n *node) (some []map[string]any) {
+	prefix := strings.ToLower(n.target.kind) + "/" + n.target.Namespace + "/" + n.target.Name + "/"
+	if n.target.section == "" {
 		return []map[string]any{named("prefix", prefix)}
 	}
-	for _, l := range leaves {
+	for _, l := range n.leaves {
 		some = append(some, named("prefix", prefix+"rule/"+strconv.Itoa(l.rule)+"/"))
 	}
 	return some
 }
 
-// istioName is the name that Istio gives to the rule of a route.
-func (l leaf) istioName() string {
-	if name := l.route.Rules[l.rule]; name != "" {
-		return name
-	}
-	return l.route.Namespace + "." + l.route.Name + "." + strconv.Itoa(l.rule)
-}
-
 // ofIstio goes by Istio's names: shop.app.0, or the name of the route's rule, which anybody may give to a rule elsewhere. So
 // the host has to be one of the route's, too.
-func ofIstio(route *Route, leaves []leaf) (some []map[string]any) {
-	var names, hosts []string
+func ofIstio(leaves []leaf) map[string]any {
+	var names []string
 	for _, l := range leaves {
-		if name := l.istioName(); !slices.Contains(names, name) {
+		name := cmp.Or(l.route.Rules[l.rule], l.route.Namespace+"."+l.route.Name+"."+strconv.Itoa(l.rule))
+		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	with := func(host map[string]any) {
-		condition := named("in", names)
-		if host != nil {
-			condition["host"] = host
+	return atHosts(named("in", names), hostnames(leaves[0].route))
+}
+
+// atHosts has a condition hold for hostnames alone, of which * has all hosts.
+func atHosts(condition map[string]any, hostnames []string) map[string]any {
+	var whole []string
+	var some []any
+	for _, name := range hostnames {
+		switch {
+		case name == "*":
+			return condition
+		case strings.HasPrefix(name, "*"):
+			some = append(some, map[string]any{"host": host(name)})
+		default:
+			whole = append(whole, name)
 		}
-		some = append(some, condition)
 	}
-	for _, name := range route.Hostnames {
-		if strings.HasPrefix(name, "*") {
-			with(host(name))
-		} else {
-			hosts = append(hosts, name)
-		}
+	if len(whole) > 0 {
+		some = append(some, map[string]any{"host": map[string]any{"in": whole}})
 	}
-	if len(hosts) > 0 {
-		with(map[string]any{"in": hosts})
-	}
-	if len(route.Hostnames) == 0 {
-		with(nil)
-	}
-	return some
+	condition["any"] = grouped(some)
+	return condition
 }

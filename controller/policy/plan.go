@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -136,17 +137,73 @@ type leaf struct {
 	listener string
 }
 
-func (l leaf) String() string {
-	name := l.route.Kind + " " + l.route.String()
-	if rule := l.route.Rules[l.rule]; rule != "" {
-		name += "/" + rule
-	} else if len(l.route.Rules) > 1 {
-		name += fmt.Sprint("/", l.rule)
+// node is a part of a Gateway's requests for which there is a policy, or a listener. What has no policy of its own makes none, so
+// that nobody lengthens the rules of others for nothing.
+type node struct {
+	target target
+	// of is the policy that the part is there for, which pays for its conditions; nil at a listener without one.
+	of       *Outcome
+	chain    [levels]*Outcome
+	listener string
+	leaves   []leaf
+	// when are the conditions of which its requests, and no others, meet one; size is their bytes.
+	when  []any
+	size  int
+	parts []*node
+	index map[target]*node
+}
+
+// part is a node's part that a target is, or the node itself if no policy is attached there.
+func (n *node) part(at level, t target, of *Outcome) *node {
+	if of == nil && at != ofListener {
+		return n
 	}
-	if l.listener != "" {
-		name += " at " + l.listener
+	one := n.index[t]
+	if one == nil {
+		one = &node{target: t, of: of, chain: n.chain, listener: n.listener, index: map[target]*node{}}
+		one.chain[at] = of
+		n.index[t], n.parts = one, append(n.parts, one)
+	}
+	return one
+}
+
+// all are a node and its parts, the larger ones first.
+func (n *node) all() []*node {
+	all := []*node{n}
+	for _, part := range n.parts {
+		all = append(all, part.all()...)
+	}
+	return all
+}
+
+// name is the node's for people.
+func (n *node) name() string {
+	name := n.target.kind + " " + n.target.Namespace + "/" + n.target.Name
+	if n.target.kind == "Namespace" {
+		return "Namespace " + n.target.Name
+	}
+	if n.target.section != "" {
+		name += "/" + n.target.section
 	}
 	return name
+}
+
+// flips are the conditions of the smallest parts in which a rule holds, within those in which it does not, or the other way round.
+// What each part's policy pays for is added to a sum.
+func (n *node) flips(holds map[*node]bool, inside bool, paid map[*Outcome]int) (some []any) {
+	for _, part := range n.parts {
+		if holds[part] == inside {
+			some = append(some, part.flips(holds, inside, paid)...)
+			continue
+		}
+		paid[part.of] += part.size
+		if but := part.flips(holds, !inside, paid); len(but) > 0 {
+			some = append(some, map[string]any{"any": grouped(part.when), "not": map[string]any{"any": grouped(but)}})
+		} else {
+			some = append(some, part.when...)
+		}
+	}
+	return some
 }
 
 // leaves are those of a Gateway, by route and listener.
@@ -353,10 +410,10 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// genuine parts from the leaves those named rules of routes that a request can't be told to be for, as Istio gives their names on
-// alone: rules of two namespaces have the name and a host, or it is as those that Istio makes for another namespace. What their
-// routes' policies want would reach the other.
-func genuine(leaves []leaf, attached map[target]*Outcome) (own, forged []leaf) {
+// genuine leaves out those named rules of routes that a request can't be told to be for, as Istio gives their names on alone: rules
+// of two namespaces have the name and a host, or it is as those that Istio makes for another namespace. What their routes'
+// policies want would reach the other.
+func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 	type claim struct{ name, host string }
 	const several = "*"                                 // namespaces
 	at, under := map[claim]string{}, map[claim]string{} // the namespaces that have a hostname, and one that it covers
@@ -388,14 +445,13 @@ func genuine(leaves []leaf, attached map[target]*Outcome) (own, forged []leaf) {
 			own = append(own, l)
 			continue
 		}
-		forged = append(forged, l)
 		for _, t := range []target{ofNamespaceNamed(l.route.Namespace), {l.route.Kind, l.route.NamespacedName, ""}, {l.route.Kind, l.route.NamespacedName, name}} {
 			if o := attached[t]; o != nil {
 				o.miss("", l.route.Kind+" "+l.route.String()+": its rule "+name+" has the name of another namespace's rule")
 			}
 		}
 	}
-	return own, forged
+	return own
 }
 
 // imitates reports whether a rule's name is one that Istio makes for a rule of another namespace: shop.app.0. Not all such rules
@@ -424,49 +480,63 @@ func covering(host string) []string {
 
 // placed is what holds where at a Gateway.
 type placed struct {
-	places []place
+	nodes  []*node
+	places []place // of each node
 	// rules are those in force, with their places. One that several policies share by a namespace of counters is there once.
 	rules []*rule
 	// holders are the policies of each.
 	holders map[*rule][]*Outcome
-	// others are the bytes of conditions by which rules leave alone the places of another namespace's policies.
+	// others are the bytes of conditions by which rules heed the places of other policies.
 	others  map[*Outcome]int
 	foreign map[*rule]int // the same by rule
 }
 
 type place struct {
-	name, told string
-	rules      []*rule
-	replaced   [][2]*rule // each with its winner
+	rules    []*rule
+	replaced [][2]*rule // each with its winner
 }
 
 // gateway returns the configurations of a Gateway's plugins. A policy that they can't have is left out there, and what holds for
 // more holds in its place.
 func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
-	var forged []leaf
 	if g.Implementation == Istio {
-		leaves, forged = genuine(leaves, attached)
+		leaves = genuine(leaves, attached)
 	}
 	out := map[*Outcome]string{}
 	for {
-		here := g.place(leaves, forged, func(t target) *Outcome {
+		here := g.place(leaves, func(t target) *Outcome {
 			if o := attached[t]; out[o] == "" {
 				return o
 			}
 			return nil
 		})
-		documents := p.configurations(g.Namespace, here.rules)
-		some := len(out)
+		// No rule is written out before all have room.
+		groups, some := divided(here.rules), len(out)
+		if g.leaveOut(here, groups, out); len(out) > some {
+			continue
+		}
+		var documents []document
+		for _, group := range groups {
+			documents = p.appendSound(documents, g.Namespace, group.rules)
+		}
 		if g.leaveOut(here, documents, out); len(out) > some {
 			continue
 		}
 		for o, why := range out {
 			o.miss("", "Gateway "+g.String()+": the policy is left out: "+why)
 		}
-		for _, at := range here.places {
-			p.tell(g, at.told, at.rules)
-			for _, r := range at.replaced {
-				r[0].of.overridden.add(fmt.Sprintf("%s by %s at %s", r[0].name, nameOf(r[1].of.Policy), at.name))
+		for i, n := range here.nodes {
+			name := n.name()
+			switch {
+			case i == 0:
+				p.tell(g, "*", here.places[i].rules)
+			case n.listener != "" && n.target.kind != "Gateway":
+				p.tell(g, name+" at "+n.listener, here.places[i].rules)
+			default:
+				p.tell(g, name, here.places[i].rules)
+			}
+			for _, r := range here.places[i].replaced {
+				r[0].of.overridden.add(fmt.Sprintf("%s by %s at %s", r[0].name, nameOf(r[1].of.Policy), name))
 			}
 		}
 		var all [][]byte
@@ -487,10 +557,46 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 	}
 }
 
+// tree parts a Gateway's requests by the policies attached to targets.
+func (g *Gateway) tree(leaves []leaf, attached func(target) *Outcome) *node {
+	root := &node{target: g.target(""), index: map[target]*node{}}
+	root.chain[ofNamespace], root.chain[ofGateway] = attached(ofNamespaceNamed(g.Namespace)), attached(g.target(""))
+	if slices.ContainsFunc(g.Listeners, func(l Listener) bool { return attached(g.target(l.Name)) != nil }) {
+		for _, l := range g.Listeners {
+			t := g.target(l.Name)
+			root.part(ofListener, t, attached(t)).listener = l.Name
+		}
+	}
+	for _, l := range leaves {
+		at, route := root, target{l.route.Kind, l.route.NamespacedName, ""}
+		in := func(level level, t target) {
+			if part := at.part(level, t, attached(t)); part != at {
+				at = part
+				at.leaves = append(at.leaves, l)
+			}
+		}
+		if listener := root.index[g.target(l.listener)]; listener != nil {
+			at = listener
+		}
+		if l.route.Namespace != g.Namespace {
+			in(ofRoutes, ofNamespaceNamed(l.route.Namespace))
+		}
+		in(ofRoute, route)
+		if route.section = l.route.Rules[l.rule]; route.section != "" {
+			in(ofRule, route)
+		}
+	}
+	for _, n := range root.all()[1:] {
+		n.when = g.match(n)
+		n.size = len(encoded(n.when))
+	}
+	return root
+}
+
 // place decides which rules of the policies attached to targets hold where.
-func (g *Gateway) place(leaves, forged []leaf, attached func(target) *Outcome) *placed {
-	whole := [levels]*Outcome{ofNamespace: attached(ofNamespaceNamed(g.Namespace)), ofGateway: attached(g.target(""))}
-	here := &placed{holders: map[*rule][]*Outcome{}, others: map[*Outcome]int{}, foreign: map[*rule]int{}}
+func (g *Gateway) place(leaves []leaf, attached func(target) *Outcome) *placed {
+	root := g.tree(leaves, attached)
+	here := &placed{nodes: root.all(), holders: map[*rule][]*Outcome{}, others: map[*Outcome]int{}, foreign: map[*rule]int{}}
 	same := map[string]*rule{} // the first of those with a shared counter that are equal
 	first := func(r *rule) *rule {
 		if r.of.counters == "" {
@@ -502,58 +608,25 @@ func (g *Gateway) place(leaves, forged []leaf, attached func(target) *Outcome) *
 		}
 		return same[text]
 	}
-	holds := map[*rule][]leaf{} // the leaves where a rule is in force
+	holds := map[*rule][]int{} // the nodes where a rule is in force
 	var order []*Outcome
 	noted := map[*Outcome]bool{}
-	note := func(chain *[levels]*Outcome) {
-		for _, o := range chain {
+	for i, n := range here.nodes {
+		at := effective(n.chain)
+		here.places = append(here.places, at)
+		for _, r := range at.rules {
+			if of := first(r); len(holds[of]) == 0 || holds[of][len(holds[of])-1] != i {
+				holds[of] = append(holds[of], i)
+			}
+		}
+		for _, o := range n.chain {
 			if o != nil && !noted[o] {
 				noted[o] = true
 				order = append(order, o)
 			}
 		}
 	}
-	note(&whole)
-	// What holds where no route is found holds everywhere but at some leaves.
-	general := effective(whole)
-	general.name, general.told = "Gateway "+g.String(), "*"
-	here.places = append(here.places, general)
-	everywhere := map[*rule]bool{}
-	for _, r := range general.rules {
-		everywhere[first(r)] = true
-	}
-	by, size := map[leaf]*Outcome{}, map[leaf]int{} // the most special policy of another namespace there, and the condition's bytes
-	leaves = append(slices.Clip(leaves), forged...)
-	for i, l := range leaves {
-		chain := whole
-		if l.listener != "" {
-			chain[ofListener] = attached(g.target(l.listener))
-		}
-		if i < len(leaves)-len(forged) {
-			if l.route.Namespace != g.Namespace {
-				chain[ofRoutes] = attached(ofNamespaceNamed(l.route.Namespace))
-			}
-			chain[ofRoute] = attached(target{l.route.Kind, l.route.NamespacedName, ""})
-			if name := l.route.Rules[l.rule]; name != "" {
-				chain[ofRule] = attached(target{l.route.Kind, l.route.NamespacedName, name})
-			}
-		}
-		at := effective(chain)
-		at.name, at.told = l.route.Kind+" "+l.route.String(), l.String()
-		here.places = append(here.places, at)
-		for _, r := range at.rules {
-			holds[first(r)] = append(holds[first(r)], l)
-		}
-		note(&chain)
-		for _, o := range chain {
-			if o != nil && o.Policy.Namespace != g.Namespace {
-				by[l] = o
-			}
-		}
-		if by[l] != nil {
-			size[l] = len(encoded(g.match([]leaf{l})))
-		}
-	}
+	alike := map[string]*where{} // by the nodes: the rules of a policy mostly hold at the same
 	made := map[*rule]*rule{}
 	for _, o := range order {
 		for _, rule := range o.rules {
@@ -562,30 +635,47 @@ func (g *Gateway) place(leaves, forged []leaf, attached func(target) *Outcome) *
 				here.holders[at] = append(here.holders[at], o)
 				continue
 			}
-			at := *rule
-			switch {
-			case everywhere[one] && len(holds[one]) < len(leaves):
-				at.fields = maps.Clone(at.fields)
-				lost := without(leaves, holds[one])
-				at.except(g.match(lost))
-				for _, l := range lost {
-					if o := by[l]; o != nil {
-						here.others[o] += size[l]
-						here.foreign[&at] += size[l]
-					}
-				}
-			case everywhere[one]:
-			case len(holds[one]) > 0:
-				at.fields = maps.Clone(at.fields)
-				at.only(g.match(holds[one]))
-			default:
+			if len(holds[one]) == 0 {
 				continue
+			}
+			key := fmt.Sprint(holds[one])
+			if alike[key] == nil {
+				alike[key] = root.where(here.nodes, holds[one])
+			}
+			at := *rule
+			at.where = alike[key]
+			at.size += len(at.where.condition)
+			for of, bytes := range at.where.paid {
+				if of != nil && of != o && of.Policy.Namespace != g.Namespace {
+					here.others[of] += bytes
+					here.foreign[&at] += bytes
+				}
 			}
 			made[one] = &at
 			here.rules, here.holders[&at] = append(here.rules, &at), []*Outcome{o}
 		}
 	}
 	return here
+}
+
+// where says where a rule holds: if a condition is met or, excepting, if it is not. Without one it holds everywhere.
+type where struct {
+	condition json.RawMessage
+	excepting bool
+	paid      map[*Outcome]int
+}
+
+// where is the condition of some of the root's nodes.
+func (n *node) where(nodes []*node, some []int) *where {
+	holds := map[*node]bool{}
+	for _, i := range some {
+		holds[nodes[i]] = true
+	}
+	w := &where{excepting: holds[n], paid: map[*Outcome]int{}}
+	if flips := n.flips(holds, holds[n], w.paid); len(flips) > 0 {
+		w.condition = encoded(grouped(flips))
+	}
+	return w
 }
 
 // leaveOut adds policies that a Gateway can't have to those that are left out, each with the reason: first those with a rule that
@@ -613,25 +703,31 @@ func (g *Gateway) leaveOut(here *placed, documents []document, out map[*Outcome]
 		}
 		shared[name] = r
 	}
-	excess, crowded, cost := -room, false, maps.Clone(here.others)
+	excess, crowded, cost := -room, 0, maps.Clone(here.others)
 	for _, d := range documents {
-		excess += len(d.text)
+		excess += d.size
 		for _, r := range d.rules {
-			each := (len(encoded(r.fields)) + room/maxPlugins/len(d.rules)) / len(here.holders[r])
+			refused := ""
+			switch above := r.size - maxDocument; {
+			case above > 0 && above < here.foreign[r]:
+				crowded += above
+			case above > 0:
+				refused = fmt.Sprintf("want at most %d bytes, got %d", maxDocument, r.size)
+			case d.refused != nil:
+				refused = told(d.refused, "")
+			}
+			each := (r.size - here.foreign[r] + room/maxPlugins/len(d.rules)) / len(here.holders[r])
 			for _, o := range here.holders[r] {
 				cost[o] += each
-				switch {
-				case d.refused == nil:
-				case len(d.text) > maxDocument && len(d.text)-here.foreign[r] < maxDocument:
-					crowded = true
-				default:
-					out[o] = "the rule " + r.name + " with all its places: " + told(d.refused, "")
+				if refused != "" {
+					out[o] = "the rule " + r.name + " with all its places: " + refused
 				}
 			}
 		}
 	}
-	if excess = max(excess, (len(documents)-maxPlugins)*(room/maxPlugins)); excess <= 0 && (!crowded || len(out) > some) {
-		return
+	excess = max(excess, (len(documents)-maxPlugins)*(room/maxPlugins), crowded)
+	if len(out) > some {
+		return // there may be room without these
 	}
 	part, whole := map[string]int{}, map[*Outcome]int{} // of a namespace, and of that up to a policy
 	all := sorted(slices.Collect(maps.Keys(cost)), order)
@@ -640,21 +736,13 @@ func (g *Gateway) leaveOut(here *placed, documents []document, out map[*Outcome]
 		whole[o] = part[o.Policy.Namespace]
 	}
 	slices.SortStableFunc(all, func(a, b *Outcome) int { return cmp.Or(own(b)-own(a), whole[b]-whole[a]) })
-	for i, o := range all {
-		if i > len(all)/16 && excess <= 0 || own(o) < own(all[0]) {
+	for _, o := range all {
+		if excess <= 0 || own(o) < own(all[0]) {
 			break
 		}
 		out[o] = "the Gateway's plugins have no room for all policies' rules"
 		excess -= cost[o]
 	}
-}
-
-func without(leaves, some []leaf) []leaf {
-	out := map[leaf]bool{}
-	for _, l := range some {
-		out[l] = true
-	}
-	return slices.DeleteFunc(slices.Clone(leaves), func(l leaf) bool { return out[l] })
 }
 
 // effective merges the policies of a place as GEP-713 says: defaults hold where nothing more special is, and overrides

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"weir/config"
@@ -81,14 +83,14 @@ func requests(i Implementation) map[string]request {
 	if i == Istio {
 		return map[string]request{
 			"app": {"shop.app.0", "a.example:80", "a.example", "/"}, "app/pay": {"pay", "*.b.example:80", "x.b.example", "/"}, "app2": {"shop.app2.0", "c.example:443", "c.example", "/x"},
-			"tenant": {"tenant.app.0", "t.example:443", "t.example", "/"}, "none": {"", "a.example:80", "a.example", "/"}, "intern": {"shop.intern.0", "*.b.example:80", "y.b.example", "/"},
+			"tenant": {"tenant.app.0", "t.example:443", "t.example", "/"}, "none": {"", "", "a.example", "/"}, "intern": {"shop.intern.0", "*.b.example:80", "y.b.example", "/"},
 		}
 	}
 	return map[string]request{
 		"app":     {"httproute/shop/app/rule/0/match/0/a_example", "shop/public/http/a_example", "a.example", "/"},
 		"app/pay": {"httproute/shop/app/rule/1/match/0/*", "shop/public/intern/*", "x.b.example", "/"},
 		"app2":    {"httproute/shop/app2/rule/0/match/0/c_example", "shop/public/tls/c_example", "c.example", "/x"},
-		"tenant":  {"httproute/tenant/app/rule/0/match/0/t", "shop/public/tls/t", "t.example", "/"}, "none": {"", "shop/public/http/*", "a.example", "/"},
+		"tenant":  {"httproute/tenant/app/rule/0/match/0/t", "shop/public/tls/t", "t.example", "/"}, "none": {"", "", "a.example", "/"},
 		"intern": {"httproute/shop/intern/rule/0/match/0/*", "shop/public/intern/*", "y.b.example", "/"},
 	}
 }
@@ -212,7 +214,7 @@ func TestPlan(t *testing.T) {
 				{"g", "Gateway public", "rules: " + limits("r")}, {"l", "Gateway public/tls", "defaults: {strategy: merge, rules: " + limits("r", "s") + "}"}, {"p", "HTTPRoute app2", "rules: " + limits("s")},
 			},
 			map[string]string{"g_r": "app app/pay none intern", "l_r": "app2 tenant", "l_s": "tenant", "p_s": "app2"}, nil,
-			map[string]string{"g": "r by shop/l at HTTPRoute shop/app", "l": "s by shop/p at HTTPRoute shop/app2"},
+			map[string]string{"g": "r by shop/l at Gateway shop/public/tls", "l": "s by shop/p at HTTPRoute shop/app2"},
 		},
 		{"a listener that is not there", []one{{"l", "Gateway public/x", "rules: " + limits("r")}}, nil, map[string]string{"l": "Gateway public/x is not there"}, nil},
 		{"a namespace's", []one{{"n", "Namespace shop", "rules: " + limits("r")}}, map[string]string{"n_r": everywhere}, nil, nil},
@@ -385,12 +387,13 @@ func TestForgedName(t *testing.T) {
 // What is told of a policy has a bound, and says how much more there is.
 func TestToldOnce(t *testing.T) {
 	r := resources(EnvoyGateway)
+	r.tenants("tenant", 100)
+	r.Policies = []*RateLimitPolicy{one{"g", "Gateway public", "rules: " + limits("a", "b", "c")}.policy(t, 1)}
 	for i := range 100 {
-		r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: fmt.Sprint("r", i)}, Rules: []string{"", ""}, Parents: []Parent{{Gateway: public}}})
+		r.Policies = append(r.Policies, one{fmt.Sprint("tenant/p", i), fmt.Sprint("HTTPRoute r", i), "rules: " + limits("r")}.policy(t, i))
 	}
-	r.Policies = []*RateLimitPolicy{one{"tenant/n", "Namespace tenant", "rules: " + limits("r")}.policy(t, 0), one{"g", "Gateway public", "rules: " + limits("a", "b", "c")}.policy(t, 1)}
-	told := must.Get(NewPlanner([]byte("{}")))(t).Plan(r).Outcomes[1].Overridden
-	if want := fmt.Sprint(3*101-maxTold, " more"); len(told) != maxTold+1 || told[maxTold] != want || told[0] != "a by tenant/n at HTTPRoute tenant/app" {
+	told := must.Get(NewPlanner([]byte("{}")))(t).Plan(r).Outcomes[0].Overridden
+	if want := fmt.Sprint(3*100-maxTold, " more"); len(told) != maxTold+1 || told[maxTold] != want || told[0] != "a by tenant/p0 at HTTPRoute tenant/r0" {
 		t.Errorf("%q, want %d and %s", told, maxTold, want)
 	}
 }
@@ -437,8 +440,12 @@ func TestBrokenPolicy(t *testing.T) {
 	bad.Generation = 2
 	planner := must.Get(NewPlanner([]byte("{}")))(t)
 	r.Policies = []*RateLimitPolicy{good}
-	bad.Status.InForce = planner.Plan(r).Outcomes[0].InForce
+	status := planner.Plan(r).Outcomes[0].InForce
 	r.Policies[0] = bad
+	if got := applied(t, planner.Plan(r), requests(EnvoyGateway)["app2"]); len(got) != 1 {
+		t.Errorf("%v apply before a status is written", got)
+	}
+	bad.Status.InForce = status
 	for range 2 {
 		plan := planner.Plan(r)
 		o := plan.Outcomes[0]
@@ -482,31 +489,184 @@ func (r *Resources) tenants(namespace string, n int) {
 	}
 }
 
+// hostile adds routes whose names and hosts are as many and as long as can be.
+func (r *Resources) hostile(namespace, rule string, n int) {
+	for i := range n {
+		route := &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("r", i, strings.Repeat("x", 240))}, Parents: []Parent{{Gateway: public}}}
+		for j := range 16 {
+			name := rule
+			if name != "" {
+				name += fmt.Sprint("-", i, "-", j)
+			}
+			route.Rules = append(route.Rules, name)
+			route.Hostnames = append(route.Hostnames, fmt.Sprintf("*.%s%d-%d.%s.example", namespace, i, j, strings.Repeat("y", 200)))
+		}
+		r.Routes = append(r.Routes, route)
+	}
+}
+
+// Routes without a policy lengthen nobody's rules, and so lift no limits.
+func TestBystanders(t *testing.T) {
+	for _, implementation := range []Implementation{Istio, EnvoyGateway} {
+		r := resources(implementation)
+		r.tenants("small", 1)
+		r.Grants = []Grant{{From: "platform", To: "evil", Kind: "Namespace"}}
+		r.Policies = []*RateLimitPolicy{
+			one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 0), one{"l", "Gateway public/http", "defaults: {rules: " + limits("cap") + "}"}.policy(t, 1),
+			one{"small/p", "HTTPRoute r0", "rules: " + limits("r")}.policy(t, 2), one{"platform/n", "Namespace evil", "overrides: {rules: " + limits("cap") + "}"}.policy(t, 3),
+		}
+		r.hostile("evil", "", 1)
+		sizes := map[int]int{}
+		for _, n := range []int{1, 300} {
+			r.hostile("evil", "", n)
+			r.hostile("evil", "named", n)
+			r.hostile("other", "", n)
+			plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+			for _, d := range plan.Configurations[public] {
+				sizes[n] += len(d)
+			}
+			for _, route := range []*Route{r.Routes[5], r.Routes[6], r.Routes[len(r.Routes)-1]} {
+				host, want := hostnames(route)[0], map[string]string{"evil": "platform_n_cap", "other": "l_cap", "small": "small_p_r"}[route.Namespace]
+				at := request{route.Namespace + "." + route.Name + ".0", host + ":80", "a" + host[1:], "/"}
+				if implementation == EnvoyGateway {
+					at = request{"httproute/" + route.Namespace + "/" + route.Name + "/rule/0/match/0/*", "shop/public/http/*", "", "/"}
+				}
+				if got := applied(t, plan, at); !slices.Equal(got, []string{want}) {
+					t.Errorf("%s: %d at %s: %v, want %s", implementation, n, route.Namespace, got, want)
+				}
+			}
+			for _, o := range plan.Outcomes {
+				if len(o.Gateways) != 1 {
+					t.Errorf("%s: %d: %+v", implementation, n, o)
+				}
+			}
+		}
+		if most := 3 * 2 * maxRegion; sizes[300]-sizes[1] > most {
+			t.Errorf("%s: %d bytes, and by routes without a policy %d", implementation, sizes[1], sizes[300])
+		}
+	}
+}
+
+// A namespace's policy holds for all of its routes, with and without names, and for none of another.
+func TestRoutesOfANamespace(t *testing.T) {
+	r := resources(Istio)
+	r.tenants("tenants", 1)
+	r.Routes[2].Rules = []string{"", "buy"}
+	r.Routes = append(r.Routes, &Route{Kind: "GRPCRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "rpc"}, Hostnames: []string{"*.t.example"}, Rules: []string{""}, Parents: []Parent{{Gateway: public}}})
+	r.Policies = []*RateLimitPolicy{one{"tenant/n", "Namespace tenant", "rules: " + limits("r")}.policy(t, 0), one{"tenant/p", "GRPCRoute rpc", "rules: " + limits("r")}.policy(t, 1)}
+	for _, test := range []struct {
+		request
+		want []string
+	}{
+		{request{"tenant.app.0", "", "t.example", "/"}, []string{"tenant_n_r"}}, {request{"tenant.new.7", "", "t.example", "/"}, []string{"tenant_n_r"}}, {request{"buy", "", "t.example", "/"}, []string{"tenant_n_r"}},
+		{request{"tenant.rpc.0", "", "a.t.example", "/"}, []string{"tenant_p_r"}}, {request{"tenants.r0.0", "", "t.example", "/"}, nil},
+		{request{"buy", "", "c.example", "/"}, nil}, {request{"tenant.app.0", "", "c.example", "/"}, nil},
+	} {
+		if got := applied(t, must.Get(NewPlanner([]byte("{}")))(t).Plan(r), test.request); !slices.Equal(got, test.want) {
+			t.Errorf("%v: %v, want %v", test.request, got, test.want)
+		}
+	}
+}
+
+// On Istio a route of one listener may serve hosts that are another's, where that has no route for them. It stays at its listener.
+func TestHostsOfAnotherListener(t *testing.T) {
+	r := resources(Istio)
+	r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "shop", Name: "wide"}, Hostnames: []string{"*.example"}, Rules: []string{""}, Parents: []Parent{{Gateway: public, Listener: "http"}}})
+	r.Policies = []*RateLimitPolicy{one{"l", "Gateway public/http", "overrides: {rules: " + limits("cap") + "}"}.policy(t, 1), one{"p", "HTTPRoute intern", "rules: " + limits("r")}.policy(t, 2)}
+	plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+	for at, want := range map[request]string{{"shop.wide.0", "*.example:80", "x.b.example", "/"}: "l_cap", {"shop.intern.0", "*.b.example:80", "x.b.example", "/"}: "p_r"} {
+		if got := applied(t, plan, at); !slices.Equal(got, []string{want}) {
+			t.Errorf("%v: %v, want %s", at, got, want)
+		}
+	}
+}
+
+// What has no room is left out before it is written out.
+func TestMemory(t *testing.T) {
+	r := resources(Istio)
+	r.hostile("evil", "", 80)
+	var many []string
+	for i := range 64 {
+		many = append(many, fmt.Sprint("r", i))
+	}
+	for i, route := range r.Routes[5:] {
+		r.Policies = append(r.Policies, one{fmt.Sprint("evil/p", i), "HTTPRoute " + route.Name, "rules: " + limits(slices.Clone(many)...)}.policy(t, i))
+	}
+	planner := must.Get(NewPlanner([]byte("{}")))(t)
+	planner.Plan(r) // reads the policies
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	plan := planner.Plan(r)
+	runtime.ReadMemStats(&after)
+	if in := len(plan.Configurations[public]); in == 0 || after.TotalAlloc-before.TotalAlloc > 80<<20 {
+		t.Errorf("%d documents take %d MiB", in, (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+}
+
+// One tenant's large policy is left out, and nobody else's.
+func TestOneLargePolicy(t *testing.T) {
+	for _, n := range []int{50, 200} {
+		r := resources(EnvoyGateway)
+		for i := range n {
+			namespace := fmt.Sprint("t", i)
+			r.tenants(namespace, 1)
+			r.Policies = append(r.Policies, one{namespace + "/p", "HTTPRoute r0", "rules: " + limits("r")}.policy(t, i))
+		}
+		r.tenants("evil", 500)
+		var many []string
+		for i := range 64 {
+			many = append(many, fmt.Sprint("r", i))
+		}
+		large := one{"evil/n", "HTTPRoute r0", "rules: " + limits(many...)}.policy(t, n)
+		for i := range 499 {
+			ref := large.Spec.TargetRefs[0]
+			ref.Name = gatewayv1.ObjectName(fmt.Sprint("r", i+1))
+			large.Spec.TargetRefs = append(large.Spec.TargetRefs, ref)
+		}
+		r.Policies = append(r.Policies, large)
+		for i, o := range must.Get(NewPlanner([]byte("{}")))(t).Plan(r).Outcomes {
+			if want := min(1, n-i); len(o.Gateways) != want {
+				t.Errorf("%d: %s at %d Gateways, want %d", n, nameOf(o.Policy), len(o.Gateways), want)
+			}
+		}
+	}
+}
+
 // Tenants whose rules are for more places than an object holds keep nobody else's rules from the Gateway, nor the Gateway's from them.
 func TestHugeRule(t *testing.T) {
-	for want, tenants := range map[string]int{"the rule r with all its places: want at most 1048576 bytes": 1, "the Gateway's plugins have no room for all policies' rules": 2} {
+	for want, tenants := range map[string]int{"the rule r with all its places: want at most 900000 bytes": 1, "the Gateway's plugins have no room for all policies' rules": 2} {
 		r := resources(Istio)
 		r.Policies = []*RateLimitPolicy{one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 1), one{"g", "Gateway public", "rules: " + limits("r")}.policy(t, 2)}
 		for tenant := range tenants {
 			namespace := fmt.Sprint("tenant", tenant)
-			for i := range 14_000 / tenants {
-				name := types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("s", i)}
-				r.Routes = append(r.Routes, &Route{Kind: "Service", NamespacedName: name, Rules: []string{""}, Parents: []Parent{{Gateway: public}}, Chains: []string{"inbound-vip|80|http|" + name.Name + "." + namespace + ".svc.cluster.local"}})
+			from := len(r.Routes)
+			r.hostile(namespace, "", 180/tenants)
+			wide := one{namespace + "/n", "HTTPRoute x", "rules: " + limits("r")}.policy(t, tenant)
+			wide.Spec.TargetRefs = nil
+			for _, route := range r.Routes[from:] {
+				ref := TargetRef{}
+				ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", "HTTPRoute", gatewayv1.ObjectName(route.Name)
+				wide.Spec.TargetRefs = append(wide.Spec.TargetRefs, ref)
 			}
-			r.Policies = append(r.Policies, one{namespace + "/n", "Namespace " + namespace, "rules: " + limits("r")}.policy(t, tenant))
+			r.Policies = append(r.Policies, wide)
 		}
 		plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
-		o := plan.Outcomes[slices.IndexFunc(plan.Outcomes, func(o *Outcome) bool { return len(o.Missed) > 0 })]
+		left := slices.IndexFunc(plan.Outcomes, func(o *Outcome) bool { return len(o.Missed) > 0 })
+		if left < 0 {
+			t.Fatalf("%d: none is left out", tenants)
+		}
+		o := plan.Outcomes[left]
 		if len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.HasPrefix(o.Missed[0], "Gateway shop/public: the policy is left out: "+want) {
 			t.Errorf("%d: %q, %q", tenants, o.Missed, o.Gateways)
 		}
-		for tenant := range tenants {
-			namespace := fmt.Sprint("tenant", tenant)
-			want := []string{namespace + "_n_r"}
-			if namespace == o.Policy.Namespace {
+		for _, route := range r.Routes[5:] {
+			want := []string{route.Namespace + "_n_r"}
+			if route.Namespace == o.Policy.Namespace {
 				want = []string{"g_r"}
 			}
-			must.Same(t, applied(t, plan, request{virtual: "inbound-vip|80|http|s1." + namespace + ".svc.cluster.local"}), want, "%d: %s", tenants, namespace)
+			if strings.HasPrefix(route.Name, "r1x") {
+				must.Same(t, applied(t, plan, request{route.Namespace + "." + route.Name + ".0", "", "a" + route.Hostnames[0][1:], "/"}), want, "%d: %s", tenants, route.Namespace)
+			}
 		}
 		must.Same(t, applied(t, plan, requests(Istio)["app2"]), []string{"p_r"}, "")
 	}
@@ -553,7 +713,8 @@ func TestRoom(t *testing.T) {
 		{"rules", 70, each(70, "rules: "+limits(slices.Clone(many)...)), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
 		{"bytes", 20, each(20, "rules: "+long), []string{"gate"}, "tenant_p0_r", own, maxPlugins},
 		{"rules that fill a plugin by the few", 30, each(30, heavy), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
-		{"places", 300, []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}}, append([]string{"gate"}, many[1:]...), own, own, 1},
+		{"places", 300, each(300, "rules: "+limits("r")), append([]string{"gate"}, many[1:]...), "tenant_p0_r", own, maxPlugins},
+		{"a namespace", 3000, []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}}, append([]string{"gate"}, many[1:]...), "tenant_n_r", "tenant_n_r", 1},
 	} {
 		r := resources(EnvoyGateway)
 		r.Counters = map[string][]string{"tenant": {"all"}}

@@ -59,11 +59,12 @@ func (p *Planner) tell(g *Gateway, place string, rules []*rule) {
 	p.Told(g, place, all)
 }
 
-// checked is a spec that was read.
+// checked is a spec that was read, with the rules that hold: its own, or if it is refused those of the last one that was not.
 type checked struct {
 	generation int64
 	rules      []*rule
 	refused    string
+	inForce    *InForce
 }
 
 // rule is a rule of a policy.
@@ -71,6 +72,9 @@ type rule struct {
 	name   string // in the policy
 	fields map[string]json.RawMessage
 	of     *Outcome
+	// where is where it holds at a Gateway; size are the bytes of the rule with that.
+	where *where
+	size  int
 }
 
 // NewPlanner returns a planner whose plugins all have a configuration, which has no rules and no namespace: counters are
@@ -122,34 +126,38 @@ func shares(text []byte) bool {
 
 // outcome reads a policy. If it is refused, what was accepted before stays in force.
 func (p *Planner) outcome(policy *RateLimitPolicy, resources *Resources) *Outcome {
-	o := &Outcome{Policy: policy}
 	this, known := p.checked[policy.UID]
 	if !known || this.generation != policy.Generation {
+		last := this // the status may lack it: it is written after the plan
 		this = p.check(policy, &policy.Spec)
+		switch before := policy.Status.InForce; {
+		case this.refused == "":
+			this.inForce = &InForce{policy.Generation, policy.Spec}
+		case last.inForce != nil:
+			this.inForce, this.rules = last.inForce, last.rules
+		case before != nil:
+			if last = p.check(policy, &before.Spec); last.refused == "" {
+				this.inForce, this.rules = before, last.rules
+			}
+		}
 		this.generation = policy.Generation
 		p.checked[policy.UID] = this
 	}
-	rules := this.rules
-	if this.refused == "" {
-		o.InForce = &InForce{policy.Generation, policy.Spec}
-	} else {
-		o.Reason, o.Refused = "Invalid", this.refused
-		if before := policy.Status.InForce; before != nil {
-			if last := p.check(policy, &before.Spec); last.refused == "" {
-				o.InForce, rules = before, last.rules
-			}
-		}
+	o := &Outcome{Policy: policy, InForce: this.inForce, Refused: this.refused}
+	if o.Refused != "" {
+		o.Reason = "Invalid"
 	}
-	if o.InForce != nil {
-		resources.grant(o)
+	if o.InForce == nil {
+		return o
 	}
-	for _, r := range rules {
+	resources.grant(o)
+	for _, r := range this.rules {
 		fields := r.fields
 		if o.counters != "" {
 			fields = maps.Clone(fields)
 			fields["name"] = encoded(r.name) // the same as others of that namespace have
 		}
-		o.rules = append(o.rules, &rule{r.name, fields, o})
+		o.rules = append(o.rules, &rule{name: r.name, fields: fields, of: o, size: r.size})
 	}
 	return o
 }
@@ -199,15 +207,12 @@ func (p *Planner) check(policy *RateLimitPolicy, spec *Spec) (c checked) {
 		}
 		r.name = name
 		r.fields["name"] = encoded(RuleName(policy.Namespace, policy.Name, name))
+		r.size = len(encoded(r.fields))
 		c.rules = append(c.rules, r)
-		attached := &rule{fields: map[string]json.RawMessage{}}
-		for field, value := range r.fields {
-			attached.fields[field] = value
+		attached := *r
+		for _, attached.where = range []*where{{condition: deepest}, {condition: deepest, excepting: true}} {
+			attached.fields = attached.placed()
 		}
-		// As deep as those of a listener's routes of which there are many.
-		some := []any{map[string]any{"any": []any{map[string]any{"any": []any{map[string]any{"not": map[string]any{"any": []any{map[string]any{"host": map[string]string{"exact": "example.com"}}}}}}}}}}
-		attached.only(some)
-		attached.except(some)
 		trial = append(trial, attached.fields)
 	}
 	if _, err := config.Parse(p.document("default", trial)); err != nil {
@@ -255,23 +260,37 @@ func encoded(v any) json.RawMessage {
 	return text
 }
 
-// only lets the rule apply to requests that meet one of some conditions.
-func (r *rule) only(some []any) {
+// placed are the rule's fields with where it holds.
+func (r *rule) placed() map[string]json.RawMessage {
+	if r.where == nil || r.where.condition == nil {
+		return r.fields
+	}
+	fields := maps.Clone(r.fields)
+	if r.where.excepting {
+		var except []json.RawMessage
+		_ = json.Unmarshal(fields["except"], &except) // the parser has read it
+		fields["except"] = encoded(append(except, encoded(map[string]any{"any": r.where.condition})))
+		return fields
+	}
 	match := map[string]json.RawMessage{}
-	_ = json.Unmarshal(r.fields["match"], &match) // the parser has read it
+	_ = json.Unmarshal(fields["match"], &match) // the parser has read it
 	if _, taken := match["any"]; taken {
 		match = map[string]json.RawMessage{"not": encoded(map[string]any{"not": match})}
 	}
-	match["any"] = encoded(grouped(some))
-	r.fields["match"] = encoded(match)
+	match["any"] = r.where.condition
+	fields["match"] = encoded(match)
+	return fields
 }
 
-// except lets the rule leave alone requests that meet one of some conditions.
-func (r *rule) except(some []any) {
-	var except []json.RawMessage
-	_ = json.Unmarshal(r.fields["except"], &except) // the parser has read it
-	r.fields["except"] = encoded(append(except, encoded(map[string]any{"any": grouped(some)})))
-}
+// deepest is as deep as the condition of many parts within one another: a listener's, a namespace's, a route's and a rule's.
+var deepest = func() json.RawMessage {
+	group := func(some []any) map[string]any { return map[string]any{"any": some} }
+	some := []any{group([]any{group([]any{map[string]any{"host": host("*.x")}})})}
+	for range levels - ofListener {
+		some = []any{map[string]any{"not": group([]any{group([]any{group(some)})})}}
+	}
+	return encoded(some)
+}()
 
 // grouped makes a list short enough for a field any.
 func grouped(some []any) []any {
@@ -288,6 +307,7 @@ func grouped(some []any) []any {
 // document is a configuration of a plugin, with its rules.
 type document struct {
 	text    []byte
+	size    int // of the text, or of the rules before there is one
 	rules   []*rule
 	refused error // what the plugin says of its only rule
 }
@@ -300,9 +320,10 @@ func (p *Planner) appendSound(documents []document, namespace string, rules []*r
 	}
 	fields := make([]map[string]json.RawMessage, len(rules))
 	for i, r := range rules {
-		fields[i] = r.fields
+		fields[i] = r.placed()
 	}
-	d := document{text: p.document(namespace, fields), rules: rules}
+	d := document{text: p.document(cmp.Or(rules[0].of.counters, namespace), fields), rules: rules}
+	d.size = len(d.text)
 	sum := sha256.Sum256(d.text)
 	sound, known := p.sound[sum]
 	if !known {
@@ -319,24 +340,16 @@ func (p *Planner) appendSound(documents []document, namespace string, rules []*r
 	return append(documents, d)
 }
 
-// configurations splits rules among as few plugins as can have them: each has one namespace of counters. Requests pass through
-// all of them.
-func (p *Planner) configurations(namespace string, rules []*rule) (documents []document) {
-	size, in := 0, ""
-	var some []*rule
-	flush := func() {
-		documents = p.appendSound(documents, cmp.Or(in, namespace), some)
-		some, size = nil, 0
-	}
+// divided splits rules among as few plugins as can have them: each has one namespace of counters. Requests pass through all of
+// them.
+func divided(rules []*rule) (groups []document) {
 	slices.SortStableFunc(rules, func(a, b *rule) int { return cmp.Compare(a.of.counters, b.of.counters) })
 	for _, r := range rules {
-		length := len(encoded(r.fields))
-		if len(some) == maxRules || size+length > maxDocument || r.of.counters != in {
-			flush()
+		if n := len(groups) - 1; n < 0 || len(groups[n].rules) == maxRules || groups[n].size+r.size > maxDocument || groups[n].rules[0].of.counters != r.of.counters {
+			groups = append(groups, document{})
 		}
-		in = r.of.counters
-		some, size = append(some, r), size+length
+		last := &groups[len(groups)-1]
+		last.rules, last.size = append(last.rules, r), last.size+r.size
 	}
-	flush()
-	return documents
+	return groups
 }
