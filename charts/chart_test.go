@@ -227,7 +227,8 @@ func TestRendered(t *testing.T) {
 		"backend.store.kind=sqlite":                                                           "/backend/store/kind",
 		"backend.store.secretRef=weir":                                                        "/backend/store/secretRef",
 		"controller.enabled=true,plugin.image=registry.example/weir-plugin":                   "controller.namespaces: want the namespaces",
-		"backend.token.secretRef.name=,backend.tls.clientCA=":                                 "clientCA",
+		"controller.enabled=true,plugin.image=registry.example/weir-plugin,backend.token.secretRef.name=,backend.insecure=true,configuration.backend.token=a": "controller.namespaces: want the namespaces",
+		"backend.token.secretRef.name=,backend.tls.clientCA=": "clientCA",
 	} {
 		if said, err := run("template", "weir", "weir", "--set", wrong); err == nil || !strings.Contains(said, want) {
 			t.Errorf("%s: %v, want %q in\n%.500s", wrong, err, want, said)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,15 +56,12 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	w := &writer{plugin: given.Plugin, pull: given.PullPolicy, trusted: given.TrustedCA}
+	w := &writer{plugin: given.Plugin, pull: given.PullPolicy, trusted: given.TrustedCA, release: given.LeaseNamespace}
 	if given.Backend != "" {
 		if w.host, w.port, err = net.SplitHostPort(given.Backend); err != nil {
 			return fmt.Errorf("--backend: %w", err)
 		}
 		w.token = os.Getenv("WEIR_TOKEN")
-		if w.token != "" && given.Namespaces == "" {
-			return errors.New("--namespaces: want the namespaces whose Gateways get plugins with the token of WEIR_TOKEN, or *")
-		}
 	}
 	// The parser wants a backend where sync_rate has one.
 	whole, err := w.with(base, policy.EnvoyGateway)
@@ -73,6 +71,19 @@ func run(ctx context.Context, args []string) error {
 	planner, err := policy.NewPlanner(whole)
 	if err != nil {
 		return fmt.Errorf("--configuration: %w", err)
+	}
+	namespaces, all := namespacesOf(given.Namespaces)
+	var secret struct {
+		Backend struct {
+			Token  string
+			Secret string `json:"key_secret"`
+		}
+	}
+	if err := json.Unmarshal(whole, &secret); err != nil {
+		return fmt.Errorf("--configuration: %w", err)
+	}
+	if len(namespaces) == 0 && !all && secret.Backend.Token+secret.Backend.Secret != "" {
+		return errors.New("--namespaces: want the namespaces whose Gateways get plugins with the token or key_secret of the backend, or *")
 	}
 
 	ctrl.SetLogger(zap.New(zap.UseDevMode(false)))
@@ -103,7 +114,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	ctx, restart := context.WithCancelCause(ctx)
-	r := &reconciler{restart: restart, Client: manager.GetClient(), events: manager.GetEventRecorder("weir-controller"), planner: planner, writer: w, namespaces: given.Namespaces}
+	r := &reconciler{restart: restart, Client: manager.GetClient(), events: manager.GetEventRecorder("weir-controller"), planner: planner, writer: w, namespaces: namespaces}
 	if err := r.watch(manager); err != nil {
 		return err
 	}
@@ -114,6 +125,18 @@ func run(ctx context.Context, args []string) error {
 		return cause
 	}
 	return nil
+}
+
+// namespacesOf reads a list with commas between. It is none, and all, if * is in it.
+func namespacesOf(list string) (some []string, all bool) {
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name == "*" {
+			return nil, true
+		} else if name != "" {
+			some = append(some, name)
+		}
+	}
+	return some, false
 }
 
 // baseOf reads the configuration without rules.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,8 +38,8 @@ type reconciler struct {
 	planner *policy.Planner
 	writer  *writer
 	restart context.CancelCauseFunc
-	// namespaces are those whose Gateways get plugins, with commas between; none or * is all.
-	namespaces string
+	// namespaces are those whose Gateways get plugins; none is all.
+	namespaces []string
 }
 
 // watch has each change lead to the same request, so that many at once are one.
@@ -67,22 +68,24 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	failed := map[types.NamespacedName]error{}
+	failed, refused := map[types.NamespacedName]error{}, map[types.NamespacedName]error{}
 	var all []error
 	for _, gateway := range resources.Gateways {
-		if err := r.write(ctx, gateway, plan.Configurations[gateway.NamespacedName], there); err != nil {
+		if err := r.write(ctx, gateway, plan.Configurations[gateway.NamespacedName], there, refused); err != nil {
 			failed[gateway.NamespacedName] = err
 			all = append(all, fmt.Errorf("of Gateway %s: %w", gateway, err))
 		}
 	}
 	for _, left := range there {
-		// A Gateway that could not be written keeps what it has.
-		if failed[gatewayOf(left)] == nil {
+		// A Gateway that could not be written keeps what it has. What an older release wrote does not say of which controller it is.
+		by, said := left.GetLabels()[release]
+		if failed[gatewayOf(left)] == nil && (by == r.writer.release && said || !said && r.serves(left.GetNamespace())) {
 			all = append(all, client.IgnoreNotFound(r.Delete(ctx, left)))
 		}
 	}
+	maps.Copy(refused, failed)
 	for _, o := range plan.Outcomes {
-		all = append(all, r.tell(ctx, o, failed))
+		all = append(all, r.tell(ctx, o, refused))
 	}
 	return reconcile.Result{}, errors.Join(all...)
 }
@@ -117,7 +120,7 @@ func (r *reconciler) owned(ctx context.Context) (map[key]*unstructured.Unstructu
 }
 
 // write writes a Gateway's objects, and takes those that stay from the ones that are there.
-func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configurations [][]byte, there map[key]*unstructured.Unstructured) error {
+func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configurations [][]byte, there map[key]*unstructured.Unstructured, refused map[types.NamespacedName]error) error {
 	if kind := r.writer.missing(gateway.Implementation); kind != "" && len(configurations) > 0 {
 		if err := r.writer.find(r.RESTMapper()); err == nil && r.writer.missing(gateway.Implementation) == "" {
 			r.restart(errors.New(kind + " has been installed: start again"))
@@ -129,13 +132,35 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 		return err
 	}
 	for _, o := range objects {
-		before := there[keyOf(o)]
-		if before == nil || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
+		before := cmp.Or(there[keyOf(o)], &unstructured.Unstructured{})
+		by, said := before.GetLabels()[release]
+		if said && by != r.writer.release {
+			return fmt.Errorf("%s %s is of the controller whose lease is in namespace %q: want one controller for a Gateway, or delete it", o.GetKind(), o.GetName(), by)
+		}
+		if !said || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
 			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
 				return err
 			}
+		} else if err := refusal(before); err != nil {
+			refused[gateway.NamespacedName] = err
 		}
 		delete(there, keyOf(o))
+	}
+	return nil
+}
+
+// refusal is what Envoy Gateway says of an object that it does not accept.
+func refusal(o *unstructured.Unstructured) error {
+	ancestors, _, _ := unstructured.NestedSlice(o.Object, "status", "ancestors")
+	for _, ancestor := range ancestors {
+		at, _ := ancestor.(fields)
+		conditions, _, _ := unstructured.NestedSlice(at, "conditions")
+		for _, condition := range conditions {
+			c, _ := condition.(fields)
+			if generation, _ := c["observedGeneration"].(int64); c["type"] == "Accepted" && c["status"] == "False" && generation == o.GetGeneration() {
+				return fmt.Errorf("%s %s: %v: %v", o.GetKind(), o.GetName(), c["reason"], c["message"])
+			}
+		}
 	}
 	return nil
 }
@@ -150,6 +175,11 @@ func gatewayOf(o *unstructured.Unstructured) types.NamespacedName {
 		}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: target}
+}
+
+// serves reports whether Gateways of a namespace get plugins.
+func (r *reconciler) serves(namespace string) bool {
+	return len(r.namespaces) == 0 || slices.Contains(r.namespaces, namespace)
 }
 
 // read reads what policies are about.
@@ -184,7 +214,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		g := &gateways.Items[i]
 		controller := by[g.Spec.GatewayClassName]
 		implementation := policy.Implementations[string(controller)]
-		if implementation == 0 || g.DeletionTimestamp != nil || r.namespaces != "" && r.namespaces != "*" && !slices.Contains(strings.Split(r.namespaces, ","), g.Namespace) {
+		if implementation == 0 || g.DeletionTimestamp != nil || !r.serves(g.Namespace) {
 			continue
 		}
 		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}

@@ -66,11 +66,11 @@ func TestReconcile(t *testing.T) {
 	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
 		t.Error("another's change stays")
 	}
-	r.namespaces = "other,shops"
+	r.namespaces = []string{"other", "shops"}
 	if plugin, _ = pass(); plugin != nil || !strings.Contains(meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "that gets plugins") {
 		t.Errorf("a Gateway of another namespace has the plugin, %+v", p.Status)
 	}
-	r.namespaces = "other,shop"
+	r.namespaces = []string{"other", "shop"}
 	pass()
 	p.Spec, p.Generation = of(`{"name":"r"}`), 2
 	must.OK(t, c.Update(t.Context(), p))
@@ -80,6 +80,93 @@ func TestReconcile(t *testing.T) {
 	must.OK(t, c.Delete(t.Context(), p))
 	if plugin, _ = pass(); plugin != nil {
 		t.Error("the plugin outlives the policy")
+	}
+}
+
+// policyFor is a policy with a rule for a Gateway.
+func policyFor(namespace, gateway, rule string) *policy.RateLimitPolicy {
+	ref := policy.TargetRef{}
+	ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", "Gateway", gatewayv1.ObjectName(gateway)
+	return &policy.RateLimitPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: gateway, UID: types.UID(namespace + "/" + gateway), Generation: 1},
+		Spec:       policy.Spec{TargetRefs: []policy.TargetRef{ref}, Rules: []json.RawMessage{[]byte(rule)}},
+	}
+}
+
+// installed are a controller and a Gateway of each namespace, with a policy.
+func installed(t *testing.T, controller gatewayv1.GatewayController, present []schema.GroupVersionKind, namespaces ...string) (client.Client, []*reconciler) {
+	t.Helper()
+	mapper := meta.NewDefaultRESTMapper(nil)
+	w := newWriter(t)
+	w.present = map[schema.GroupVersionKind]bool{}
+	for _, kind := range present {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+		w.present[kind] = true
+	}
+	objects := []client.Object{&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: controller}}}
+	for _, namespace := range namespaces {
+		objects = append(objects, policyFor(namespace, "public", `{"name":"r","sync_rate":0,"limits":[{"limit":1,"window":"1h"}]}`),
+			&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "class"}})
+	}
+	c := fake.NewClientBuilder().WithScheme(must.Get(newScheme())(t)).WithRESTMapper(mapper).WithStatusSubresource(&policy.RateLimitPolicy{}).WithObjects(objects...).Build()
+	var all []*reconciler
+	for _, namespace := range namespaces {
+		own := *w
+		own.release = "weir-" + namespace
+		planner := must.Get(policy.NewPlanner(must.Get(own.with(own.base, policy.Istio))(t)))(t)
+		all = append(all, &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: &own, restart: func(error) {}, namespaces: []string{namespace}})
+	}
+	return c, all
+}
+
+// Two controllers leave each other's plugins alone, and take over what an older release has written without its name.
+func TestTwoControllers(t *testing.T) {
+	c, two := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "a", "b")
+	plugin := func(namespace, name string) *unstructured.Unstructured {
+		o := object(wasmPlugin, types.NamespacedName{Namespace: namespace, Name: name})
+		if c.Get(t.Context(), client.ObjectKeyFromObject(o), o) != nil {
+			return nil
+		}
+		return o
+	}
+	must.Get(two[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+	old := plugin("a", "weir-public")
+	old.SetLabels(owned)
+	must.OK(t, c.Update(t.Context(), old))
+	old.SetName("weir-gone")
+	old.SetResourceVersion("")
+	must.OK(t, c.Create(t.Context(), old))
+	for _, r := range []*reconciler{two[1], two[0], two[1]} {
+		must.Get(r.Reconcile(t.Context(), reconcile.Request{}))(t)
+		if r == two[1] && plugin("b", "weir-public") == nil || plugin("a", "weir-public") == nil {
+			t.Error("a plugin is gone")
+		}
+	}
+	if o := plugin("a", "weir-public"); o.GetLabels()[release] != "weir-a" || plugin("a", "weir-gone") != nil {
+		t.Errorf("%v of an older release, which has also %v", o.GetLabels(), plugin("a", "weir-gone"))
+	}
+	two[1].namespaces = nil
+	if _, err := two[1].Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), `WasmPlugin weir-public is of the controller whose lease is in namespace "weir-a"`) {
+		t.Errorf("%v for a Gateway of two controllers", err)
+	}
+}
+
+// Rules that Envoy Gateway refuses are not in force.
+func TestRefusedByEnvoyGateway(t *testing.T) {
+	c, all := installed(t, "gateway.envoyproxy.io/gatewayclass-controller", []schema.GroupVersionKind{extensionPolicy, patchPolicy}, "shop")
+	p := &policy.RateLimitPolicy{}
+	name := types.NamespacedName{Namespace: "shop", Name: "public"}
+	for status, want := range map[string]string{"": "True in force at Gateway shop/public", "True": "True in force at Gateway shop/public", "False": "False Gateway shop/public: EnvoyExtensionPolicy weir-public: Conflicted: older"} {
+		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+		o := object(extensionPolicy, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		o.Object["status"] = fields{"ancestors": []any{fields{"conditions": []any{fields{"type": "Accepted", "status": status, "reason": "Conflicted", "message": "older", "observedGeneration": o.GetGeneration()}}}}}
+		must.OK(t, c.Update(t.Context(), o))
+		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+		must.OK(t, c.Get(t.Context(), name, p))
+		if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); string(said.Status)+" "+said.Message != want {
+			t.Errorf("%q: %+v, want %s", status, said, want)
+		}
 	}
 }
 

@@ -25,8 +25,11 @@ import (
 	"weir/controller/policy"
 )
 
-// owned are the labels of what the controller writes.
+// owned are the labels of what controllers write. That named release has the namespace of a controller's lease, as others may be in
+// the cluster.
 var owned = map[string]string{"app.kubernetes.io/managed-by": "weir-controller"}
+
+const release = "weir.dev/release"
 
 // Kinds that implementations take.
 var (
@@ -46,6 +49,7 @@ type writer struct {
 	plugin, pull   string
 	host, port     string // of the backend, empty if there is none
 	token, trusted string
+	release        string // the namespace of the lease
 	present        map[schema.GroupVersionKind]bool
 }
 
@@ -155,6 +159,15 @@ func (w *writer) objects(g *policy.Gateway, configurations [][]byte) ([]*unstruc
 	return w.envoyGateway(g, plugins)
 }
 
+// configurationOf is the first plugin's configuration of an object that was written; nil if it has none.
+func configurationOf(o *unstructured.Unstructured) fields {
+	configuration, _, _ := unstructured.NestedMap(o.Object, "spec", "pluginConfig")
+	if wasm, _, _ := unstructured.NestedSlice(o.Object, "spec", "wasm"); len(wasm) > 0 {
+		configuration, _, _ = unstructured.NestedMap(wasm[0].(fields), "config")
+	}
+	return configuration
+}
+
 // pluginName is that of a Gateway's plugin, of which there may be more than one.
 func pluginName(i int) string {
 	if i == 0 {
@@ -173,7 +186,7 @@ func (w *writer) istio(g *policy.Gateway, plugins []any) (all []*unstructured.Un
 		if i > 0 {
 			name = "weir" + strconv.Itoa(i+1) + "-" + g.Name // no other Gateway's, such as that of 2-public
 		}
-		o, err := made(wasmPlugin, g, name, nil, fields{
+		o, err := w.made(wasmPlugin, g, name, nil, fields{
 			"targetRefs": []any{targetOf(g)}, "url": "oci://" + w.plugin, "imagePullPolicy": w.pull, "phase": "AUTHZ", "failStrategy": "FAIL_RELOAD",
 			"priority": len(plugins) - i, "pluginConfig": configuration,
 		})
@@ -187,7 +200,7 @@ func (w *writer) istio(g *policy.Gateway, plugins []any) (all []*unstructured.Un
 	}
 	// Keeps the backend's cluster where istiod sends gateways only what their routes need.
 	namespace := strings.SplitN(w.host+"..", ".", 3)[1]
-	o, err := made(envoyFilter, g, "weir-"+g.Name, map[string]string{"envoyfilter.istio.io/referenced-services": namespace + "/" + w.host}, fields{
+	o, err := w.made(envoyFilter, g, "weir-"+g.Name, map[string]string{"envoyfilter.istio.io/referenced-services": namespace + "/" + w.host}, fields{
 		"targetRefs": []any{targetOf(g)}, "configPatches": []any{},
 	})
 	return append(all, o), err
@@ -221,11 +234,11 @@ func (w *writer) envoyGateway(g *policy.Gateway, plugins []any) (all []*unstruct
 			"operation": fields{"op": "add", "path": "", "value": w.cluster()},
 		})
 	}
-	o, err := made(extensionPolicy, g, "weir-"+g.Name, nil, fields{"targetRefs": []any{targetOf(g)}, "wasm": wasm})
+	o, err := w.made(extensionPolicy, g, "weir-"+g.Name, nil, fields{"targetRefs": []any{targetOf(g)}, "wasm": wasm})
 	if err != nil {
 		return nil, err
 	}
-	patch, err := made(patchPolicy, g, "weir-"+g.Name, nil, fields{"targetRef": targetOf(g), "type": "JSONPatch", "jsonPatches": patches})
+	patch, err := w.made(patchPolicy, g, "weir-"+g.Name, nil, fields{"targetRef": targetOf(g), "type": "JSONPatch", "jsonPatches": patches})
 	return []*unstructured.Unstructured{o, patch}, err
 }
 
@@ -254,7 +267,7 @@ func (w *writer) cluster() fields {
 const sum = "weir.dev/sum"
 
 // made is an object in the form that the client reads.
-func made(kind schema.GroupVersionKind, g *policy.Gateway, name string, annotations map[string]string, spec fields) (*unstructured.Unstructured, error) {
+func (w *writer) made(kind schema.GroupVersionKind, g *policy.Gateway, name string, annotations map[string]string, spec fields) (*unstructured.Unstructured, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -264,7 +277,9 @@ func made(kind schema.GroupVersionKind, g *policy.Gateway, name string, annotati
 	all := map[string]string{sum: hex.EncodeToString(digest[:8])}
 	maps.Copy(all, annotations)
 	o.SetAnnotations(all)
-	o.SetLabels(owned)
+	labels := maps.Clone(owned)
+	labels[release] = w.release
+	o.SetLabels(labels)
 	var read fields
 	if err := utiljson.Unmarshal(text, &read); err != nil {
 		return nil, err

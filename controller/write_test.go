@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +95,20 @@ func TestWrongFlags(t *testing.T) {
 	t.Setenv("WEIR_TOKEN", "secret")
 	if err := run(t.Context(), []string{"--plugin", "x", "--backend", "weir:9180"}); err == nil || !strings.HasPrefix(err.Error(), "--namespaces: want ") {
 		t.Errorf("%v, want --namespaces", err)
+	}
+	// A token of the configuration goes into plugins, too.
+	t.Setenv("WEIR_TOKEN", "")
+	for _, secret := range []string{"token", "key_secret"} {
+		file := filepath.Join(t.TempDir(), "base.yaml")
+		must.OK(t, os.WriteFile(file, []byte("backend: {cluster: weir, "+secret+": 0123456789abcdef}"), 0o600))
+		if err := run(t.Context(), []string{"--plugin", "x", "--configuration", file, "--namespaces", " , "}); err == nil || !strings.HasPrefix(err.Error(), "--namespaces: want ") {
+			t.Errorf("%s: %v, want --namespaces", secret, err)
+		}
+	}
+	for list, want := range map[string][]string{"": nil, "*,shop": nil, "shop, *": nil, " shop , default,": {"shop", "default"}} {
+		if some, all := namespacesOf(list); !slices.Equal(some, want) || all != strings.Contains(list, "*") {
+			t.Errorf("%q: %q, %t", list, some, all)
+		}
 	}
 	for _, wrong := range [][]string{{}, {"--unknown"}, {"--plugin", "x", "y"}, {"--plugin", "x", "--backend", "weir"}, {"--plugin", "x", "--configuration", "none"}} {
 		if run(t.Context(), wrong) == nil {
