@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,18 +47,39 @@ func showPolicies(ctx context.Context, scheme *runtime.Scheme, args []string) er
 
 // show prints policies with their targets and conditions, and then which rules are in force where.
 func show(ctx context.Context, c client.Client, out io.Writer, namespace string) error {
-	planner, err := policy.NewPlanner([]byte("{}"))
+	r := &reconciler{Client: c, writer: &writer{}}
+	if err := r.writer.find(c.RESTMapper()); err != nil {
+		return err
+	}
+	resources, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
-	resources, err := (&reconciler{Client: c, writer: &writer{}}).read(ctx)
+	written, err := r.owned(ctx)
+	if err != nil {
+		return err
+	}
+	// What is in force is in plugins, whose configurations all have the controller's fields.
+	base, there := []byte("{}"), map[types.NamespacedName]bool{}
+	for _, o := range written {
+		there[gatewayOf(o)] = true
+		if fields := configurationOf(o); fields != nil {
+			delete(fields, "rules")
+			delete(fields, "namespace")
+			if base, err = json.Marshal(fields); err != nil {
+				return err
+			}
+		}
+	}
+	resources.Gateways = slices.DeleteFunc(resources.Gateways, func(g *policy.Gateway) bool { return !there[g.NamespacedName] })
+	planner, err := policy.NewPlanner(base)
 	if err != nil {
 		return err
 	}
 	rows := []string{"GATEWAY\tWHERE\tRULE\tLIMITS\tPOLICY"}
 	planner.Told = func(g *policy.Gateway, place string, rules []policy.Rule) {
 		for _, r := range rules {
-			if namespace == "" || g.Namespace == namespace || r.Policy.Namespace == namespace || strings.Contains(place, " "+namespace+"/") {
+			if namespace == "" || g.Namespace == namespace || r.Policy.Namespace == namespace || strings.Contains(place+"/", " "+namespace+"/") {
 				rows = append(rows, strings.Join([]string{g.String(), place, r.Name, limitsOf(r.Limits), r.Policy.String()}, "\t"))
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -31,8 +32,18 @@ func TestShow(t *testing.T) {
 	odd := of("tenant", "odd", "Gateway", "public", `{"name":"r","limits":[{"limit":1,"window":"1h"}]}`)
 	odd.Status.Conditions = []metav1.Condition{{Type: "Accepted", Status: "False", Message: "Gateway public\n\x1b is not there"}, {Type: "Programmed", Status: "False", Message: "nowhere"}}
 	mine := of("tenant", "mine", "HTTPRoute", "app", `{"name":"r","limits":[{"limit":3,"window":"1m"},{"limit":2,"window":"1s"}]}`)
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		of("shop", "all", "Gateway", "public", `{"name":"all","limits":[{"limit":100,"window":"1h"}]}`), mine, odd,
+	// Rules that need a backend are in force by the configuration that was written. The tenant's own Gateway has no plugin.
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(wasmPlugin, meta.RESTScopeNamespace)
+	plugin := object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
+	plugin.SetLabels(owned)
+	plugin.Object["spec"] = fields{
+		"targetRefs":   []any{fields{"name": "public"}},
+		"pluginConfig": fields{"namespace": "shop", "rules": []any{}, "sync_rate": int64(1), "backend": fields{"cluster": "weir"}},
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(
+		plugin, &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio"}},
+		of("shop", "all", "Gateway", "public", `{"name":"all","sync_rate":0,"limits":[{"limit":100,"window":"1h"}]}`), mine, odd,
 		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "istio"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/gateway-controller"}},
 		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio"}},
 		&gatewayv1.HTTPRoute{
