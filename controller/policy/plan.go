@@ -147,10 +147,13 @@ type node struct {
 	listener string
 	leaves   []leaf
 	// when are the conditions of which its requests, and no others, meet one; size is their bytes.
-	when  []any
-	size  int
-	parts []*node
-	index map[target]*node
+	when []any
+	size int
+	// rules are those in force there, and replaced others, each with its winner.
+	rules    []*rule
+	replaced [][2]*rule
+	parts    []*node
+	index    map[target]*node
 }
 
 // part is a node's part that a target is, or the node itself if no policy is attached there.
@@ -192,7 +195,7 @@ func (n *node) name() string {
 // What each part's policy pays for is added to a sum.
 func (n *node) flips(holds map[*node]bool, inside bool, paid map[*Outcome]int) (some []any) {
 	for _, part := range n.parts {
-		if holds[part] == inside {
+		if holds[part] == inside || len(part.when) == 0 {
 			some = append(some, part.flips(holds, inside, paid)...)
 			continue
 		}
@@ -480,8 +483,7 @@ func covering(host string) []string {
 
 // placed is what holds where at a Gateway.
 type placed struct {
-	nodes  []*node
-	places []place // of each node
+	nodes []*node
 	// rules are those in force, with their places. One that several policies share by a namespace of counters is there once.
 	rules []*rule
 	// holders are the policies of each.
@@ -489,11 +491,6 @@ type placed struct {
 	// others are the bytes of conditions by which rules heed the places of other policies.
 	others  map[*Outcome]int
 	foreign map[*rule]int // the same by rule
-}
-
-type place struct {
-	rules    []*rule
-	replaced [][2]*rule // each with its winner
 }
 
 // gateway returns the configurations of a Gateway's plugins. A policy that they can't have is left out there, and what holds for
@@ -529,13 +526,13 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 			name := n.name()
 			switch {
 			case i == 0:
-				p.tell(g, "*", here.places[i].rules)
+				p.tell(g, "*", n.rules)
 			case n.listener != "" && n.target.kind != "Gateway":
-				p.tell(g, name+" at "+n.listener, here.places[i].rules)
+				p.tell(g, name+" at "+n.listener, n.rules)
 			default:
-				p.tell(g, name, here.places[i].rules)
+				p.tell(g, name, n.rules)
 			}
-			for _, r := range here.places[i].replaced {
+			for _, r := range n.replaced {
 				r[0].of.overridden.add(fmt.Sprintf("%s by %s at %s", r[0].name, nameOf(r[1].of.Policy), name))
 			}
 		}
@@ -612,9 +609,8 @@ func (g *Gateway) place(leaves []leaf, attached func(target) *Outcome) *placed {
 	var order []*Outcome
 	noted := map[*Outcome]bool{}
 	for i, n := range here.nodes {
-		at := effective(n.chain)
-		here.places = append(here.places, at)
-		for _, r := range at.rules {
+		n.merge()
+		for _, r := range n.rules {
 			if of := first(r); len(holds[of]) == 0 || holds[of][len(holds[of])-1] != i {
 				holds[of] = append(holds[of], i)
 			}
@@ -643,7 +639,9 @@ func (g *Gateway) place(leaves []leaf, attached func(target) *Outcome) *placed {
 				alike[key] = root.where(here.nodes, holds[one])
 			}
 			at := *rule
-			at.where = alike[key]
+			if at.where = alike[key]; at.where.condition == nil && !at.where.excepting {
+				continue
+			}
 			at.size += len(at.where.condition)
 			for of, bytes := range at.where.paid {
 				if of != nil && of != o && of.Policy.Namespace != g.Namespace {
@@ -745,16 +743,16 @@ func (g *Gateway) leaveOut(here *placed, documents []document, out map[*Outcome]
 	}
 }
 
-// effective merges the policies of a place as GEP-713 says: defaults hold where nothing more special is, and overrides
+// merge merges the policies of a part as GEP-713 says: defaults hold where nothing more special is, and overrides
 // replace what is. Both do so for all rules, or, merging, for those of the same name.
-func effective(chain [levels]*Outcome) (at place) {
+func (n *node) merge() {
 	for i := levels - 1; i >= 0; i-- {
-		o := chain[i]
+		o := n.chain[i]
 		if o == nil {
 			continue
 		}
 		block, _, overrides := o.InForce.Spec.block()
-		winners, losers := at.rules, o.rules
+		winners, losers := n.rules, o.rules
 		if overrides {
 			winners, losers = losers, winners
 		}
@@ -765,9 +763,8 @@ func effective(chain [levels]*Outcome) (at place) {
 				merged = append(merged, loser)
 				continue
 			}
-			at.replaced = append(at.replaced, [2]*rule{loser, winners[by]})
+			n.replaced = append(n.replaced, [2]*rule{loser, winners[by]})
 		}
-		at.rules = merged
+		n.rules = merged
 	}
-	return at
 }

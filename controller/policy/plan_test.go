@@ -566,6 +566,16 @@ func TestRoutesOfANamespace(t *testing.T) {
 			t.Errorf("%v: %v, want %v", test.request, got, test.want)
 		}
 	}
+	// Of more names than there is room for, none is another's.
+	r.Policies, r.Routes[2].Rules = r.Policies[:1], nil
+	for i := range 60 {
+		r.Routes[2].Rules = append(r.Routes[2].Rules, fmt.Sprint("r", i, strings.Repeat("x", 200)))
+	}
+	r.Routes = r.Routes[:5]
+	plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+	if o := plan.Outcomes[0]; len(plan.Configurations[public]) > 0 || len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer rules of routes with a name") {
+		t.Errorf("%+v, %s", o, plan.Configurations[public])
+	}
 }
 
 // On Istio a route of one listener may serve hosts that are another's, where that has no route for them. It stays at its listener.
