@@ -18,7 +18,6 @@ const (
 	likeMatch     = `{"path": {"prefix": "/api/"}}`
 )
 
-// matchFields are the conditions of a match.
 var matchFields = []field{
 	{"path", optional}, {"host", optional}, {"headers", optional}, {"method", optional}, {"methods", optional}, {"request_json", optional},
 	{"query", optional}, {"cookie", optional}, {"path_segment", optional}, {"jwt_claim", optional}, {"property", optional}, {"client_ip", optional},

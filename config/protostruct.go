@@ -208,7 +208,6 @@ func (r *structReader) number(end int) {
 	r.out = strconv.AppendFloat(r.out, math.Float64frombits(bits), form, -1, 64)
 }
 
-// string reads a text.
 func (r *structReader) string(end int) {
 	r.put(`"`)
 	for r.more(end) {

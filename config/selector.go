@@ -134,7 +134,6 @@ func readResponseSelector(v *value) (s Selector) {
 	return s
 }
 
-// read reads a selector's fields.
 func (s *Selector) read(name string, v *value) {
 	switch name {
 	case "header":

@@ -30,7 +30,6 @@ type value struct {
 	secret bool
 }
 
-// field is a field of an object.
 type field struct {
 	name     string
 	presence presence

@@ -36,7 +36,6 @@ type driver interface {
 	stores() []string
 }
 
-// nodeConfig configures a node.
 type nodeConfig struct {
 	configuration string
 	// plugin is a file with another build of the plugin; the built one if it is empty. Only Envoy uses it.
@@ -46,8 +45,7 @@ type nodeConfig struct {
 	// backend is the address of the cluster "weir".
 	backend string
 	// upstream answers requests that pass; nil answers an empty 200.
-	upstream http.Handler
-	// http2Upstream makes the upstream use HTTP/2.
+	upstream      http.Handler
 	http2Upstream bool
 	// clock is the node's clock; nil means the machine's. ahead is added to the machine's clock.
 	clock *fakeClock
@@ -318,7 +316,6 @@ func (c *fakeClock) drive(clock *envoytest.Clock) error {
 	return clock.Stop(time.Unix(0, c.nanos))
 }
 
-// serveUpstream starts a node's upstream.
 func (n *nodeConfig) serveUpstream(t *testing.T) *httptest.Server {
 	t.Helper()
 	handler := n.upstream

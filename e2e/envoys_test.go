@@ -482,7 +482,6 @@ func (n *envoyNode) typedPlugin() (envoytest.Object, error) {
 	return envoytest.Typed(wasmFilter, envoytest.Object{"config": config}), nil
 }
 
-// typedModule returns the native filter's configuration.
 func (n *envoyNode) typedModule() (envoytest.Object, error) {
 	file, err := filepath.Abs(nativeFile)
 	if err != nil {

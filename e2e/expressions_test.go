@@ -99,7 +99,6 @@ func randomExpression(r *rand.Rand, parts []compared, depth int) string {
 	return fmt.Sprintf("%s %s %q", name, []string{"==", "!="}[r.IntN(2)], whole)
 }
 
-// celPrograms compiles expressions with cel-go.
 func celPrograms(t *testing.T, expressions []string) (all []cel.Program) {
 	t.Helper()
 	options := []cel.EnvOption{cel.Function("in_cidr", cel.Overload("in_cidr", []*cel.Type{cel.StringType, cel.ListType(cel.StringType)}, cel.BoolType,

@@ -48,7 +48,6 @@ func weir(t *testing.T, backend string, args ...string) (output string) {
 	return output
 }
 
-// tryWeir runs the command.
 func tryWeir(backend string, args ...string) (output string, err error) {
 	command := exec.Command(commandFile, args...)
 	command.Env = append(command.Environ(), "WEIR_BACKEND=http://"+backend)

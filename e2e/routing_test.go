@@ -426,10 +426,7 @@ func mirrored(t *testing.T, r *routing) {
 	ask(t, c, r.url(), ":path", "/b").wantLeft(t, 200, 0)
 	ask(t, c, r.url(), ":path", "/c").want429(t, 2)
 	// Envoy counts a copy before it answers.
-	sent, err := r.Stat("cluster.mirror.upstream_rq_total")
-	if err != nil || sent != 2 {
-		t.Errorf("%d requests were mirrored, %v; want 2", sent, err)
-	}
+	must.Equal(t, must.Get(r.Stat("cluster.mirror.upstream_rq_total"))(t), 2, "requests were mirrored")
 	paths := map[string]bool{}
 	for range 2 {
 		select {

@@ -47,7 +47,6 @@ var stores = map[string]func(t *testing.T) store{
 	},
 }
 
-// kindsOfStore has the names of stores.
 var kindsOfStore = slices.Sorted(maps.Keys(stores))
 
 // eachStore runs a part of a scenario for each kind of store that the driver wants.

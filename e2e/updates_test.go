@@ -128,7 +128,6 @@ func (n *envoyNode) drained(t *testing.T) {
 	}
 }
 
-// residentBytes returns a process's resident memory.
 func residentBytes(t *testing.T, pid int) int64 {
 	t.Helper()
 	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)

@@ -162,7 +162,6 @@ type (
 	}
 )
 
-// mesh has the resources of istio.yaml.
 type mesh struct {
 	namespace  object[struct{}]
 	secret     object[struct{}]

@@ -114,7 +114,6 @@ func surround(t *testing.T) surroundings {
 	return surroundings{backend: serve(t), upstream: upstream.Listener.Addr().String()}
 }
 
-// run starts an Envoy among surroundings.
 func (s surroundings) run(t *testing.T, on envoytest.Binary, bootstrap []byte) *proxy {
 	t.Helper()
 	e := envoytest.Run(t, envoytest.Options{Binary: on, Bootstrap: bootstrap, Args: []string{"--file-flush-interval-msec", "10", "--log-level", "warning"}})
@@ -122,7 +121,6 @@ func (s surroundings) run(t *testing.T, on envoytest.Binary, bootstrap []byte) *
 	return &proxy{Envoy: e, surroundings: s, listeners: listeners, decided: make(map[decisions]int)}
 }
 
-// until waits until happened returns true.
 func (p *proxy) until(t *testing.T, what string, happened func() (bool, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -230,7 +228,6 @@ func (p *proxy) at(from, listener string) client { return client{p, from, p.list
 // local is the address of clients if the address doesn't matter.
 const local = "127.0.0.1"
 
-// answer is an answer to a client.
 type answer struct {
 	status int
 	header http.Header

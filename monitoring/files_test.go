@@ -29,7 +29,6 @@ func read(t *testing.T, file string) []byte {
 	return text
 }
 
-// rule is a rule of rules.yaml.
 type rule struct {
 	Record, Alert, Expr string
 	For                 string
@@ -237,7 +236,6 @@ func histogram(name string) string {
 	return name
 }
 
-// shown returns the metrics in panels.
 func (d dashboard) shown() (names []string) {
 	var all strings.Builder
 	for _, p := range d.Panels {

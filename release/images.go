@@ -19,7 +19,6 @@ import (
 // nobody is the user of an image's process. It owns no file in the image.
 const nobody = "65532:65532"
 
-// file is a file in an image.
 type file struct {
 	path    string
 	mode    int64

@@ -181,7 +181,6 @@ func quick() grid {
 // seed makes the study come out the same every time.
 const seed = 20260102
 
-// trials returns all combinations.
 func (g grid) trials() (all []trial) {
 	for _, c := range g.conditions {
 		for _, a := range g.algorithms {

@@ -179,7 +179,6 @@ func refusalGrids() []refusalGrid {
 	}
 }
 
-// refusalRows returns all rows.
 func refusalRows() (rows []refusalRow) {
 	for _, g := range refusalGrids() {
 		for _, a := range g.algorithms {
@@ -210,7 +209,6 @@ func refusalRows() (rows []refusalRow) {
 	return rows
 }
 
-// refusalTable measures rows.
 func refusalTable(rows []refusalRow) (string, error) {
 	lines := []string{"of 1,000 requests\tlimit\tnodes\trequests\trefused falsely\tthe worst\tlate, s\tcallouts\twaited\tof the limit in use"}
 	for i := range rows {

@@ -190,7 +190,6 @@ func (b *bench) run(ctx context.Context, e site.Envoy) (*process, error) {
 	return p, err
 }
 
-// envoy returns the subject of an Envoy.
 func (b *bench) envoy(ctx context.Context, e site.Envoy) (*subject, error) {
 	p, err := b.run(ctx, e)
 	if err != nil {

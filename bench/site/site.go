@@ -120,7 +120,6 @@ type Service struct {
 	PID  int
 }
 
-// serve starts a service.
 func (s *Site) serve(o Options, name string) *Service {
 	if name == RedisServer {
 		redis := redistest.Start(s)

@@ -30,7 +30,6 @@ the other commands says, and what was there before. weir serve keeps this for 13
 changes of a namespace.
 `
 
-// changes runs weir changes.
 func changes(ctx context.Context, args []string, env environment) error {
 	var of backendFlags
 	var since moment
@@ -119,7 +118,6 @@ func text(said string) string {
 	return strings.Join(words, " ")
 }
 
-// reasonFlag defines --reason.
 func (f *backendFlags) reasonFlag(flags *flag.FlagSet) {
 	flags.Func("reason", fmt.Sprintf("`why` the change is made, for weir changes and the log of weir serve: up to %d bytes", backend.MaxReason), func(text string) error {
 		if f.reason = text; len(text) > backend.MaxReason {

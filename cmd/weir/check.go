@@ -50,7 +50,6 @@ be read, if no file has a configuration and --allow-none is not given, or with -
 warning; 2 if the command line is wrong.
 `
 
-// checkFiles runs weir check.
 func checkFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	format := flags.String("format", "text", "`format` to print: text, json or github")
@@ -185,7 +184,6 @@ func readAll(name string, in io.Reader) ([]byte, error) {
 	return content, err
 }
 
-// findings prints the findings in files.
 type findings interface {
 	file(name string, content []byte, report *check.Report)
 	end() error

@@ -73,7 +73,6 @@ complete -c weir -f -a '(__weir)'
 // fitting is the operand by which the scripts ask what fits the words that follow.
 const fitting = "fitting"
 
-// printCompletion runs weir completion.
 func printCompletion(ctx context.Context, args []string, env environment) error {
 	if len(args) > 1 && args[0] == fitting {
 		_, err := io.WriteString(env.stdout, strings.Join(fit(ctx, args[1:], env), ""))
@@ -101,7 +100,6 @@ var (
 	explanation = regexp.MustCompile(` \([^)]*\)`)
 )
 
-// flagsOf returns a command's flags.
 func flagsOf(c *command) (all []completedFlag) {
 	var help bytes.Buffer
 	_ = c.run(context.Background(), []string{"--help"}, environment{stdin: strings.NewReader(""), stdout: &help, stderr: io.Discard, getenv: func(string) string { return "" }})

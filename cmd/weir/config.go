@@ -56,7 +56,6 @@ func readConfiguration(name string, env environment) (*check.Configuration, erro
 	return &chosen[0], nil
 }
 
-// compileExpressions runs weir compile.
 func compileExpressions(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("compile", flag.ContinueOnError)
 	if err := parseFlags(flags, args, env, "FILE"); err != nil {

@@ -41,7 +41,6 @@ Environment:
   KUBECONFIG  names the API server
 `
 
-// controller runs weir controller.
 func controller(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	controllerflags.Define(flags)
@@ -51,7 +50,6 @@ func controller(ctx context.Context, args []string, env environment) error {
 	return runController(ctx, args, env)
 }
 
-// showPolicies runs weir policy.
 func showPolicies(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("policy", flag.ContinueOnError)
 	controllerflags.DefinePolicy(flags)
@@ -61,7 +59,6 @@ func showPolicies(ctx context.Context, args []string, env environment) error {
 	return runController(ctx, append([]string{controllerflags.Policy}, args...), env)
 }
 
-// runController runs weir-controller until it ends.
 func runController(ctx context.Context, args []string, env environment) error {
 	name := "weir-controller"
 	if runtime.GOOS == "windows" {

@@ -37,7 +37,6 @@ Exit codes: 0; 1 if something was lost and --lossy was not given, if a file can'
 files limit nothing; 2 if the command line is wrong.
 `
 
-// convertFiles runs weir convert.
 func convertFiles(_ context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("convert", flag.ContinueOnError)
 	from := flags.String("from", "", "`SOURCE` of the files: "+strings.Join(convert.Sources(), ", ")+"; required")

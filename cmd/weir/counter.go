@@ -54,7 +54,6 @@ type counterCommand struct {
 	listed          bool           // whether the configuration has the key
 }
 
-// counterOf runs weir counter.
 func counterOf(ctx context.Context, args []string, env environment) error {
 	c := counterCommand{out: env.stdout}
 	flags := flag.NewFlagSet("counter", flag.ContinueOnError)
@@ -207,7 +206,6 @@ func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err err
 	return found, nil
 }
 
-// get runs weir counter get.
 func (c *counterCommand) get(ctx context.Context) error {
 	found, err := c.ask(ctx)
 	if err != nil {
@@ -239,7 +237,6 @@ func (c *counterCommand) missing(ctx context.Context, found *server.Counter) err
 	return fmt.Errorf("nothing is counted for this key of %.80q: %s; with --allow-none that is no mistake", c.rule, reason)
 }
 
-// change runs weir counter reset and grant.
 func (c *counterCommand) change(ctx context.Context, change *server.CounterChange) error {
 	before, err := c.ask(ctx)
 	if err == nil {

@@ -137,7 +137,6 @@ func newPusher(to *served, id uint64) *pusher {
 	return &pusher{to: to, id: id, counted: map[wire.ID]int64{}}
 }
 
-// next returns the next push.
 func (p *pusher) next(items []wire.Item, takes []wire.Take) *wire.Push {
 	p.sequence++
 	return &wire.Push{Namespace: "shop", Sender: p.id, Sequence: p.sequence, Floor: p.sequence, Items: items, Takes: takes}

@@ -9,7 +9,6 @@ import (
 	"weir/internal/spelling"
 )
 
-// command is a command of weir.
 type command struct {
 	name string
 	// summary says in a line what it does. operands may follow its flags.
@@ -141,7 +140,6 @@ func find(name string) *command {
 	return nil
 }
 
-// usage returns the list of commands.
 func usage() string {
 	var b strings.Builder
 	b.WriteString(`Weir limits rates inside Envoy and Istio. This command runs all that goes beside the plugin.

@@ -29,7 +29,6 @@ rules most have. That is noted each minute while proxies report. With a namespac
 stands now, and the rules that its proxies have told, each as most of those have it that have it.
 `
 
-// namespaces runs weir namespaces.
 func namespaces(ctx context.Context, args []string, env environment) error {
 	var of backendFlags
 	flags := flag.NewFlagSet("namespaces", flag.ContinueOnError)

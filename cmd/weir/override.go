@@ -43,7 +43,6 @@ if no node has told of the rule in the last minutes, because it has had no reque
 --config checks the override by the proxies' configuration, and --force sets it unchecked.
 `
 
-// override runs weir override.
 func override(ctx context.Context, args []string, env environment) error {
 	var c overrideCommand
 	flags := flag.NewFlagSet("override", flag.ContinueOnError)
@@ -86,7 +85,6 @@ func override(ctx context.Context, args []string, env environment) error {
 	return do(ctx, operands[2:])
 }
 
-// overrideCommand is a command line.
 type overrideCommand struct {
 	out       io.Writer
 	env       environment
@@ -102,7 +100,6 @@ type overrideCommand struct {
 	force     bool
 }
 
-// set runs weir override set.
 func (c *overrideCommand) set(ctx context.Context, operands []string) error {
 	var o server.Override
 	if len(operands) > 0 {
@@ -260,7 +257,6 @@ func limitsOf(rule *config.Rule) (limits []server.OverrideLimit) {
 	return limits
 }
 
-// unset runs weir override unset.
 func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 	switch {
 	case len(operands) == 0:
@@ -281,7 +277,6 @@ func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 	return c.backend.remove(ctx, c.out, wire.OverridesPath, query, c.wait, fmt.Errorf("there is no such override of %s", operands[0]))
 }
 
-// list runs weir override list.
 func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 	if len(operands) > 1 || c.all || c.wait != 0 || len(c.keys) > 0 || !time.Time(c.until).IsZero() {
 		return fmt.Errorf("%w: want NAMESPACE, or NAMESPACE RULE, and no flag but --json and those of the backend", errUsage)

@@ -43,7 +43,6 @@ zone, and with --tiers service_tier=flex/gpt-5 those of answers in that tier, an
 Prices of images, seconds and searches are told, and not carried over.
 `
 
-// price runs weir price.
 func price(ctx context.Context, args []string, env environment) error {
 	c := priceCommand{env: env}
 	flags := flag.NewFlagSet("price", flag.ContinueOnError)
@@ -93,7 +92,6 @@ func price(ctx context.Context, args []string, env environment) error {
 	return do.run(ctx, operands[2:])
 }
 
-// priceCommand is a command line.
 type priceCommand struct {
 	env       environment
 	backend   backendFlags
@@ -105,7 +103,6 @@ type priceCommand struct {
 	begins, tiers        bool
 }
 
-// set runs weir price set.
 func (c *priceCommand) set(ctx context.Context, operands []string) error {
 	model, err := json.Marshal(operands[1])
 	if err != nil {
@@ -131,7 +128,6 @@ func (c *priceCommand) set(ctx context.Context, operands []string) error {
 	return c.put(ctx, operands[0], models, false)
 }
 
-// load runs weir price load.
 func (c *priceCommand) load(ctx context.Context, operands []string) error {
 	document, err := readFile(operands[1], c.env)
 	if err != nil {
@@ -144,7 +140,6 @@ func (c *priceCommand) load(ctx context.Context, operands []string) error {
 	return c.put(ctx, operands[0], models, true)
 }
 
-// diff runs weir price diff.
 func (c *priceCommand) diff(ctx context.Context, operands []string) error {
 	document, err := readFile(operands[1], c.env)
 	if err != nil {
@@ -168,7 +163,6 @@ func (c *priceCommand) diff(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// put sets prices.
 func (c *priceCommand) put(ctx context.Context, list string, models modelPrices, instead bool) error {
 	body, err := json.Marshal(server.SetPrices{List: list, Models: models, Instead: instead})
 	if err != nil {
@@ -183,7 +177,6 @@ func (c *priceCommand) put(ctx context.Context, list string, models modelPrices,
 	return err
 }
 
-// unset runs weir price unset.
 func (c *priceCommand) unset(ctx context.Context, operands []string) error {
 	query := url.Values{"namespace": {c.namespace}, "list": {operands[0]}}
 	if len(operands) > 1 {
@@ -201,7 +194,6 @@ func (c *priceCommand) find(ctx context.Context, operands []string) (found serve
 	return found, c.backend.call(ctx, http.MethodGet, wire.PricesPath, query, nil, &found)
 }
 
-// list runs weir price list.
 func (c *priceCommand) list(ctx context.Context, operands []string) error {
 	found, err := c.find(ctx, operands)
 	if err != nil {

@@ -73,7 +73,6 @@ const (
 	httpPort = 8080
 )
 
-// rateLimit runs weir ratelimit.
 func rateLimit(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("ratelimit", flag.ContinueOnError)
 	if err := parseFlags(flags, args, env); err != nil {

@@ -40,7 +40,6 @@ the nodes, or --limit and no requests in the last minutes: then --config checks 
 configuration, and --force sets it unchecked.
 `
 
-// wholeRule runs weir rule.
 func wholeRule(ctx context.Context, args []string, env environment) error {
 	var c overrideCommand
 	var mode string
@@ -113,7 +112,6 @@ func wholeRule(ctx context.Context, args []string, env environment) error {
 	return c.put(ctx, &o)
 }
 
-// showRules runs weir rule show.
 func (c *overrideCommand) showRules(ctx context.Context, of []string) error {
 	var found server.Overrides
 	if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {

@@ -33,7 +33,6 @@ import (
 //go:embed example.json
 var exampleConfiguration []byte
 
-// runFlags are the flags of weir run.
 type runFlags struct {
 	config, listen, ui, upstream, wasm string
 	store                              storeFlags

@@ -9,7 +9,6 @@ import (
 	"weir/internal/schema"
 )
 
-// printSchema runs weir schema.
 func printSchema(_ context.Context, args []string, env environment) error {
 	if err := parseFlags(flag.NewFlagSet("schema", flag.ContinueOnError), args, env); err != nil {
 		return err

@@ -15,7 +15,6 @@ type secret struct {
 	value, file    string
 }
 
-// define defines the two flags.
 func (s *secret) define(flags *flag.FlagSet, name, usage, fileUsage string) {
 	s.name, s.variable = name, "WEIR_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 	flags.StringVar(&s.value, name, "", usage)

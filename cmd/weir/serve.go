@@ -32,7 +32,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// serve runs weir serve.
 func serve(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	address := flags.String("listen", "127.0.0.1:9180", "`address` to listen on")
@@ -140,7 +139,6 @@ func serve(ctx context.Context, args []string, env environment) error {
 	return s.serve(ctx)
 }
 
-// connectionsFlag defines --max-connections-per-address.
 func connectionsFlag(flags *flag.FlagSet) *int {
 	most := listen.DefaultConnections
 	usage := fmt.Sprintf("keep `N` connections of an address at most, and no more than half of the files that the process may open; "+

@@ -16,7 +16,6 @@ import (
 	"weir/internal/simulate/accesslog"
 )
 
-// simulateFlags are the flags of weir simulate.
 type simulateFlags struct {
 	config, html string
 	descriptors  []string

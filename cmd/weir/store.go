@@ -19,7 +19,6 @@ import (
 	"weir/internal/store/region"
 )
 
-// storeFlags say which store to open.
 type storeFlags struct {
 	// url is the flag, and name the value that resolve finds.
 	url  secret
@@ -86,7 +85,6 @@ func (m maxMemory) divide(inProcess, withNodes bool, getenv func(string) string)
 // mostCounters is more than fits the memory of any machine.
 const mostCounters = 1 << 30
 
-// define defines --store and --store-file.
 func (f *storeFlags) define(flags *flag.FlagSet) {
 	f.url.define(flags, "store",
 		"`store` that keeps the counters: memory, file:PATH, or the URL of a store: redis://…, redis+cluster://…, redis+sentinel://…, rediss… of these for TLS, or postgres://…; "+
@@ -103,7 +101,6 @@ func (f *storeFlags) resolve(env environment) (err error) {
 	return err
 }
 
-// boundFlag defines --max-counters.
 func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	usage := fmt.Sprintf("keep `N` counters at most, in --store memory or file:PATH only; when it is full, the counters that used the least of their limits make room (default %d)", memory.DefaultMaxCounters)
 	flags.Func("max-counters", usage, func(text string) error {
@@ -116,7 +113,6 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 	})
 }
 
-// memoryFlag defines --max-memory.
 func (f *storeFlags) memoryFlag(flags *flag.FlagSet) {
 	flags.Var(&f.memory, "max-memory", "`BYTES` that the counters of this process take at most, those of --store memory or file:PATH and of --rate-limit-service, "+
 		"with what Go needs to collect garbage; in bytes, or with Ki, Mi or Gi; beside it the process takes some 64Mi; when it is full, counters make room as with --max-counters; no bound if it is left out")

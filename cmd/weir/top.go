@@ -80,7 +80,6 @@ func (c *topCommand) ask(ctx context.Context, query url.Values) (top server.Top,
 	return top, c.backend.call(ctx, http.MethodGet, server.TopPath, query, nil, &top)
 }
 
-// showTop runs weir top.
 func showTop(ctx context.Context, args []string, env environment) error {
 	var c topCommand
 	flags := flag.NewFlagSet("top", flag.ContinueOnError)
@@ -343,7 +342,6 @@ func valuesText(values []server.Value) string {
 	return strings.Join(words, " ")
 }
 
-// report runs weir report.
 func report(ctx context.Context, args []string, env environment) error {
 	var c topCommand
 	query, err := c.parse(flag.NewFlagSet("report", flag.ContinueOnError), args, env, reportUsage, 2)

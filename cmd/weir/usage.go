@@ -31,7 +31,6 @@ The last columns tell how the key stands in the rule's longest window: how much 
 budget ends at this pace.
 `
 
-// used runs weir usage.
 func used(ctx context.Context, args []string, env environment) error {
 	var backend backendFlags
 	var month, by string

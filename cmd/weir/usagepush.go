@@ -334,7 +334,6 @@ func (p *usagePush) flush(ctx context.Context) (told int, err error) {
 	}
 }
 
-// post sends events.
 func (p *usagePush) post(ctx context.Context, events []pushed) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

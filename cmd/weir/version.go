@@ -20,7 +20,6 @@ import (
 // does not find it with -buildvcs=false in GOFLAGS.
 var release, commit string
 
-// printVersion runs weir version.
 func printVersion(_ context.Context, args []string, env environment) error {
 	if err := parseFlags(flag.NewFlagSet("version", flag.ContinueOnError), args, env); err != nil {
 		return err

@@ -26,7 +26,6 @@ that the namespace's proxies have told, if the rule's key has no values, or may 
 Whether a request meets a rule's conditions is up to the request. Flags may come anywhere.
 `
 
-// why runs weir why.
 func why(ctx context.Context, args []string, env environment) error {
 	c := counterCommand{out: env.stdout}
 	flags := flag.NewFlagSet("why", flag.ContinueOnError)

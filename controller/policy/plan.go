@@ -287,7 +287,6 @@ func compare(a, b types.NamespacedName) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// older orders policies by their age.
 func older(a, b *Outcome) int {
 	return cmp.Or(a.Policy.CreationTimestamp.Compare(b.Policy.CreationTimestamp.Time), compare(nameOf(a.Policy), nameOf(b.Policy)))
 }
@@ -364,7 +363,6 @@ func (ref *TargetRef) In(p *RateLimitPolicy) string {
 	return t.String()
 }
 
-// of is the target of a policy.
 func (ref *TargetRef) of(p *RateLimitPolicy) target {
 	t := target{kind: string(ref.Kind), NamespacedName: types.NamespacedName{Namespace: cmp.Or(string(ref.Namespace), p.Namespace), Name: string(ref.Name)}}
 	if t.kind == "Namespace" {

@@ -482,7 +482,6 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// tenants adds routes of a namespace.
 func (r *Resources) tenants(namespace string, n int) {
 	for i := range n {
 		r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("r", i)}, Rules: []string{""}, Parents: []Parent{{Gateway: public}}})

@@ -67,7 +67,6 @@ type checked struct {
 	inForce    *InForce
 }
 
-// rule is a rule of a policy.
 type rule struct {
 	name   string // in the policy
 	fields map[string]json.RawMessage

@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// apisixRoute is a route of APISIX.
 type apisixRoute struct {
 	locations []*location
 	// owners have the route's plugins, the nearest first: the route itself, a plugin_config, a

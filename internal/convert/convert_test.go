@@ -16,7 +16,6 @@ import (
 
 var update = flag.Bool("update", false, "write what testdata wants")
 
-// foldersOf are the folders of testdata.
 func foldersOf(t testing.TB) (folders []string) {
 	t.Helper()
 	wanted, err := filepath.Glob("testdata/*/want.json")
@@ -73,10 +72,7 @@ func TestFiles(t *testing.T) {
 				if *update {
 					must.OK(t, os.WriteFile(name, []byte(got), 0o644))
 				}
-				want, err := os.ReadFile(name)
-				if err != nil || string(want) != got {
-					t.Errorf("%s: %v\ngot\n%swant\n%s", name, err, got, want)
-				}
+				must.Equal(t, got, string(must.Get(os.ReadFile(name))(t)), "%s", name)
 			}
 			if document.Len() == 0 {
 				return

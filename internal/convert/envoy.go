@@ -60,7 +60,6 @@ type use struct {
 	others  []*location
 }
 
-// entry is an entry of a descriptor.
 type entry struct {
 	key string
 	// constant says that all requests have the same value.
@@ -191,7 +190,6 @@ func (e *envoy) walk(v value, depth int) {
 	}
 }
 
-// manager reads a connection manager.
 func (e *envoy) manager(v value, depth int) {
 	before := len(e.filters)
 	t := &envoyTable{value: v.get("route_config"), portless: v.get("strip_any_host_port").truth(false)}

@@ -422,7 +422,6 @@ func decoded(s string) string {
 	return expr.String()
 }
 
-// stringMatch reads a StringMatcher.
 func (e *envoy) stringMatch(s value) (t text, ok bool) {
 	for _, f := range s.fields() {
 		switch f.name {

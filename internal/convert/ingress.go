@@ -42,7 +42,6 @@ var harmlessSettings = strings.Fields(`
 	limit-req-status-code limit-conn-status-code global-rate-limit-memcached-* global-rate-limit-status-code grpc-buffer-size-kb allow-cross-namespace-resources
 	enable-aio-write nginx-status-* plugins`)
 
-// ingress is an Ingress of Kubernetes.
 type ingress struct {
 	value       value
 	name        string

@@ -16,7 +16,6 @@ type kongRoute struct {
 	location *location
 }
 
-// kongPlugin is a limiter of Kong.
 type kongPlugin struct {
 	value, config  value
 	name           string

@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 )
 
-// directive is a directive of nginx.
 type directive struct {
 	at    place
 	name  string

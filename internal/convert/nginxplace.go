@@ -204,7 +204,6 @@ func (s *scope) match() (m match, ok bool) {
 	return m, ok
 }
 
-// nginxServer is a server.
 type nginxServer struct {
 	scope   *scope
 	names   []serverName

@@ -477,7 +477,6 @@ func (c *conditions) match() object {
 	return m
 }
 
-// kuadrant reads a policy of Kuadrant's.
 func (c *converter) kuadrant(d value) {
 	p, tokens := c.policyOf(d), d.get("kind").text() == "TokenRateLimitPolicy"
 	d.get("spec").tell("Kuadrant's policy", "targetRef", "limits", "when", "defaults", "overrides")

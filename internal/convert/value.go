@@ -118,7 +118,6 @@ func (v value) at() place { return v.where }
 
 func (v value) lose(format string, args ...any) { v.c.lose(v.at(), format, args...) }
 
-// field is a field of a mapping.
 type field struct {
 	name  string
 	at    place

@@ -37,10 +37,7 @@ func TestEnvoy(t *testing.T) {
 			if status, _ := get(t, e, "first"); status != http.StatusOK {
 				t.Errorf("after a refused update: status %d", status)
 			}
-			n, err := e.Stat("listener_manager.lds.update_rejected")
-			if err != nil || n != 1 {
-				t.Errorf("got %d rejected updates, %v", n, err)
-			}
+			must.Equal(t, must.Get(e.Stat("listener_manager.lds.update_rejected"))(t), 1, "rejected updates")
 		})
 	}
 }

@@ -72,7 +72,6 @@ var attributes = []string{
 	"request.protocol", "request.size", "source", "destination", "connection", "metadata", "filter_state", "xds",
 }
 
-// inNetworks is the function for networks.
 const inNetworks = "in_cidr"
 
 // environment is what expressions may name.
@@ -476,7 +475,6 @@ func (c *compiler) name(e ast.Expr) string {
 	return ""
 }
 
-// encoded returns a value as JSON.
 func encoded(value any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

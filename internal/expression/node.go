@@ -8,7 +8,6 @@ type Field struct{ Name, JSON string }
 // All other comparisons imply the first of these.
 const isPresent, isAbsent = `{"present":true}`, `{"present":false}`
 
-// node is a condition.
 type node struct {
 	kind kind
 	// part and comparison, in JSON, are those of one that compares.

@@ -52,7 +52,6 @@ func testModule(t testing.TB) *Module {
 	return must.Get(plugin())(t)
 }
 
-// journal keeps what is logged.
 type journal struct {
 	mu    sync.Mutex
 	lines []string

@@ -353,7 +353,6 @@ func TestProxyReadsBodyWhileHeadersWait(t *testing.T) {
 	}
 }
 
-// streams counts a worker's open streams.
 func streams(p *Proxy, worker int) (n int) {
 	p.Do(worker, func(vm *VM, _ *Root) {
 		for _, s := range vm.contexts {

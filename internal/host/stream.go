@@ -302,14 +302,12 @@ func (s *Stream) action(d Direction) Action {
 	return Continue
 }
 
-// resume lets a paused direction continue.
 func (s *Stream) resume(d Direction) {
 	h := &s.half[d]
 	h.paused, h.stopped, h.resumed, h.reach = false, false, true, 0
 	s.changed()
 }
 
-// close resets the stream.
 func (s *Stream) close() {
 	s.reset = true
 	s.changed()

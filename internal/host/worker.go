@@ -122,7 +122,6 @@ func (w *worker) stopTimers() {
 	}
 }
 
-// run is the worker's event loop.
 func (w *worker) run() {
 	defer close(w.done)
 	for {

@@ -230,7 +230,6 @@ func (s *streams) sent(f frame) {
 	}
 }
 
-// end ends the counting of a stream.
 func (s *streams) end(id uint32) {
 	of := s.open[id]
 	if of == nil {

@@ -60,7 +60,6 @@ type Sampler struct {
 	places   []int               // by rule number: 1 + the rule's index in the node being read, or 0
 }
 
-// ruleID names a rule.
 type ruleID struct{ namespace, name string }
 
 // meaning is the meaning of a metric of the plugin.

@@ -2,7 +2,6 @@ package pattern
 
 import "unicode/utf8"
 
-// class is a set of characters.
 type class struct {
 	ascii  [4]uint32 // a bit for each ASCII character
 	ranges []span    // all of the set

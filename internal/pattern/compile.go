@@ -549,7 +549,6 @@ func hexDigit(c byte) rune {
 	return -1
 }
 
-// bracket compiles a class in brackets.
 func (c *compiler) bracket() {
 	start := c.at
 	c.at++

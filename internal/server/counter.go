@@ -108,7 +108,6 @@ func counterID(text string) (id wire.ID, problem string) {
 	return id, ""
 }
 
-// counter answers with one key's counter.
 func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace string) {
 	if !h.lookers.Enter(namespace) {
 		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading counters: try again")

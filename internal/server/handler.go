@@ -396,7 +396,6 @@ func (h *handler) write(w http.ResponseWriter, body []byte) {
 	}
 }
 
-// problem answers with a problem document.
 func (h *handler) problem(w http.ResponseWriter, code int, detail string) {
 	if err := problem(w, code, detail); err != nil {
 		h.log.Debug("answer not sent", "error", err)

@@ -273,7 +273,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// exampleWindow asks for a window of examplePush.
 const exampleWindow = "namespace=api&id=ab000000000000000000000000000000&kind=fixed_window&width_ms=60000&start=2026-01-01T00:00:00Z"
 
 // windowWith asks for it, with one parameter changed.

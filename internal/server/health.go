@@ -118,7 +118,6 @@ func (h *Monitor) Takes(ctx context.Context) bool {
 	return err == nil || errors.Is(err, store.ErrPartly)
 }
 
-// probe is a probe of the store.
 type probe struct {
 	at   time.Time
 	done chan struct{}

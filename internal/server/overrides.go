@@ -220,7 +220,6 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespa
 	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
 }
 
-// changed answers a change.
 func (h *handler) changed(w http.ResponseWriter, r *http.Request, c Changed, err error) {
 	if errors.Is(err, store.ErrInvalid) {
 		h.problem(w, http.StatusBadRequest, "body: "+strings.TrimPrefix(err.Error(), store.ErrInvalid.Error()+": "))

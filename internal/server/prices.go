@@ -35,7 +35,6 @@ type SetPrices struct {
 	Instead bool `json:"instead,omitempty"`
 }
 
-// prices answers with a namespace's prices.
 func (h *handler) prices(w http.ResponseWriter, r *http.Request, namespace string) {
 	found, err := h.backend.Overrides(r.Context(), namespace)
 	if !h.worked(w, r, err, false) {
@@ -58,7 +57,6 @@ func (h *handler) prices(w http.ResponseWriter, r *http.Request, namespace strin
 	h.json(w, all)
 }
 
-// setPrices sets prices of models.
 func (h *handler) setPrices(w http.ResponseWriter, r *http.Request, namespace string) {
 	var given SetPrices
 	if !h.readJSON(w, r, wire.MaxOverridesSize, &given, `{"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`) {

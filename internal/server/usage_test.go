@@ -43,7 +43,6 @@ func usedBy(rule, name, model string, day uint32, hits int64, budget *wire.Budge
 	return r
 }
 
-// usageServer has some usage.
 func usageServer(t testing.TB, registry *prometheus.Registry) http.Handler {
 	t.Helper()
 	counters := memory.New(memory.Options{Now: func() time.Time { return november }})

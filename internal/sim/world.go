@@ -69,7 +69,6 @@ const timeout = Second / 5
 // namespace is that of all nodes.
 const namespace = "default"
 
-// process is a node.
 type process struct {
 	place   int
 	off     int64 // its clock less the backend's
@@ -95,7 +94,6 @@ func New(o Options) (*World, error) {
 	return w, w.Failure()
 }
 
-// fail records the first error.
 func (w *World) fail(err error) {
 	if w.err == nil {
 		w.err = err

@@ -115,7 +115,6 @@ func (k *key) add(e event) {
 	}
 }
 
-// reader reads a key's events.
 type reader struct {
 	rest []byte
 	at   int64

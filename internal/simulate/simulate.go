@@ -372,7 +372,6 @@ func (s *simulation) check() error {
 	return fmt.Errorf("%w: %s", ErrLogs, problem)
 }
 
-// counting counts the bytes that are read.
 type counting struct {
 	in    io.Reader
 	bytes *atomic.Int64

@@ -58,7 +58,6 @@ func isOthers(label []byte) bool {
 	return bytes.Equal(ofRule, label)
 }
 
-// dayNanos is a day in nanoseconds.
 const dayNanos = uint64(24 * time.Hour)
 
 // Day returns the day at the clock's time, in UTC, counted from 1 January 1970.

@@ -94,7 +94,6 @@ func ReadFile(path string) (content []byte, err error) {
 	return content, errors.Join(err, file.Close())
 }
 
-// get returns the value of the files.
 func (f *files[T]) get() T {
 	now, last := f.now().UnixNano(), f.looked.Load()
 	// The clock may have been set back.

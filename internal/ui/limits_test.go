@@ -15,7 +15,6 @@ import (
 	"weir/internal/wire"
 )
 
-// post sends a page's change.
 func (s *seen) post(path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(s.Context(), http.MethodPost, "http://127.0.0.1:9181"+path, strings.NewReader(body))
 	r.Header.Set(Header, "1")

@@ -58,7 +58,6 @@ type traffic struct {
 	number int
 }
 
-// demand is a request to send.
 type demand struct {
 	node, user int
 	rule       *config.Rule
@@ -143,7 +142,6 @@ func (t *traffic) rule(name string) *config.Rule {
 	return nil
 }
 
-// set sets the continuous traffic.
 func (t *traffic) set(l Load) error {
 	switch {
 	case t.rule(l.Rule) == nil:

@@ -552,7 +552,6 @@ func (r *reader) more() bool {
 	return true
 }
 
-// several reads a number of parts.
 func several[T any](r *reader, count int, part func() T) (all []T) {
 	for range count {
 		if r.err != nil {

@@ -10,7 +10,6 @@ import (
 	"weir/window"
 )
 
-// advancingPush tells of advanced hits.
 func advancingPush() *Push {
 	p := examplePush()
 	p.Advance = Advance{Present: true, Epoch: 7, Version: 300, Divisor: 20, Wants: true, Settled: true}
@@ -22,7 +21,6 @@ func advancingPush() *Push {
 	return p
 }
 
-// nearAnswer tells of near keys.
 func nearAnswer() *Answer {
 	a := exampleAnswer()
 	a.Near = Near{Present: true, Epoch: 1 << 63, Version: 301, Divisor: 24}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -83,10 +84,7 @@ func TestWholeRules(t *testing.T) {
 func TestAnsweredOverrides(t *testing.T) {
 	t.Parallel()
 	for _, want := range []Overrides{{}, {Known: true}, {Known: true, Version: 1 << 60}, exampleOverrides()} {
-		got, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: want}))
-		if err != nil || !reflect.DeepEqual(got.Overrides, want) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
-		}
+		must.Same(t, must.Get(DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: want})))(t).Overrides, want, "")
 	}
 }
 

@@ -386,7 +386,6 @@ func (r *reader) reportKey(released bool) ReportKey {
 	return k
 }
 
-// name reads a list of values.
 func (r *reader) name() []byte {
 	name := r.counted(MaxReportName)
 	values := 0

@@ -175,7 +175,6 @@ func DecodeTold(told []byte) (configuration uint64, shapes []RuleShape, err erro
 	return configuration, shapes, nil
 }
 
-// shape reads a rule's shape.
 func (r *reader) shape() RuleShape {
 	s := RuleShape{Name: r.ruleName(), Key: r.counted(2 * MaxOverrideValues)}
 	for i, bits := range s.Key {

@@ -225,10 +225,7 @@ func TestLargestPushOfTakes(t *testing.T) {
 			if len(message) > MaxBody {
 				t.Errorf("kind %d: %d takes of %d bytes, want at most %d", room.Kind, len(takes), len(message), MaxBody)
 			}
-			got, err := DecodePush(message)
-			if err != nil || !reflect.DeepEqual(got.Takes, takes) {
-				t.Errorf("kind %d: %d takes became others, %v", room.Kind, len(takes), err)
-			}
+			must.Same(t, must.Get(DecodePush(message))(t).Takes, takes, "kind %d", room.Kind)
 		}
 	}
 }
@@ -415,10 +412,7 @@ func FuzzDecodePush(f *testing.F) {
 			return
 		}
 		// Varints have several spellings, so compare what is meant rather than the bytes.
-		again, err := DecodePush(AppendPush(nil, p))
-		if err != nil || !reflect.DeepEqual(p, again) {
-			t.Fatalf("%+v became %+v, %v", p, again, err)
-		}
+		must.Same(t, must.Get(DecodePush(AppendPush(nil, p)))(t), p, "written again")
 	})
 }
 

@@ -67,7 +67,6 @@ type look struct {
 	path          string
 }
 
-// name is the theme's and the width.
 func (l look) name() string { return fmt.Sprint(l.theme, "-", l.width) }
 
 // site serves the page to all tests. It compresses each file once.
@@ -101,7 +100,6 @@ func visit(t testing.TB, url string, l look) *page {
 	return p
 }
 
-// tabOf opens any page.
 func tabOf(t testing.TB, url string, l look) *page {
 	t.Helper()
 	tab, closeTab := chromedp.NewContext(chromium)
@@ -138,7 +136,6 @@ func tabOf(t testing.TB, url string, l look) *page {
 	return p
 }
 
-// wear gives the page a look.
 func (p *page) wear(l look) {
 	p.t.Helper()
 	motion := "no-preference"
@@ -243,7 +240,6 @@ func (p *page) still() {
 	p.click("#restart")
 }
 
-// run runs a statement in the page.
 func (p *page) run(statement string) {
 	p.t.Helper()
 	p.do(chromedp.Evaluate[chromedp.Void](statement, chromedp.EvalAwaitPromise))
@@ -324,7 +320,6 @@ func (p *page) passed() []int {
 	return value[[]int](p, `[...document.querySelectorAll("#lanes dd.passed")].map((e) => Number(e.textContent))`)
 }
 
-// sent is how many requests came.
 func (p *page) sent() int {
 	p.t.Helper()
 	return value[int](p, "playground.world.sent")

@@ -24,7 +24,6 @@ import (
 	"weir/window"
 )
 
-// command starts weir.
 func command(t *testing.T, args ...string) *commandtest.Process {
 	t.Helper()
 	return commandtest.Start(t, exec.Command("../../dist/weir", args...))

@@ -55,7 +55,6 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// axe is the accessibility checker's code.
 func axe(t testing.TB) string {
 	t.Helper()
 	code, err := os.ReadFile("node_modules/axe-core/axe.min.js")

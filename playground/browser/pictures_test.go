@@ -61,7 +61,6 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// picture takes a picture of a look.
 func (p *page) picture(l look, prefix string) {
 	p.t.Helper()
 	p.wear(l)

@@ -94,7 +94,6 @@ current-context: d
 	return c
 }
 
-// serveAPI starts the API server.
 func (c *cluster) serveAPI(t *testing.T) {
 	t.Helper()
 	c.stopAPI = c.run(c.parent, c.environment, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
@@ -346,7 +345,6 @@ func (c *cluster) notFetched(t *testing.T, p *proxy, of struct {
 	}
 }
 
-// copyImage gives an image another name.
 func (c *cluster) copyImage(t *testing.T, from, to, tag string) {
 	t.Helper()
 	manifest := do(c.at(t, http.MethodGet, from+"/manifests/"+tag, ""))
@@ -695,7 +693,6 @@ func (c *cluster) waypoint(t *testing.T) (waypoint *proxy, ask func(service, use
 	}
 }
 
-// waypointLimits limits requests at a waypoint.
 func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 	c.istiod(t, "PILOT_ENABLE_AMBIENT=true")
 	c.apply(t, read(t, "testdata/waypoint.yaml"))

@@ -70,7 +70,6 @@ func TestController(t *testing.T) {
 	}
 }
 
-// newControlled builds the controller.
 func newControlled(t *testing.T, in *cluster) *controlled {
 	t.Helper()
 	c := &controlled{cluster: in, program: filepath.Join(in.dir, "bin", "weir-controller")}
@@ -94,7 +93,6 @@ func (c *controlled) installs(t *testing.T) {
 	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system", "--namespaces", "shop,default"}
 }
 
-// begin starts the controller.
 func (c *controlled) begin(t *testing.T) {
 	t.Helper()
 	environment := append(c.environment, "KUBECONFIG="+filepath.Join(c.dir, "account.yaml"), "WEIR_TOKEN="+token)
@@ -112,7 +110,6 @@ spec:
 `, name, namespace, kind, target, rules)
 }
 
-// at asks a host.
 func (p *proxy) at(t *testing.T, host, path, user string) answer {
 	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url()+path, nil))(t)

@@ -466,7 +466,6 @@ func do(r *http.Request) answer {
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// get asks as a user.
 func get(url, user string) answer {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

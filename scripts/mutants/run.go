@@ -75,7 +75,6 @@ func parseEqual(text string) (reasons map[string]string) {
 	return reasons
 }
 
-// run is a run of the command.
 type run struct {
 	out     io.Writer
 	equal   map[string]string // the reasons, by the mutants' names
@@ -84,14 +83,12 @@ type run struct {
 	temp    string
 }
 
-// test is a package with tests.
 type test struct {
 	path  string
 	needs []string // all packages that the tests depend on
 	took  time.Duration
 }
 
-// choose sets the mutants to run.
 func (r *run) choose(paths []string, seed uint64, most int, match string) error {
 	mutants, err := listAll(paths)
 	if err != nil {

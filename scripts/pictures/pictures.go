@@ -74,7 +74,6 @@ func begin(b *bytes.Buffer, height int, title string) {
 	}
 }
 
-// mark draws a request.
 func mark(b *bytes.Buffer, d decision, y int) {
 	fill, ink := "{card}", "{refused}"
 	if d.allowed {

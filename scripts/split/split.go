@@ -42,7 +42,6 @@ func run(args []string) error {
 	return c.write(args[1], parts)
 }
 
-// code is a module in C.
 type code struct {
 	header    []byte   // macros, inline functions and declarations
 	data      []byte   // segments, tables, and functions that make an instance

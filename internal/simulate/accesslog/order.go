@@ -57,7 +57,6 @@ func (e *earliest) Push(any) {}
 // Pop implements heap.Interface.
 func (e *earliest) Pop() any { return nil }
 
-// read returns the next request in order.
 func (o *order) read() (Request, error) {
 	for o.err == nil && (len(o.held) == 0 || len(o.held) < maxHeld && o.newest-o.held[0].Time < int64(Patience)) {
 		var r Request

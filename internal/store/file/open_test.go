@@ -27,7 +27,6 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func atEpoch() time.Time { return epoch }
 
-// closed closes a store.
 func closed(t testing.TB, s *file.Store) {
 	t.Helper()
 	must.Report(t, s.Close())

@@ -18,7 +18,6 @@ const (
 	maxAccountants = 1 << 16
 )
 
-// accounts has the usage of keys.
 type accounts struct {
 	days map[usedDay]*store.UsedDay
 	// rows is the number of labels, of which each namespace has a share. A label that is none of
@@ -31,7 +30,6 @@ type accounts struct {
 	last *fair[uint64]
 }
 
-// usedDay is a day of a namespace.
 type usedDay struct {
 	namespace string
 	day       uint32
@@ -218,7 +216,6 @@ func (k accountantKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, e.expires), e.value.at), e.value.of), true
 }
 
-// readUsed reads a record of usage.
 func (r *restoring) readUsed(letter byte, namespace string, k, v *reader) {
 	if letter == accountantRecord {
 		sender := owned{namespace, k.fixed()}

@@ -35,7 +35,6 @@ type keptStore struct {
 	kept map[string][]byte // records
 }
 
-// start starts the store's process.
 func (k *keptStore) start() {
 	k.Store = memory.New(memory.Options{Now: k.now, Tracked: true})
 	must.OK(k.t, k.Restore(func(yield func(key, value []byte) bool) {

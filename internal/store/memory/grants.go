@@ -62,7 +62,6 @@ type senderGrants struct {
 // of returns the grants of a push; nil if there are none.
 func (s *senderGrants) of(sequence uint64) *pushGrants { return s.bySequence[sequence] }
 
-// grants has the grants of all senders.
 type grants struct {
 	max     int
 	shares  share.Shares[string, list.List] // in the order of the pushes
@@ -118,7 +117,6 @@ func (a *grants) forget(g *pushGrants) {
 	}
 }
 
-// forgetSender removes all grants of a sender.
 func (a *grants) forgetSender(s *sender) {
 	for e := s.grants.oldest.Front(); e != nil; e = s.grants.oldest.Front() {
 		a.forget(e.Value.(*pushGrants))

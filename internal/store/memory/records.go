@@ -36,7 +36,6 @@ const (
 	senderRecord    = 's'
 )
 
-// recordKey names a record.
 type recordKey interface {
 	appendKey(b []byte) []byte
 	// appendValue appends the record's value. It returns false if there is none.
@@ -131,7 +130,6 @@ type restored[V any] struct {
 	of          V
 }
 
-// restoredNote is a note of a log.
 type restoredNote struct {
 	restored[[]byte]
 	topic store.Topic
@@ -290,7 +288,6 @@ func (k counterKey) appendValue(b []byte, s *Store) ([]byte, bool) {
 	return b, true
 }
 
-// contents reads a counter's contents.
 func (r *reader) contents() (c store.Contents) {
 	c.Limit = r.number()
 	number := uint64(0)

@@ -48,7 +48,6 @@ func (g *groups) place(e *counterRow, used, quota uint64) {
 	e.value.group.ranks.move(e, rankOf(used, quota))
 }
 
-// of returns the group for a counter.
 func (g *groups) of(e *counterRow, quota uint64) *group {
 	key := groupKey{limit: e.key.LimitCounter, quota: quota}
 	key.limit.ID = wire.ID{}

@@ -17,7 +17,6 @@ import (
 	"weir/window"
 )
 
-// contents returns a store's counters, in order.
 func contents(t *testing.T, s store.Store) (counters []store.LimitCounter) {
 	t.Helper()
 	must.OK(t, s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {

@@ -54,7 +54,6 @@ func (p *places) take(ctx context.Context, namespace string) error {
 	return ctx.Err()
 }
 
-// give gives a place back.
 func (p *places) give(namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +81,6 @@ func (p *places) leave(namespace string) {
 	p.serve()
 }
 
-// serve gives free places to waiters.
 func (p *places) serve() {
 	size := p.size
 	if p.narrow > 0 && p.narrow < size {

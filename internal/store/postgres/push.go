@@ -122,7 +122,6 @@ type transaction struct {
 	out      store.Outcome
 }
 
-// counter is a counter of a push.
 type counter struct {
 	wire.LimitCounter
 	contents   store.Contents

@@ -298,7 +298,6 @@ func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, vis
 	return nil
 }
 
-// usedOn visits the labels of a day.
 func (s *Store) usedOn(ctx context.Context, namespace string, day uint32, visit func(wire.UsedRow) error) error {
 	for after := []byte{}; ; {
 		var page []wire.UsedRow

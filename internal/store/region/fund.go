@@ -71,7 +71,6 @@ type fund struct {
 	idle  int
 }
 
-// hear records a room's limit.
 func (f *fund) hear(room *wire.Room) {
 	f.limit, f.burst, f.idle, f.asked, f.standing = room.Limit, room.Burst, 0, true, standing
 	if limit := (window.Limit{Shape: room.Shape(), Max: room.Limit, Burst: room.Burst}); limit.Parts(0) == 0 {

@@ -47,7 +47,6 @@ type record struct {
 	bounds map[string]excess
 }
 
-// encode returns the record's bytes.
 func (r *record) encode() (dst []byte) {
 	dst = append(dst, r.identity...)
 	for _, n := range []uint64{r.most, r.incarnation, r.successor} {

@@ -56,7 +56,6 @@ func (f filed) kill(t *testing.T) {
 	must.Report(t, f.own.Close())
 }
 
-// copied copies a file.
 func copied(t *testing.T, from, to string) {
 	t.Helper()
 	content, err := os.ReadFile(from)

@@ -27,7 +27,6 @@ func across(t *testing.T, parent *backend.Backend, policy Policy) (*Store, *ocea
 	return r, sea
 }
 
-// closed closes regions.
 func closed(t *testing.T, regions ...*Store) {
 	t.Helper()
 	for _, r := range regions {

@@ -43,7 +43,6 @@ func (a *Alike) Now() time.Time { return a.clock.now() }
 // Tally counts the results of a sequence's pushes.
 type Tally struct{ Pushes, Applied, Returned, Dropped, Granted, Leased, Refused, Duplicates, SetBack int }
 
-// fields returns pointers to all counts.
 func (t *Tally) fields() []*int {
 	return []*int{&t.Pushes, &t.Applied, &t.Returned, &t.Dropped, &t.Granted, &t.Leased, &t.Refused, &t.Duplicates, &t.SetBack}
 }
@@ -55,7 +54,6 @@ func (t *Tally) add(other Tally) {
 	}
 }
 
-// least returns the smallest count.
 func (t *Tally) least() int {
 	least := t.Pushes
 	for _, n := range t.fields() {
@@ -165,7 +163,6 @@ func (s *sequence) byte() byte {
 	return b
 }
 
-// below returns a choice below n.
 func (s *sequence) below(n int) int { return int(s.byte()) % n }
 
 // size returns a number of any size up to most bits.
