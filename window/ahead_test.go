@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 func TestAhead(t *testing.T) {
@@ -27,9 +29,7 @@ func TestAhead(t *testing.T) {
 		{"nothing", fixed(0, minute), 0, 10, 0},
 		{"more nodes than can be", fixed(MaxHits, minute), MaxHits, math.MaxUint64, MaxHits >> 33},
 	} {
-		if got := test.limit.Ahead(test.left, test.nodes); got != test.want {
-			t.Errorf("%s: %d, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, test.limit.Ahead(test.left, test.nodes), test.want, "%s", test.name)
 	}
 }
 
@@ -71,11 +71,7 @@ func TestQuantum(t *testing.T) {
 		{"faster than a nanosecond", sliding(MaxHits, minute), 1, MaxHits / 64},
 		{"never", sliding(0, minute), 0, 1},
 	} {
-		if got := test.limit.Return(); got != test.back {
-			t.Errorf("%s: a hit each %d ns, want %d", test.name, got, test.back)
-		}
-		if got := test.limit.Quantum(); got != test.want {
-			t.Errorf("%s: %d, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, test.limit.Return(), test.back, "%s: a hit each ns", test.name)
+		must.Equal(t, test.limit.Quantum(), test.want, "%s", test.name)
 	}
 }

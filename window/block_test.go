@@ -3,6 +3,7 @@ package window_test
 import (
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -10,9 +11,7 @@ import (
 func TestBlockUntil(t *testing.T) {
 	const second = int64(1e9)
 	l, s := window.NewHold(), window.State{}
-	if fault := l.Shape.Fault(); fault != window.Sound {
-		t.Fatal(fault)
-	}
+	must.EqualOrEnd(t, l.Shape.Fault(), window.Sound, "")
 	const start = 1_767_571_200*second + second/4
 	l.Advance(&s, start)
 	for _, c := range []struct {
@@ -26,9 +25,7 @@ func TestBlockUntil(t *testing.T) {
 		{2 * second, 4 * second, false},
 		{1 << 62, 61 * second, true},
 	} {
-		if changed := l.BlockUntil(&s, start+c.until); changed != c.changes {
-			t.Errorf("until %d: changed is %v", c.until, changed)
-		}
+		must.Equal(t, l.BlockUntil(&s, start+c.until), c.changes, "until %d: changed is", c.until)
 		ends := int64(0)
 		if used := l.Used(&s); used > 0 {
 			at, ok := l.FitsAt(&s, 1)
@@ -36,9 +33,7 @@ func TestBlockUntil(t *testing.T) {
 				t.Errorf("until %d: it is no block", c.until)
 			}
 		}
-		if ends != c.ends {
-			t.Errorf("until %d: it ends in %d, want %d", c.until, ends, c.ends)
-		}
+		must.Equal(t, ends, c.ends, "until %d: it ends in", c.until)
 		var read window.State
 		if n := window.DecodeState(window.AppendState(nil, &l, &s, true), &read); n == 0 || l.Used(&read) != l.Used(&s) {
 			t.Errorf("until %d: it is not kept", c.until)

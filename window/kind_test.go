@@ -3,6 +3,8 @@ package window
 import (
 	"math"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Every kind has a name, by which it is found again.
@@ -24,9 +26,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("kind %d is called %q, and has %d windows", kind, name, kind.Windows())
 		}
 	}
-	if kind := Named("leaky_bucket"); kind != 0 {
-		t.Errorf("an unknown name is that of kind %d", kind)
-	}
+	must.Equal(t, Named("leaky_bucket"), 0, "an unknown name is that of kind")
 }
 
 // If hits of a kind come back at once, all have room when any has.
@@ -40,9 +40,7 @@ func TestAtOnce(t *testing.T) {
 		}
 		one, _ := l.FitsAt(&s, 1)
 		all, _ := l.FitsAt(&s, l.Max)
-		if l.Kind.AtOnce() != (one == all) {
-			t.Errorf("%+v: one hit fits in %d s, all in %d s", l, (one-s.Newest)/second, (all-s.Newest)/second)
-		}
+		must.Equal(t, l.Kind.AtOnce(), one == all, "%+v: one hit fits in %d s, all in %d s", l, (one-s.Newest)/second, (all-s.Newest)/second)
 	}
 }
 
@@ -102,9 +100,7 @@ func TestSetOrdinals(t *testing.T) {
 	for round := range 2 {
 		SetOrdinals(limits)
 		for i, want := range []uint8{0, 1, 0, 0, 2, 1} {
-			if got := limits[i].Ordinal; got != want {
-				t.Errorf("round %d: limit %d has ordinal %d, want %d", round, i, got, want)
-			}
+			must.Equal(t, limits[i].Ordinal, want, "round %d: limit %d has ordinal", round, i)
 			limits[i].Ordinal += 3
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // leasing are limits of all kinds, of 100 hits a minute.
@@ -239,9 +241,7 @@ func FuzzLease(f *testing.F) {
 				l.FitsAt(&s, 1)
 				var again State
 				encoded := AppendState(nil, &l, &s, true)
-				if length := DecodeState(encoded, &again); length != len(encoded) {
-					t.Fatalf("%+v: %+v was written as %x, and read as %+v", l, s, encoded, again)
-				}
+				must.EqualOrEnd(t, DecodeState(encoded, &again), len(encoded), "%+v: %+v was written as %x, and read as %+v", l, s, encoded, again)
 				if l.ForgetAt(&s) < 0 {
 					t.Fatalf("%+v: forgotten at %d", s, l.ForgetAt(&s))
 				}
@@ -266,9 +266,7 @@ func TestLeaseOfBuckets(t *testing.T) {
 		if s.Buckets[0].Lease != test.old || s.Buckets[2].Lease != test.newest || pending(&s) != 0 || sumBuckets(&s) != 20+test.hits {
 			t.Errorf("%d are used: got %+v", test.hits, s.Buckets)
 		}
-		if got := l.MovesLease(&s); got != (test.old > 0) {
-			t.Errorf("%d are used: moves %v", test.hits, got)
-		}
+		must.Equal(t, l.MovesLease(&s), test.old > 0, "%d are used: moves", test.hits)
 	}
 	for _, test := range []struct{ keep, old, newest uint64 }{{0, 0, 0}, {1, 0, 1}, {3, 0, 3}, {4, 1, 3}, {7, 4, 3}, {9, 4, 3}} {
 		s := state()
@@ -393,9 +391,7 @@ func TestUnheard(t *testing.T) {
 		{[2]Hits{{Pending: -5, InFlight: 3}}, 0},
 	} {
 		s := State{Hits: test.hits}
-		if got := s.Unheard(); got != test.want {
-			t.Errorf("%+v: got %d, want %d", test.hits, got, test.want)
-		}
+		must.Equal(t, s.Unheard(), test.want, "%+v", test.hits)
 	}
 }
 
@@ -436,9 +432,7 @@ func TestLeaseWearsToTheToken(t *testing.T) {
 				last = now
 			}
 			back := tokensIn(&l, monday-10*second, last) - 10*perSecond
-			if got := lease - l.Leased(&s); got != back {
-				t.Errorf("%d tokens a second, looked at each %d ns: %d have worn, want %d", perSecond, each, got, back)
-			}
+			must.Equal(t, lease-l.Leased(&s), back, "%d tokens a second, looked at each %d ns: have worn", perSecond, each)
 		}
 	}
 	fast := tokens(MaxHits/8, MaxHits, MinWidth)

@@ -3,6 +3,8 @@ package window
 import (
 	"math"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // No number of hits leaves its bounds, however many are counted or given back.
@@ -16,9 +18,7 @@ func TestHitsAreBounded(t *testing.T) {
 			var s State
 			l.Advance(&s, monday)
 			l.Count(&s, cost)
-			if got := pending(&s); got != int64(min(cost, MaxHits)) {
-				t.Errorf("%+v: %d hits count as %d", l, cost, got)
-			}
+			must.Equal(t, pending(&s), int64(min(cost, MaxHits)), "%+v: %d hits count as", l, cost)
 			if l.Count(&s, 5); pending(&s) != min(int64(min(cost, MaxHits))+5, MaxHits) {
 				t.Errorf("%+v: %d hits and 5 count as %d", l, cost, pending(&s))
 			}
@@ -67,9 +67,7 @@ func TestGiveBack(t *testing.T) {
 		for i := range s.Buckets {
 			got[0] += s.Buckets[i].Pending
 		}
-		if got != test.want {
-			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, got, test.want, "%s", test.name)
 	}
 }
 
@@ -132,9 +130,7 @@ func TestRejected(t *testing.T) {
 			if l.Kind.Refills() {
 				want = test.tokens
 			}
-			if got := l.Rejected(&s, test.cost); got != want {
-				t.Errorf("%+v: of %d rejected hits %d count, want %d", l, test.cost, got, want)
-			}
+			must.Equal(t, l.Rejected(&s, test.cost), want, "%+v: of %d rejected hits count", l, test.cost)
 		}
 	}
 }
@@ -168,9 +164,7 @@ func TestForgetAt(t *testing.T) {
 	} {
 		s := test.state
 		s.Newest = monday
-		if got := test.limit.ForgetAt(&s) - monday; got != test.want {
-			t.Errorf("%s: forgotten after %d ns, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, test.limit.ForgetAt(&s)-monday, test.want, "%s: ns until it is forgotten", test.name)
 	}
 }
 
@@ -212,8 +206,6 @@ func TestRate(t *testing.T) {
 	t.Parallel()
 	l := sliding(100, minute)
 	for at, want := range map[int64]float64{0: 120, 30 * second: 100, 45 * second: 90, 57 * second: 82} {
-		if got := Rate(&l, &State{Newest: monday + at, Hits: [2]Hits{{Total: 80}, {Total: 40}}}); got != want {
-			t.Errorf("after %d s the rate is %v, want %v", at/second, got, want)
-		}
+		must.Equal(t, Rate(&l, &State{Newest: monday + at, Hits: [2]Hits{{Total: 80}, {Total: 40}}}), want, "after %d s the rate is", at/second)
 	}
 }

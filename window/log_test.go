@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // firstAppend writes the buckets of a log that is not synced as v0.1.0 did.
@@ -121,9 +123,7 @@ func followLog(t *testing.T, random *rand.Rand, l Limit, steps int) (packedTimes
 			}
 			if random.IntN(20) == 0 { // v0.1.0 was here
 				encoded = firstAppend(nil, &l, &b)
-				if c.Decode(encoded, &a) != len(encoded) {
-					t.Fatalf("step %d: %x of v0.1.0 can't be read", step, encoded)
-				}
+				must.EqualOrEnd(t, c.Decode(encoded, &a), len(encoded), "step %d: %x of v0.1.0 can't be read", step, encoded)
 			}
 		}
 		if a.isPacked() {
@@ -131,9 +131,7 @@ func followLog(t *testing.T, random *rand.Rand, l Limit, steps int) (packedTimes
 		}
 		l.Advance(&a, now)
 		l.Advance(&b, now)
-		if x, y := tell(&l, &a, cost), tell(&l, &b, cost); x != y {
-			t.Fatalf("step %d: a packed log says %+v, want %+v", step, x, y)
-		}
+		must.EqualOrEnd(t, tell(&l, &a, cost), tell(&l, &b, cost), "step %d: a packed log says", step)
 		number := l.Number(&a)
 		switch allowed := l.Allows(&b, cost); {
 		case l.Allows(&a, cost) != allowed:
@@ -149,16 +147,12 @@ func followLog(t *testing.T, random *rand.Rand, l Limit, steps int) (packedTimes
 			l.GiveBack(&a, number, cost)
 			l.GiveBack(&b, number, cost)
 		case 1:
-			if x, y := l.GiveBackNewest(&a, cost), l.GiveBackNewest(&b, cost); x != y {
-				t.Fatalf("step %d: %d are given back, want %d", step, x, y)
-			}
+			must.EqualOrEnd(t, l.GiveBackNewest(&a, cost), l.GiveBackNewest(&b, cost), "step %d: are given back", step)
 		case 2:
 			l.Advance(&a, now+even)
 			l.Advance(&b, now+even)
 		}
-		if x, y := tell(&l, &a, cost), tell(&l, &b, cost); x != y {
-			t.Fatalf("step %d: then a packed log says %+v, want %+v", step, x, y)
-		}
+		must.EqualOrEnd(t, tell(&l, &a, cost), tell(&l, &b, cost), "step %d: then a packed log says", step)
 		encoded = c.Append(encoded[:0], &a)
 		if want := AppendState(nil, &l, &b, false); !bytes.Equal(encoded, want) {
 			t.Fatalf("step %d: a packed log becomes %x, want %x", step, encoded, want)

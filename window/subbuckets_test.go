@@ -3,6 +3,8 @@ package window
 import (
 	"maps"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A clock that starts at the epoch, and an answer that names buckets before it, leave a state that
@@ -16,9 +18,7 @@ func TestBucketsBeforeTheEpoch(t *testing.T) {
 		if encoded := AppendState(nil, &l, &s, true); DecodeState(encoded, &again) != len(encoded) {
 			t.Errorf("%+v was written as %x", s, encoded)
 		}
-		if got := sumBuckets(&again); got != 3 {
-			t.Errorf("%+v: the first bucket has %d hits, want 3", l, got)
-		}
+		must.Equal(t, sumBuckets(&again), 3, "%+v: the first bucket has hits", l)
 		if l.Settle(&s, true, true, &Totals{}); sumBuckets(&s) != 0 {
 			t.Errorf("%+v: %+v is left of what others have given back", l, s)
 		}
@@ -87,9 +87,7 @@ func TestBucketsInFlight(t *testing.T) {
 		}
 		remain := func(when string, want uint64) {
 			t.Helper()
-			if got := l.Remaining(&s); got != want {
-				t.Errorf("%+v, %s: %d remain, want %d", l, when, got, want)
-			}
+			must.Equal(t, l.Remaining(&s), want, "%+v, %s: remain", l, when)
 		}
 		l.Advance(&s, at+2*second)
 		l.CountLeased(&s, 2)

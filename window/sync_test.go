@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // backend is the model of one: totals by window or bucket, and for windows and buckets that start
@@ -289,9 +291,7 @@ func TestPushEnds(t *testing.T) {
 		{"both", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Pending: 1, InFlight: 2}}}, 103 * second},
 		{"a token to give back", tokens(60, 100, minute), State{Newest: monday, Start: monday, Hits: [2]Hits{{Total: 1, Pending: -1}}}, 100 * second},
 	} {
-		if got := test.limit.PushEnds(&test.state) - monday; got != test.want {
-			t.Errorf("%s: ends after %d ns, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, test.limit.PushEnds(&test.state)-monday, test.want, "%s: ns until it ends", test.name)
 	}
 }
 
@@ -302,9 +302,7 @@ func TestAdded(t *testing.T) {
 		hits []int64
 		want uint64
 	}{{nil, 0}, {[]int64{0}, 0}, {[]int64{3, 4}, 7}, {[]int64{3, -1}, 2}, {[]int64{3, -4}, 0}} {
-		if got := (&Push{Hits: test.hits}).Added(); got != test.want {
-			t.Errorf("%v: got %d, want %d", test.hits, got, test.want)
-		}
+		must.Equal(t, (&Push{Hits: test.hits}).Added(), test.want, "%v", test.hits)
 	}
 }
 
@@ -329,9 +327,7 @@ func TestLearn(t *testing.T) {
 	} {
 		s := State{Newest: monday, Hits: [2]Hits{test.hits}}
 		l.Learn(&s, test.newer, &Totals{Newest: uint64(monday / minute), Hits: []uint64{test.total}})
-		if s.Hits[0] != test.want {
-			t.Errorf("%+v learns of %d, newer %v: got %+v, want %+v", test.hits, test.total, test.newer, s.Hits[0], test.want)
-		}
+		must.Equal(t, s.Hits[0], test.want, "%+v learns of %d, newer %v", test.hits, test.total, test.newer)
 	}
 }
 
@@ -370,8 +366,6 @@ func TestOwe(t *testing.T) {
 		for _, h := range p.Hits {
 			hits += h
 		}
-		if hits != test.want {
-			t.Errorf("%+v: %d hits are pushed, want %d", l.Shape, hits, test.want)
-		}
+		must.Equal(t, hits, test.want, "%+v: hits are pushed", l.Shape)
 	}
 }

@@ -3,6 +3,8 @@ package window
 import (
 	"math"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A bucket that is full again is as if it had seen no hit; but hits that the backend has yet to
@@ -115,12 +117,8 @@ func TestTimesOfTokens(t *testing.T) {
 		}
 	}
 	l := tokens(MaxLimit, MaxLimit, MinWidth)
-	if got := tokensIn(&l, 0, maxTime); got != math.MaxUint64 {
-		t.Errorf("%d tokens are back after all times", got)
-	}
-	if got := tokensIn(&l, 1, 0); got != 0 {
-		t.Errorf("%d tokens are back before they were taken", got)
-	}
+	must.Equal(t, tokensIn(&l, 0, maxTime), math.MaxUint64, "tokens are back after all times")
+	must.Equal(t, tokensIn(&l, 1, 0), 0, "tokens are back before they were taken")
 }
 
 // Products of more than 64 bits are divided exactly.
@@ -226,9 +224,7 @@ func TestTokensGivenBackWear(t *testing.T) {
 					test.hits, test.nodes, each, -p.Hits[0], until/second, l.Leased(&s), test.returns, test.until/second, test.lease)
 			}
 			l.Settle(&s, true, true, &Totals{Newest: p.Newest, Hits: []uint64{0}})
-			if left := l.Remaining(&s); left != 100 {
-				t.Errorf("%+v: %d are left of a full bucket", test.hits, left)
-			}
+			must.Equal(t, l.Remaining(&s), 100, "%+v: are left of a full bucket", test.hits)
 		}
 	}
 }

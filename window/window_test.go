@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/model"
+	"weir/internal/must"
 )
 
 const (
@@ -267,9 +268,7 @@ func TestAgainstModel(t *testing.T) {
 					if want {
 						model.Take(now, cost)
 					}
-					if got != want {
-						t.Fatalf("%+v at %d, cost %d, state %+v: got %v, want %v", limit, now, cost, state, got, want)
-					}
+					must.EqualOrEnd(t, got, want, "%+v at %d, cost %d, state %+v", limit, now, cost, state)
 					checkAnswers(t, limit, state, cost, got)
 					if got && cost > 0 {
 						limit.Count(&state, cost)
@@ -366,9 +365,7 @@ func checkStanding(t *testing.T, l Limit, s State, remaining uint64) {
 	if at, ok := l.ResetAt(&s); ok {
 		want.Reset = at - now
 	}
-	if got := l.Standing(&s, now); got != want {
-		t.Fatalf("%+v %+v: stands %+v, want %+v", l, s, got, want)
-	}
+	must.EqualOrEnd(t, l.Standing(&s, now), want, "%+v %+v: stands", l, s)
 	used := l.Used(&s)
 	if l.Kind.Clocked() {
 		used = s.Hits[0].Sum() + s.Hits[1].Sum()

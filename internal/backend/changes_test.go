@@ -87,9 +87,7 @@ func told(t *testing.T, b *Backend) (lines []string) {
 
 func wantTold(t *testing.T, b *Backend, want ...string) {
 	t.Helper()
-	if got := told(t, b); !slices.Equal(got, want) {
-		t.Errorf("the records are %q, want %q", got, want)
-	}
+	must.Same(t, told(t, b), want, "the records are")
 }
 
 // by is a person, whose changes are told to a log.
@@ -139,12 +137,8 @@ func TestChangesAreRecorded(t *testing.T) {
 	if r := found[0]; r.By != "token" || r.Address != "192.0.2.1" || !r.At.After(time.Unix(1_800_000_000, 0)) || len(r.Of[0].Hash) != 32 || r.Of[0].Hash != found[1].Of[0].Hash || r.Of[0].Hash == found[2].Of[0].Hash {
 		t.Errorf("got %+v", r)
 	}
-	if since, err := b.Changes(ctx, "shop", found[3].At); err != nil || len(since) != 2 {
-		t.Errorf("%d since the fourth, %v", len(since), err)
-	}
-	if other, err := b.Changes(ctx, "sho", time.Time{}); err != nil || len(other) != 0 {
-		t.Errorf("another namespace has %v, %v", other, err)
-	}
+	must.Equal(t, len(must.Get(b.Changes(ctx, "shop", found[3].At))(t)), 2, "since the fourth")
+	must.Equal(t, len(must.Get(b.Changes(ctx, "sho", time.Time{}))(t)), 0, "another namespace has")
 }
 
 // A counter's record has its hits. A call that comes again with its key gives hits back once, and has
@@ -185,9 +179,7 @@ func TestChangesOfCounters(t *testing.T) {
 		"give back hits ann/why r[]: 100 in 1m -> 90 in 1m; returned 10", "give back hits ann/why r[]: 80 in 1m -> 69 in 1m; returned 11", "give back hits bob/why r[]: 90 in 1m -> 80 in 1m; returned 10",
 		"give back hits ann/why r[]: 69 in 1m -> 68 in 1m; returned 1", "reset counter ann/why r[]: 68 in 1m -> 0 in 1m; returned 68",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the records are %q, want %q", got, want)
-	}
+	must.Same(t, got, want, "the records are")
 	// The process ends after the hits were given back, and the call comes again.
 	push(2)
 	s.notes = func(n int) error {
@@ -221,9 +213,7 @@ func TestNoChangeWithoutRecord(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	if o, err := b.Overrides(t.Context(), "shop"); err != nil || o.Version != 0 {
-		t.Errorf("something has changed: %+v, %v", o, err)
-	}
+	must.Equal(t, must.Get(b.Overrides(t.Context(), "shop"))(t).Version, 0, "something has changed")
 	s.notes, s.lists = nil, errors.New("away")
 	if _, err := b.By(by("why")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann")); err == nil {
 		t.Error("no error")
@@ -256,9 +246,7 @@ func TestChangesAtOnce(t *testing.T) {
 	must.Get(one.By(by("second")).SetOverrides(t.Context(), "shop", overrideTo(3, "ann")))(t)
 	got := told(t, one)
 	slices.Sort(got)
-	if want := []string{"set override ann/second per-user[]: 2/1m -> 3/1m;", "set override bob/first per-user[]:  -> 2/1m;"}; !slices.Equal(got, want) {
-		t.Errorf("the records are %q, want %q", got, want)
-	}
+	must.Same(t, got, []string{"set override ann/second per-user[]: 2/1m -> 3/1m;", "set override bob/first per-user[]:  -> 2/1m;"}, "the records are")
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
@@ -315,9 +303,7 @@ func TestChangesRevealAsNodesDo(t *testing.T) {
 	} {
 		report(test.names...)
 		set(uint64(i) + 1)
-		if got := shown(); !strings.Contains(got, test.want) {
-			t.Errorf("%q: %s, want %s", test.names, got, test.want)
-		}
+		must.Contains(t, shown(), test.want, "%q", test.names)
 	}
 	bodies, err := b.store.Notes(t.Context(), store.Changes, "shop")
 	if err != nil || len(bodies) != 4 || strings.Contains(fmt.Sprintf("%q", bodies[0].Body), "Marie") {
@@ -360,9 +346,7 @@ func TestRecordsAreBounded(t *testing.T) {
 // A change of a whole rule has no key in the log, and what was left out is told if there is any.
 func TestChangesInWords(t *testing.T) {
 	r := recording{Record: Record{Of: []Changed{{Rule: "r", After: "off"}, {Rule: "r", Hash: "07", Before: "1/1m"}}}}
-	if got := r.inWords(); got != "r: none -> off; r 07: 1/1m -> none" {
-		t.Error(got)
-	}
+	must.Equal(t, r.inWords(), "r: none -> off; r 07: 1/1m -> none", "")
 	if r.More = 3; !strings.HasSuffix(r.inWords(), "none; 3 more") {
 		t.Error(r.inWords())
 	}

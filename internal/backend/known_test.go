@@ -107,9 +107,7 @@ func TestRulesAreKnown(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0] != (Namespace{Name: "shop", Rules: 2, Nodes: 3, Others: 1, Heard: now}) {
 		t.Errorf("namespaces: %+v, %v", found, err)
 	}
-	if found, err := a.Namespaces(t.Context(), func(string) bool { return false }); err != nil || len(found) != 0 {
-		t.Errorf("namespaces of others: %+v, %v", found, err)
-	}
+	must.Equal(t, len(must.Get(a.Namespaces(t.Context(), func(string) bool { return false }))(t)), 0, "namespaces of others")
 	// Once all are silent, the last that was heard is known.
 	now = now.Add(heardEvery)
 	third.say(a, nil)
@@ -157,9 +155,7 @@ func TestManyNamespaces(t *testing.T) {
 		t.Helper()
 		counted.notes = 0
 		found := must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t)
-		if counted.notes != 1 {
-			t.Errorf("%d calls for a list of %d namespaces", counted.notes, len(found))
-		}
+		must.Equal(t, counted.notes, 1, "calls for a list of %d namespaces", len(found))
 		return found
 	}
 	if found := list(); len(found) != 60 || found[0] != (Namespace{Name: "n0", Rules: 1, Nodes: 1, Heard: now}) {
@@ -179,9 +175,7 @@ func TestManyNamespaces(t *testing.T) {
 	if got := list()[0]; got.Nodes != 2 {
 		t.Errorf("of two nodes there are %+v", got)
 	}
-	if fmt.Sprint(seen) != "[3 0 3 0 0 0 3 0 0 0 0 0 0 0 3 0 0 0 0 0 0 0 0 0 0 0 3 0 0 0]" {
-		t.Errorf("calls every five seconds: %v", seen)
-	}
+	must.Equal(t, fmt.Sprint(seen), "[3 0 3 0 0 0 3 0 0 0 0 0 0 0 3 0 0 0 0 0 0 0 0 0 0 0 3 0 0 0]", "calls every five seconds: %v", seen)
 }
 
 // Rules that somebody makes up are bounded, and don't drive out those that nodes have.

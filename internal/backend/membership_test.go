@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -61,9 +62,7 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	push("a", 7, 4)
 	push("a", 7, 4)
 	push("b", 7, 5)
-	if want := []uint64{7, 8, 7, 7, 7}; !slices.Equal(store.nodes, want) {
-		t.Errorf("joined %v, want %v", store.nodes, want)
-	}
+	must.Same(t, store.nodes, []uint64{7, 8, 7, 7, 7}, "joined")
 	// While the store fails, what was known lasts, as the counters may be elsewhere. Nothing is
 	// known of new nodes.
 	now = now.Add(time.Second)
@@ -135,11 +134,7 @@ func TestMembershipIsBounded(t *testing.T) {
 	store := &joins{}
 	m := membership{now: func() time.Time { return now }}
 	for node := range uint64(maxMembers + 10) {
-		if got, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: node, Items: hit()}); err != nil || got != node+1 {
-			t.Fatalf("%d nodes, error %v; want %d", got, err, node+1)
-		}
+		must.EqualOrEnd(t, must.Get(m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: node, Items: hit()}))(t), node+1, "nodes")
 	}
-	if m.joined.count != maxMembers {
-		t.Errorf("%d nodes remembered, want %d", m.joined.count, maxMembers)
-	}
+	must.Equal(t, m.joined.count, maxMembers, "nodes remembered")
 }

@@ -36,9 +36,7 @@ func TestLeast(t *testing.T) {
 				break
 			}
 		}
-		if got := all.least(float64(total) / 1000); got != want {
-			t.Fatalf("%v: least %d, want %d", all, got, want)
-		}
+		must.EqualOrEnd(t, all.least(float64(total)/1000), want, "%v: least", all)
 	}
 }
 
@@ -161,9 +159,7 @@ func TestFloorsOfManyThresholds(t *testing.T) {
 		}
 		found := windowOf(all, 0, 1, 10, true)
 		at := slices.IndexFunc(found.keys, func(k asked) bool { return k.least >= 1000 })
-		if most := found.keys[at].most; most != 1000+want {
-			t.Errorf("a key of hash %d had %d hits at most, want %d", hash, most, 1000+want)
-		}
+		must.Equal(t, found.keys[at].most, 1000+want, "a key of hash %d had hits at most", hash)
 	}
 }
 
@@ -210,9 +206,7 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 	}
 	now = now.Add(14 * time.Second)
 	report(2, 10_000, wire.Amounts{Requests: 50, Hits: 50}, 50)
-	if got := top(); got.Senders != 3 {
-		t.Errorf("after 14 s: %d senders, want 3", got.Senders)
-	}
+	must.Equal(t, top().Senders, 3, "after 14 s: senders")
 	now = now.Add(time.Second)
 	if got := top(); got.Nodes != 1 || got.Senders != 1 || got.Rules[0].Requests != 10 || got.Rules[0].Recent != (Rates{Requests: 5, Hits: 5}) {
 		t.Errorf("after 15 s: got %+v, want the one that is there", got)

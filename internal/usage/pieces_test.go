@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"weir/internal/jsonpath/jsontest"
+	"weir/internal/must"
 	"weir/internal/usage"
 )
 
@@ -101,9 +102,7 @@ func TestPiecesAreAlike(t *testing.T) {
 			if want == "" {
 				want = got
 			}
-			if got != want {
-				t.Fatalf("%s in pieces of %d, %s in a single piece of format %d, body %d: %q", got, most, want, format, n, body)
-			}
+			must.EqualOrEnd(t, got, want, "in pieces of %d, %s in a single piece of format %d, body %d: %q", most, want, format, n, body)
 		}
 	}
 }
@@ -199,12 +198,8 @@ func TestHiddenTier(t *testing.T) {
 	} {
 		of["other"] = 3
 		list := priced(of)
-		if got := read(t, &r, list, "", usage.AnyTier, "m"); got != 80 {
-			t.Errorf("%v: costs %d, want 80", of, got)
-		}
-		if got := read(t, &r, list, "", usage.AnyTier, "other"); got != 60 {
-			t.Errorf("%v: another model costs %d, want 60", of, got)
-		}
+		must.Equal(t, read(t, &r, list, "", usage.AnyTier, "m"), 80, "%v: costs", of)
+		must.Equal(t, read(t, &r, list, "", usage.AnyTier, "other"), 60, "%v: another model costs", of)
 		r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, &usage.Rates{})
 		r.Ask(list, "", usage.AnyTier, []byte("m"))
 		r.Feed([]byte(`{"model":"m","response":{"model":"unlisted"},"usage":{"prompt_tokens":10,"completion_tokens":10}}`))
@@ -236,12 +231,8 @@ func TestLongPromptsToOtherModels(t *testing.T) {
 		t.Errorf("reserves %d and %d for a token", answer, in)
 	}
 	var r usage.Reader
-	if got := read(t, &r, list, "", "", "new"); got != 40 {
-		t.Errorf("costs %d, want 40", got)
-	}
-	if got := read(t, &r, list, "", "", "m"); got != 20 {
-		t.Errorf("a model of the list costs %d, want 20", got)
-	}
+	must.Equal(t, read(t, &r, list, "", "", "new"), 40, "costs")
+	must.Equal(t, read(t, &r, list, "", "", "m"), 20, "a model of the list costs")
 }
 
 // A dated model that the list has in a tier is a model of its own there, as it is without one.
@@ -291,9 +282,7 @@ func TestGuessedAfterLongPrompt(t *testing.T) {
 	}
 	r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, &usage.Rates{usage.Output: 3 * usage.Parts})
 	r.Ask(list, "mid", "", []byte("mid"))
-	if guess := r.Guessed(1); guess != 3 {
-		t.Errorf("%d while the prompt's tokens are not told", guess)
-	}
+	must.Equal(t, r.Guessed(1), 3, "while the prompt's tokens are not told")
 }
 
 // A text may have some characters of a name as short escapes.

@@ -152,9 +152,7 @@ func TestFormatOf(t *testing.T) {
 		"text/event-stream": usage.Events, "text/event-stream;charset=utf-8": usage.Events, "application/x-ndjson": usage.Lines,
 		"application/vnd.amazon.eventstream": usage.AmazonEvents, "text/html": usage.Unreadable, "": usage.Unreadable, "+json": usage.Unreadable,
 	} {
-		if got := usage.FormatOf([]byte(mediaType)); got != want {
-			t.Errorf("%q is of form %d, want %d", mediaType, got, want)
-		}
+		must.Equal(t, usage.FormatOf([]byte(mediaType)), want, "%q is of form", mediaType)
 	}
 }
 
@@ -233,9 +231,7 @@ func TestUntold(t *testing.T) {
 		var r usage.Reader
 		for seed := range uint64(5) {
 			costOf(&r, number, usage.Events, []byte(body), 2*seed)
-			if got := r.Untold(); got != want {
-				t.Errorf("%q: %d, want %d", body, got, want)
-			}
+			must.Equal(t, r.Untold(), want, "%q", body)
 		}
 	}
 }
@@ -247,9 +243,7 @@ func TestEndings(t *testing.T) {
 		if p.Name == usage.Auto {
 			continue // it has the ending of the provider that the request is for
 		}
-		if (p.Ending == usage.NoEnding) != (p.Name == "bedrock" || p.Name == "ollama") {
-			t.Errorf("%s has the ending %d", p.Name, p.Ending)
-		}
+		must.Equal(t, p.Ending == usage.NoEnding, p.Name == "bedrock" || p.Name == "ollama", "%s has the ending %d", p.Name, p.Ending)
 		fields := must.Get(p.Fields(false))(t)
 		for _, before := range []string{"", "event: x\ndata: {}\n\n"} {
 			var r usage.Reader
