@@ -3,6 +3,8 @@ package filter_test
 import (
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Access logs learn which rule has decided a request, how, and what it leaves; nothing unless the
@@ -22,9 +24,7 @@ func TestAccessLog(t *testing.T) {
 	} {
 		v.state = nil
 		v.send(step.key, "6")
-		if got := logged(); got != step.want {
-			t.Errorf("request %d: got %q, want %q", i, got, step.want)
-		}
+		must.Equal(t, logged(), step.want, "request %d", i)
 	}
 	v.state = nil
 	if v.receive("GET", "/none", nil); !v.stream() || len(v.state) != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -79,12 +80,8 @@ func TestAsksForUsage(t *testing.T) {
 				}
 				v := newProxy(t).start(fmt.Sprintf(askRule, ""))
 				_, passed, length := v.forward(c.path, c.body, size)
-				if passed != c.passed {
-					t.Errorf("pieces of %d: %s passed, want %s", size, passed, c.passed)
-				}
-				if want := strconv.Itoa(len(c.passed)); length != want {
-					t.Errorf("pieces of %d: length %s, want %s", size, length, want)
-				}
+				must.Equal(t, passed, c.passed, "pieces of %d: passed", size)
+				must.Equal(t, length, strconv.Itoa(len(c.passed)), "pieces of %d: length", size)
 			}
 		})
 	}
@@ -112,9 +109,7 @@ func TestUnasked(t *testing.T) {
 			if v.reply != nil == c.passes {
 				t.Errorf("reply %+v", v.reply)
 			}
-			if passed != c.body {
-				t.Errorf("%s passed", passed)
-			}
+			must.Equal(t, passed, c.body, "passed")
 		})
 	}
 }
@@ -147,9 +142,7 @@ func TestWhoAsks(t *testing.T) {
 		if v.piece = []byte(body); action == types.ActionPause {
 			action = v.upload(s, true, body)
 		}
-		if action != types.ActionContinue {
-			t.Errorf("%s: it waits", c.rule)
-		}
+		must.Equal(t, action, types.ActionContinue, "%s: it waits", c.rule)
 		if asks := string(v.piece) != body; asks != c.asks {
 			t.Errorf("%s: asks is %v", c.rule, asks)
 		}
@@ -190,9 +183,7 @@ func TestUsageIsTakenOut(t *testing.T) {
 					t.Errorf("pieces of %d: the client gets %q", size, gets)
 				}
 				s, _, _ = v.forward(chatPath, `{"max_tokens":1}`, 0)
-				if left := v.leaves(s); left != "699" {
-					t.Errorf("pieces of %d: %s are left", size, left)
-				}
+				must.Equal(t, v.leaves(s), "699", "pieces of %d: are left", size)
 			}
 		})
 	}
@@ -271,9 +262,7 @@ func FuzzAskForUsage(f *testing.F) {
 		v := proxy.start(fmt.Sprintf(askRule, `, "ask_for_usage": "pass"`))
 		_, passed, length := v.forward(chatPath, body, min(max(size, 0), len(body)))
 		if passed == body {
-			if length != strconv.Itoa(len(body)) {
-				t.Fatalf("%q: length %s", body, length)
-			}
+			must.EqualOrEnd(t, length, strconv.Itoa(len(body)), "%q: length", body)
 			return
 		}
 		if length != strconv.Itoa(len(passed)) {

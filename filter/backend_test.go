@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -18,9 +19,7 @@ func TestPushRequest(t *testing.T) {
 	w.pass(1)
 	v.send() // it asks what is left
 	v.tick()
-	if len(v.callouts) != 1 {
-		t.Fatalf("got %d callouts", len(v.callouts))
-	}
+	must.EqualOrEnd(t, len(v.callouts), 1, "callouts")
 	c := v.callouts[0]
 	want(t, c.headers, `
 		:method: POST
@@ -90,9 +89,7 @@ func TestOddAnswers(t *testing.T) {
 		{200, nil}, {200, good[:len(good)-1]}, {200, append(good[:len(good):len(good)], 0)}, {200, []byte("<html>")}, {204, good[:1]}, {302, good}, {400, good},
 		{401, good}, {500, good}, {0, nil}, {200, wire.AppendAnswer(nil, &wire.Answer{NowNanos: 1})},
 	} {
-		if len(v.callouts) != 1 {
-			t.Fatalf("answer %d: %d callouts are out", i, len(v.callouts))
-		}
+		must.EqualOrEnd(t, len(v.callouts), 1, "answer %d: callouts are out", i)
 		c := v.callouts[0]
 		v.callouts = nil
 		v.answer(c, odd.status, odd.body)
@@ -114,9 +111,7 @@ func TestOddAnswers(t *testing.T) {
 	}
 	v.send()
 	want(t, v.response, `x-ratelimit-remaining: 49`)
-	if n := v.plugin.Node().Backlog().Pushes; n != 0 {
-		t.Errorf("%d batches are left", n)
-	}
+	must.Equal(t, v.plugin.Node().Backlog().Pushes, 0, "batches are left")
 }
 
 // charged is a rule whose hits are told when a request has passed, and so have to be pushed.
@@ -152,12 +147,8 @@ func TestRefusedBatch(t *testing.T) {
 				}
 			}
 		}
-		if got, want := w.sum(), map[bool]int64{false: 599, true: 600}[foreign]; got != want {
-			t.Errorf("%+v: the backend has %d of 600, want %d", test, got, want)
-		}
-		if got, want := v.count("lost_hits_total"), map[bool]uint64{false: 1, true: 0}[foreign]; got != want {
-			t.Errorf("%+v: %d lost hits, want %d", test, got, want)
-		}
+		must.Equal(t, w.sum(), map[bool]int64{false: 599, true: 600}[foreign], "%+v: the backend has of 600", test)
+		must.Equal(t, v.count("lost_hits_total"), map[bool]uint64{false: 1, true: 0}[foreign], "%+v: lost hits", test)
 	}
 }
 
@@ -196,16 +187,12 @@ func TestBackendFailureModes(t *testing.T) {
 				}
 				v.reset(v.last)
 			}
-			if passed != passes {
-				t.Errorf("sync_rate %s, %s: passed %d of 12, want %d", rate, mode, passed, passes)
-			}
+			must.Equal(t, passed, passes, "sync_rate %s, %s: passed of 12", rate, mode)
 			w.quiet()
 			if mode != "local" && w.sum() != 0 || mode == "local" && w.sum() != 3 {
 				t.Errorf("sync_rate %s, %s: the backend has %d", rate, mode, w.sum())
 			}
-			if left := v.left(); left != "" {
-				t.Errorf("sync_rate %s, %s: %s", rate, mode, left)
-			}
+			must.Equal(t, v.left(), "", "sync_rate %s, %s", rate, mode)
 		}
 	}
 }

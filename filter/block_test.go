@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 const blockRule = `{"name": "r", "key": [{"header": "x-key"}], "block": "10m", "limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}`
@@ -18,9 +20,7 @@ func (v *fakeVM) wantRetry(t *testing.T, what, key, seconds string) {
 	} else {
 		got = v.reply.headers["retry-after"]
 	}
-	if got != seconds {
-		t.Errorf("%s: Retry-After %q, want %q", what, got, seconds)
-	}
+	must.Equal(t, got, seconds, "%s: Retry-After", what)
 }
 
 // A key that was refused stays refused for so long, whatever room comes back, and a request meanwhile does not
@@ -32,9 +32,7 @@ func TestBlock(t *testing.T) {
 		v.wantRetry(t, "within the limit", "ann", "")
 	}
 	v.wantRetry(t, "above it", "ann", "619") // and up to a bucket of 18.75 s more
-	if got := v.reply.headers["ratelimit"]; got != `"r";r=0;t=60` {
-		t.Errorf("ratelimit: %s", got)
-	}
+	must.Equal(t, v.reply.headers["ratelimit"], `"r";r=0;t=60`, "ratelimit")
 	v.wantRetry(t, "another key", "bob", "")
 	p.now += 300 * second
 	other.wantRetry(t, "another worker, and the window has room", "ann", "319")
@@ -42,9 +40,7 @@ func TestBlock(t *testing.T) {
 	v.wantRetry(t, "after ten minutes", "ann", "19")
 	p.now += 20 * second
 	v.wantRetry(t, "after a bucket more", "ann", "")
-	if got := v.count("blocked_keys_total"); got != 1 {
-		t.Errorf("%d keys were blocked, want 1", got)
-	}
+	must.Equal(t, v.count("blocked_keys_total"), 1, "keys were blocked")
 }
 
 func TestBlockThatExtends(t *testing.T) {

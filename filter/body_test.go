@@ -124,20 +124,12 @@ func TestReserveOfBody(t *testing.T) {
 			s, action := v.ask(append(c.headers, "x-key", "ann")...)
 			v.uploadAll(s, action, c.body, c.size)
 			// The rest is none of its business.
-			if v.upload(s, false, `{"max_tokens":1}`) != types.ActionContinue {
-				t.Error("the rest of the body is held back")
-			}
-			if got := v.leaves(s); got != c.left {
-				t.Errorf("%s are left, want %s", got, c.left)
-			}
+			must.Equal(t, v.upload(s, false, `{"max_tokens":1}`), types.ActionContinue, "the rest of the body is held back")
+			must.Equal(t, v.leaves(s), c.left, "are left")
 			v.bring(s, true, `{"usage":{"total_tokens":7}}`)
 			v.reset(s)
-			if got := v.count("unread_bodies_total"); got != c.unread {
-				t.Errorf("%d bodies were not read, want %d", got, c.unread)
-			}
-			if n := v.plugin.Bodies(); n != 0 {
-				t.Errorf("%d requests wait", n)
-			}
+			must.Equal(t, v.count("unread_bodies_total"), c.unread, "bodies were not read")
+			must.Equal(t, v.plugin.Bodies(), 0, "requests wait")
 		})
 	}
 }
@@ -150,9 +142,7 @@ func TestReserveOfNoBody(t *testing.T) {
 		t.Errorf("a request without a body leaves %s", v.response["x-ratelimit-remaining"])
 	}
 	s, action := v.ask("x-key", "bob")
-	if action != types.ActionPause {
-		t.Error("a request does not wait for its body")
-	}
+	must.Equal(t, action, types.ActionPause, "a request does not wait for its body")
 	defer proxywasm.Use(v)()
 	if s.OnHttpRequestTrailers(1) != types.ActionContinue || v.leaves(s) != "950" {
 		t.Errorf("a request with trailers leaves %s", v.response["x-ratelimit-remaining"])
@@ -162,9 +152,7 @@ func TestReserveOfNoBody(t *testing.T) {
 	if s.OnHttpRequestTrailers(1) != types.ActionContinue || v.leaves(s) != "990" {
 		t.Errorf("a request with a body and trailers leaves %s", v.response["x-ratelimit-remaining"])
 	}
-	if n := v.count("unread_bodies_total"); n != 0 {
-		t.Errorf("%d bodies were not read", n)
-	}
+	must.Equal(t, v.count("unread_bodies_total"), 0, "bodies were not read")
 }
 
 // Only rules that apply have a say, each with its own number; a shadow rule, too.
@@ -193,9 +181,7 @@ func TestReserveOfBodyByRules(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.body, v.response["ratelimit"], c.want)
 		}
 	}
-	if n := v.count("bad_costs_total"); n != 1 {
-		t.Errorf("%d bad costs", n)
-	}
+	must.Equal(t, v.count("bad_costs_total"), 1, "bad costs")
 }
 
 // A request that has no room for what its body says is refused, and its body held back.
@@ -208,13 +194,9 @@ func TestReserveOfBodyRefused(t *testing.T) {
 	if v.upload(s, true, `"x":1}`) != types.ActionPause || v.reply == nil || v.reply.status != 429 {
 		t.Fatalf("got %+v", v.reply)
 	}
-	if v.upload(s, true, "") != types.ActionPause {
-		t.Error("the body of a refused request goes on")
-	}
+	must.Equal(t, v.upload(s, true, ""), types.ActionPause, "the body of a refused request goes on")
 	v.reset(s)
-	if got := v.remaining("ann"); got != "950" {
-		t.Errorf("%s are left", got)
-	}
+	must.Equal(t, v.remaining("ann"), "950", "are left")
 }
 
 // A request whose body has told waits for the backend like any other.
@@ -261,30 +243,22 @@ func TestBodiesAreKept(t *testing.T) {
 	v.received(300)
 	first, action := v.ask("x-key", "ann")
 	second, _ := v.ask("x-key", "ann")
-	if action != types.ActionPause {
-		t.Fatal("the first request does not wait for its body")
-	}
+	must.EqualOrEnd(t, action, types.ActionPause, "the first request does not wait for its body")
 	v.now += filter.KeptAfter
 	v.tick()
-	if v.plugin.Bodies() != 2 {
-		t.Fatal("a request is decided before anything of its body has come")
-	}
+	must.EqualOrEnd(t, v.plugin.Bodies(), 2, "a request is decided before anything of its body has come")
 	v.received(500)
 	v.tick()
 	if n := v.plugin.Bodies(); n != 0 || v.ended[first.ID()] != 1 || v.ended[second.ID()] != 1 {
 		t.Fatalf("%d requests wait, and %v were resumed", n, v.ended)
 	}
 	// The body comes when the headers have gone on.
-	if v.upload(first, true, `{"max_tokens":200}`) != types.ActionContinue {
-		t.Error("the body is held back")
-	}
+	must.Equal(t, v.upload(first, true, `{"max_tokens":200}`), types.ActionContinue, "the body is held back")
 	third, action := v.ask("x-key", "ann")
 	if action != types.ActionContinue || v.leaves(third) != "850" {
 		t.Errorf("a later request waits, action %d, or leaves %s", action, v.response["x-ratelimit-remaining"])
 	}
-	if n := v.count("unread_bodies_total"); n != 3 {
-		t.Errorf("%d bodies were not read", n)
-	}
+	must.Equal(t, v.count("unread_bodies_total"), 3, "bodies were not read")
 }
 
 // A client that is slow has its request decided when it has waited long enough, and others wait for
@@ -303,14 +277,10 @@ func TestSlowBody(t *testing.T) {
 		slow, _ := v.ask("x-key", "ann")
 		v.now += filter.BodyWait - 1
 		v.tick()
-		if v.ended[slow.ID()] != 0 {
-			t.Fatal("a request is decided too early")
-		}
+		must.EqualOrEnd(t, v.ended[slow.ID()], 0, "a request is decided too early")
 		v.now++
 		v.tick()
-		if v.ended[slow.ID()] != 1 {
-			t.Error("a request hangs")
-		}
+		must.Equal(t, v.ended[slow.ID()], 1, "a request hangs")
 		// A proxy that does not tell its abilities is taken to keep bodies.
 		if _, action := v.ask("x-key", "ann"); (action == types.ActionPause) != sized {
 			t.Errorf("sized %v: the next one gets action %d", sized, action)
@@ -332,9 +302,7 @@ func TestBodyOfReplacedPlugin(t *testing.T) {
 	v.ended = map[uint32]int{}
 	s, _ := v.ask("x-key", "ann")
 	v.replace(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
-	if v.ended[s.ID()] != 1 {
-		t.Error("a request hangs")
-	}
+	must.Equal(t, v.ended[s.ID()], 1, "a request hangs")
 }
 
 // A body that can't be read costs the configuration's number, or its request is refused, and then
@@ -397,27 +365,21 @@ func TestUnread(t *testing.T) {
 						r.headers["retry-after"] != "" || r.headers["x-envoy-ratelimited"] != "" || (name == "gRPC") != (r.body == fields.Unread) {
 						t.Errorf("reply %+v", r)
 					}
-					if v.upload(s, true, "") != types.ActionPause {
-						t.Error("the body goes on")
-					}
+					must.Equal(t, v.upload(s, true, ""), types.ActionPause, "the body goes on")
 				case c.read && name == "what says it":
 					want = "993"
 				case c.read:
 					want = "950"
 				}
 				if !refused {
-					if got := v.leaves(s); got != want {
-						t.Errorf("%s are left, want %s", got, want)
-					}
+					must.Equal(t, v.leaves(s), want, "are left")
 				}
 				v.reset(s)
 				unreads := uint64(1)
 				if c.read {
 					unreads = 0
 				}
-				if got := v.count("unread_bodies_total"); got != unreads {
-					t.Errorf("%d bodies were not read", got)
-				}
+				must.Equal(t, v.count("unread_bodies_total"), unreads, "bodies were not read")
 				if got := [2]uint64{v.outcome("other", "allowed"), v.outcome("other", "rejected_by_other")}; (got == [2]uint64{0, 1}) != refused {
 					t.Errorf("the other rule has %d", got)
 				}
@@ -432,9 +394,7 @@ func TestUnread(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "shadow", "mode": "shadow", "limits": [{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}], "cost_on_response": "openai",
 		"reserve": {"request_json": "max_tokens", "default": 50, "unread": "refuse"}}]}`)
 	s, _ := v.ask()
-	if v.upload(s, true, "none") != types.ActionContinue {
-		t.Error("a shadow rule refuses a body")
-	}
+	must.Equal(t, v.upload(s, true, "none"), types.ActionContinue, "a shadow rule refuses a body")
 	v.wantShadow("shadow", 0, 1)
 }
 
@@ -506,9 +466,7 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 				if want > bound {
 					want = 0
 				}
-				if taken != want {
-					t.Errorf("%s, %s, at most %d for each request: %d taken, want %d", name, unread, bound, taken, want)
-				}
+				must.Equal(t, taken, want, "%s, %s, at most %d for each request: taken", name, unread, bound)
 				v.reset(s)
 			}
 		}
@@ -536,9 +494,7 @@ func TestReserveOfSeveralNumbers(t *testing.T) {
 		v := newProxy(t).start(ofResponse(`"auto", "reserve": {"request_json": ` + c.from + `, "times": "n", "default": 50, "least": 5, "most": 200}`))
 		s, _ := v.ask("x-key", "ann")
 		v.upload(s, true, c.body)
-		if got := v.leaves(s); got != c.left {
-			t.Errorf("%s of %s leaves %s, want %s", c.from, c.body, got, c.left)
-		}
+		must.Equal(t, v.leaves(s), c.left, "%s of %s leaves", c.from, c.body)
 	}
 	v := newProxy(t).start(ofResponse(`"auto", "reserve": {"request_json": "max_tokens", "times": "n", "default": 50}`))
 	s, _ := v.ask("x-key", "ann")

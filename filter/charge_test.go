@@ -10,6 +10,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/filter"
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -117,9 +118,7 @@ func TestLongPiece(t *testing.T) {
 			s := v.open("x-key", key, "x-reserve", "100")
 			v.respond(s, false, "content-type", "text/event-stream")
 			v.bring(s, true, stream)
-			if got := v.remaining(key); got != "930" {
-				t.Fatalf("%s: %s left, want 930", key, got)
-			}
+			must.EqualOrEnd(t, v.remaining(key), "930", "%s: left", key)
 			v.reset(s)
 		}
 	}
@@ -253,14 +252,10 @@ func TestReserve(t *testing.T) {
 			if s == nil {
 				t.Fatal("the request was refused")
 			}
-			if got := v.remaining("ann"); got != "900" {
-				t.Errorf("while the stream is open %s are left, want 900", got)
-			}
+			must.Equal(t, v.remaining("ann"), "900", "while the stream is open are left")
 			c.run(v, s)
 			v.reset(s)
-			if got := v.remaining("ann"); got != c.want {
-				t.Errorf("%s are left, want %s", got, c.want)
-			}
+			must.Equal(t, v.remaining("ann"), c.want, "are left")
 			if v.plugin.Open() > 0 || s.Charges() > 0 {
 				t.Errorf("%d streams are open with %d charges", v.plugin.Open(), s.Charges())
 			}
@@ -285,9 +280,7 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 		v.now += second
 	}
 	// 11 streams have told at most 10, and 9 from 11 to 19.
-	if got := v.rest1000("ann"); got != 1000-11*10-135 {
-		t.Errorf("%d are left", got)
-	}
+	must.Equal(t, v.rest1000("ann"), 1000-11*10-135, "are left")
 	for _, s := range streams[:15] {
 		v.bring(s, true, "")
 		v.reset(s)
@@ -295,12 +288,8 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 	for _, s := range streams[15:] {
 		v.reset(s)
 	}
-	if got := v.rest1000("ann"); got != 1000-14*15/2-17*5 {
-		t.Errorf("%d are left in the end", got)
-	}
-	if n := v.plugin.Open(); n != 0 {
-		t.Errorf("%d streams are open", n)
-	}
+	must.Equal(t, v.rest1000("ann"), 1000-14*15/2-17*5, "are left in the end")
+	must.Equal(t, v.plugin.Open(), 0, "streams are open")
 }
 
 // rest1000 returns how many hits a key has left.

@@ -3,6 +3,8 @@ package filter_test
 import (
 	"fmt"
 	"testing"
+
+	"weir/internal/must"
 )
 
 const loginsRule = `{"headers": ["x-ratelimit"], "rules": [{"name": "logins", "key": [{"header": "x-key"}], "charge_when": {"status": ["401", "5xx"]}%s,
@@ -35,9 +37,7 @@ func TestChargeWhen(t *testing.T) {
 			v.reset(next)
 			got = v.response["x-ratelimit-remaining"]
 		}
-		if got != c.want {
-			t.Errorf("%s, status %q: %s are left, want %s", c.more, c.status, got, c.want)
-		}
+		must.Equal(t, got, c.want, "%s, status %q: are left", c.more, c.status)
 	}
 }
 
@@ -59,9 +59,7 @@ func TestChargeWhenInTurns(t *testing.T) {
 			open = append(open, s)
 		}
 	}
-	if len(open) != 3 {
-		t.Errorf("%d logins are tried at once, want 3", len(open))
-	}
+	must.Equal(t, len(open), 3, "logins are tried at once")
 	for _, s := range open {
 		v.respond(s, true, ":status", "401")
 		v.reset(s)

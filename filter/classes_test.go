@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/model"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/proxywasm"
 	"weir/internal/wire"
@@ -46,9 +47,7 @@ func TestClasses(t *testing.T) {
 				class      string
 				sent, want int
 			}{{"batch", 200, 30}, {"other", 5, 5}, {"", 50, 5}, {"interactive", 200, 60}, {"batch", 5, 0}} {
-				if got := passed(step.sent, step.class); got != step.want {
-					t.Errorf("%d of class %q passed, want %d", got, step.class, step.want)
-				}
+				must.Equal(t, passed(step.sent, step.class), step.want, "of class %q passed", step.class)
 			}
 			if rate != "-1" {
 				w.quiet()
@@ -385,9 +384,7 @@ func TestRacesOfClasses(t *testing.T) {
 		if all := passed["interactive"] + passed["batch"] + passed[""]; all != 100 || passed["batch"] > 30 {
 			t.Fatalf("hour %d: %v passed", hour, passed)
 		}
-		if got := mine.used("ann", "interactive") + mine.used("ann", "batch") + mine.used("ann", ""); got != uint64(passed["interactive"]+passed["batch"]+passed[""]) {
-			t.Fatalf("hour %d: %d hits are counted of %v", hour, got, passed)
-		}
+		must.EqualOrEnd(t, mine.used("ann", "interactive")+mine.used("ann", "batch")+mine.used("ann", ""), uint64(passed["interactive"]+passed["batch"]+passed[""]), "hour %d: hits are counted of %v", hour, passed)
 		p.now += 3600 * second
 	}
 	if lost < 1000 {

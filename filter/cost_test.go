@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weir/filter"
+	"weir/internal/must"
 )
 
 func TestParseHits(t *testing.T) {
@@ -88,9 +89,7 @@ func TestBoundsOfCosts(t *testing.T) {
 		if passed {
 			want(t, v.response, fmt.Sprint("x-ratelimit-remaining: ", 100-test.takes))
 		}
-		if got := v.count("bad_costs_total"); got != test.bad {
-			t.Errorf("%s of %q: counted %d bad costs, want %d", test.cost, test.asked, got, test.bad)
-		}
+		must.Equal(t, v.count("bad_costs_total"), test.bad, "%s of %q: counted bad costs", test.cost, test.asked)
 	}
 }
 
@@ -104,9 +103,7 @@ func TestCostOnResponse(t *testing.T) {
 		if test.tokens != "" {
 			v.upstream["x-tokens"] = test.tokens
 		}
-		if passed := v.send("x-user", "ann"); passed != (test.tokens != "1") {
-			t.Errorf("tokens %q: passed %v", test.tokens, passed)
-		}
+		must.Equal(t, v.send("x-user", "ann"), test.tokens != "1", "tokens %q: passed", test.tokens)
 		want(t, v.headers(), `x-ratelimit-remaining: `+test.remaining)
 	}
 	if got := [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}; got != [2]uint64{3, 1} {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // cutRule has a budget of 1000, of which each request reserves 100.
@@ -67,16 +69,12 @@ func TestCut(t *testing.T) {
 				t.Errorf("%s, seed %d: %d events have come", algorithm, seed, n)
 			}
 			rest := v.pass(s, false, `data: {"choices":[],"usage":{"total_tokens":140}}`+"\n\n") + v.pass(s, true, "data: [DONE]\n\n")
-			if rest != "" {
-				t.Errorf("%s: behind its end come %q", algorithm, rest)
-			}
+			must.Equal(t, rest, "", "%s: behind its end come", algorithm)
 			v.reset(s)
 			if v.open("x-key", "ann") != nil {
 				t.Errorf("%s: a request passes with 10 left", algorithm)
 			}
-			if n := v.count("cut_streams_total"); n != 1 {
-				t.Errorf("%s: %d streams were cut", algorithm, n)
-			}
+			must.Equal(t, v.count("cut_streams_total"), 1, "%s: streams were cut", algorithm)
 		}
 	}
 }
@@ -122,9 +120,7 @@ func TestNotCut(t *testing.T) {
 	v.spend(890)
 	s = v.open("x-key", "ann")
 	v.respond(s, false, "content-type", "text/event-stream")
-	if got := v.pass(s, true, events); got != events {
-		t.Error("the last piece is cut")
-	}
+	must.Equal(t, v.pass(s, true, events), events, "the last piece is cut")
 }
 
 // Each provider's streams have an end of their own, and numbers that they tell on the way.
@@ -167,9 +163,7 @@ func TestCutByProvider(t *testing.T) {
 			if i == len(c.events)-1 {
 				want += c.want
 			}
-			if got != want {
-				t.Errorf("%s, event %d: got %q, want %q", c.preset, i, got, want)
-			}
+			must.Equal(t, got, want, "%s, event %d", c.preset, i)
 		}
 	}
 }
@@ -203,24 +197,18 @@ func TestCutStreamIsSettled(t *testing.T) {
 	v.respond(s, false, "content-type", "text/event-stream")
 	v.pass(s, false, strings.Repeat(chat, 250))
 	v.reset(s)
-	if got := v.remaining("ann"); got != "350" {
-		t.Errorf("%s are left", got)
-	}
+	must.Equal(t, v.remaining("ann"), "350", "are left")
 	// A stream that ends without telling costs that, too.
 	s = v.open("x-key", "ann")
 	v.respond(s, false, "content-type", "text/event-stream")
 	v.pass(s, false, strings.Repeat(chat, 150))
 	v.pass(s, true, "data: [DONE]\n\n")
 	v.reset(s)
-	if got := v.remaining("ann"); got != "200" {
-		t.Errorf("%s are left in the end", got)
-	}
+	must.Equal(t, v.remaining("ann"), "200", "are left in the end")
 	// So does a stream that comes in a single piece.
 	s = v.open("x-key", "bob")
 	v.respond(s, false, "content-type", "text/event-stream")
 	v.pass(s, true, strings.Repeat(chat, 150))
 	v.reset(s)
-	if got := v.remaining("bob"); got != "750" {
-		t.Errorf("%s are left after a single piece", got)
-	}
+	must.Equal(t, v.remaining("bob"), "750", "are left after a single piece")
 }

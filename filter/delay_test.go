@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 const smoothRule = `{"rules": [{"name": "r", "key": [{"header": "x-key"}], "delay": {"most": "5s", "queue": 3},
@@ -53,14 +55,10 @@ func TestDelay(t *testing.T) {
 		}
 		v.response = map[string]string{}
 		v.respond(s, true)
-		if got, want := v.response["x-ratelimit-delayed"], fmt.Sprint(100*(i+1)); got != want {
-			t.Errorf("request %d was delayed by %s ms, want %s", i, got, want)
-		}
+		must.Equal(t, v.response["x-ratelimit-delayed"], fmt.Sprint(100*(i+1)), "request %d was delayed by, in ms", i)
 		v.reset(s)
 	}
-	if got := v.count("delayed_requests_total"); got != 4 {
-		t.Errorf("%d requests were delayed, want 4", got)
-	}
+	must.Equal(t, v.count("delayed_requests_total"), 4, "requests were delayed")
 }
 
 // A request whose class will have no room in time takes no place in a line: it is refused at once, by its

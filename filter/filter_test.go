@@ -8,6 +8,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 	"weir/internal/wire"
 )
@@ -68,9 +69,7 @@ func TestRejection(t *testing.T) {
 			content-type: text/x
 			x-why: limit
 		`)
-		if len(v.response) != 0 {
-			t.Errorf("the local reply was decorated twice: %v", v.response)
-		}
+		must.Equal(t, len(v.response), 0, "the local reply was decorated twice: %v", v.response)
 	}
 	v.now += 7*second - 2
 	if v.send() {
@@ -95,14 +94,10 @@ func TestHeaderSets(t *testing.T) {
 	} {
 		v := newProxy(t).start(`{` + test.options + `, "response": {"body": ""}, "rules": [{"name": "all", ` + limits + `}]}`)
 		v.send()
-		if got := names(v.response); got != test.allowed {
-			t.Errorf("%s: allowed: got %s, want %s", test.options, got, test.allowed)
-		}
+		must.Equal(t, names(v.response), test.allowed, "%s: allowed", test.options)
 		v.send()
 		v.send()
-		if got := names(v.reply.headers); got != test.rejected {
-			t.Errorf("%s: rejected: got %s, want %s", test.options, got, test.rejected)
-		}
+		must.Equal(t, names(v.reply.headers), test.rejected, "%s: rejected", test.options)
 	}
 }
 
@@ -143,9 +138,7 @@ func TestMatchAndKey(t *testing.T) {
 		{"", ":path /two", true}, {"", ":path /two", false}, {"", ":path /two a x", true}, {"", ":path /two b x", true},
 	} {
 		v.source = []byte(test.source)
-		if got := v.send(strings.Fields(test.request)...); got != test.want {
-			t.Errorf("request %d, %s %s: passed %v, want %v", i, test.source, test.request, got, test.want)
-		}
+		must.Equal(t, v.send(strings.Fields(test.request)...), test.want, "request %d, %s %s: passed", i, test.source, test.request)
 	}
 	if v.source = nil; !v.send(":path", "/login") || v.send(":path", "/login") {
 		t.Error("requests without an address do not share a counter")
@@ -209,14 +202,10 @@ func TestGRPCRejection(t *testing.T) {
 		"":                           {document, "application/problem+json"},
 	} {
 		v.send("content-type", contentType)
-		if got := [2]string{v.reply.body, v.reply.headers["content-type"]}; got != want {
-			t.Errorf("%s: got %q, want %q", contentType, got, want)
-		}
+		must.Equal(t, [2]string{v.reply.body, v.reply.headers["content-type"]}, want, "%s", contentType)
 	}
 	v.send()
-	if v.reply.body != document {
-		t.Errorf("no content type: got %q", v.reply.body)
-	}
+	must.Equal(t, v.reply.body, document, "no content type")
 }
 
 // The details name the rule that has refused, of several the first.
@@ -251,9 +240,7 @@ func TestRefusedAgain(t *testing.T) {
 			t.Fatal("passed")
 		}
 	}
-	if p.calls["get"]+p.calls["set"] != 0 {
-		t.Errorf("shared data was called: %v", p.calls)
-	}
+	must.Equal(t, p.calls["get"]+p.calls["set"], 0, "shared data was called: %v", p.calls)
 	if want := map[string]int{"now": 100, "request header": 200, "reply": 100}; fmt.Sprint(p.calls) != fmt.Sprint(want) {
 		t.Errorf("got calls %v, want %v", p.calls, want)
 	}
@@ -290,9 +277,7 @@ func TestRefusalsThatAreRemembered(t *testing.T) {
 				t.Errorf("%s: passed", test.name)
 			}
 		}
-		if got := p.calls["get"]; got != test.gets {
-			t.Errorf("%s: got %d pages for 100 requests, want %d", test.name, got, test.gets)
-		}
+		must.Equal(t, p.calls["get"], test.gets, "%s: pages for 100 requests", test.name)
 	}
 }
 
@@ -501,9 +486,7 @@ func TestRates(t *testing.T) {
 	if passed := a.passed(2, ":path", "/all") + b.passed(9, ":path", "/all"); passed != 4 {
 		t.Errorf("%d passed, want 4: all proxies' limit", passed)
 	}
-	if d := b.reply.details; d != "weir_rate_limited:all" {
-		t.Errorf("refused by %s", d)
-	}
+	must.Equal(t, b.reply.details, "weir_rate_limited:all", "refused by")
 	w.away = true
 	a.settle = nil
 	if !a.send() || a.send() {

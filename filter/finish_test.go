@@ -3,6 +3,7 @@ package filter_test
 import (
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -34,9 +35,7 @@ func TestFinish(t *testing.T) {
 		if over := s.Finish(); over != c.over {
 			t.Errorf("%s: over is %v, want %v", name, over, c.over)
 		}
-		if got := len(v.response) > 0; got != c.headers {
-			t.Errorf("%s: the response has headers %v", name, v.response)
-		}
+		must.Equal(t, len(v.response) > 0, c.headers, "%s: the response has headers %v", name, v.response)
 		restore()
 	}
 }

@@ -3,6 +3,8 @@ package filter_test
 import (
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A node knows hits that the backend does not know yet, as the rule has just got a backend. A request that
@@ -20,9 +22,7 @@ func TestRefusedThoughGranted(t *testing.T) {
 	if v.send("x-user", "ann") {
 		t.Fatal("passed above the limit")
 	}
-	if v.reply.details != "weir_rate_limited:user" {
-		t.Errorf("refused by %s", v.reply.details)
-	}
+	must.Equal(t, v.reply.details, "weir_rate_limited:user", "refused by")
 	want(t, v.reply.headers, `
 		ratelimit: "user";r=0;t=3600, "user.2";r=7;t=86400
 		retry-after: 3600

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -86,9 +87,7 @@ func TestPlacesLast(t *testing.T) {
 	if v.reset(held); held.Holds() {
 		t.Error("a request that has gone is still among those that hold something")
 	}
-	if got := v.count("lost_places_total"); got != 1 {
-		t.Errorf("%d places were taken for lost, want 1", got)
-	}
+	must.Equal(t, v.count("lost_places_total"), 1, "places were taken for lost")
 }
 
 // The process tells how many places its workers' requests hold, and for how long, and takes a
@@ -128,9 +127,7 @@ func TestHeldPlacesAreTold(t *testing.T) {
 	pass(2, v, other)
 	want(1, 4)
 	pass(20, v)
-	if got := v.count("held_places"); got != 0 {
-		t.Errorf("%d places are held by a worker that is gone", got)
-	}
+	must.Equal(t, v.count("held_places"), 0, "places are held by a worker that is gone")
 	pass(2, v, other)
 	want(1, 26)
 	other.reset(third)
@@ -171,9 +168,7 @@ func TestPlacesBesideOtherRules(t *testing.T) {
 		if s == nil {
 			got = v.reply.details
 		}
-		if got != want {
-			t.Fatalf("got %s, want %s", got, want)
-		}
+		must.EqualOrEnd(t, got, want, "")
 		return s
 	}
 	first, second := open("passed"), open("passed")
@@ -209,9 +204,7 @@ func TestPlacesModel(t *testing.T) {
 		case choice < 55:
 			v := workers[random.IntN(len(workers))]
 			s := v.open("x-key", []string{"ann", "bob"}[key])
-			if (s != nil) != (len(open[key]) < limit) {
-				t.Fatalf("step %d: passed is %v with %d of %d in flight", step, s != nil, len(open[key]), limit)
-			}
+			must.EqualOrEnd(t, s != nil, len(open[key]) < limit, "step %d: passed is %v with %d of %d in flight", step, s != nil, len(open[key]), limit)
 			if s != nil {
 				open[key] = append(open[key], held{v, s, p.now})
 			}
@@ -373,9 +366,7 @@ func TestNothingIsHeld(t *testing.T) {
 	}
 	w.advance(2 * time.Second)
 	w.advance(2 * time.Second)
-	if got := v.count("held_places"); got != 0 {
-		t.Errorf("%d places are held by nobody", got)
-	}
+	must.Equal(t, v.count("held_places"), 0, "places are held by nobody")
 
 	p := newProxy(t)
 	v = p.start(flightRule)

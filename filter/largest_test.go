@@ -64,12 +64,8 @@ func TestLargestTakes(t *testing.T) {
 				}
 				p.now += second / 1000
 			}
-			if passed != test.passes {
-				t.Errorf("passed %d, want %d", passed, test.passes)
-			}
-			if got := v.count("decided_alone_total"); got != 0 {
-				t.Errorf("%d requests were decided alone", got)
-			}
+			must.Equal(t, passed, test.passes, "passed")
+			must.Equal(t, v.count("decided_alone_total"), 0, "requests were decided alone")
 			if largest < test.answer || largest > wire.MaxAnswer {
 				t.Errorf("the largest answer has %d bytes, want %d to %d", largest, test.answer, wire.MaxAnswer)
 			}

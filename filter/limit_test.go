@@ -10,6 +10,7 @@ import (
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -83,12 +84,8 @@ func TestLimitsTokens(t *testing.T) {
 			v := newProxy(t).start(fmt.Sprintf(limitRule, c.limit, c.reserve, c.rule))
 			v.headersOnly = true
 			s, passed, length := v.forward(c.path, c.body, c.size)
-			if passed != c.passed {
-				t.Errorf("%s passed, want %s", passed, c.passed)
-			}
-			if want := strconv.Itoa(len(c.passed)); length != want {
-				t.Errorf("length %s, want %s", length, want)
-			}
+			must.Equal(t, passed, c.passed, "passed")
+			must.Equal(t, length, strconv.Itoa(len(c.passed)), "length")
 			if c.left == "" {
 				if v.reply == nil {
 					t.Error("it passed")

@@ -53,9 +53,7 @@ func TestMarks(t *testing.T) {
 		if want[2] > 0 {
 			got[2] = v.outcome(name, "marked")
 		}
-		if got != want {
-			t.Errorf("%s allowed, rejected, marked, and rejected by another rule %d, want %d", name, got, want)
-		}
+		must.Equal(t, got, want, "%s allowed, rejected, marked, and rejected by another rule", name)
 	}
 }
 
@@ -79,9 +77,7 @@ func TestMarkedRequestsCostNothing(t *testing.T) {
 			v.respond(s, true, "x-cost", "0")
 			v.reset(s)
 		}
-		if marked != 2 {
-			t.Errorf("%s: %d of 5 requests were marked, want 2", more, marked)
-		}
+		must.Equal(t, marked, 2, "%s: of 5 requests were marked", more)
 		v.now += 1200 * second // one token
 		if s := v.open(); s == nil || v.request["x-weir-over"] != nil {
 			t.Errorf("%s: a token that came back was taken by marked requests", more)
@@ -141,9 +137,7 @@ func TestMarksOfTwoFilters(t *testing.T) {
 			vms[0].open(headers...)
 			vms[1].request, vms[1].response, vms[1].state = vms[0].request, vms[0].response, vms[0].state
 			vms[1].next()
-			if got := strings.ReplaceAll(string(vms[1].request["x-weir-over"]), "\n", ", "); got != want {
-				t.Errorf("%s, request %d is marked by %q, want %q", name, i, got, want)
-			}
+			must.Equal(t, strings.ReplaceAll(string(vms[1].request["x-weir-over"]), "\n", ", "), want, "%s, request %d is marked by", name, i)
 		}
 	}
 }
@@ -223,9 +217,7 @@ func TestMarksOfCosts(t *testing.T) {
 			}
 			marks = append(marks, string(w.vms[0].request["x-weir-over"]))
 		}
-		if want := []string{"", "r", "", "r"}; !slices.Equal(marks, want) {
-			t.Errorf("sync_rate %s: marked by %q, want %q", rate, marks, want)
-		}
+		must.Same(t, marks, []string{"", "r", "", "r"}, "sync_rate %s: marked by", rate)
 	}
 }
 

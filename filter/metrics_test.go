@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weir/internal/engine"
+	"weir/internal/must"
 )
 
 // Each metric of the namespace says what it is called for, and only what has been added since.
@@ -18,9 +19,7 @@ func TestMetricsOfTheEngine(t *testing.T) {
 			"lost_races", "given_up", "lost_hits", "evicted_counters", "corrupt_entries", "pushed_hits", "failed_pushes", "waited_requests",
 			"decided_alone", "crowded_requests",
 		} {
-			if got, want := v.count(name+"_total"), uint64(i+1)*times; got != want {
-				t.Errorf("%s: got %d, want %d", name, got, want)
-			}
+			must.Equal(t, v.count(name+"_total"), uint64(i+1)*times, "%s", name)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -59,9 +60,7 @@ func TestMovedRule(t *testing.T) {
 		want("as configured", 12, 10, "10")
 		w.override(moves(wire.Off))
 		want("off", 20, 20, "")
-		if got := w.outcomes("off"); got != 20 {
-			t.Errorf("%d requests have passed by a rule that is off, want 20", got)
-		}
+		must.Equal(t, w.outcomes("off"), 20, "requests have passed by a rule that is off")
 		w.override(moves(wire.Configured, 16))
 		want("another limit", 12, 6, "16")
 		w.override(moves(wire.Shadow, 20))
@@ -78,9 +77,7 @@ func TestMovedRule(t *testing.T) {
 		want("off, whatever a key has", 4, 4, "")
 		w.override()
 		want("back", 12, 0, "10")
-		if got := w.outcomes("off"); got != 24 {
-			t.Errorf("%d requests have passed by a rule that is off, want 24", got)
-		}
+		must.Equal(t, w.outcomes("off"), 24, "requests have passed by a rule that is off")
 		w.quiet()
 		w.wantSum(21, "at the end")
 	}
@@ -124,9 +121,7 @@ func TestMovedRuleAmongOthers(t *testing.T) {
 	w.override(wire.Override{Rule: "new", Mode: wire.Enforce})
 	want("the other is enforced", "40", "40", "40")
 	w.vms[1].tick()
-	if got := w.vms[1].outcome("new", "allowed"); got != 3 {
-		t.Errorf("%d requests are allowed by the rule that is enforced, want 3", got)
-	}
+	must.Equal(t, w.vms[1].outcome("new", "allowed"), 3, "requests are allowed by the rule that is enforced")
 	w.override(wire.Override{Rule: "new", Mode: wire.Configured, Limits: moves(0, 5).Limits})
 	want("it is a shadow rule again", "50", "60", "90")
 	// What does not fit the rule changes nothing, and is told.
@@ -150,20 +145,14 @@ func TestMovedRuleOfNewConfiguration(t *testing.T) {
 	next, _ := w.vms[0].replace(of(2))
 	w.vms[0] = next
 	next.settle = w.deliver
-	if got := w.passes(5, "ann"); got != 5 {
-		t.Errorf("%d of 5 pass", got)
-	}
+	must.Equal(t, w.passes(5, "ann"), 5, "of 5 pass")
 	w.override(moves(wire.Shadow))
 	next, _ = next.replace(of(1))
 	w.vms[0] = next
 	next.settle = w.deliver
-	if got := w.passes(5, "ann"); got != 5 {
-		t.Errorf("%d of 5 pass in shadow mode", got)
-	}
+	must.Equal(t, w.passes(5, "ann"), 5, "of 5 pass in shadow mode")
 	w.override()
-	if got := w.passes(5, "ann"); got != 0 {
-		t.Errorf("%d of 5 pass of a limit of which a shadow rule has taken 1", got)
-	}
+	must.Equal(t, w.passes(5, "ann"), 0, "of 5 pass of a limit of which a shadow rule has taken 1")
 }
 
 // A rule that marks or delays refuses, marks and delays nothing in shadow mode, and does so when a

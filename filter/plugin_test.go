@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A table that can't be opened refuses the configuration, and no request of that context is
@@ -86,9 +88,7 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 				if !answered {
 					w.advance(200 * time.Millisecond)
 				}
-				if n := v.still(streams); n != 0 {
-					t.Errorf("%d requests of a configuration that is gone wait", n)
-				}
+				must.Equal(t, v.still(streams), 0, "requests of a configuration that is gone wait")
 				if alone := v.counts[v.metrics["weir.weir_namespace=.=default;.;decided_alone_total"]]; answered && alone != 0 {
 					t.Errorf("%d requests were decided without the backend, which has answered", alone)
 				}
@@ -150,9 +150,7 @@ func TestConfigurationUpdatesKeepTheLimit(t *testing.T) {
 			}
 			w.vms = heirs
 		}
-		if passed != limit {
-			t.Errorf("%s: %d requests passed", configuration, passed)
-		}
+		must.Equal(t, passed, limit, "%s: requests passed", configuration)
 	}
 }
 
@@ -181,9 +179,7 @@ func TestTwoContextsWait(t *testing.T) {
 		}
 		w.vms = w.vms[1:]
 		w.quiet()
-		if left := second.left(); left != "" {
-			t.Error(left)
-		}
+		must.Equal(t, second.left(), "", "")
 	}
 }
 
@@ -258,9 +254,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			if got := w.sum(); got != int64(passed) {
 				t.Errorf("the backend has %d hits, want %d", got, passed)
 			}
-			if left := v.left(); left != "" {
-				t.Error(left)
-			}
+			must.Equal(t, v.left(), "", "")
 		})
 	}
 }
@@ -291,9 +285,7 @@ func TestRequestsOfAContextThatGoesAreInTheMetrics(t *testing.T) {
 			"decided_alone_total":   60,
 		} {
 			// The context that has gone ticks no more.
-			if got := v.counts[v.metrics["weir.weir_namespace=.=default;.;"+name]]; got != want {
-				t.Errorf("heir %v: %s is %d, want %d", heir, name, got, want)
-			}
+			must.Equal(t, v.counts[v.metrics["weir.weir_namespace=.=default;.;"+name]], want, "heir %v: %s is", heir, name)
 		}
 	}
 }
@@ -331,9 +323,7 @@ func TestChangedLimitsWithPendingHits(t *testing.T) {
 		for range 300 {
 			w.advance(100 * time.Millisecond)
 		}
-		if got := w.sum(); got != test.want {
-			t.Errorf("%s\nto %s:\nthe backend has %d hits, want %d", test.before, test.after, got, test.want)
-		}
+		must.Equal(t, w.sum(), test.want, "%s\nto %s:\nthe backend has hits", test.before, test.after)
 	}
 }
 
@@ -362,8 +352,6 @@ func TestChangedLimitsWithLeases(t *testing.T) {
 			w.vms[i].settle = w.deliver
 		}
 		w.quiet()
-		if got := w.sum(); got != passed {
-			t.Errorf("to %s: the backend has %d hits, want %d", after, got, passed)
-		}
+		must.Equal(t, w.sum(), passed, "to %s: the backend has hits", after)
 	}
 }

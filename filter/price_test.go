@@ -83,15 +83,11 @@ func TestTiers(t *testing.T) {
 		if len(c.body) > 4000 {
 			tokens = 4000
 		}
-		if got, want := v.taken("ann"), int(tokens*c.out+float64((len(c.body)+3)/4)*c.in+0.99); got != want {
-			t.Errorf("%.90s: %d reserved, want %d", c.body, got, want)
-		}
+		must.Equal(t, v.taken("ann"), int(tokens*c.out+float64((len(c.body)+3)/4)*c.in+0.99), "%.90s: reserved", c.body)
 		v.respond(s, false, "content-type", "application/json")
 		v.bring(s, true, c.answer)
 		v.reset(s)
-		if got := v.taken("ann"); got != c.costs {
-			t.Errorf("%.90s: %d taken, want %d", c.body, got, c.costs)
-		}
+		must.Equal(t, v.taken("ann"), c.costs, "%.90s: taken", c.body)
 	}
 }
 
@@ -117,9 +113,7 @@ func TestTierOfStream(t *testing.T) {
 		v.bring(s, false, `data: {"response":{"model":"gpt-5-2025-08-07","service_tier":`+c.first+"}}\n\n")
 		v.bring(s, true, `data: {"response":{"service_tier":`+c.last+`,"model":"gpt-5-2025-08-07","usage":{"input_tokens":1000,"output_tokens":200}}}`+"\n\n")
 		v.reset(s)
-		if got := v.taken("ann"); got != c.costs {
-			t.Errorf("%+v: %d taken", c, got)
-		}
+		must.Equal(t, v.taken("ann"), c.costs, "%+v: taken", c)
 	}
 }
 
@@ -140,9 +134,7 @@ func TestPricesOfTimes(t *testing.T) {
 		v.respond(s, false, "content-type", "application/json")
 		v.bring(s, true, fmt.Sprintf(`{"model":"gpt-5","usage":{"prompt_tokens":%d,"completion_tokens":100}}`, prompt))
 		v.reset(s)
-		if got := v.taken(key); got != want {
-			t.Errorf("%s: %d taken, want %d", key, got, want)
-		}
+		must.Equal(t, v.taken(key), want, "%s: taken", key)
 	}
 	const usual, low, dearer = 125 + 1000, 50 + 400, 75 + 400
 	for at, want := range map[string]int{
@@ -176,9 +168,7 @@ func TestTierOfTime(t *testing.T) {
 		v.respond(s, false, "content-type", "application/json")
 		v.bring(s, true, `{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
 		v.reset(s)
-		if got := v.taken(at); got != want {
-			t.Errorf("%s: %d taken, want %d", at, got, want)
-		}
+		must.Equal(t, v.taken(at), want, "%s: taken", at)
 	}
 }
 
@@ -234,12 +224,8 @@ func TestPrices(t *testing.T) {
 			v.respond(s, false, "content-type", "application/json")
 			v.bring(s, true, c.answer)
 			v.reset(s)
-			if got := v.count("unknown_models_total"); got != c.unknown {
-				t.Errorf("%d unknown models, want %d", got, c.unknown)
-			}
-			if got := v.taken("ann"); got != c.costs {
-				t.Errorf("costs %d, want %d", got, c.costs)
-			}
+			must.Equal(t, v.count("unknown_models_total"), c.unknown, "unknown models")
+			must.Equal(t, v.taken("ann"), c.costs, "costs")
 		})
 	}
 }
@@ -273,9 +259,7 @@ func TestHeadersInMoney(t *testing.T) {
 		"x-ratelimit-limit-cost": "100000000", "x-ratelimit-remaining-cost": "99999930", "x-ratelimit-reset-cost": "1h0m0s",
 		"x-ratelimit-cost-unit": "millicents", "x-ratelimit-limit-tokens": "",
 	} {
-		if got := v.response[name]; got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		must.Equal(t, v.response[name], want, "%s", name)
 	}
 }
 
@@ -323,28 +307,16 @@ func TestPricesOfTheBackend(t *testing.T) {
 	}
 	w.price(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "claude", 1, 1))
 	for i, v := range w.vms {
-		if got := costs(v, "gpt-5"); got != 2500+3000 {
-			t.Errorf("worker %d: %d", i, got)
-		}
-		if got := costs(v, "new"); got != 1100 {
-			t.Errorf("worker %d: %d for a new model", i, got)
-		}
-		if got := costs(v, "claude"); got != 3000+1500 {
-			t.Errorf("worker %d: %d for a model of another list", i, got)
-		}
+		must.Equal(t, costs(v, "gpt-5"), 2500+3000, "worker %d", i)
+		must.Equal(t, costs(v, "new"), 1100, "worker %d: for a new model", i)
+		must.Equal(t, costs(v, "claude"), 3000+1500, "worker %d: for a model of another list", i)
 	}
-	if got := before(); got != 1250+1000 {
-		t.Errorf("a request under way costs %d", got)
-	}
+	must.Equal(t, before(), 1250+1000, "a request under way costs")
 	known := w.vms[0].plugin.Prices(0)
 	w.price(price("models", "gpt-5", 2_500_000, 30_000_000), price("models", "new", 1_000_000, 1_000_000), price("others", "gpt-5", 1, 1))
-	if w.vms[0].plugin.Prices(0) != known {
-		t.Error("a list without other prices has them made anew")
-	}
+	must.Equal(t, w.vms[0].plugin.Prices(0), known, "a list without other prices has them made anew")
 	w.price()
 	for i, v := range w.vms {
-		if got := costs(v, "gpt-5"); got != 1250+1000 {
-			t.Errorf("worker %d: %d afterwards", i, got)
-		}
+		must.Equal(t, costs(v, "gpt-5"), 1250+1000, "worker %d: afterwards", i)
 	}
 }

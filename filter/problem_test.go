@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // Policies tell the unit of what is no number of requests.
@@ -18,13 +20,9 @@ func TestQuotaUnits(t *testing.T) {
 		v := newProxy(t).start(`{"prices": {"p": {"by": {"header": "x-model"}, "unit": "cents", "of": {"*": {"input": 1}}}}, "rules": [{"name": "r"` + fields +
 			`, "overrides": {"by": {"header": "x-user"}, "values": {"ann": [{"limit": 7, "window": "1m"}]}}, "limits": [{"limit": 9, "window": "1m"}]}]}`)
 		v.send("content-length", "1")
-		if got := v.response["ratelimit-policy"]; got != want {
-			t.Errorf("%s: got %s, want %s", fields, got, want)
-		}
+		must.Equal(t, v.response["ratelimit-policy"], want, "%s", fields)
 		v.send("content-length", "1", "x-user", "ann")
-		if got, want := v.response["ratelimit-policy"], strings.Replace(want, "9", "7", 1); got != want {
-			t.Errorf("%s, for ann: got %s, want %s", fields, got, want)
-		}
+		must.Equal(t, v.response["ratelimit-policy"], strings.Replace(want, "9", "7", 1), "%s, for ann", fields)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/filter"
+	"weir/internal/must"
 )
 
 // The SDK's emulator drives the same filter as Envoy does: the native face of package proxywasm
@@ -39,9 +40,7 @@ func TestUnderProxytest(t *testing.T) {
 			t.Fatalf("within the limit: got %v, %v", action, emulator.GetSentLocalResponse(id))
 		}
 		emulator.CallOnResponseHeaders(id, [][2]string{{":status", "200"}, {"x-ratelimit-limit", "upstream's"}}, true)
-		if got := header(emulator.GetCurrentResponseHeaders(id), "x-ratelimit-limit"); got != "2" {
-			t.Fatalf("x-ratelimit-limit: got %q", got)
-		}
+		must.EqualOrEnd(t, header(emulator.GetCurrentResponseHeaders(id), "x-ratelimit-limit"), "2", "x-ratelimit-limit")
 		emulator.CompleteHttpContext(id)
 	}
 	for range 2 { // the second time from the VM's memory
@@ -50,12 +49,8 @@ func TestUnderProxytest(t *testing.T) {
 		if action != types.ActionPause || reply == nil || reply.StatusCode != 429 || reply.GRPCStatus != 8 {
 			t.Fatalf("above the limit: got %v, %+v", action, reply)
 		}
-		if got := header(reply.Headers, "x-envoy-ratelimited"); got != "true" {
-			t.Errorf("x-envoy-ratelimited: got %q", got)
-		}
-		if got := header(reply.Headers, "x-ratelimit-remaining"); got != "0" {
-			t.Errorf("x-ratelimit-remaining: got %q", got)
-		}
+		must.Equal(t, header(reply.Headers, "x-envoy-ratelimited"), "true", "x-envoy-ratelimited")
+		must.Equal(t, header(reply.Headers, "x-ratelimit-remaining"), "0", "x-ratelimit-remaining")
 		emulator.CompleteHttpContext(id)
 	}
 	if _, action := send("bob"); action != types.ActionContinue {
@@ -64,9 +59,7 @@ func TestUnderProxytest(t *testing.T) {
 	emulator.Tick()
 	for outcome, want := range map[string]uint64{"allowed": 3, "rejected": 2} {
 		name := "weir.weir_namespace=.=default;.;weir_rule=.=per-user;.;weir_outcome=.=" + outcome + ";.;requests_total"
-		if got, err := emulator.GetCounterMetric(name); err != nil || got != want {
-			t.Errorf("%s: got %d, %v, want %d", name, got, err, want)
-		}
+		must.Equal(t, must.Get(emulator.GetCounterMetric(name))(t), want, "%s", name)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // outcome is how often a rule of the namespace default has come to something.
@@ -89,9 +91,7 @@ func TestShadowOfWaitingRequests(t *testing.T) {
 		{"name": "new", "mode": "shadow", "limits": [{"limit": 2, "window": "1d"}]}]}`)
 	w.advance(time.Second)
 	v := w.vms[0]
-	if passed := v.passed(9); passed != 5 {
-		t.Errorf("%d passed, want 5", passed)
-	}
+	must.Equal(t, v.passed(9), 5, "passed")
 	w.advance(5 * time.Second)
 	v.wantShadow("new", 2, 3)
 }
@@ -146,12 +146,8 @@ func TestShadowIsSettled(t *testing.T) {
 				w.advance(time.Second)
 			}
 			w.quiet()
-			if got := [2]uint64{v.outcome("new", "shadow_allowed"), v.outcome("new", "shadow_rejected")}; got != [2]uint64{20, 0} {
-				t.Errorf("%s, answered %s: %d allowed and rejected", name, answered, got)
-			}
-			if n := v.plugin.Open(); n != 0 {
-				t.Errorf("%s, answered %s: %d streams are open", name, answered, n)
-			}
+			must.Equal(t, [2]uint64{v.outcome("new", "shadow_allowed"), v.outcome("new", "shadow_rejected")}, [2]uint64{20, 0}, "%s, answered %s: allowed and rejected", name, answered)
+			must.Equal(t, v.plugin.Open(), 0, "%s, answered %s: streams are open", name, answered)
 			if c.rate == "-1" {
 				continue
 			}
@@ -226,9 +222,7 @@ func TestShadowOfStreams(t *testing.T) {
 		for range 3 {
 			s := v.open("x-key", "ann")
 			v.respond(s, false, "content-type", "text/event-stream")
-			if got := v.pass(s, false, strings.Repeat(chat, 300)); got != strings.Repeat(chat, 300) {
-				t.Errorf("%s: the client gets %q", mode, got)
-			}
+			must.Equal(t, v.pass(s, false, strings.Repeat(chat, 300)), strings.Repeat(chat, 300), "%s: the client gets", mode)
 			v.reset(s)
 		}
 		s := v.open("x-key", "ann")
@@ -236,9 +230,7 @@ func TestShadowOfStreams(t *testing.T) {
 			t.Fatalf("%s: refused", mode)
 		}
 		v.reset(s) // which keeps 100: 0 are left
-		if passed := v.open("x-key", "ann") != nil; passed != (mode == "shadow") {
-			t.Errorf("%s: the next request passes: %v", mode, passed)
-		}
+		must.Equal(t, v.open("x-key", "ann") != nil, mode == "shadow", "%s: the next request passes", mode)
 		if mode == "shadow" && v.outcome("tokens", "shadow_rejected") != 1 {
 			t.Errorf("the shadow rule rejects %d", v.outcome("tokens", "shadow_rejected"))
 		}

@@ -8,6 +8,7 @@ import (
 
 	"weir/filter"
 	"weir/internal/fields"
+	"weir/internal/must"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
@@ -54,9 +55,7 @@ func TestIdleStreamsAreBounded(t *testing.T) {
 	for _, s := range v.paused(filter.MaxIdle+100, "x-user", strings.Repeat("k", filter.MaxIdleKeys)) {
 		v.reset(s)
 	}
-	if got := v.plugin.Idle(); got != filter.MaxIdle {
-		t.Errorf("%d streams are kept, want %d", got, filter.MaxIdle)
-	}
+	must.Equal(t, v.plugin.Idle(), filter.MaxIdle, "streams are kept")
 	v.reset(v.paused(1, "x-user", "ann")[0])
 	if kept, last := v.plugin.KeysMemory(), cap(v.plugin.First().Key); kept > filter.MaxIdleKeys || last > filter.MaxIdleKeys {
 		t.Errorf("%d bytes are kept for the next keys, and %d for the last", kept, last)
@@ -79,15 +78,11 @@ func TestBodyWaitsForTheBackend(t *testing.T) {
 			v := w.vms[1]
 			s := v.paused(1, "x-user", "bob")[0]
 			for callback, action := range map[string]types.Action{"body": s.OnHttpRequestBody(1, true), "trailers": s.OnHttpRequestTrailers(1)} {
-				if action != types.ActionPause {
-					t.Errorf("%s of a request that waits: got %v", callback, action)
-				}
+				must.Equal(t, action, types.ActionPause, "%s of a request that waits", callback)
 			}
 			w.deliver(v)
 			for callback, action := range map[string]types.Action{"body": s.OnHttpRequestBody(1, true), "trailers": s.OnHttpRequestTrailers(1)} {
-				if action != types.ActionContinue {
-					t.Errorf("%s of a request that was let go: got %v", callback, action)
-				}
+				must.Equal(t, action, types.ActionContinue, "%s of a request that was let go", callback)
 			}
 		}
 	}
@@ -103,9 +98,7 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		gone := first.ID()
 		v.reset(first)
 		second := v.paused(1, "x-user", "bob")[0]
-		if first != second {
-			t.Fatal("the stream's memory is not used again, and nothing is tested")
-		}
+		must.EqualOrEnd(t, first, second, "the stream's memory is not used again, and nothing is tested")
 		c := v.callouts[len(v.callouts)-2]
 		v.answer(c, 200, w.apply(c.body))
 		if !second.Waits() || len(v.ended) != 0 {
@@ -148,9 +141,7 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	v.answer(callouts[3], 200, w.apply(callouts[3].body))
 	w.pass(time.Millisecond)
 	v.tick()
-	if n := v.still(streams); n != 0 {
-		t.Errorf("%d of 10 wait for nothing", n)
-	}
+	must.Equal(t, v.still(streams), 0, "of 10 wait for nothing")
 }
 
 // A hit that lost every race and is added later changes nothing for the request that comes then.
@@ -205,9 +196,7 @@ func TestLeasedHitsAllocateNothing(t *testing.T) {
 			continue
 		}
 		v.settle, v.calls, v.response, v.ended = nil, nil, nil, nil
-		if n := testing.AllocsPerRun(int(min(leased/8, 50)), func() { v.stream() }); n != 0 {
-			t.Errorf("%s: %v allocations", algorithm, n)
-		}
+		must.Equal(t, testing.AllocsPerRun(int(min(leased/8, 50)), func() { v.stream() }), 0, "%s: allocations", algorithm)
 		if v.leased() >= leased {
 			t.Errorf("%s: nothing was taken from the lease", algorithm)
 		}

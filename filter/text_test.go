@@ -9,6 +9,7 @@ import (
 
 	"weir/filter"
 	"weir/internal/counter"
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -54,12 +55,8 @@ func TestKeyOfBody(t *testing.T) {
 			v := newProxy(t).start(rule)
 			s, action := v.ask(c.headers...)
 			v.uploadAll(s, action, c.body, c.size)
-			if got := string(v.plugin.First().Key); got != textKey(c.want) {
-				t.Errorf("the key is %q, want %q", got, textKey(c.want))
-			}
-			if got := v.count("unread_bodies_total"); got != c.unread {
-				t.Errorf("%d bodies were not read, want %d", got, c.unread)
-			}
+			must.Equal(t, string(v.plugin.First().Key), textKey(c.want), "the key is")
+			must.Equal(t, v.count("unread_bodies_total"), c.unread, "bodies were not read")
 			v.reset(s)
 		})
 	}
@@ -111,16 +108,10 @@ func TestMatchOfBody(t *testing.T) {
 			name, _, _ := strings.Cut(item, ";")
 			got = append(got, strings.Trim(name, `"`))
 		}
-		if names := strings.Join(got, " "); names != c.want {
-			t.Errorf("%s: %s apply, want %s", c.body, names, c.want)
-		}
+		must.Equal(t, strings.Join(got, " "), c.want, "%s: apply", c.body)
 		v.reset(s)
-		if n := v.outcome("shadow", "shadow_allowed") - before; n != c.shadow {
-			t.Errorf("%s: the shadow rule counts %d", c.body, n)
-		}
-		if n := v.count("bad_costs_total") - bad; n != 1 {
-			t.Errorf("%s: %d bad costs", c.body, n)
-		}
+		must.Equal(t, v.outcome("shadow", "shadow_allowed")-before, c.shadow, "%s: the shadow rule counts", c.body)
+		must.Equal(t, v.count("bad_costs_total")-bad, 1, "%s: bad costs", c.body)
 	}
 	// A request for which no rule may apply goes on at once.
 	w := newProxy(t).start(`{"rules": [{"name": "big", "match": {"methods": ["PUT"], "request_json": {"model": {"present": true}}}, ` + limits + `}]}`)

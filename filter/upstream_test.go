@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -65,9 +66,7 @@ func TestUpstream(t *testing.T) {
 			v.told("ann", c.details, c.status, c.fields...)
 			other.wantRetry(t, "at once", "ann", c.waits)
 			other.wantRetry(t, "another key", "bob", "")
-			if want := map[bool]uint64{true: 1}[c.waits != ""]; v.count("upstream_holds_total") != want {
-				t.Errorf("%d holds, want %d", v.count("upstream_holds_total"), want)
-			}
+			must.Equal(t, v.count("upstream_holds_total"), map[bool]uint64{true: 1}[c.waits != ""], "holds")
 			if c.waits == "" {
 				return
 			}
@@ -99,9 +98,7 @@ func TestUpstreamTellsAgain(t *testing.T) {
 	v.wantRetry(t, "a second before it", "ann", "1")
 	p.now += minute / 60
 	v.wantRetry(t, "then", "ann", "")
-	if got := v.count("upstream_holds_total"); got != 1 {
-		t.Errorf("%d holds, want 1", got)
-	}
+	must.Equal(t, v.count("upstream_holds_total"), 1, "holds")
 }
 
 // refusing has an upstream that refuses.
@@ -147,22 +144,14 @@ func TestLimitFollowsUpstream(t *testing.T) {
 		v := p.start(strings.Replace(rule, "ALGORITHM", algorithm, 1))
 		tell := func(fields ...string) { v.told("ann", "via_upstream", "200", fields...) }
 		tell("x-ratelimit-limit-requests", "4", "anthropic-ratelimit-requests-limit", "5", "x-ratelimit-limit-tokens", "2")
-		if got := v.passes("ann"); got != 3 {
-			t.Errorf("%s: %d requests pass behind the first, want 3", algorithm, got)
-		}
-		if got := v.passes("bob"); got != 9 {
-			t.Errorf("%s: %d requests of another key pass", algorithm, got)
-		}
+		must.Equal(t, v.passes("ann"), 3, "%s: requests pass behind the first", algorithm)
+		must.Equal(t, v.passes("bob"), 9, "%s: requests of another key pass", algorithm)
 		p.now += 2 * minute
-		if got := v.passes("ann"); got != 9 {
-			t.Errorf("%s: %d requests pass long after the upstream's word", algorithm, got)
-		}
+		must.Equal(t, v.passes("ann"), 9, "%s: requests pass long after the upstream's word", algorithm)
 		for _, told := range []string{"0", "-1", "x", "99999999999999999999", "50"} {
 			p.now += 2 * minute
 			tell("x-ratelimit-limit-requests", told)
-			if got := v.passes("ann"); got != 8 {
-				t.Errorf("%s: %d requests pass behind the first, with the limit %s", algorithm, got, told)
-			}
+			must.Equal(t, v.passes("ann"), 8, "%s: requests pass behind the first, with the limit %s", algorithm, told)
 		}
 	}
 }
@@ -181,13 +170,9 @@ func TestFollowsWhatItCounts(t *testing.T) {
 		{`"cost_on_response": {"response_header": "x-tokens"}, "reserve": 10,`, "1m", 99},
 	} {
 		v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true, ` + c.more + `"limits": [{"limit": 1000, "window": "` + c.window + `"}]}]}`)
-		if v.plugin.Varies(0) != 0 {
-			t.Errorf("%+v: people are told of other limits", c)
-		}
+		must.Equal(t, v.plugin.Varies(0), 0, "%+v: people are told of other limits", c)
 		v.told("ann", "via_upstream", "200", "x-ratelimit-limit-requests", "40", "x-ratelimit-limit-tokens", "600", "x-tokens", "10")
-		if got := v.passes("ann"); got != c.want {
-			t.Errorf("%+v: %d requests pass behind the first", c, got)
-		}
+		must.Equal(t, v.passes("ann"), c.want, "%+v: requests pass behind the first", c)
 	}
 }
 
@@ -196,9 +181,7 @@ func TestBurstFollowsUpstream(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true, "limits": [
 		{"limit": 100, "limit_from": {"header": "x-limit", "max": 100}, "window": "1m", "algorithm": "token_bucket", "burst": 50}]}]}`)
 	v.tell(v.opened("x-key", "ann", "x-limit", "80"), "via_upstream", ":status", "200", "x-ratelimit-limit-requests", "4")
-	if got := v.passes("ann", "x-limit", "80"); got != 3 {
-		t.Errorf("%d requests pass behind the first, want 3", got)
-	}
+	must.Equal(t, v.passes("ann", "x-limit", "80"), 3, "requests pass behind the first")
 	if v.plugin.Varies(0) == 0 {
 		t.Error("people are not told that requests set limits")
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // toldRule is what a client is told of a rule.
@@ -78,9 +80,7 @@ func TestUsage(t *testing.T) {
 	v.stream()
 	want(t, v.response, `ratelimit: "user";r=6;t=9, "user.2";r=6;t=2, "cost";r=37;t=2332800, "method";r=15;t=4320`)
 	rules := v.usage("/.weir/usage", "x-user", "ann")
-	if got := used(rules); got != "user=3 cost=13 method=5" {
-		t.Errorf("used: got %s", got)
-	}
+	must.Equal(t, used(rules), "user=3 cost=13 method=5", "used")
 	first, second := rules[0].Limits[0], rules[0].Limits[1]
 	if fmt.Sprint(first) != "{user token_bucket 7 9 3 6 60000 9 26}" || fmt.Sprint(second) != "{user.2 sliding_window 9 9 3 6 1500 2 2}" {
 		t.Errorf("got %v, %v", first, second)
@@ -91,9 +91,7 @@ func TestUsage(t *testing.T) {
 	if got := v.usage("/.weir/usage?x=y", "x-user", "gold")[0].Limits[0]; got.Limit != 70 || got.Burst != 90 || got.Remaining != 89 {
 		t.Errorf("an override: got %+v", got)
 	}
-	if got := used(v.usage("/.weir/usage", "x-user", "carl")); got != "user=0 cost=13 method=5" {
-		t.Errorf("an unused key: got %s", got)
-	}
+	must.Equal(t, used(v.usage("/.weir/usage", "x-user", "carl")), "user=0 cost=13 method=5", "an unused key")
 	if n := v.count("absent_costs_total"); n != bad {
 		t.Errorf("usage counted %d absent costs", n-bad)
 	}
@@ -123,15 +121,11 @@ func TestUsageOfPaths(t *testing.T) {
 		"?path=&method=":                           "user=5 cost=5",
 		"?path=/t/a&method=POST":                   "user=5 cost=5",
 	} {
-		if got := used(v.usage("/.weir/usage" + path)); got != want {
-			t.Errorf("%s: got %s, want %s", path, got, want)
-		}
+		must.Equal(t, used(v.usage("/.weir/usage"+path)), want, "%s", path)
 	}
 	v = newProxy(t).start(`{"usage_path": "/u", "rules": [{"name": "one", "match": {"path": {"exact": "/a"}, "methods": ["POST"]},
 		"limits": [{"limit": 9, "window": "1h"}]}]}`) // no other rule reads path and method
-	if got := used(v.usage("/u?path=/a&method=POST")); got != "one=0" {
-		t.Errorf("the only rule: got %q", got)
-	}
+	must.Equal(t, used(v.usage("/u?path=/a&method=POST")), "one=0", "the only rule")
 }
 
 // Only GET and HEAD are answered, and other requests pass as ever where there is no such path.

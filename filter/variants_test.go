@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // passed is how many of n requests pass.
@@ -54,17 +56,13 @@ func TestOverrides(t *testing.T) {
 		{"x-user eve x-limit 1 x-plan gold", 5, `"per-user";q=5;w=3600, "per-user.2";q=9;w=86400`},
 		{"x-user ann x-plan gold x-limit 1", 3, `"per-user";q=3;w=3600, "per-user.2";q=8;w=86400`},
 	} {
-		if passed := v.passed(12, strings.Fields(test.request)...); passed != test.passes {
-			t.Errorf("step %d, %s: %d passed, want %d", i, test.request, passed, test.passes)
-		}
+		must.Equal(t, v.passed(12, strings.Fields(test.request)...), test.passes, "step %d, %s: passed", i, test.request)
 		if policy := v.reply.headers["ratelimit-policy"]; policy != test.policy {
 			t.Errorf("step %d, %s: policy %s, want %s", i, test.request, policy, test.policy)
 		}
 	}
 	v.source = []byte("10.0.1.77:1") // another network than ann's
-	if passed := v.passed(12, "x-user", "ann"); passed != 2 {
-		t.Errorf("another key: %d passed, want 2", passed)
-	}
+	must.Equal(t, v.passed(12, "x-user", "ann"), 2, "another key: passed")
 }
 
 // The request's limit is a bucket's burst, too, unless the configuration has a burst.
@@ -73,9 +71,7 @@ func TestLimitFromOfBuckets(t *testing.T) {
 	for burst, want := range map[string]int{"": 5, `, "burst": 3`: 3} {
 		v := newProxy(t).start(`{"rules": [{"name": "r", "limits": [` + fmt.Sprintf(limits, burst) + `]}]}`)
 		v.properties = map[string][]byte{"a\x00b": []byte("5")}
-		if passed := v.passed(9); passed != want {
-			t.Errorf("burst %q: %d passed, want %d", burst, passed, want)
-		}
+		must.Equal(t, v.passed(9), want, "burst %q: passed", burst)
 	}
 }
 
@@ -88,9 +84,7 @@ func TestManyLimits(t *testing.T) {
 		limit := i * 7919 % 1000
 		user := fmt.Sprint(i)
 		v.send("x-user", user, "x-limit", fmt.Sprint(limit))
-		if got := v.headers()["x-ratelimit-limit"]; got != fmt.Sprint(limit) {
-			t.Fatalf("request %d says %d, and is told %s", i, limit, got)
-		}
+		must.EqualOrEnd(t, v.headers()["x-ratelimit-limit"], fmt.Sprint(limit), "request %d says %d, and is told", i, limit)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/window/windowtest"
 )
 
@@ -17,9 +18,7 @@ func TestVectors(t *testing.T) {
 		for i, step := range vector.Steps {
 			p.now = step.Time(t, time.Unix(0, monday)).UnixNano()
 			v := workers[i%2]
-			if passed := v.send("x-user", step.Key, "x-cost", fmt.Sprint(step.Cost)); passed != step.Allowed {
-				t.Errorf("%s\nstep %d: passed %v", vector.Name, i, passed)
-			}
+			must.Equal(t, v.send("x-user", step.Key, "x-cost", fmt.Sprint(step.Cost)), step.Allowed, "%s\nstep %d: passed", vector.Name, i)
 			want(t, v.headers(), step.Fields())
 		}
 	}
