@@ -152,9 +152,7 @@ func TestMiddlewareHolds(t *testing.T) {
 	for range 3 {
 		var group sync.WaitGroup
 		group.Go(func() {
-			if w := ask(); w.Code != http.StatusOK {
-				t.Errorf("got %d", w.Code)
-			}
+			must.Equal(t, ask().Code, http.StatusOK, "")
 		})
 		<-entered
 		if w := ask(); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {

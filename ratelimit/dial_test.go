@@ -69,9 +69,7 @@ func TestDial(t *testing.T) {
 					}
 				}
 			}
-			if passed != 100 {
-				t.Errorf("%d passed, want 100", passed)
-			}
+			must.Equal(t, passed, 100, "passed")
 		})
 	}
 }

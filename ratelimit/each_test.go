@@ -228,8 +228,6 @@ func TestEachErrors(t *testing.T) {
 			t.Errorf("the caller has gone: %v, %v", d, err)
 		}
 		pause(time.Second)
-		if left := decide(t, l, 0, "waits").Remaining; left != 3 {
-			t.Errorf("%d hits are left of a key whose caller has gone, want 3", left)
-		}
+		must.Equal(t, decide(t, l, 0, "waits").Remaining, 3, "hits are left of a key whose caller has gone")
 	})
 }

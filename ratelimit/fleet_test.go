@@ -78,9 +78,7 @@ func TestWaitInAFleet(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				start := time.Now()
-				if start.UnixNano()%int64(window) != 0 {
-					t.Fatal("a window has to begin with the test")
-				}
+				must.EqualOrEnd(t, start.UnixNano()%int64(window), 0, "a window has to begin with the test")
 				ctx, stop := context.WithCancel(t.Context())
 				time.AfterFunc(windows*window-time.Second, stop)
 				var group sync.WaitGroup
@@ -158,8 +156,6 @@ func TestFullKeysRefuseAtOnce(t *testing.T) {
 				t.Errorf("passes: %t, %v", ok, err)
 			}
 		}
-		if waited := l.namespace.Stats().WaitedRequests - before.WaitedRequests; waited != 0 {
-			t.Errorf("%d of 100 requests for a full key waited", waited)
-		}
+		must.Equal(t, l.namespace.Stats().WaitedRequests-before.WaitedRequests, 0, "of 100 requests for a full key waited")
 	})
 }

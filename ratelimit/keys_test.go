@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -101,18 +100,14 @@ func TestManyKeysOfARule(t *testing.T) {
 								if err != nil {
 									t.Fatalf("%d keys of %s: %v", keys, rule.Name, err)
 								}
-								if len(d.Standings) != len(of) {
-									t.Errorf("%d keys of %s: %d standings", keys, rule.Name, len(d.Standings))
-								}
+								must.Equal(t, len(d.Standings), len(of), "%d keys of %s: standings", keys, rule.Name)
 								return d.Allowed
 							}
 							var got []bool
 							for range len(backend.want) {
 								got = append(got, ask(demands...))
 							}
-							if !slices.Equal(got, backend.want) {
-								t.Errorf("%d keys of %s: allowed %v, want %v", keys, rule.Name, got, backend.want)
-							}
+							must.Same(t, got, backend.want, "%d keys of %s: allowed", keys, rule.Name)
 							if backend.want[2] || !backend.want[0] {
 								continue
 							}

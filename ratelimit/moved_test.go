@@ -49,9 +49,7 @@ func TestMovedRule(t *testing.T) {
 			}
 			want := func(when string, got, want any) {
 				t.Helper()
-				if got != want {
-					t.Errorf("exact %v, %s: got %v, want %v", exact, when, got, want)
-				}
+				must.Equal(t, got, want, "exact %v, %s", exact, when)
 			}
 			want("as configured", passes(users, 4), 3)
 			move(wire.Override{Rule: "per-user", Mode: wire.Off}, wire.Override{Rule: "places", Mode: wire.Shadow})

@@ -237,9 +237,7 @@ func TestLimitIsLowered(t *testing.T) {
 		pause(5 * time.Second)
 		two = change(two)
 		pause(time.Until(full) + 100*time.Millisecond)
-		if got := asked(t, one, 7, 0) + asked(t, two, 7, 0); got != 10 {
-			t.Errorf("%d passed when the bucket was to be full, want 10", got)
-		}
+		must.Equal(t, asked(t, one, 7, 0)+asked(t, two, 7, 0), 10, "passed when the bucket was to be full")
 		got := 0
 		for range 300 {
 			got += asked(t, one, 1, 500*time.Millisecond) + asked(t, two, 1, 500*time.Millisecond)
@@ -339,9 +337,7 @@ func TestBackendFailure(t *testing.T) {
 							passed++
 						}
 					}
-					if got, most := limiter(t, n, "r").OvershootBound(), map[FailureMode]uint64{FailAllow: window.MaxHits, FailLocal: window.MaxHits}[mode]; got != most {
-						t.Errorf("%d hits above the limit are possible, want %d", got, most)
-					}
+					must.Equal(t, limiter(t, n, "r").OvershootBound(), map[FailureMode]uint64{FailAllow: window.MaxHits, FailLocal: window.MaxHits}[mode], "hits above the limit are possible")
 					if passed != want.passed || n.Stats().DecidedAlone == 0 {
 						t.Errorf("%d passed, want %d; %+v", passed, want.passed, n.Stats())
 					}
@@ -382,9 +378,7 @@ func TestWaits(t *testing.T) {
 			t.Errorf("the hits of a request that has gone were not given back: %+v", d)
 		}
 		must.Report(t, n.Close(t.Context()))
-		if got := w.sum(t); got != 12 {
-			t.Errorf("the backend has %d hits, want 12", got)
-		}
+		must.Equal(t, w.sum(t), 12, "the backend has hits")
 	})
 }
 
@@ -433,9 +427,7 @@ func TestClock(t *testing.T) {
 			}
 			pause(time.Second)
 		}
-		if passed != 10 {
-			t.Errorf("%d passed, want 10", passed)
-		}
+		must.Equal(t, passed, 10, "passed")
 	})
 }
 
@@ -450,9 +442,7 @@ func TestRatesConverge(t *testing.T) {
 		one, two := w.node(t, options), w.node(t, options)
 		increment(t, one, "k", time.Minute, 10)
 		must.OK(t, one.Sync(t.Context()))
-		if got := increment(t, two, "k", time.Minute, 30); got != 40 {
-			t.Errorf("the first hit of another node's key: rate %v, want 40", got)
-		}
+		must.Equal(t, increment(t, two, "k", time.Minute, 30), 40, "the first hit of another node's key: rate")
 		pause(90*time.Second - time.Since(time.Now().Truncate(time.Minute)))
 		increment(t, two, "k", time.Minute, 10)
 		// One node pushes within an interval, and the other asks within another, each at a tick. An
@@ -460,9 +450,7 @@ func TestRatesConverge(t *testing.T) {
 		pause(2*time.Second + time.Second/4)
 		// The minute before still counts: 40 hits, by the share of it that is left.
 		left := 40 * (1 - time.Since(time.Now().Truncate(time.Minute)).Minutes())
-		if got := rate(t, one, "k", time.Minute); got != left+10 {
-			t.Errorf("previous 40, current 10: got %v, want %v", got, left+10)
-		}
+		must.Equal(t, rate(t, one, "k", time.Minute), left+10, "previous 40, current 10")
 		if got, err := one.RateWith(t.Context(), Key{"k"}, time.Minute, 5); err != nil || got != left+15 {
 			t.Errorf("with another diff, which comes on top of what was pushed: got %v, %v, want %v", got, err, left+15)
 		}
@@ -499,9 +487,7 @@ func TestCountsConverge(t *testing.T) {
 		pause(20 * time.Second)
 		for i, n := range nodes {
 			for key := range want {
-				if got := rate(t, n, key, 240*time.Hour); got != want[key] {
-					t.Errorf("node %d, %s: rate %v, want %v", i, key, got, want[key])
-				}
+				must.Equal(t, rate(t, n, key, 240*time.Hour), want[key], "node %d, %s: rate", i, key)
 			}
 		}
 	})
@@ -555,15 +541,11 @@ func TestABackendThatDisagrees(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				n := must.Get(NewNamespace(Options{Name: "test", Backend: answers(test.answer), Windows: []time.Duration{time.Hour}}))(t)
-				if got := increment(t, n, "k", time.Hour, 3); got != 3 {
-					t.Errorf("rate %v, want 3", got)
-				}
+				must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
 				if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v, want %q", err, test.want)
 				}
-				if got := n.Stats().LostHits; got != test.lost {
-					t.Errorf("%d hits lost, want %d", got, test.lost)
-				}
+				must.Equal(t, n.Stats().LostHits, test.lost, "hits lost")
 				n.Close(context.Background())
 			})
 		})

@@ -74,9 +74,7 @@ func TestPanics(t *testing.T) {
 							t.Errorf("%s: the request got %+v, %v, want it allowed %v", name, d, err, want)
 						}
 					}
-					if got := panics.Caught() - caught; got != 1 {
-						t.Errorf("%s: %d panics were caught", name, got)
-					}
+					must.Equal(t, panics.Caught()-caught, 1, "%s: panics were caught", name)
 					pause(10 * time.Second) // the breaker has closed again
 					if fault == "push" && told.Load() != 1 {
 						t.Errorf("%s: %d errors of pushes were told", name, told.Load())
@@ -87,9 +85,7 @@ func TestPanics(t *testing.T) {
 						}
 						pause(10 * time.Millisecond)
 					}
-					if passed != 10 {
-						t.Errorf("%s: %d passed, want 10", name, passed)
-					}
+					must.Equal(t, passed, 10, "%s: passed", name)
 					if err := n.Close(t.Context()); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
@@ -123,7 +119,5 @@ func TestPanicsAlone(t *testing.T) {
 	if faults = 1; !errors.Is(l.GiveBack(t.Context(), Key{"k"}, 1), panics.Err) {
 		t.Error("a panic of GiveBack is no error")
 	}
-	if d := decide(t, l, 0, "k"); d.Remaining != 7 {
-		t.Errorf("%d are left, want 7", d.Remaining)
-	}
+	must.Equal(t, decide(t, l, 0, "k").Remaining, 7, "are left")
 }

@@ -31,9 +31,7 @@ func TestPatternsOfOverrides(t *testing.T) {
 			{Key{"sk-1"}, 1000}, {Key{"sk"}, 5000}, {Key{"sk-1", "x"}, 5000}, {Key{"gold", "10.1.2.3"}, 2000}, {Key{"gold", "::ffff:10.1.2.3"}, 2000}, {Key{"gold", "11.1.2.3"}, 5000},
 			{Key{"gold", "2001:db8::1"}, 3000}, {Key{"gold", "2001:db9::1"}, 5000}, {Key{"silver", "10.1.2.3"}, 5000}, {Key{"gold"}, 5000}, {nil, 5000},
 		} {
-			if got := decide(t, l, 1, test.key...).Limit.Quota(); got != test.want {
-				t.Errorf("%v: a limit of %d, want %d", test.key, got, test.want)
-			}
+			must.Equal(t, decide(t, l, 1, test.key...).Limit.Quota(), test.want, "%v: a limit of", test.key)
 		}
 	})
 }
@@ -59,9 +57,7 @@ func TestChangeOfALongList(t *testing.T) {
 			must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop", set...))(t)
 			<-time.After(5 * defaultSyncRate)
 			for _, o := range set[max(0, len(set)-3):] {
-				if got := decide(t, l, 1, o.Values...).Limit.Quota(); got != o.Limits[0].Max {
-					t.Errorf("%s has a limit of %d, want %d", o.Values, got, o.Limits[0].Max)
-				}
+				must.Equal(t, decide(t, l, 1, o.Values...).Limit.Quota(), o.Limits[0].Max, "%s has a limit of", o.Values)
 			}
 			if got := counted.bytes.Load() - before; got < least || got > most {
 				t.Errorf("%d bytes of answers for a change of %d, want %d to %d; the list has %d", got, len(set), least, most, size)

@@ -153,33 +153,23 @@ func TestSlidingWindow(t *testing.T) {
 	n := define(t, clock, Options{Windows: []time.Duration{time.Minute, time.Hour}})
 	increment(t, n, "k", time.Minute, 40)
 	clock.advance(90 * time.Second)
-	if got := increment(t, n, "k", time.Minute, 10); got != 30 {
-		t.Errorf("increment: got %v, want 30", got)
-	}
+	must.Equal(t, increment(t, n, "k", time.Minute, 10), 30, "increment")
 	for _, test := range []struct {
 		diff uint64
 		want float64
 	}{{0, 20}, {10, 30}, {17, 37}} {
-		if got, err := n.RateWith(t.Context(), Key{"k"}, time.Minute, test.diff); err != nil || got != test.want {
-			t.Errorf("with a diff of %d: got %v, %v, want %v", test.diff, got, err, test.want)
-		}
+		must.Equal(t, must.Get(n.RateWith(t.Context(), Key{"k"}, time.Minute, test.diff))(t), test.want, "with a diff of %d", test.diff)
 	}
 	for _, test := range []struct {
 		name, key string
 		size      time.Duration
 		want      float64
 	}{{"asking changes nothing", "k", time.Minute, 30}, {"another window", "k", time.Hour, 0}, {"another key", "j", time.Minute, 0}} {
-		if got := rate(t, n, test.key, test.size); got != test.want {
-			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
-		}
+		must.Equal(t, rate(t, n, test.key, test.size), test.want, "%s", test.name)
 	}
-	if got := increment(t, n, "k", time.Minute, 0); got != 30 {
-		t.Errorf("no hits: got %v, want 30", got)
-	}
+	must.Equal(t, increment(t, n, "k", time.Minute, 0), 30, "no hits")
 	clock.advance(15 * time.Second)
-	if got := rate(t, n, "k", time.Minute); got != 20 {
-		t.Errorf("45 s in: got %v, want 20", got)
-	}
+	must.Equal(t, rate(t, n, "k", time.Minute), 20, "45 s in")
 }
 
 // step asks for cost hits after a pause, for a limiter's timeline.
@@ -268,9 +258,7 @@ func TestKeysAndRulesCountApart(t *testing.T) {
 			t.Errorf("key %q: allowed twice", key)
 		}
 	}
-	if got := rate(t, n, "abc", time.Second); got != 0 {
-		t.Errorf("a rule's hits count as a key's without one: %v", got)
-	}
+	must.Equal(t, rate(t, n, "abc", time.Second), 0, "a rule's hits count as a key's without one")
 }
 
 // With any interleaving exactly the limit passes, and no hit is lost.
@@ -297,9 +285,7 @@ func TestConcurrentDecisions_hammer(t *testing.T) {
 	}
 	group.Wait()
 	for key := range allowed {
-		if got := allowed[key].Load(); got != limit {
-			t.Errorf("key %d: %d passed, want %d", key, got, limit)
-		}
+		must.Equal(t, allowed[key].Load(), limit, "key %d: passed", key)
 	}
 }
 
@@ -373,9 +359,7 @@ func TestDecideTogether(t *testing.T) {
 func TestNothingIsAllocated(t *testing.T) {
 	n := define(t, newFakeClock(), Options{Rules: []Rule{{Name: "r", Limits: []Limit{SlidingWindow(1000, time.Hour), TokenBucket(1, time.Hour, 500)}}}})
 	l := limiter(t, n, "r")
-	if got := testing.AllocsPerRun(1500, func() { decide(t, l, 1, "ann", "7") }); got != 0 {
-		t.Errorf("%v allocations a decision", got)
-	}
+	must.Equal(t, testing.AllocsPerRun(1500, func() { decide(t, l, 1, "ann", "7") }), 0, "allocations a decision")
 	if decide(t, l, 1, "ann", "7").Allowed {
 		t.Error("nothing was refused")
 	}

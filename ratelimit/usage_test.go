@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -49,9 +48,7 @@ func TestUsage(t *testing.T) {
 		want := map[string]int64{"plain ann GET": passed, "short an… GE…": 300}
 		got := map[string]int64{}
 		backendtest.Used(t, w.store, "test", func(l wire.UsedLabel, name string, _ uint32, hits int64) { got[l.Rule+" "+name] += hits })
-		if !maps.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		must.Same(t, got, want, "")
 	})
 }
 

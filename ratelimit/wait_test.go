@@ -131,9 +131,7 @@ func TestWaitIsBounded(t *testing.T) {
 			after, failed := waitAll(t, l, 5, ctx)
 			cancel()
 			for i, err := range failed {
-				if errors.Is(err, ratelimit.ErrNoRoom) != (i >= 3) {
-					t.Errorf("%s: call %d: %v", rule, i, err)
-				}
+				must.Equal(t, errors.Is(err, ratelimit.ErrNoRoom), i >= 3, "%s: call %d: %v", rule, i, err)
 			}
 			if took := time.Since(start); len(after) != 3 || took > 210*time.Millisecond {
 				t.Errorf("%s: %d calls had room, in %v", rule, len(after), took)

@@ -194,9 +194,7 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%s: no rule: %v", name, err)
 		}
 		want(t, name, header, "ratelimit", "", "ratelimit-policy", "", "x-ratelimit-limit", "")
-		if served := w.served.Load(); served != 3 {
-			t.Errorf("%s: served %d, want 3", name, served)
-		}
+		must.Equal(t, w.served.Load(), 3, "%s: served", name)
 	}
 }
 
@@ -223,9 +221,7 @@ func TestRetryPolicy(t *testing.T) {
 					t.Errorf("%s, omitted %d: call %d: %v", name, omit, i, err)
 				}
 			}
-			if n := attempts.Load(); n != 5 {
-				t.Errorf("%s, omitted %d: %d attempts, want 5", name, omit, n)
-			}
+			must.Equal(t, attempts.Load(), 5, "%s, omitted %d: attempts", name, omit)
 			w.seconds.Store(120)
 			w.fails.Store(1)
 			if header, err := call(w, t); err != nil {
@@ -315,18 +311,12 @@ func TestCallEnds(t *testing.T) {
 			t.Error("served")
 			return nil, nil
 		})
-		if status.Code(err) != test.want {
-			t.Errorf("got %v, want %v", err, test.want)
-		}
+		must.Equal(t, status.Code(err), test.want, "%v", err)
 	}
 }
 
 func TestClientIP(t *testing.T) {
 	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 77), Port: 1234}})
-	if got := limitgrpc.ClientIP(ctx, 24, 64); got != "\xc0\x00\x02\x00" {
-		t.Errorf("got %x", got)
-	}
-	if got := limitgrpc.ClientIP(context.Background(), 32, 64); got != "" {
-		t.Errorf("no peer: got %x", got)
-	}
+	must.Equal(t, limitgrpc.ClientIP(ctx, 24, 64), "\xc0\x00\x02\x00", "")
+	must.Equal(t, limitgrpc.ClientIP(context.Background(), 32, 64), "", "no peer")
 }

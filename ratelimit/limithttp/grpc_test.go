@@ -47,7 +47,5 @@ func TestGRPC(t *testing.T) {
 	if header, err := stream.Header(); len(header) > 0 {
 		t.Errorf("a refused stream has the header %v, %v", header, err)
 	}
-	if got := stream.Trailer().Get("retry-after"); len(got) != 1 {
-		t.Errorf("the trailer has %v", stream.Trailer())
-	}
+	must.Equal(t, len(stream.Trailer().Get("retry-after")), 1, "the trailer has %v", stream.Trailer())
 }

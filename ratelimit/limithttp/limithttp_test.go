@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -131,9 +130,7 @@ func TestVectors(t *testing.T) {
 			if !step.Allowed {
 				status, refused = http.StatusTooManyRequests, "true"
 			}
-			if w.Code != status {
-				t.Errorf("%s: status %d, want %d", what, w.Code, status)
-			}
+			must.Equal(t, w.Code, status, "%s: status", what)
 			want(t, what, w.Header(), step.Fields()+"x-envoy-ratelimited: "+refused)
 		}
 	}
@@ -253,17 +250,13 @@ func TestFailures(t *testing.T) {
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") })
 	w := httptest.NewRecorder()
 	limithttp.Middleware(p.each(t, "all"), limithttp.Options{})(never).ServeHTTP(w, request)
-	if w.Code != http.StatusServiceUnavailable {
-		t.Errorf("got %d", w.Code)
-	}
+	must.Equal(t, w.Code, http.StatusServiceUnavailable, "")
 	want(t, "closed", w.Header(), "ratelimit:\nx-envoy-ratelimited:\n")
 
 	var failed error
 	o := limithttp.Options{Failed: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err }}
 	limithttp.Middleware(p.each(t, "all"), o)(never).ServeHTTP(httptest.NewRecorder(), request)
-	if !errors.Is(failed, ratelimit.ErrClosed) {
-		t.Errorf("got %v", failed)
-	}
+	must.Is(t, failed, ratelimit.ErrClosed, "")
 }
 
 // silent is a backend that never answers.
@@ -289,9 +282,7 @@ func TestClientGone(t *testing.T) {
 		Failed: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") }))
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
-	if !errors.Is(failed, context.Canceled) {
-		t.Errorf("got %v", failed)
-	}
+	must.Is(t, failed, context.Canceled, "")
 }
 
 // unwrapped is a response writer whose further methods are only reachable through Unwrap.
@@ -362,9 +353,7 @@ func TestHeadersReplace(t *testing.T) {
 			server.EnableHTTP2 = version == 2
 			server.StartTLS()
 			r, _ := get(t, server.Client(), server.URL)
-			if r.ProtoMajor != version {
-				t.Errorf("HTTP/%d, want %d", r.ProtoMajor, version)
-			}
+			must.Equal(t, r.ProtoMajor, version, "HTTP/")
 			want(t, fmt.Sprintf("%s, HTTP/%d", name, version), r.Header, `
 				ratelimit-policy: "all";q=9;w=60
 				ratelimit: "all";r=8;t=60
@@ -402,9 +391,7 @@ func TestEarlyHints(t *testing.T) {
 	request := must.Get(http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, server.URL, nil))(t)
 	r, _ := do(t, server.Client(), request)
 	want(t, "response", r.Header, "link: </style.css>\nratelimit: \"all\";r=1;t=1")
-	if hints != 1 {
-		t.Errorf("%d hints", hints)
-	}
+	must.Equal(t, hints, 1, "hints")
 }
 
 // A handler can hijack the connection and answer with the limit's fields.
@@ -421,9 +408,7 @@ func TestHijack(t *testing.T) {
 		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n%s\r\nhijacked", &header)
 	}))
 	r, body := get(t, server.Client(), server.URL)
-	if body != "hijacked" {
-		t.Errorf("got %q", body)
-	}
+	must.Equal(t, body, "hijacked", "")
 	want(t, "hijacked", r.Header, "ratelimit: \"all\";r=1;t=1\nx-ratelimit-remaining: 1")
 }
 
@@ -455,9 +440,7 @@ func TestHijackedConnectionsHoldTheirPlaces(t *testing.T) {
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code
 	}
-	if got := ask("/fails"); got != http.StatusOK {
-		t.Fatalf("the first got %d", got)
-	}
+	must.EqualOrEnd(t, ask("/fails"), http.StatusOK, "the first")
 	for i := range 2 {
 		if got := ask("/"); got != http.StatusOK || len(conns) != 1 {
 			t.Fatalf("round %d: %d, %d connections", i, got, len(conns))
@@ -499,9 +482,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "echo")
 	r, _ := do(t, server.Client(), request)
-	if r.StatusCode != http.StatusSwitchingProtocols {
-		t.Errorf("got %d", r.StatusCode)
-	}
+	must.Equal(t, r.StatusCode, http.StatusSwitchingProtocols, "")
 	want(t, "switched", r.Header, "ratelimit: \"all\";r=1;t=1")
 }
 
@@ -529,9 +510,7 @@ func TestClientIP(t *testing.T) {
 		{"@", "@"},
 	} {
 		r.RemoteAddr = test.address
-		if got := limithttp.ClientIP(r, 24, 64); got != test.want {
-			t.Errorf("%s: %x, want %x", test.address, got, test.want)
-		}
+		must.Equal(t, limithttp.ClientIP(r, 24, 64), test.want, "%s", test.address)
 	}
 }
 
