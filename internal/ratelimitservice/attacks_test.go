@@ -127,9 +127,7 @@ func TestForgedRequests(t *testing.T) {
 	if after := len(stats.all()); after != before {
 		t.Errorf("domains that nobody has configured have made %d series", after-before)
 	}
-	if answer, err := client.ShouldRateLimit(t.Context(), request("d", "k=v")); err != nil || answer.GetStatuses()[0].GetLimitRemaining() != 9 {
-		t.Errorf("in the end: %v, %v", answer, err)
-	}
+	must.Equal(t, must.Get(client.ShouldRateLimit(t.Context(), request("d", "k=v")))(t).GetStatuses()[0].GetLimitRemaining(), 9, "in the end")
 }
 
 // slow is a backend that takes pushes only as it is let.
@@ -221,9 +219,7 @@ func TestBackendIsAway(t *testing.T) {
 			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "k=v")))(t)
 			got = append(got, answer.GetOverallCode().String())
 		}
-		if got := strings.Join(got, " "); got != want {
-			t.Errorf("%v: got %s, want %s", mode, got, want)
-		}
+		must.Equal(t, strings.Join(got, " "), want, "%v", mode)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := counters.Close(ctx); err == nil {
@@ -263,9 +259,7 @@ func TestAsksWithoutHits(t *testing.T) {
 		if charge == "all_or_none" {
 			want = "OK OK OK OK OK OK" // a refused request takes nothing
 		}
-		if got != want {
-			t.Errorf("%s: got %s, want %s", charge, got, want)
-		}
+		must.Equal(t, got, want, "%s", charge)
 	}
 }
 

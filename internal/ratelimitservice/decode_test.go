@@ -148,9 +148,7 @@ descriptors:
 	}
 	var lines bytes.Buffer
 	must.Report(t, stats.flush(&lines))
-	if text := lines.String(); text != strings.ToValidUTF8(text, "") {
-		t.Errorf("statsd gets %q", text)
-	}
+	must.Equal(t, lines.String(), strings.ToValidUTF8(lines.String(), ""), "statsd gets")
 }
 
 // encoded encodes domain, keys and values as Envoy does: as they are.

@@ -47,9 +47,7 @@ func TestPipeAmongFiles(t *testing.T) {
 	// A link to a file is fine.
 	must.OK(t, os.Remove(pipe))
 	must.OK(t, os.Symlink("a.yaml", pipe))
-	if files, err := ReadFiles(pipe); err != nil || len(files) != 1 {
-		t.Errorf("a link is read as %d files, %v", len(files), err)
-	}
+	must.Equal(t, len(must.Get(ReadFiles(pipe))(t)), 1, "a link is read as")
 }
 
 // TestConfigMap reads a folder as Kubernetes mounts one: links to a link that is moved.
@@ -78,15 +76,11 @@ func TestConfigMap(t *testing.T) {
 	}
 	ask := func(want string) {
 		t.Helper()
-		if got := told(t, s, request("a", "k=1")); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		must.Equal(t, told(t, s, request("a", "k=1")), want, "")
 	}
 	look := func(want bool) {
 		t.Helper()
-		if got := source.look(s); got != want {
-			t.Errorf("the look has changed something: %v, want %v", got, want)
-		}
+		must.Equal(t, source.look(s), want, "the look has changed something")
 	}
 	ask("OK | OK 9/10 MINUTE 45s")
 	look(false)
@@ -126,9 +120,7 @@ func TestConfigMap(t *testing.T) {
 func TestNoFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if files, err := ReadFiles(dir); err != nil || len(files) != 0 {
-		t.Errorf("an empty folder: %v, %v", files, err)
-	}
+	must.Equal(t, len(must.Get(ReadFiles(dir))(t)), 0, "an empty folder")
 	if _, err := ReadFiles(filepath.Join(dir, "none")); err == nil {
 		t.Error("a folder that is not there can be read")
 	}
@@ -137,9 +129,7 @@ func TestNoFiles(t *testing.T) {
 	if files, err := ReadFiles(dir); err != nil || len(files) != 1 || string(files[0].Text) != "y" {
 		t.Errorf("a file without an ending: %v, %v", files, err)
 	}
-	if files, err := ReadFiles(filepath.Join(dir, "one")); err != nil || len(files) != 1 {
-		t.Errorf("a single file: %v, %v", files, err)
-	}
+	must.Equal(t, len(must.Get(ReadFiles(filepath.Join(dir, "one")))(t)), 1, "a single file")
 }
 
 // Files that were read twice since they were written are not read again, and are once they are written.

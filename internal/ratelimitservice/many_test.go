@@ -46,9 +46,7 @@ func TestManyDescriptors(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s, charge %s%s: %d descriptors: %v", name, charge, rate, len(r.Descriptors), err)
 					}
-					if len(answer.Statuses) != len(r.Descriptors) {
-						t.Errorf("%s, charge %s%s: %d statuses of %d descriptors", name, charge, rate, len(answer.Statuses), len(r.Descriptors))
-					}
+					must.Equal(t, len(answer.Statuses), len(r.Descriptors), "%s, charge %s%s: statuses of %d descriptors", name, charge, rate, len(r.Descriptors))
 					return answer.OverallCode
 				}
 				for _, n := range []int{1, 7, 8, 1000} {
@@ -150,9 +148,7 @@ func TestPanicOfACall(t *testing.T) {
 			s.options.Counters, want = nil, codes.Internal
 		}
 		_, err := client.ShouldRateLimit(t.Context(), request("messaging", "to_number=1", "to_number=2"))
-		if status.Code(err) != want {
-			t.Errorf("faulty %v: got %v", faulty, err)
-		}
+		must.Equal(t, status.Code(err), want, "faulty %v: %v", faulty, err)
 	}
 	if panics.Caught() < caught+2 {
 		t.Error("the panics were not counted")

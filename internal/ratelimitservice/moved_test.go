@@ -28,9 +28,7 @@ func TestMovedRules(t *testing.T) {
 			t.Helper()
 			r := &pb.RateLimitRequest{Domain: "d", HitsAddend: hits}
 			r.Descriptors = append(r.Descriptors, descriptorOf(descriptor))
-			if answer, err := client.ShouldRateLimit(t.Context(), r); err != nil || answer.GetOverallCode() != want {
-				t.Errorf("charge %s, %s: %v, %v, want %v", charge, when, answer.GetOverallCode(), err, want)
-			}
+			must.Equal(t, must.Get(client.ShouldRateLimit(t.Context(), r))(t).GetOverallCode(), want, "charge %s, %s", charge, when)
 		}
 		const ok, over = pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT
 		want("as configured", "user=a", 1, ok)

@@ -3,7 +3,6 @@ package ratelimitservice
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,9 +104,7 @@ func TestRefusalTakesTheRest(t *testing.T) {
 					return answer.GetOverallCode()
 				}
 				for _, of := range strings.Fields(test.before) {
-					if got := ask(of[0], uint64(of[1]-'0')); got != pb.RateLimitResponse_OK {
-						t.Errorf("%s, %s: %v", limit, test.before, got)
-					}
+					must.Equal(t, ask(of[0], uint64(of[1]-'0')), pb.RateLimitResponse_OK, "%s, %s", limit, test.before)
 					<-time.After(50 * time.Millisecond) // of the bubble
 				}
 				for _, hits := range []uint64{test.first, 7, 1} {
@@ -138,9 +135,7 @@ func TestQuestionAfterAllIsGivenBack(t *testing.T) {
 				<-time.After(3 * time.Second) // of the bubble
 				return answer.GetStatuses()[0].GetLimitRemaining()
 			}
-			if got := []uint32{ask('a', 20, false), ask('b', 0, false), ask('b', 30, true), ask('a', 0, false), ask('a', 5, false), ask('b', 5, true), ask('a', 0, false)}; !slices.Equal(got, []uint32{0, 0, 20, 20, 15, 20, 20}) {
-				t.Errorf("%s: %v remain", limit, got)
-			}
+			must.Same(t, []uint32{ask('a', 20, false), ask('b', 0, false), ask('b', 30, true), ask('a', 0, false), ask('a', 5, false), ask('b', 5, true), ask('a', 0, false)}, []uint32{0, 0, 20, 20, 15, 20, 20}, "%s: remain", limit)
 		})
 	}
 }

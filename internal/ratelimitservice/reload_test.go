@@ -85,12 +85,8 @@ func reloadUnderLoad(t *testing.T, replaced bool) {
 	left := int64(0)
 	for i := range files {
 		answer := must.Get(s.ShouldRateLimit(t.Context(), request(fmt.Sprint("d", i), "k=v")))(t)
-		if got := answer.Statuses[0].CurrentLimit.RequestsPerUnit; got != 2_000_000+reloads-1 {
-			t.Errorf("d%d has a limit of %d", i, got)
-		}
+		must.Equal(t, answer.Statuses[0].CurrentLimit.RequestsPerUnit, 2_000_000+reloads-1, "d%d has a limit of", i)
 		left += int64(answer.Statuses[0].CurrentLimit.RequestsPerUnit - answer.Statuses[0].LimitRemaining)
 	}
-	if left != answered.Load()+files {
-		t.Errorf("%d were answered, and %d hits are counted", answered.Load(), left-files)
-	}
+	must.Equal(t, left, answered.Load()+files, "%d were answered, and %d hits are counted", answered.Load(), left-files)
 }

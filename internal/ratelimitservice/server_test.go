@@ -46,13 +46,9 @@ func TestServer(t *testing.T) {
 		answer := must.Get(healthpb.NewHealthClient(on.connection).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"}))(t)
 		return answer.Status
 	}
-	if got := health(); got != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("at first it is %v", got)
-	}
+	must.Equal(t, health(), healthpb.HealthCheckResponse_NOT_SERVING, "at first it is")
 	on.server.Healthy(true)
-	if got := health(); got != healthpb.HealthCheckResponse_SERVING {
-		t.Errorf("then it is %v", got)
-	}
+	must.Equal(t, health(), healthpb.HealthCheckResponse_SERVING, "then it is")
 	info := must.Get(reflectionpb.NewServerReflectionClient(on.connection).ServerReflectionInfo(t.Context()))(t)
 	list := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
 	must.OK(t, info.Send(list))
@@ -97,9 +93,7 @@ func TestHandler(t *testing.T) {
 	healthy = false
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
-	if w.Code != http.StatusInternalServerError {
-		t.Errorf("of an instance that is not healthy: %d", w.Code)
-	}
+	must.Equal(t, w.Code, http.StatusInternalServerError, "of an instance that is not healthy")
 }
 
 // /json refuses the pages of other sites, which reach everything that their browser does, and takes
@@ -131,9 +125,7 @@ func TestJSONOfPages(t *testing.T) {
 			r.Header.Set(test.headers[i], test.headers[i+1])
 		}
 		Handler(s, HandlerOptions{Host: test.host, Healthy: func() bool { return true }}).ServeHTTP(w, r)
-		if w.Code != test.want {
-			t.Errorf("%s: %d %s", name, w.Code, w.Body)
-		}
+		must.Equal(t, w.Code, test.want, "%s: %s", name, w.Body)
 	}
 }
 
@@ -152,9 +144,7 @@ func TestJSONOfAnInternalError(t *testing.T) {
 		w := httptest.NewRecorder()
 		body := `{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`
 		Handler(s, HandlerOptions{}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
-		if w.Code != want {
-			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
-		}
+		must.Equal(t, w.Code, want, "%s", w.Body)
 		broken = true
 	}
 }
@@ -225,9 +215,7 @@ func TestInstances(t *testing.T) {
 				}
 				for ask(s, key) {
 				}
-				if got := passed[i].Load(); got != limit {
-					t.Errorf("%d passed of %d", got, limit)
-				}
+				must.Equal(t, passed[i].Load(), limit, "passed of %d", limit)
 			}
 			must.Report(t, counters.Close(context.Background()))
 			used := map[string]int64{}

@@ -183,9 +183,7 @@ func TestAnswers(t *testing.T) {
 func TestNoConfiguration(t *testing.T) {
 	t.Parallel()
 	s := NewService(ServiceOptions{})
-	if got := told(t, s, request("d", "a=b")); got != "error: no rate limit configuration loaded" {
-		t.Error(got)
-	}
+	must.Equal(t, told(t, s, request("d", "a=b")), "error: no rate limit configuration loaded", "")
 }
 
 func TestHits(t *testing.T) {
@@ -336,9 +334,7 @@ func TestWhoGivesBack(t *testing.T) {
 		if test.allowed {
 			want = "OK | OK 4/10 MINUTE 45s"
 		}
-		if got := told(t, s, look); got != want {
-			t.Errorf("%s: then %s, want %s", name, got, want)
-		}
+		must.Equal(t, told(t, s, look), want, "%s: then", name)
 		// The gRPC listener allows it, and that of /json does not.
 		if name == "a trusted listener" {
 			if _, err := s.respond(t.Context(), back, false); status.Code(err) != codes.PermissionDenied {
@@ -465,9 +461,7 @@ descriptors:
 		{ServiceOptions{Quota: true}, []string{"b=1", "c=1"}, "OK OK OVER_LIMIT "},
 		{ServiceOptions{Shadow: true}, []string{"a=1", "c=1"}, "OK OK OK "},
 	} {
-		if got := codes(test.options, test.descriptors...); got != test.want {
-			t.Errorf("%v of %+v: got %s, want %s", test.descriptors, test.options, got, test.want)
-		}
+		must.Equal(t, codes(test.options, test.descriptors...), test.want, "%v of %+v", test.descriptors, test.options)
 	}
 }
 

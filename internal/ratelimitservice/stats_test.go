@@ -87,9 +87,7 @@ shadow_10_0_0_1_80.shadow_mode:2
 			t.Errorf("it tells %s", line)
 		}
 	}
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	must.Equal(t, got, want, "")
 	// Counts are not told again, unless they did not arrive.
 	ask(1, "plain=3")
 	if err := stats.flush(full{}); err == nil {
@@ -149,9 +147,7 @@ func TestSeriesAreBounded(t *testing.T) {
 			t.Errorf("/metrics has %d bytes", n)
 		}
 		kept := len(stats.all()) - before
-		if n := stats.of("d", "detailed").counters[totalHits].Load(); n != uint64(asked-kept) {
-			t.Errorf("%d hits are counted as the configuration's, and %d descriptors by themselves", n, kept)
-		}
+		must.Equal(t, stats.of("d", "detailed").counters[totalHits].Load(), uint64(asked-kept), "hits are counted as the configuration's, and %d descriptors by themselves", kept)
 		c.advance(askedLife + time.Minute)
 		told(t, s, request("d", "detailed=new"))
 		if n := stats.of("d", "detailed_new").counters[totalHits].Load(); n != 1 {
@@ -212,8 +208,6 @@ func TestLongSeries(t *testing.T) {
 	var out strings.Builder
 	must.OK(t, stats.flush(&out))
 	for _, want := range []string{"rate_limit.d.k.total_hits:5|c", "rate_limit.other.total_hits:5|c"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("want %s in %.500s", want, out.String())
-		}
+		must.Contains(t, out.String(), want, "")
 	}
 }

@@ -104,9 +104,7 @@ func TestXDS(t *testing.T) {
 	}()
 	ask := func(domain, want string) {
 		t.Helper()
-		if got := told(t, s, request(domain, "k=1")); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		must.Equal(t, told(t, s, request(domain, "k=1")), want, "")
 	}
 	if node := <-server.asked; node.Id != "me" || node.Metadata.Fields["zone"].GetStringValue() != "a" || <-server.header != "t" {
 		t.Errorf("the node is %v", node)
@@ -133,9 +131,7 @@ func TestXDS(t *testing.T) {
 	<-changed
 	ask("a", `OK | OK 18/20 MINUTE 45s say "k"`)
 	ask("b", "OK | OK")
-	if got := told(t, s, request("a", "k=1", "user=1", "user=1,path=/ab")); got != "OK | OK | OK 4294967295 | OK 0/1 DAY 43185s" {
-		t.Errorf("all fields: %s", got)
-	}
+	must.Equal(t, told(t, s, request("a", "k=1", "user=1", "user=1,path=/ab")), "OK | OK | OK 4294967295 | OK 0/1 DAY 43185s", "all fields")
 	answer, err := s.ShouldRateLimit(t.Context(), request("a", "k=2"))
 	if err != nil || answer.DynamicMetadata.Fields["metadata"].GetStructValue().Fields["plan"].GetStringValue() != "gold: \u0001 é 😀" {
 		t.Errorf("the metadata are %v, %v", answer, err)
@@ -145,9 +141,7 @@ func TestXDS(t *testing.T) {
 	broken := perMinute("a", 30)
 	broken.Descriptors[0].RateLimit.Unit = rlsconf.RateLimitUnit_UNKNOWN
 	server.set("3", broken)
-	if why := <-server.refused; !strings.Contains(why, "of a:1: descriptors[0].rate_limit.unit: want second, minute") {
-		t.Errorf("the server is told %q", why)
-	}
+	must.Contains(t, <-server.refused, "of a:1: descriptors[0].rate_limit.unit: want second, minute", "the server is told")
 	ask("a", `OK | OK 17/20 MINUTE 45s say "k"`)
 
 	// The server goes, and what it has said stays. It comes back with something else.
@@ -239,9 +233,7 @@ func TestRefusalsPause(t *testing.T) {
 		t.Helper()
 		select {
 		case r := <-script.asked:
-			if (r.GetErrorDetail() != nil) != refused {
-				t.Fatalf("it asks %v", r)
-			}
+			must.EqualOrEnd(t, r.GetErrorDetail() != nil, refused, "it asks %v", r)
 		case d := <-pauses:
 			t.Fatalf("it waits for %v", d)
 		}

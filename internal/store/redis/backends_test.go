@@ -97,12 +97,8 @@ func TestPushesWaitForTheLock(t *testing.T) {
 	}
 	for sequence := range uint64(3) {
 		must.OK(t, client.Set(t.Context(), lock, "somebody", 50*time.Millisecond).Err())
-		if out, err := pushOne(t.Context(), counters, 100+sequence, epoch, counter(window.TokenBucket, 2, time.Minute)); err != nil || out.Applied != 1 {
-			t.Errorf("a token bucket: %+v, error %v; want it applied", out, err)
-		}
-		if n, err := client.Exists(t.Context(), lock).Result(); err != nil || n != 0 {
-			t.Errorf("%d locks, error %v; want that a token bucket waits for the end of it", n, err)
-		}
+		must.Equal(t, must.Get(pushOne(t.Context(), counters, 100+sequence, epoch, counter(window.TokenBucket, 2, time.Minute)))(t).Applied, 1, "a token bucket: it applied")
+		must.Equal(t, must.Get(client.Exists(t.Context(), lock).Result())(t), 0, "that a token bucket waits for the end of it")
 	}
 }
 
@@ -120,9 +116,7 @@ func TestLocksThatDoNotEnd(t *testing.T) {
 		must.OK(t, errors.Join(client.Del(t.Context(), lock).Err(), client.Do(t.Context(), command...).Err()))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		sequence++
-		if out, err := pushOne(ctx, counters, sequence, epoch, counter(window.TokenBucket, 2, time.Minute)); err != nil || out.Applied != 1 {
-			t.Errorf("%s: %+v, error %v; want it applied", name, out, err)
-		}
+		must.Equal(t, must.Get(pushOne(ctx, counters, sequence, epoch, counter(window.TokenBucket, 2, time.Minute)))(t).Applied, 1, "%s: it applied", name)
 		cancel()
 	}
 }

@@ -20,9 +20,7 @@ func TestClockIsNeverAhead(t *testing.T) {
 	hear := func(name string, server, sent, received, want time.Duration) {
 		t.Helper()
 		c.hear(server.Microseconds(), sent, received)
-		if c.ahead != want {
-			t.Errorf("%s: ahead by %v, want %v", name, c.ahead, want)
-		}
+		must.Equal(t, c.ahead, want, "%s: ahead by", name)
 	}
 	hear("a slow answer", 1000*time.Second, 10*time.Second, 14*time.Second, 986*time.Second)
 	hear("a quick answer tells more", 1010*time.Second, 21*time.Second, 22*time.Second, 988*time.Second)

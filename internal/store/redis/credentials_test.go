@@ -171,17 +171,11 @@ func TestAWSToken(t *testing.T) {
 	}
 	u := must.Get(neturl.Parse("http://" + token))(t)
 	got := u.Query()
-	if day := got.Get("X-Amz-Date")[:8]; got.Get("X-Amz-Credential") != "AKIDEXAMPLE/"+day+"/eu-north-1/memorydb/aws4_request" {
-		t.Errorf("credential %s", got.Get("X-Amz-Credential"))
-	}
+	must.Equal(t, got.Get("X-Amz-Credential"), "AKIDEXAMPLE/"+(got.Get("X-Amz-Date")[:8])+"/eu-north-1/memorydb/aws4_request", "credential")
 	for name, want := range map[string]string{"Action": "connect", "User": "ann", "X-Amz-Expires": "900", "X-Amz-Security-Token": "token-1", "X-Amz-SignedHeaders": "host", "ResourceType": ""} {
-		if got.Get(name) != want {
-			t.Errorf("%s: got %q, want %q", name, got.Get(name), want)
-		}
+		must.Equal(t, got.Get(name), want, "%s", name)
 	}
-	if len(got.Get("X-Amz-Signature")) != 64 {
-		t.Errorf("signature %q", got.Get("X-Amz-Signature"))
-	}
+	must.Equal(t, len(got.Get("X-Amz-Signature")), 64, "signature %q", got.Get("X-Amz-Signature"))
 }
 
 // URLs that can't be right are refused when the store is opened, without what they have of secrets.

@@ -35,7 +35,5 @@ func TestDocumentsAreThoseOfTheFirstRelease(t *testing.T) {
 		}
 	}
 	joined := float64(epoch.Add(store.Newcomer - store.NodeLife).UnixMicro())
-	if got, err := client.ZScore(ctx, nodes, member).Result(); err != nil || got != joined {
-		t.Errorf("a new node joined at %f, %v; want %f", got, err, joined)
-	}
+	must.Equal(t, must.Get(client.ZScore(ctx, nodes, member).Result())(t), joined, "a new node joined at")
 }

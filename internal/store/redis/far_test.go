@@ -102,9 +102,7 @@ func TestSilentSendersAreForgotten(t *testing.T) {
 		f.Now = f.Now.Add(2 * time.Second)
 	}
 	for _, key := range []string{":heard", ":divisors", ":answered", ":silent"} {
-		if n, err := f.client.Exists(t.Context(), fleetKey+key).Result(); err != nil || n != 0 {
-			t.Errorf("%s is there, error %v", key, err)
-		}
+		must.Equal(t, must.Get(f.client.Exists(t.Context(), fleetKey+key).Result())(t), 0, "%s is there", key)
 	}
 	if units, err := f.client.HMGet(t.Context(), fleetKey, "units", "lost", "senders").Result(); err != nil || units[0] != "0" || units[1] != "0" || units[2] != "0" {
 		t.Errorf("parts of %v are given, lost and of senders, error %v", units, err)

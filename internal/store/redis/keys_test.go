@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -40,9 +41,7 @@ func TestPartitions(t *testing.T) {
 			parts = append(parts, slot(k.prefix(namespace, p))*clusterPartitions/16384)
 		}
 		slices.Sort(parts)
-		if len(slices.Compact(parts)) != clusterPartitions {
-			t.Errorf("%s: partitions in parts %v of the slots", namespace, parts)
-		}
+		must.Equal(t, len(slices.Compact(parts)), clusterPartitions, "%s: partitions in parts %v of the slots", namespace, parts)
 	}
 	count := make(map[uint32]int)
 	for i := range 256 * clusterPartitions {

@@ -327,9 +327,7 @@ func TestTakePrecision(t *testing.T) {
 		}}}
 		got := must.Get(counters.Push(t.Context(), p, 1))(t)
 		want := must.Get(exact.Push(t.Context(), p, 1))(t)
-		if got, want := got.Answer.Grants[0].Units, want.Answer.Grants[0].Units; got != want {
-			t.Fatalf("%+v of %d at %v: %d units, want %d", it, limit, now, got, want)
-		}
+		must.EqualOrEnd(t, got.Answer.Grants[0].Units, want.Answer.Grants[0].Units, "%+v of %d at %v: units", it, limit, now)
 	}
 }
 
@@ -414,9 +412,7 @@ func TestForeignNodes(t *testing.T) {
 	} {
 		must.OK(t, client.Do(t.Context(), "del", nodes).Err())
 		must.OK(t, client.Do(t.Context(), command...).Err())
-		if n, err := store.Join(t.Context(), counters, "ns", 1); err != nil || n != 1 {
-			t.Errorf("%s: %d nodes, error %v; want 1", name, n, err)
-		}
+		must.Equal(t, must.Get(store.Join(t.Context(), counters, "ns", 1))(t), 1, "%s", name)
 		wantTTL(t, client, nodes, store.NodeLife)
 	}
 }

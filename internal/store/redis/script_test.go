@@ -80,9 +80,7 @@ func TestForms(t *testing.T) {
 		push(others, long, test.ago, 1, 0)
 		before := scriptTime(t, client)
 		push(ours, r, 0, 0, 0)
-		if got := scriptTime(t, client).calls - before.calls; got != test.scripts {
-			t.Errorf("a log of which a limit of %d is read, and a hit %d ns ago comes: %v scripts, want %v", test.limit, test.ago, got, test.scripts)
-		}
+		must.Equal(t, scriptTime(t, client).calls-before.calls, test.scripts, "a log of which a limit of %d is read, and a hit %d ns ago comes: scripts", test.limit, test.ago)
 	}
 }
 
