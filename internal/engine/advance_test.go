@@ -11,6 +11,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -74,9 +75,7 @@ func TestAdvance(t *testing.T) {
 	}
 	w.advance(1100 * time.Millisecond)
 	w.advance(100 * time.Millisecond)
-	if got := w.sum() - before; got != 3 {
-		t.Errorf("the backend has heard of %d hits, want 3", got)
-	}
+	must.Equal(t, w.sum()-before, 3, "the backend has heard of hits")
 	// Each knows what was counted when it pushed.
 	for i, f := range w.nodes {
 		d := f.check(0, "ann", 0)
@@ -204,9 +203,7 @@ func TestAdvanceKeepsBack(t *testing.T) {
 		tag  uint16
 		want uint64
 	}{{l.Tag, 0}, {0, 0}, {l.Tag + 1, 1000}} {
-		if got := w.takeAll(w.nodes[0], 0, fmt.Sprint("user of ", test.tag), test.tag, 1000); got != test.want {
-			t.Errorf("tag %d: got %d hits, want %d", test.tag, got, test.want)
-		}
+		must.Equal(t, w.takeAll(w.nodes[0], 0, fmt.Sprint("user of ", test.tag), test.tag, 1000), test.want, "tag %d: hits", test.tag)
 	}
 }
 
@@ -265,9 +262,7 @@ func TestAdvanceOfOverrides(t *testing.T) {
 		t.Helper()
 		w.hear(t, 4)
 		verdict, waited := f.ask(user)
-		if verdict != counter.Allowed {
-			t.Errorf("got %d", verdict)
-		}
+		must.Equal(t, verdict, counter.Allowed, "")
 		return waited
 	}
 	w.hear(t, 4)
@@ -319,9 +314,7 @@ func TestMayAdvance(t *testing.T) {
 	} {
 		r := rule.Rule{Rule: counter.Rule{Limits: []window.Limit{fixed(1000)}}, SyncRate: second}
 		test.change(&r)
-		if set := rule.NewSet([]rule.Rule{r}); set.List[0].Advances != test.want {
-			t.Errorf("%s: got %t", name, !test.want)
-		}
+		must.Equal(t, rule.NewSet([]rule.Rule{r}).List[0].Advances, test.want, "%s: %t", name, !test.want)
 	}
 }
 
@@ -330,9 +323,7 @@ func TestMayAdvance(t *testing.T) {
 func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)), users(fixed(1000)))
 	f := w.nodes[0]
-	if got := w.takeAll(f, 1, "ann", f.rule(1).Tag&^1, 999); got != 999 {
-		t.Fatalf("got %d hits", got)
-	}
+	must.EqualOrEnd(t, w.takeAll(f, 1, "ann", f.rule(1).Tag&^1, 999), 999, "hits")
 	for i, want := range []counter.Verdict{counter.Allowed, counter.Rejected} {
 		if verdict, waited := w.nodes[i].askOf(1, "ann"); verdict != want || !waited {
 			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
@@ -343,9 +334,7 @@ func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 	if verdict, waited := f.askOf(1, "ben"); verdict != counter.Allowed || waited {
 		t.Errorf("once the list names the rule: got %d, waited: %t", verdict, waited)
 	}
-	if got := w.takeAll(f, 1, "ben", f.rule(1).Tag&^1, 1000); got != 0 {
-		t.Errorf("got %d hits beside those that may be advanced", got)
-	}
+	must.Equal(t, w.takeAll(f, 1, "ben", f.rule(1).Tag&^1, 1000), 0, "hits beside those that may be advanced")
 }
 
 // Keys with other limits wait for nothing either, once the list has their limits. A key that nodes decide by
@@ -378,9 +367,7 @@ func TestAdvanceOfVariants(t *testing.T) {
 		}
 		w.advance(time.Millisecond)
 	}
-	if passed != 1000 {
-		t.Errorf("%d hits passed of limits of 400 and 1000", passed)
-	}
+	must.Equal(t, passed, 1000, "hits passed of limits of 400 and 1000")
 }
 
 // All of a limit passes, though other keys have a larger limit of which it is more than half.
@@ -400,9 +387,7 @@ func TestAllOfASmallerLimit(t *testing.T) {
 		}
 		w.advance(20 * time.Millisecond)
 	}
-	if passed != 200 {
-		t.Errorf("%d hits passed of a limit of 200", passed)
-	}
+	must.Equal(t, passed, 200, "hits passed of a limit of 200")
 }
 
 // An answer that comes late gives no part that the backend has taken back since, and none with a list that
@@ -535,9 +520,7 @@ func TestFullKeysAreTold(t *testing.T) {
 			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
 		}
 		pushes := f.taken()
-		if got := slices.ContainsFunc(pushes, takes); got != asks {
-			t.Errorf("request %d: asks: %t", i, got)
-		}
+		must.Equal(t, slices.ContainsFunc(pushes, takes), asks, "request %d: asks", i)
 		for _, p := range pushes {
 			f.answer(p)
 		}

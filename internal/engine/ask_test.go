@@ -12,6 +12,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -33,13 +34,9 @@ func TestTenNodes(t *testing.T) {
 			for _, f := range w.nodes {
 				w.wantNothingLeft("%+v, seed %d", shape, seed)
 				for user := range 5 {
-					if n := f.leased(0, strconv.Itoa(user)); n != 0 {
-						t.Errorf("%+v, seed %d: %d hits are leased when all is quiet", shape, seed, n)
-					}
+					must.Equal(t, f.leased(0, strconv.Itoa(user)), 0, "%+v, seed %d: hits are leased when all is quiet", shape, seed)
 				}
-				if n := f.leased(1, ""); n != 0 {
-					t.Errorf("%+v, seed %d: %d hits are leased when all is quiet", shape, seed, n)
-				}
+				must.Equal(t, f.leased(1, ""), 0, "%+v, seed %d: hits are leased when all is quiet", shape, seed)
 			}
 		}
 	}
@@ -141,9 +138,7 @@ func TestBackendDecidesCosts(t *testing.T) {
 			t.Errorf("cost %d: passed %v, and the backend has %d, want %v and %d", step.cost, got, w.sum(), step.want, step.sum)
 		}
 	}
-	if len(f.sent) != 0 {
-		t.Error("a push is out")
-	}
+	must.Equal(t, len(f.sent), 0, "a push is out")
 }
 
 // Rejected hits count where the rule says so, and once, whoever decides.
@@ -183,17 +178,11 @@ func TestWaitingHasADeadline(t *testing.T) {
 		pushes := f.taken()
 		w.pass(199 * time.Millisecond)
 		f.tick()
-		if n := f.still(requests); n != 10 {
-			t.Errorf("%d of 10 wait before the timeout", n)
-		}
-		if f.Tallies.Late != 0 {
-			t.Errorf("before the timeout: %+v", f.Tallies)
-		}
+		must.Equal(t, f.still(requests), 10, "of 10 wait before the timeout")
+		must.Equal(t, f.Tallies.Late, 0, "before the timeout: %+v", f.Tallies)
 		w.pass(2 * time.Millisecond)
 		f.tick()
-		if n := f.still(requests); n != 0 {
-			t.Errorf("%d of 10 wait after the timeout", n)
-		}
+		must.Equal(t, f.still(requests), 0, "of 10 wait after the timeout")
 		if f.Tallies.Late != 10 || f.Tallies.Alone != 10 {
 			t.Errorf("after the timeout: %+v", f.Tallies)
 		}
@@ -264,9 +253,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 			for range 200 {
 				w.advance(100 * time.Millisecond)
 			}
-			if n := f.Backlog().Awaited; n != 0 {
-				t.Errorf("%s: %d callouts are waited for", name, n)
-			}
+			must.Equal(t, f.Backlog().Awaited, 0, "%s: callouts are waited for", name)
 			before := w.sum()
 			if !f.send("bob") || w.sum() <= before && how.rate == 0 {
 				t.Errorf("%s: nobody asks any more", name)
@@ -359,9 +346,7 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 				}
 			}
 			for _, r := range requests {
-				if len(r.verdicts) != 1 {
-					t.Fatalf("a request was told %v", r.verdicts)
-				}
+				must.EqualOrEnd(t, len(r.verdicts), 1, "a request was told %v", r.verdicts)
 			}
 			// Each of them takes 10 µs or 20, which is from 30 to 60 ms of ticks that work for half
 			// of the time.
@@ -444,9 +429,7 @@ func TestGrantsBesideWhatPassesAlone(t *testing.T) {
 		w.pass(250 * time.Millisecond) // its timeout, and a little
 		alone.tick()
 		asks.Answered(granted.ticket, link.PushAnswered, answer)
-		if passed := allowed([]*fakeRequest{first, second}); passed != 1 {
-			t.Errorf("%d workers: %d requests of 6 hits passed a limit of 10", workers, passed)
-		}
+		must.Equal(t, allowed([]*fakeRequest{first, second}), 1, "%d workers: requests of 6 hits passed a limit of 10", workers)
 		w.quiet()
 		if w.sum() != 12 {
 			t.Errorf("%d workers: the backend has %d hits of two rules, want 6 each", workers, w.sum())
@@ -479,9 +462,7 @@ func TestSmallLimitsWhilePushesAreOut(t *testing.T) {
 					}
 				}
 			}
-			if passed != 5 {
-				t.Errorf("precision %d, pushes applied: %v: %d requests passed a limit of 5", precision, applied, passed)
-			}
+			must.Equal(t, passed, 5, "precision %d, pushes applied: %v: requests passed a limit of 5", precision, applied)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -28,9 +29,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 		n.Look(&d, n.time())
 		n.Prefetch(&d)
 	}
-	if unsent := n.Backlog().Unsent; unsent != engine.MaxUnsent {
-		t.Errorf("%d asks, want %d", unsent, engine.MaxUnsent)
-	}
+	must.Equal(t, n.Backlog().Unsent, engine.MaxUnsent, "asks")
 	checkAsked(t, n)
 	// Those that are removed are found no more, and hide no others.
 	for i, wish := range n.Unsent() {
@@ -49,13 +48,9 @@ func TestEagerWishesAreBounded(t *testing.T) {
 func checkAsked(t *testing.T, n *fakeNode) {
 	t.Helper()
 	for _, wish := range n.Unsent() {
-		if n.Find(wish) != wish {
-			t.Fatal("a wish is not found by its key")
-		}
+		must.EqualOrEnd(t, n.Find(wish), wish, "a wish is not found by its key")
 	}
-	if listed, want := n.Listed(), n.Backlog().Unsent; listed != want {
-		t.Errorf("%d asks can be found, want %d", listed, want)
-	}
+	must.Equal(t, n.Listed(), n.Backlog().Unsent, "asks can be found")
 }
 
 // Takes that are kept to be used again don't keep the room that each of them ever needed.

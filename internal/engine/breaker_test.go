@@ -104,12 +104,8 @@ func TestWishesOfAnOutage(t *testing.T) {
 		}
 		w.pass(time.Millisecond)
 		f.tick()
-		if n := f.still(requests); n != 0 {
-			t.Errorf("%d requests wait while the breaker is open", n)
-		}
-		if n := f.Backlog().Unsent; n != 0 {
-			t.Errorf("%d asks are left", n)
-		}
+		must.Equal(t, f.still(requests), 0, "requests wait while the breaker is open")
+		must.Equal(t, f.Backlog().Unsent, 0, "asks are left")
 		f.tick()
 		if f.tickMillis != usual {
 			t.Errorf("ticks come every %d ms during an outage", f.tickMillis)
@@ -161,9 +157,7 @@ func TestOddGrants(t *testing.T) {
 		for i := range odd {
 			odd[i].NowNanos = uint64(w.now)
 			f.Answered(p.ticket, link.PushAnswered, wire.AppendAnswer(nil, &odd[i]))
-			if n := f.still(requests); n != 0 {
-				t.Errorf("answer %d: %d wait", i, n)
-			}
+			must.Equal(t, f.still(requests), 0, "answer %d: wait", i)
 			var again []fakePush
 			for n := 0; n < 100 && len(again) == 0; n++ {
 				w.pass(100 * time.Millisecond)
@@ -244,9 +238,7 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 		f.tick()
 		w.deliver(f)
 	}
-	if n := f.still(requests); n != 0 {
-		t.Errorf("%d wait", n)
-	}
+	must.Equal(t, f.still(requests), 0, "wait")
 }
 
 // A refusal that a node remembers ends when another worker's lease has arrived.
@@ -295,9 +287,7 @@ func TestOvershootOfOneLostCallout(t *testing.T) {
 			w.advance(time.Second)
 			for _, f := range w.processes[0].nodesHere() {
 				for i := range want {
-					if got := f.Overshoot(i); got != want[i] {
-						t.Errorf("fallback %d, %s: rule %d may overshoot by %d, want %d", test.fallback, when, i, got, want[i])
-					}
+					must.Equal(t, f.Overshoot(i), want[i], "fallback %d, %s: rule %d may overshoot by", test.fallback, when, i)
 				}
 			}
 		}

@@ -26,9 +26,7 @@ func TestCalendarWindows(t *testing.T) {
 		{calendar.Month, "2026-12-31T22:00:00Z", "2026-12-31T23:00:00Z"},
 	} {
 		c, fault := calendar.New(test.period, "Europe/Berlin", 0, 0)
-		if fault != calendar.Sound {
-			t.Fatalf("fault %d", fault)
-		}
+		must.EqualOrEnd(t, fault, calendar.Sound, "fault")
 		for _, rate := range []int64{0, second, -1} {
 			for _, hits := range []uint64{20, 500} {
 				t.Run(fmt.Sprint(test.from, rate, hits), func(t *testing.T) {

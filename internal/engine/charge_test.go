@@ -11,6 +11,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -142,9 +143,7 @@ func TestOvershootTellsCharges(t *testing.T) {
 		running = append(running, w.nodes[i%2].reserve("", 100))
 	}
 	for i, c := range running {
-		if c.verdict != counter.Allowed {
-			t.Fatalf("request %d is refused", i)
-		}
+		must.EqualOrEnd(t, c.verdict, counter.Allowed, "request %d is refused", i)
 		c.revise(150)
 	}
 	w.advance(1500 * time.Millisecond)
@@ -157,9 +156,7 @@ func TestOvershootTellsCharges(t *testing.T) {
 	}
 	w.advance(20 * time.Second)
 	for i, f := range w.nodes {
-		if got := f.Overshoot(0); got != 0 {
-			t.Errorf("node %d: bound %d in the next window, want 0", i, got)
-		}
+		must.Equal(t, f.Overshoot(0), 0, "node %d: bound in the next window", i)
 	}
 }
 
@@ -187,9 +184,7 @@ func TestOvershootOfTheProcess(t *testing.T) {
 			t.Helper()
 			for i, f := range w.nodes {
 				f.tick()
-				if got := f.Overshoot(0); got != hits {
-					t.Errorf("rate %v, %s: worker %d has a bound of %d, want %d", time.Duration(rate), when, i, got, hits)
-				}
+				must.Equal(t, f.Overshoot(0), hits, "rate %v, %s: worker %d has a bound of", time.Duration(rate), when, i)
 			}
 		}
 		a.reserve("", 100).revise(1300)
@@ -212,9 +207,7 @@ func TestChargesOfRulesThatHaveGone(t *testing.T) {
 	heir.Inherit(old.Engine)
 	w.nodes = w.nodes[1:]
 	w.quiet()
-	if got := heir.Overshoot(0); got != 0 {
-		t.Errorf("the rule that stays has a bound of %d, want 0", got)
-	}
+	must.Equal(t, heir.Overshoot(0), 0, "the rule that stays has a bound of")
 	w.wantSum(2*500, "in the end")
 }
 
@@ -225,9 +218,7 @@ func TestSpent(t *testing.T) {
 		w := newWorld(t, 2, 1, second, engine.Options{}, rule)
 		f := w.nodes[0]
 		c := f.reserve("", 900)
-		if c.verdict != counter.Allowed {
-			t.Fatal("the request is refused")
-		}
+		must.EqualOrEnd(t, c.verdict, counter.Allowed, "the request is refused")
 		spent := func() bool { return f.Charges.Spent(&c.charges[0], f.time()) }
 		if spent() {
 			t.Error("spent before it is charged")
@@ -298,9 +289,7 @@ func TestRefundsAreKnownAtOnce(t *testing.T) {
 		for i := range 20 {
 			w.pass(time.Millisecond)
 			c := w.any().reserve("", 8000)
-			if c.verdict != counter.Allowed {
-				t.Fatalf("%d nodes: request %d is refused, and %d hits are spent of 10000", nodes, i, 100*i)
-			}
+			must.EqualOrEnd(t, c.verdict, counter.Allowed, "%d nodes: request %d is refused, and %d hits are spent of 10000", nodes, i, 100*i)
 			c.revise(100)
 			if nodes > 1 {
 				w.deliver(c.node) // before the client asks another node

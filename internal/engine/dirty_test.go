@@ -9,6 +9,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -25,13 +26,9 @@ func TestLooksAreShort(t *testing.T) {
 	}
 	now := n.Now()
 	for call := 1; call <= blocks; call++ {
-		if done := n.PushDue(now, now); done != (call == blocks) {
-			t.Fatalf("after call %d without time done is %v", call, done)
-		}
+		must.EqualOrEnd(t, n.PushDue(now, now), call == blocks, "after call %d without time done is", call)
 	}
-	if keys := n.Backlog().Keys; keys != blocks*entry.BlockKeys {
-		t.Errorf("%d keys wait", keys)
-	}
+	must.Equal(t, n.Backlog().Keys, blocks*entry.BlockKeys, "keys wait")
 }
 
 // A node that leaves pushes at once what isn't due yet, calm blocks too.
@@ -54,9 +51,7 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 	if n.deliver(); !n.Left() {
 		t.Errorf("left with everything answered: %+v", n.Backlog())
 	}
-	if got := n.process.sum(); got != 2*keys {
-		t.Errorf("the backend has %d hits, want %d", got, 2*keys)
-	}
+	must.Equal(t, n.process.sum(), 2*keys, "the backend has hits")
 }
 
 // mallocs is how often a function allocates.
@@ -161,9 +156,7 @@ func TestAnswersHurryTheNextTick(t *testing.T) {
 	first := f.sent[0]
 	f.sent = f.sent[1:]
 	f.answer(first)
-	if f.tickMillis != 1 {
-		t.Errorf("ticks each %d ms after an answer, want 1", f.tickMillis)
-	}
+	must.Equal(t, f.tickMillis, 1, "ticks each ms after an answer")
 }
 
 // A push takes the memory for its keys from pushes before, once there were some; with leases, whose

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
+	"weir/internal/must"
 )
 
 // fill has a node know that a user's key is full, as far as a question of its own can tell.
@@ -33,9 +33,7 @@ func TestExactRulesRefuseNothingUnasked(t *testing.T) {
 	if verdict, waited := f.ask("ann"); verdict != counter.Allowed || !waited {
 		t.Errorf("got %d, waited: %t", verdict, waited)
 	}
-	if leased := f.leased(0, "ann"); leased != 0 {
-		t.Errorf("%d hits are leased", leased)
-	}
+	must.Equal(t, f.leased(0, "ann"), 0, "hits are leased")
 }
 
 // The list of full keys is no reason to refuse a request where a node has heard since that there is room,
@@ -115,9 +113,7 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 		f.deliver()
 		w.pass(15 * time.Second)
 	}
-	if want := []bool{true, true, true, false, false, false}; !slices.Equal(soon, want) {
-		t.Errorf("come again at once: %t, want %t", soon, want)
-	}
+	must.Same(t, soon, []bool{true, true, true, false, false, false}, "come again at once")
 }
 
 // A refusal says when to come again by its own decision, and not by that of the request before.
@@ -130,9 +126,7 @@ func TestRefusalsOfReusedDemands(t *testing.T) {
 	}
 	f.breakOff()
 	now := f.time()
-	if verdict := f.Decide(d, now, &newRequest().Wait); verdict != counter.Rejected {
-		t.Fatalf("without the backend: got %d", verdict)
-	}
+	must.EqualOrEnd(t, f.Decide(d, now, &newRequest().Wait), counter.Rejected, "without the backend")
 	if at, ok := rule.RetryAt(d, now); !ok || at != (now/hour+1)*hour {
 		t.Errorf("come again after %v, %t; want the end of the window", time.Duration(at-now), ok)
 	}

@@ -44,9 +44,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 						}
 					}
 				}
-				if passed != hits {
-					t.Errorf("%+v, limit %d, %d nodes: %d passed", shape, hits, nodes, passed)
-				}
+				must.Equal(t, passed, hits, "%+v, limit %d, %d nodes: passed", shape, hits, nodes)
 			}
 		}
 	}
@@ -125,9 +123,7 @@ func TestEvictedLeasesGoBack(t *testing.T) {
 		}
 		w.quiet()
 		w.wantSum(passed, "%+v", shape)
-		if n := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); n != 0 {
-			t.Errorf("%+v: %d lost hits", shape, n)
-		}
+		must.Equal(t, w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }), 0, "%+v: lost hits", shape)
 	}
 }
 
@@ -413,9 +409,7 @@ func TestRefusedWhileHitsCome(t *testing.T) {
 		}
 		answers := [][]byte{f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)}
 		f.Answered(pushes[1].ticket, link.PushAnswered, answers[1])
-		if len(r.verdicts) != 0 {
-			t.Fatalf("got %d before the hits have come", r.verdicts)
-		}
+		must.EqualOrEnd(t, len(r.verdicts), 0, "%d before the hits have come", r.verdicts)
 		f.Answered(pushes[0].ticket, link.PushAnswered, answers[0])
 		if f.deliver(); !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
 			t.Errorf("got %d of a limit with room", r.verdicts)
@@ -492,9 +486,8 @@ func TestFullByWhatIsOnItsWay(t *testing.T) {
 				t.Fatalf("%d pushes ahead of requests, and %d of one", len(ahead), len(asked))
 			}
 			late := w.apply(ahead[0].body)
-			if left := 1000 - uint64(w.sum()); w.takeAll(f, 0, "ann", 0, left) != left {
-				t.Fatal("another sender does not get all that is left")
-			}
+			left := 1000 - uint64(w.sum())
+			must.EqualOrEnd(t, w.takeAll(f, 0, "ann", 0, left), left, "another sender does not get all that is left")
 			f.answer(asked[0])
 			for _, p := range f.taken() {
 				f.answer(p)

@@ -8,6 +8,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -44,9 +45,7 @@ func TestLook(t *testing.T) {
 						most = max(most, n)
 					}
 					seen := w.look()
-					if got := seen.Most[0][0]; got != most {
-						t.Errorf("%s: %d are seen of the key with most, which has passed %d", when, got, most)
-					}
+					must.Equal(t, seen.Most[0][0], most, "%s: are seen of the key with most, which has passed %d", when, most)
 					for i, p := range w.processes {
 						want := observe.Leased{}
 						for _, user := range []string{"ann", "bob"} {
@@ -55,9 +54,7 @@ func TestLook(t *testing.T) {
 								want.Free += leased
 							}
 						}
-						if got := seen.Leased[i][0]; got != want {
-							t.Errorf("%s: process %d holds %+v, want %+v", when, i, got, want)
-						}
+						must.Equal(t, seen.Leased[i][0], want, "%s: process %d holds", when, i)
 					}
 				}
 				send := func(n int) {
@@ -98,13 +95,9 @@ func TestLookAtRulesHere(t *testing.T) {
 		w.nodes[0].send(user)
 	}
 	w.nodes[1].send("carl")
-	if got, want := fmt.Sprint(w.look()), "{[[{0 0} {0 0}] [{0 0} {0 0}]] [[3] [3 3]]}"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	must.Equal(t, fmt.Sprint(w.look()), "{[[{0 0} {0 0}] [{0 0} {0 0}]] [[3] [3 3]]}", "")
 	w.pass(time.Hour)
-	if got, want := fmt.Sprint(w.look().Most), "[[3] [0 0]]"; got != want {
-		t.Errorf("an hour later: got %s, want %s", got, want)
-	}
+	must.Equal(t, fmt.Sprint(w.look().Most), "[[3] [0 0]]", "an hour later")
 }
 
 // Where no worker has come so far there is nothing to see, and nothing is made.

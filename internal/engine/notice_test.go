@@ -9,6 +9,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -62,28 +63,20 @@ func TestEmptiedCountersReachEveryNode(t *testing.T) {
 					t.Parallel()
 					w := newWorld(t, 3, 2, int64(rate), engine.Options{}, users(of(shape, hits)))
 					want := int64(hits)
-					if got := w.exhaust("ann"); got != want {
-						t.Fatalf("%d passed, want %d", got, want)
-					}
+					must.EqualOrEnd(t, w.exhaust("ann"), want, "passed")
 					interval := max(rate, time.Second)
 					for range 2 {
-						if got := w.changeCounter("ann", 0); got != hits {
-							t.Errorf("%d given back, want %d", got, hits)
-						}
+						must.Equal(t, w.changeCounter("ann", 0), hits, "given back")
 						w.ticks(2*interval, interval)
 						for i, f := range w.nodes {
 							if !f.send("ann") {
 								t.Errorf("node %d refuses", i)
 							}
 						}
-						if got := w.exhaust("ann") + int64(len(w.nodes)); got != want {
-							t.Errorf("%d passed after the counter was emptied, want %d", got, want)
-						}
+						must.Equal(t, w.exhaust("ann")+int64(len(w.nodes)), want, "passed after the counter was emptied")
 						w.changeCounter("ann", 12)
 						w.ticks(2*interval, interval)
-						if got := w.exhaust("ann"); got != 12 {
-							t.Errorf("%d passed after 12 were given back", got)
-						}
+						must.Equal(t, w.exhaust("ann"), 12, "passed after 12 were given back")
 					}
 				})
 			}
@@ -175,9 +168,7 @@ func TestLeasesOfEmptiedCountersEnd(t *testing.T) {
 					break
 				}
 			}
-			if got := f.leased(0, "ann"); got != 0 {
-				t.Errorf("%d are leased still, of %d", got, leased)
-			}
+			must.Equal(t, f.leased(0, "ann"), 0, "are leased still, of %d", leased)
 			// Hits of sub-buckets that have moved from a lease are told with the next push, and count.
 			if sum := w.sum(); sum != 0 && !shape.Kind.Bucketed() || sum > 40 {
 				t.Errorf("the backend has %d", sum)
@@ -208,7 +199,5 @@ func TestNoticesOfNoConcern(t *testing.T) {
 			t.Errorf("%d are unfit, want 1", unfit)
 		}
 	}
-	if got := w.exhaust("ann"); got != 2 {
-		t.Errorf("%d more pass, want 2", got)
-	}
+	must.Equal(t, w.exhaust("ann"), 2, "more pass")
 }

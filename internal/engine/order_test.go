@@ -9,6 +9,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -41,18 +42,14 @@ func TestTenThousandWait(t *testing.T) {
 	for i := range n {
 		waiting = append(waiting, workers[i%2].paused("ann"))
 	}
-	if got := f.inOrders(); got != 2 {
-		t.Errorf("the order has %d entries of 10,000 requests, want 2", got)
-	}
+	must.Equal(t, f.inOrders(), 2, "the order has entries of 10,000 requests")
 	if _, verdict := f.request("ann"); verdict != counter.Rejected {
 		t.Errorf("the queue is full: got %v", verdict)
 	}
 	next := 0
 	for ; next < n && p.now < monday+2*n*second/100; p.run(10 * time.Millisecond) {
 		for next < n && len(waiting[next].verdicts) > 0 {
-			if waiting[next].verdicts[0] != counter.Allowed {
-				t.Fatalf("request %d: %v", next, waiting[next].verdicts)
-			}
+			must.EqualOrEnd(t, waiting[next].verdicts[0], counter.Allowed, "request %d: %v", next, waiting[next].verdicts)
 			next++
 		}
 		if next+1 < n && len(waiting[next+1].verdicts) > 0 {
@@ -68,16 +65,12 @@ func TestTenThousandWait(t *testing.T) {
 		f.send(user)
 		waiting[i] = f.paused(user)
 	}
-	if got := f.inOrders(); got != n {
-		t.Errorf("the order has %d entries of 10,000 keys, want %d", got, n)
-	}
+	must.Equal(t, f.inOrders(), n, "the order has entries of 10,000 keys")
 	for _, r := range waiting[:n/2] {
 		r.Leave() // as a listener that drains resets streams
 	}
 	p.run(20 * time.Millisecond)
-	if got := allowed(waiting[n/2:]); got != n/2 {
-		t.Errorf("%d of %d were let go", got, n/2)
-	}
+	must.Equal(t, allowed(waiting[n/2:]), n/2, "of %d were let go", n/2)
 	for _, f := range workers {
 		if got := f.inOrders(); got != 0 || f.Waits() || f.Delayed() != 0 {
 			t.Errorf("%d entries of the order stay, and %d requests", got, f.Delayed())
@@ -203,9 +196,7 @@ func TestTicksComeForTheFirst(t *testing.T) {
 	p.pass(60 * time.Millisecond)
 	f.send("bob")
 	f.paused("bob")
-	if f.tickMillis != 40 {
-		t.Errorf("a tick comes in %d ms, want 40", f.tickMillis)
-	}
+	must.Equal(t, f.tickMillis, 40, "a tick comes in ms")
 }
 
 // If the clock goes back, requests wait as if they had begun to wait just then, and no longer.

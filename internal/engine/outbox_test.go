@@ -10,6 +10,7 @@ import (
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -68,9 +69,7 @@ func TestGrantThatWentBackAndMarks(t *testing.T) {
 	w.advance(time.Second)
 	r := &charged{node: f, verdict: counter.Unsure}
 	r.Request = r
-	if f.Decide([]rule.Check{f.check(0, "ann", 1), f.check(1, "ann", 1)}, f.time(), &r.Wait) != counter.Unsure {
-		t.Fatal("the request does not wait")
-	}
+	must.EqualOrEnd(t, f.Decide([]rule.Check{f.check(0, "ann", 1), f.check(1, "ann", 1)}, f.time(), &r.Wait), counter.Unsure, "the request does not wait")
 	for round := 0; r.verdict == counter.Unsure && round < 20; round++ {
 		for _, p := range f.taken() {
 			f.answer(p)
@@ -103,9 +102,7 @@ func TestGrantThatWentBackIsNotCharged(t *testing.T) {
 	charge := f.taken()
 	r := &charged{node: f, verdict: counter.Unsure}
 	r.Request = r
-	if f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &r.Wait) != counter.Unsure {
-		t.Fatal("the request does not wait")
-	}
+	must.EqualOrEnd(t, f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &r.Wait), counter.Unsure, "the request does not wait")
 	question := f.taken()
 	w.processes[0].before = func(_ *fakeNode, op string) {
 		if op == "set" {

@@ -226,9 +226,7 @@ func TestOverridesEnd(t *testing.T) {
 			passed++
 		}
 	}
-	if passed != 0 {
-		t.Errorf("%d passed of 5 after 6", passed)
-	}
+	must.Equal(t, passed, 0, "passed of 5 after 6")
 }
 
 // While answers are lost nodes go on by what they know. A store that has lost its memory takes the
@@ -398,9 +396,7 @@ func TestOverridesOvershoot(t *testing.T) {
 	w.override(override("ann", 700), override("zoe", 20))
 	w.ticks(10*time.Second, time.Second)
 	for i, f := range w.nodes {
-		if got := f.Overshoot(0); got != 0 {
-			t.Errorf("node %d: %d while the backend is there", i, got)
-		}
+		must.Equal(t, f.Overshoot(0), 0, "node %d: while the backend is there", i)
 	}
 	w.lossBefore = 1
 	for range 40 {
@@ -408,9 +404,7 @@ func TestOverridesOvershoot(t *testing.T) {
 		w.advance(time.Second)
 	}
 	for i, f := range w.nodes {
-		if got := f.Overshoot(0); got != 1400 {
-			t.Errorf("node %d: %d before anybody has used the override, want 1400", i, got)
-		}
+		must.Equal(t, f.Overshoot(0), 1400, "node %d: before anybody has used the override", i)
 	}
 	passed := 0
 	for range 40 {

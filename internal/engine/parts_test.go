@@ -11,6 +11,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -192,9 +193,7 @@ func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bo
 			allowed++
 		}
 	}
-	if got := w.sum(); got != allowed {
-		t.Errorf("capacity %d, rate %d, copies %v: %d hits counted of %d that passed", capacity, rate, copies, got, allowed)
-	}
+	must.Equal(t, w.sum(), allowed, "capacity %d, rate %d, copies %v: hits counted of %d that passed", capacity, rate, copies, allowed)
 	if lost := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); lost > 0 {
 		t.Errorf("capacity %d, rate %d, copies %v: %d hits given up", capacity, rate, copies, lost)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/must"
 )
 
 // question brings a request that takes nothing. It reports whether the request passes, and how many hits
@@ -104,9 +105,7 @@ func TestQuestionsShareAnAnswer(t *testing.T) {
 	var requests []*fakeRequest
 	for range 20 {
 		r, verdict := f.requestOf("ann", 0)
-		if verdict != counter.Unsure {
-			t.Fatalf("a question has the verdict %v", verdict)
-		}
+		must.EqualOrEnd(t, verdict, counter.Unsure, "a question has the verdict")
 		requests = append(requests, r)
 	}
 	f.tick()

@@ -114,9 +114,7 @@ func TestLocalRulesNeedNoBackend(t *testing.T) {
 			if f.Tallies.Alone != before.Alone || f.Tallies.Waited != before.Waited || f.Tallies.Failed != before.Failed {
 				t.Errorf("fallback %d: local rules are counted among what was decided alone: %+v", fallback, f.Tallies)
 			}
-			if got := f.Overshoot(1); got != 0 {
-				t.Errorf("fallback %d: a local rule may overshoot by %d", fallback, got)
-			}
+			must.Equal(t, f.Overshoot(1), 0, "fallback %d: a local rule may overshoot by", fallback)
 		}
 	}
 }
@@ -144,22 +142,16 @@ func TestMixedRequestsWithoutABackend(t *testing.T) {
 			}
 			what := fmt.Sprintf("fallback %d, rate %v", test.fallback, time.Duration(rate))
 			known := f.stored(0, "ann").Counter.States[0].Hits[0].Sum()
-			if known != 0 {
-				t.Fatalf("%s: %d hits are known before", what, known)
-			}
+			must.EqualOrEnd(t, known, 0, "%s: hits are known before", what)
 			var last *told
 			for i, want := range test.want {
 				if last = f.bring(0, 1); last.Waiting() || (last.verdict == counter.Allowed) != want {
 					t.Errorf("%s: request %d: %v", what, i, last.verdict)
 				}
 			}
-			if !slices.Equal(last.verdicts, test.verdicts) {
-				t.Errorf("%s: the last request's verdicts are %v, want %v", what, last.verdicts, test.verdicts)
-			}
+			must.Same(t, last.verdicts, test.verdicts, "%s: the last request's verdicts are", what)
 			for rule, want := range []uint64{test.global, test.local} {
-				if got := f.stored(rule, "ann").Counter.States[0].Hits[0].Sum(); got != want {
-					t.Errorf("%s: rule %d has %d hits, want %d", what, rule, got, want)
-				}
+				must.Equal(t, f.stored(rule, "ann").Counter.States[0].Hits[0].Sum(), want, "%s: rule %d has hits", what, rule)
 			}
 			w.quiet()
 			w.wantSum(int64(test.global), "%s", what)
@@ -347,9 +339,7 @@ func TestRuleChangesItsRate(t *testing.T) {
 				t.Errorf("%s: %d of 5 passed here, %d hits in the backend", what, got, w.sum())
 			}
 			f := replace(moving.at(rate))
-			if got := pass(f, 4); got != 4 {
-				t.Errorf("%s: %d of 4 passed with a backend", what, got)
-			}
+			must.Equal(t, pass(f, 4), 4, "%s: of 4 passed with a backend", what)
 			w.quiet()
 			for range 10 {
 				w.advance(time.Minute) // what is left of a lease goes back

@@ -87,16 +87,12 @@ func TestReport(t *testing.T) {
 			if i == 0 {
 				want = string(wire.AppendValue(nil, []byte(user)[:4], len(user) > 4))
 			}
-			if string(k.Name) != want {
-				t.Errorf("%s: %s has the name %q, want %q", p.Name, user, k.Name, want)
-			}
+			must.Equal(t, string(k.Name), want, "%s: %s has the name %q", p.Name, user, k.Name)
 		}
 		if i == 1 && p.Used.Keys[0].Leased != 0 {
 			t.Error("a rule that is not shared has leases")
 		}
-		if p.Used.Keys[0].ID != f.id(i, "annabel") {
-			t.Errorf("%s: annabel is not first", p.Name)
-		}
+		must.Equal(t, p.Used.Keys[0].ID, f.id(i, "annabel"), "%s: annabel is not first", p.Name)
 	}
 	if p := &r.Rules[0]; p.RefusedRequests != refused || !p.Shadow || len(p.Limits) != 1 || p.Limits[0].Max != 10 {
 		t.Errorf("%d refused, want %d: %+v", p.RefusedRequests, refused, p.Limits)
@@ -156,9 +152,7 @@ func TestRulesAreTold(t *testing.T) {
 	for range 20 {
 		f.advance(time.Second)
 	}
-	if len(f.reports) != silent {
-		t.Errorf("%d reports of a node without requests", len(f.reports)-silent)
-	}
+	must.Equal(t, len(f.reports), silent, "%d reports of a node without requests", len(f.reports)-silent)
 	ask := func(f *fakeNode) { f.Answered(engine.Ticket{}, link.PushAnswered, []byte(wire.TellRules)) }
 	f.Answered(engine.Ticket{}, link.PushAnswered, nil)
 	f.Answered(engine.Ticket{}, link.PushLost, []byte(wire.TellRules))

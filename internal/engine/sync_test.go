@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -60,9 +61,7 @@ func TestBackendAway(t *testing.T) {
 			t.Errorf("user %s: passed %d, want 50 on each of two nodes", user, n)
 		}
 	}
-	if w.sum() != 0 {
-		t.Error("the backend was away, but has hits")
-	}
+	must.Equal(t, w.sum(), 0, "the backend was away, but has hits")
 	if w.pushes > 6000*10/1000*4 {
 		t.Errorf("%d pushes to a backend that is away for a minute", w.pushes)
 	}
@@ -70,9 +69,7 @@ func TestBackendAway(t *testing.T) {
 	for range 200 {
 		w.advance(100 * time.Millisecond)
 	}
-	if w.sum() != sent {
-		t.Errorf("the backend has %d hits, want %d", w.sum(), sent)
-	}
+	must.Equal(t, w.sum(), sent, "the backend has hits")
 	if w.nodes[0].Tallies.Failed == 0 {
 		t.Error("no failed push was counted")
 	}
@@ -95,7 +92,5 @@ func TestPushesOfAnIdleKey(t *testing.T) {
 	if questions = w.questions - questions; questions != 20 {
 		t.Errorf("%d questions in 20 intervals", questions)
 	}
-	if pushes := w.pushes - before - questions; pushes != 0 {
-		t.Errorf("%d pushes of a key that nobody hits", pushes)
-	}
+	must.Equal(t, w.pushes-before-questions, 0, "pushes of a key that nobody hits")
 }

@@ -2,12 +2,12 @@ package engine_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"weir/internal/engine"
 	"weir/internal/engine/link"
+	"weir/internal/must"
 )
 
 // A process tells once, whichever of its workers finds out, that its backend is lost, why, and that it
@@ -46,9 +46,7 @@ func TestTurns(t *testing.T) {
 				}
 			}
 		}
-		if !slices.Equal(told, test.want) {
-			t.Errorf("%s: told %v, want %v", test.name, told, test.want)
-		}
+		must.Same(t, told, test.want, "%s: told", test.name)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -49,9 +50,7 @@ func TestVariantsShareCounters(t *testing.T) {
 							passed++
 						}
 					}
-					if passed != step.passes {
-						t.Errorf("step %d: %d passed, want %d", i, passed, step.passes)
-					}
+					must.Equal(t, passed, step.passes, "step %d: passed", i)
 				}
 			})
 		}
@@ -75,9 +74,7 @@ func TestVariantsOfManyNodes(t *testing.T) {
 		}
 		w.advance(time.Second)
 	}
-	if passed != 300 {
-		t.Errorf("%d passed, want 300", passed)
-	}
+	must.Equal(t, passed, 300, "passed")
 	w.quiet()
 	w.wantSum(passed, "as many as passed")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -24,9 +25,7 @@ func TestWarnings(t *testing.T) {
 		t.Helper()
 		got := ""
 		for _, w := range f.report().Warnings {
-			if w.Rule != "rule-0" {
-				t.Errorf("got %+v", w)
-			}
+			must.Equal(t, w.Rule, "rule-0", "%+v", w)
 			if value, _, _, _ := wire.NextValue(w.Name); w.ID != f.id(0, string(value)) {
 				t.Errorf("%q is the name of %v", value, w.ID)
 			}
@@ -36,9 +35,7 @@ func TestWarnings(t *testing.T) {
 			}
 			got += fmt.Sprintf("%d: %d of %d until %d; ", w.Limit, w.Used, w.Quota, ends)
 		}
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		must.Equal(t, got, want, "")
 	}
 	f.reserve("ann", 79)
 	tell("")
@@ -48,9 +45,7 @@ func TestWarnings(t *testing.T) {
 	tell("0: 80 of 100 until 3600000; ")
 	tell("")
 	f.reserve("bob", 1).revise(850)
-	if f.Warnings(0) != 3 {
-		t.Errorf("warned %d times, want 3", f.Warnings(0))
-	}
+	must.Equal(t, f.Warnings(0), 3, "times warned")
 	tell("0: 100 of 100 until 3600000; 1: 850 of 1000 until 0; ")
 	tell("0: 100 of 100 until 3600000; 1: 850 of 1000 until 0; ")
 	tell("")
@@ -79,9 +74,7 @@ func TestManyWarnings(t *testing.T) {
 			told[w.ID] = true
 		}
 	}
-	if len(told) != 2*wire.MaxReportWarnings {
-		t.Errorf("%d keys were told, want %d", len(told), 2*wire.MaxReportWarnings)
-	}
+	must.Equal(t, len(told), 2*wire.MaxReportWarnings, "keys were told")
 }
 
 // A rule with several steps tells of each once in a window, and of the last if a key passes several at
@@ -97,9 +90,7 @@ func TestWarningSteps(t *testing.T) {
 		for _, w := range f.report().Warnings {
 			got += fmt.Sprintf("%d: %d of %d; ", w.At, w.Used, w.Quota)
 		}
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		must.Equal(t, got, want, "")
 	}
 	f.reserve("ann", 49)
 	tell("")

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/sharedata"
 )
@@ -89,9 +90,7 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 					break
 				}
 			}
-			if list.Count != len(model) {
-				t.Fatalf("seed %d: %d keys, want %d", seed, list.Count, len(model))
-			}
+			must.EqualOrEnd(t, list.Count, len(model), "seed %d: keys", seed)
 			if !slices.IsSorted(visited) {
 				t.Fatalf("seed %d: out of order: %v", seed, visited)
 			}
@@ -185,9 +184,7 @@ func TestCalmIsBounded(t *testing.T) {
 	list.skip()
 	list.rewind()
 	for at, calm := range map[int64]bool{-1: false, 0: true, sec - dueSlack - 1: true, sec - dueSlack: false} {
-		if list.Calm(start+at) != calm {
-			t.Errorf("%v after it was looked at: calm is %v", time.Duration(at), !calm)
-		}
+		must.Equal(t, list.Calm(start+at), calm, "%v after it was looked at: calm is %v", time.Duration(at), !calm)
 	}
 	heir := &Dirty{}
 	if heir.inherit(list); heir.Calm(start) {
