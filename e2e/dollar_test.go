@@ -112,7 +112,7 @@ func (b *buyer) most() int64 {
 
 var usedOf = regexp.MustCompile(`(\d+)(?: of \d+)? used(?:, (\d+) leased)?`)
 
-// Two classes buy from a model with a dollar, through gateways of which one is killed, and clients leave their streams. No more than
+// Two classes buy from a model with a dollar, through gateways of which one is killed and started again, and clients leave their streams. No more than
 // the dollar is spent, no class is refused while it may be below its part, and in the end all of the dollar is sold: each class has
 // its part to the unit.
 func TestDollarInClasses(t *testing.T) {
@@ -126,21 +126,31 @@ func TestDollarInClasses(t *testing.T) {
 func sellDollar(t *testing.T, d driver, rate string) {
 	model := &till{t: t}
 	backend := serve(t, "memory")
-	all, addresses := nodes(t, d, d.few(5), nodeConfig{configuration: fmt.Sprintf(dollarInClasses, rate), backend: backend, workers: 2, upstream: model, stopsHeadersOnly: true})
-	victim, _ := all[0].(interface{ kill(t *testing.T) })
+	all, addresses := nodes(t, d, 5, nodeConfig{configuration: fmt.Sprintf(dollarInClasses, rate), backend: backend, workers: 2, upstream: model, stopsHeadersOnly: true})
+	victim, _ := all[0].(*envoyNode)
 	classes := map[string]*buyer{"interactive": {class: "interactive"}, "batch": {class: "batch"}}
 	parts := map[string]int64{"interactive": ofInteractive, "batch": ofBatch}
 	var group sync.WaitGroup
-	var sold, gone atomic.Int64
-	killed := make(chan struct{})
+	var sold, gone, again atomic.Int64
+	due, back := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	kill := func() { once.Do(func() { close(due) }) }
 	each := nightly.Or(60, 20)
 	for i := range 10 {
 		b, client, random := classes[[]string{"interactive", "batch"}[i%2]], client(t), rand.New(rand.NewPCG(55, uint64(i)))
 		group.Go(func() {
-			for range each {
+			for turn := range each {
+				if turn == each/10 {
+					kill()
+					<-back
+				}
 				most := 1 + random.Int64N(largestCompletion)
 				at := random.IntN(len(addresses))
-				passed, err := b.buy(t.Context(), client, addresses[at], most, 1+random.Int64N(most), random.IntN(8) == 0)
+				address := addresses[at]
+				if at == 0 && turn >= each/10 {
+					address = all[0].url()
+				}
+				passed, err := b.buy(t.Context(), client, address, most, 1+random.Int64N(most), random.IntN(8) == 0)
 				switch before := b.most(); {
 				case err != nil && (at != 0 || victim == nil):
 					t.Error(err)
@@ -148,7 +158,10 @@ func sellDollar(t *testing.T, d driver, rate string) {
 					gone.Add(1) // what it reserved may be taken
 				case passed:
 					if sold.Add(1) == 30 {
-						close(killed)
+						kill()
+					}
+					if at == 0 && turn >= each/10 {
+						again.Add(1)
 					}
 				case rate == "0" && before+most <= parts[b.class]:
 					t.Errorf("%s is refused %d, while it has %d of %d at most", b.class, most, before, parts[b.class])
@@ -156,19 +169,15 @@ func sellDollar(t *testing.T, d driver, rate string) {
 			}
 		})
 	}
-	over := make(chan struct{})
-	go func() { group.Wait(); close(over) }()
-	if victim != nil {
-		select {
-		case <-killed:
-		case <-over:
-			t.Errorf("only %d requests passed: none while a proxy was killed", sold.Load())
-		}
-		victim.kill(t)
+	<-due
+	if of, ok := d.(envoys); ok {
+		of.restart(t, victim)
 	}
-	<-over
-	if victim != nil {
-		all, addresses = all[1:], addresses[1:]
+	close(back)
+	group.Wait()
+	addresses[0] = all[0].url()
+	if again.Load() == 0 {
+		t.Error("nothing passed at the proxy that was started again")
 	}
 	for _, n := range all {
 		n.idle(t)
@@ -198,8 +207,8 @@ func sellDollar(t *testing.T, d driver, rate string) {
 		return sum == dollar || rate != "0" && (sum > dollar*9/10 || victim != nil && sum+sumLeased > dollar*9/10)
 	}) {
 		t.Errorf("%s", told)
-	} else if t.Logf("%s; %d spent, %d requests passed of interactive and %d of batch, %d at a killed proxy", told, model.spent.Load(),
-		classes["interactive"].passed.Load(), classes["batch"].passed.Load(), gone.Load()); rate == "0" && !strings.HasPrefix(told, "interactive 600000, batch 100000, both 300000,") {
+	} else if t.Logf("%s; %d spent, %d requests passed of interactive and %d of batch, %d broke off with a proxy, %d passed after it was back", told, model.spent.Load(),
+		classes["interactive"].passed.Load(), classes["batch"].passed.Load(), gone.Load(), again.Load()); rate == "0" && !strings.HasPrefix(told, "interactive 600000, batch 100000, both 300000,") {
 		t.Error(told)
 	}
 }
