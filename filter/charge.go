@@ -11,7 +11,7 @@ type charge struct {
 	_ [0]func() // keeps Go from generating an equality function
 
 	engine.Charge
-	bounds, bounds2 engine.Charge // the same hits, of a class's bound and a key's seat; no rule without one
+	bounds, further engine.Charge // the same hits, of a class's bound and a key's seat; no rule without one
 	rule            *rule
 	// taken is how many hits the request took at first. If the rule reserves, they stand for an
 	// unknown cost of the response; otherwise the response's cost is added.
@@ -65,7 +65,7 @@ func (c *charge) costs(e *decider, cost uint64, now int64) {
 		return
 	}
 	e.revise(&c.Charge, cost, now)
-	for _, of := range [...]*engine.Charge{&c.bounds, &c.bounds2} {
+	for _, of := range [...]*engine.Charge{&c.bounds, &c.further} {
 		if of.Rule != nil {
 			e.revise(of, cost, now)
 		}
@@ -77,7 +77,7 @@ func (c *charge) take(e *decider, checks []engine.Check, i int, now int64) {
 	taken, bounds := engine.Taken(checks, i)
 	c.Charge = e.node.Charges.Of(taken, now)
 	for j := range bounds {
-		c.bounds2, c.bounds = c.bounds, e.node.Charges.Of(&bounds[j], now)
+		c.further, c.bounds = c.bounds, e.node.Charges.Of(&bounds[j], now)
 	}
 }
 

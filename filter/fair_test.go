@@ -392,3 +392,18 @@ func TestInventedKeys(t *testing.T) {
 		t.Errorf("%d counters are evicted", evicted)
 	}
 }
+
+// While the backend is away and everything is to pass, a key passes above its even part, too.
+func TestFairSharesWithoutBackend(t *testing.T) {
+	for _, rate := range []string{"0", "1"} {
+		w := newWorld(t, 1, 2, `{"on_backend_failure": "allow", `+synced(rate, fair(`{"limit": 20, "window": "1h", "algorithm": "fixed_window"}`, ""))[1:])
+		w.advance(time.Second)
+		w.away = true
+		for i := range 100 {
+			if !w.any().send("x-team", "red", "x-user", pick(w.random, "ann", "bob"), "x-class", "interactive") {
+				t.Fatalf("rate %s: request %d is refused", rate, i)
+			}
+			w.advance(10 * time.Millisecond)
+		}
+	}
+}

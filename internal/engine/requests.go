@@ -349,8 +349,9 @@ func (q *requests) fallBack(checks []rule.Check, now int64) counter.Verdict {
 	switch q.failure {
 	case failure.Allow:
 		for i := range checks {
-			if d := &checks[i]; d.Rule.Synced() {
+			if d := &checks[i]; d.Rule.Base().Synced() {
 				d.PassUncounted()
+				d.Over = d.Over || !d.Rule.Synced() // a seat
 			}
 		}
 		return q.decider.decide(checks, now)
