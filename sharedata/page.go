@@ -3,7 +3,6 @@ package sharedata
 import (
 	"encoding/binary"
 	"math"
-	"slices"
 )
 
 // A page is a version byte and entries, oldest first:
@@ -224,7 +223,10 @@ func (s *Slot) place(old, length int) {
 	}
 	tail := s.page[s.at+old:]
 	size := s.at + length + len(tail)
-	s.page = slices.Grow(s.page, max(0, size-len(s.page)))[:size]
+	if size > cap(s.page) {
+		s.page = append(s.page, make([]byte, size-len(s.page))...)
+	}
+	s.page = s.page[:size]
 	copy(s.page[s.at+length:], tail)
 }
 

@@ -463,6 +463,8 @@ func fits(size int, v uint64) bool {
 }
 
 // putUvarint writes a number to b[at:end] if it takes exactly these bytes, and reports whether it did.
+//
+//go:noinline // at three places it would make the plugin larger
 func putUvarint(b []byte, at, end int, v uint64) (put bool) {
 	if !fits(end-at, v) {
 		return false
