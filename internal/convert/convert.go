@@ -103,10 +103,10 @@ type converter struct {
 	policies []*policy
 	// without are policies that have no limits where others may have some.
 	without []*policy
-	names    map[string]bool // of rules
-	lost     []Loss
-	err      error
-	values   int // in all files, counted each time that an alias or include repeats them
+	names   map[string]bool // of rules
+	lost    []Loss
+	err     error
+	values  int // in all files, counted each time that an alias or include repeats them
 	// messages says that fields are those of protobuf's messages.
 	messages bool
 }

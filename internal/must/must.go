@@ -53,7 +53,7 @@ func EqualOrEnd[T comparable](t testing.TB, got, want T, words string, args ...a
 // Same is [Equal] of what == does not compare: slices and maps, and all that has them. One that is empty is as nil.
 func Same[T any](t testing.TB, got, want T, words string, args ...any) {
 	t.Helper()
-	if !reflect.DeepEqual(got, want) && !(empty(got) && empty(want)) {
+	if !reflect.DeepEqual(got, want) && (!empty(got) || !empty(want)) {
 		t.Error(differs(got, want, words, args...))
 	}
 }
