@@ -24,65 +24,6 @@ import (
 	"weir/internal/must"
 )
 
-// A policy becomes a plugin, stays when it breaks, and takes the plugin along when it goes. What nobody has changed is not written
-// again.
-func TestReconcile(t *testing.T) {
-	scheme := must.Get(newScheme())(t)
-	of := func(rule string) policy.Spec {
-		ref := policy.TargetRef{}
-		ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", "Gateway", "public"
-		return policy.Spec{TargetRefs: []policy.TargetRef{ref}, Rules: []json.RawMessage{[]byte(rule)}}
-	}
-	p := &policy.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "p", Generation: 1}, Spec: of(`{"name":"r","limits":[{"limit":1,"window":"1h"}]}`)}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&policy.RateLimitPolicy{}).WithObjects(
-		p,
-		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "istio"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/gateway-controller"}},
-		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio"}},
-	).Build()
-	planner := must.Get(policy.NewPlanner([]byte("{}")))(t)
-	r := &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter(t), restart: func(error) {}}
-	r.writer.present = map[schema.GroupVersionKind]bool{wasmPlugin: true, envoyFilter: true}
-	pass := func() (plugin *unstructured.Unstructured, version string) {
-		t.Helper()
-		must.Get(r.Reconcile(t.Context(), reconcile.Request{}))(t)
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
-		}
-		plugin = object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(plugin), plugin); err != nil {
-			return nil, ""
-		}
-		return plugin, plugin.GetResourceVersion()
-	}
-	plugin, version := pass()
-	if plugin == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {
-		t.Fatalf("%+v, %+v", plugin, p.Status)
-	}
-	if _, again := pass(); again != version {
-		t.Error("written again")
-	}
-	plugin.Object["spec"].(fields)["failStrategy"] = "FAIL_OPEN"
-	must.OK(t, c.Update(t.Context(), plugin))
-	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
-		t.Error("another's change stays")
-	}
-	r.namespaces = []string{"other", "shops"}
-	if plugin, _ = pass(); plugin != nil || !strings.Contains(meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "that gets plugins") {
-		t.Errorf("a Gateway of another namespace has the plugin, %+v", p.Status)
-	}
-	r.namespaces = []string{"other", "shop"}
-	pass()
-	p.Spec, p.Generation = of(`{"name":"r"}`), 2
-	must.OK(t, c.Update(t.Context(), p))
-	if plugin, _ = pass(); plugin == nil || meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {
-		t.Errorf("%+v, %+v", plugin, p.Status)
-	}
-	must.OK(t, c.Delete(t.Context(), p))
-	if plugin, _ = pass(); plugin != nil {
-		t.Error("the plugin outlives the policy")
-	}
-}
-
 // policyFor is a policy with a rule for a Gateway.
 func policyFor(namespace, gateway, rule string) *policy.RateLimitPolicy {
 	ref := policy.TargetRef{}
@@ -117,6 +58,52 @@ func installed(t *testing.T, controller gatewayv1.GatewayController, present []s
 		all = append(all, &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: &own, restart: func(error) {}, namespaces: []string{namespace}})
 	}
 	return c, all
+}
+
+// A policy becomes a plugin, stays when it breaks, and takes the plugin along when it goes. What nobody has changed is not written
+// again.
+func TestReconcile(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	r, p := all[0], policyFor("shop", "public", "{}")
+	pass := func() (plugin *unstructured.Unstructured, version string) {
+		t.Helper()
+		must.Get(r.Reconcile(t.Context(), reconcile.Request{}))(t)
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		plugin = object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(plugin), plugin); err != nil {
+			return nil, ""
+		}
+		return plugin, plugin.GetResourceVersion()
+	}
+	plugin, version := pass()
+	if plugin == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {
+		t.Fatalf("%+v, %+v", plugin, p.Status)
+	}
+	if _, again := pass(); again != version {
+		t.Error("written again")
+	}
+	plugin.Object["spec"].(fields)["failStrategy"] = "FAIL_OPEN"
+	must.OK(t, c.Update(t.Context(), plugin))
+	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
+		t.Error("another's change stays")
+	}
+	r.namespaces = []string{"other", "shops"}
+	if plugin, _ = pass(); plugin != nil || !strings.Contains(meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "that gets plugins") {
+		t.Errorf("a Gateway of another namespace has the plugin, %+v", p.Status)
+	}
+	r.namespaces = []string{"other", "shop"}
+	pass()
+	p.Spec, p.Generation = policyFor("shop", "public", `{"name":"r"}`).Spec, 2
+	must.OK(t, c.Update(t.Context(), p))
+	if plugin, _ = pass(); plugin == nil || meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {
+		t.Errorf("%+v, %+v", plugin, p.Status)
+	}
+	must.OK(t, c.Delete(t.Context(), p))
+	if plugin, _ = pass(); plugin != nil {
+		t.Error("the plugin outlives the policy")
+	}
 }
 
 // Two controllers leave each other's plugins alone, and take over what an older release has written without its name.
@@ -182,16 +169,14 @@ func TestLargePolicy(t *testing.T) {
 		}
 		return json.RawMessage(text + strings.Repeat("y", bytes-len(end)-len(text)) + end)
 	}
-	ref := policy.TargetRef{}
-	ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", "Gateway", "public"
 	const most = 64 << 10
-	p := &policy.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "p", Generation: 1}}
+	p := policyFor("shop", "public", "{}")
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(p).WithObjects(p).Build()
 	planner := must.Get(policy.NewPlanner([]byte("{}")))(t)
 	r := &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter(t)}
 	for i, bytes := range []int{most, most + 1, 1 << 20} {
 		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-		p.Generation, p.Spec = int64(i+1), policy.Spec{TargetRefs: []policy.TargetRef{ref}, Rules: []json.RawMessage{rule(bytes)}}
+		p.Generation, p.Spec.Rules = int64(i+1), []json.RawMessage{rule(bytes)}
 		must.OK(t, c.Update(t.Context(), p))
 		o := planner.Plan(&policy.Resources{Policies: []*policy.RateLimitPolicy{p}, Gateways: []*policy.Gateway{{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "public"}, Implementation: policy.Istio}}}).Outcomes[0]
 		must.OK(t, r.tell(t.Context(), o, nil))

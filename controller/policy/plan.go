@@ -181,14 +181,11 @@ func (n *node) all() []*node {
 
 // name is the node's for people.
 func (n *node) name() string {
-	name := n.target.kind + " " + n.target.Namespace + "/" + n.target.Name
-	if n.target.kind == "Namespace" {
-		return "Namespace " + n.target.Name
+	t := n.target
+	if t.kind != "Namespace" {
+		t.Name = t.Namespace + "/" + t.Name
 	}
-	if n.target.section != "" {
-		name += "/" + n.target.section
-	}
-	return name
+	return t.String()
 }
 
 // flips are the conditions of the smallest parts in which a rule holds, within those in which it does not, or the other way round.
@@ -522,14 +519,16 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 		}
 		for i, n := range here.nodes {
 			name := n.name()
+			where := name
 			switch {
 			case i == 0:
-				p.tell(g, "*", n.rules)
+				where = "*"
+			case n.of == nil:
+				continue // as everywhere
 			case n.listener != "" && n.target.kind != "Gateway":
-				p.tell(g, name+" at "+n.listener, n.rules)
-			default:
-				p.tell(g, name, n.rules)
+				where += " at " + n.listener
 			}
+			p.tell(g, where, n.rules)
 			for _, r := range n.replaced {
 				r[0].of.overridden.add(fmt.Sprintf("%s by %s at %s", r[0].name, nameOf(r[1].of.Policy), name))
 			}
