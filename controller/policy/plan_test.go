@@ -75,7 +75,7 @@ func resources(implementation Implementation) *Resources {
 	}
 }
 
-// request is one that Envoy has found a route for; its route is empty if there is none. Of a waypoint's, virtual is the filter chain.
+// request is one that Envoy has found a virtual host for; its route is empty if there is none. Of a waypoint's, virtual is the filter chain.
 type request struct{ route, virtual, host, path string }
 
 // requests are one for each rule of a route, and one for none.
@@ -83,14 +83,14 @@ func requests(i Implementation) map[string]request {
 	if i == Istio {
 		return map[string]request{
 			"app": {"shop.app.0", "a.example:80", "a.example", "/"}, "app/pay": {"pay", "*.b.example:80", "x.b.example", "/"}, "app2": {"shop.app2.0", "c.example:443", "c.example", "/x"},
-			"tenant": {"tenant.app.0", "t.example:443", "t.example", "/"}, "none": {"", "", "a.example", "/"}, "intern": {"shop.intern.0", "*.b.example:80", "y.b.example", "/"},
+			"tenant": {"tenant.app.0", "t.example:443", "t.example", "/"}, "none": {"", "a.example:80", "a.example", "/"}, "intern": {"shop.intern.0", "*.b.example:80", "y.b.example", "/"},
 		}
 	}
 	return map[string]request{
 		"app":     {"httproute/shop/app/rule/0/match/0/a_example", "shop/public/http/a_example", "a.example", "/"},
 		"app/pay": {"httproute/shop/app/rule/1/match/0/*", "shop/public/intern/*", "x.b.example", "/"},
 		"app2":    {"httproute/shop/app2/rule/0/match/0/c_example", "shop/public/tls/c_example", "c.example", "/x"},
-		"tenant":  {"httproute/tenant/app/rule/0/match/0/t", "shop/public/tls/t", "t.example", "/"}, "none": {"", "", "a.example", "/"},
+		"tenant":  {"httproute/tenant/app/rule/0/match/0/t", "shop/public/tls/t", "t.example", "/"}, "none": {"", "shop/public/http/*", "a.example", "/"},
 		"intern": {"httproute/shop/intern/rule/0/match/0/*", "shop/public/intern/*", "y.b.example", "/"},
 	}
 }
@@ -208,7 +208,7 @@ func TestPlan(t *testing.T) {
 			map[string]string{"g_r": everywhere, "p_s": "app app/pay"}, nil, map[string]string{"p": "r by shop/g"},
 		},
 		{"a listener's", []one{{"l", "Gateway public/intern", "rules: " + limits("r")}}, map[string]string{"l_r": "app/pay intern"}, nil, nil},
-		{"another listener's of the port", []one{{"l", "Gateway public/http", "rules: " + limits("r")}}, map[string]string{"l_r": "app"}, nil, nil},
+		{"another listener's of the port", []one{{"l", "Gateway public/http", "rules: " + limits("r")}}, map[string]string{"l_r": "app none"}, nil, nil},
 		{
 			"a listener's in the hierarchy", []one{
 				{"g", "Gateway public", "rules: " + limits("r")}, {"l", "Gateway public/tls", "defaults: {strategy: merge, rules: " + limits("r", "s") + "}"}, {"p", "HTTPRoute app2", "rules: " + limits("s")},
