@@ -78,8 +78,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	for _, left := range there {
 		// A Gateway that could not be written keeps what it has. What an older release wrote does not say of which controller it is.
-		by, said := left.GetLabels()[release]
-		if failed[gatewayOf(left)] == nil && (by == r.writer.release && said || !said && r.serves(left.GetNamespace())) {
+		by := left.GetLabels()[release]
+		if failed[gatewayOf(left)] == nil && (by == r.writer.release || by == "" && r.serves(left.GetNamespace())) {
 			all = append(all, client.IgnoreNotFound(r.Delete(ctx, left)))
 		}
 	}
@@ -133,11 +133,11 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 	}
 	for _, o := range objects {
 		before := cmp.Or(there[keyOf(o)], &unstructured.Unstructured{})
-		by, said := before.GetLabels()[release]
-		if said && by != r.writer.release {
+		by := before.GetLabels()[release]
+		if by != "" && by != r.writer.release {
 			return fmt.Errorf("%s %s is of the controller whose lease is in namespace %q: want one controller for a Gateway, or delete it", o.GetKind(), o.GetName(), by)
 		}
-		if !said || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
+		if by != r.writer.release || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
 			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
 				return err
 			}
