@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
@@ -380,20 +381,24 @@ func (o *Outcome) miss(reason, what string) string {
 	return reason
 }
 
-// notes are texts, each once.
+// notes are texts, each once. Of those that are only counted there are hashes: a tenant's policies may replace many rules at many
+// places.
 type notes struct {
 	first []string
-	seen  map[string]bool
+	seen  map[uint64]bool
 }
+
+var seed = maphash.MakeSeed()
 
 func (n *notes) add(text string) {
 	if n.seen == nil {
-		n.seen = map[string]bool{}
+		n.seen = map[uint64]bool{}
 	}
-	if !n.seen[text] && len(n.first) < maxTold {
+	sum := maphash.String(seed, text)
+	if !n.seen[sum] && len(n.first) < maxTold {
 		n.first = append(n.first, text)
 	}
-	n.seen[text] = true
+	n.seen[sum] = true
 }
 
 // all are the first texts, and how many more there are.
