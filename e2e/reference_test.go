@@ -183,6 +183,21 @@ var references = []reference{
 		},
 	},
 	{
+		name: "keys that share evenly what their class has",
+		configuration: `{"rules": [{"name": "shared", "key": [{"header": "x-team"}, {"header": "x-user"}], "limits": [{"limit": 10, "window": "1m", "algorithm": "fixed_window"}],
+			"classes": {"by": {"header": "x-class"}, "of": {"interactive": {"guaranteed": 0.6}, "batch": {"guaranteed": 0.1}}, "fair": true}}]}`,
+		steps: []step{
+			{send: "GET / x-team:red x-user:ann x-class:interactive", times: 9, status: 200},
+			{send: "GET / x-team:red x-user:ann x-class:interactive", status: 429},
+			{send: "GET / x-team:red x-user:bob x-class:interactive", status: 429}, // he comes late, and is known now
+			{at: time.Minute, send: "GET / x-team:red x-user:ann x-class:interactive", times: 4, status: 200},
+			{send: "GET / x-team:red x-user:ann x-class:interactive", status: 429},
+			{send: "GET / x-team:red x-user:bob x-class:interactive", times: 4, status: 200},
+			{send: "GET / x-team:red x-user:bob x-class:interactive", status: 429},
+			{send: "GET / x-team:blue x-user:cat x-class:interactive", times: 9, status: 200},
+		},
+	},
+	{
 		name:          "what is there without being asked for",
 		configuration: perUser(`{"limit": 2, "window": "1m"}`),
 		steps: []step{
