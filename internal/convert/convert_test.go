@@ -141,6 +141,8 @@ spec: {targetRef: {group: gateway.networking.k8s.io, kind: HTTPRoute, name: %s},
 		{"beside another kind", gateway(of("", "gw", "g", "defaults: {strategy: merge, LIMITS}", 1)) + of("Token", "app", "app", "LIMITS", 2), "gw Gateway/g a=1; app HTTPRoute/app tokens-a=2", ""},
 		{"replaces its kind", gateway(of("", "gw", "g", "LIMITS", 1)) + of("", "app", "app", "LIMITS", 2), "gw Gateway/g a=1; app HTTPRoute/app a=2", ""},
 		{"lifts", traffic("gw", "Gateway", "g", global) + traffic("app", "HTTPRoute", "app", "timeout: {}"), "gw Gateway/g global-0=5", "file:9:7: rateLimit: without it, the policy lifts the limits of the BackendTrafficPolicy gw"},
+		{"an older without limits", traffic("app", "HTTPRoute", "app", "timeout: {}") + traffic("app2", "HTTPRoute", "app", global), "", "file:9:7: targetRefs: the BackendTrafficPolicy app, without limits, is for one of the targets, too, and holds there"},
+		{"a younger without limits", traffic("gw", "Gateway", "g", global) + traffic("app", "HTTPRoute", "app", global) + traffic("app2", "HTTPRoute", "app", "timeout: {}"), "gw Gateway/g global-0=5; app HTTPRoute/app global-0=5", ""},
 		{"merges", traffic("gw", "Gateway", "g", global) + traffic("app", "HTTPRoute", "app", "mergeType: StrategicMerge"), "gw Gateway/g global-0=5", ""},
 	} {
 		got, lost := policiesOf(t, test.text)

@@ -150,6 +150,13 @@ func (c *converter) keep(p *policy, d value) {
 		d.get("spec").lose("targetRefs: the %s %s is for one of the targets, too, and holds there, as one RateLimitPolicy can: this one is left out there", other.kinds[0], other.Metadata.Name)
 		p.Spec.TargetRefs = slices.DeleteFunc(p.Spec.TargetRefs, common)
 	}
+	for _, other := range c.without {
+		common := func(t targetRef) bool { return slices.Contains(other.Spec.TargetRefs, t) }
+		if other.kinds[0] == p.kinds[0] && other.Metadata.Namespace == p.Metadata.Namespace && slices.ContainsFunc(p.Spec.TargetRefs, common) {
+			d.get("spec").lose("targetRefs: the %s %s, without limits, is for one of the targets, too, and holds there: this one is left out there", other.kinds[0], other.Metadata.Name)
+			p.Spec.TargetRefs = slices.DeleteFunc(p.Spec.TargetRefs, common)
+		}
+	}
 	if rules, _ := p.rules(); len(p.Spec.TargetRefs) == 0 || len(*rules) == 0 {
 		return
 	}
@@ -253,7 +260,13 @@ func (c *converter) backendTrafficPolicy(d value) {
 	lost := len(c.lost)
 	p := c.policyOf(d)
 	if !limits.there() {
-		if c.lost = c.lost[:lost]; !d.get("spec", "mergeType").there() {
+		c.lost = c.lost[:lost]
+		for _, other := range c.policies { // an older one of the kind holds in its place
+			if other.Metadata.Namespace == p.Metadata.Namespace && slices.Contains(other.kinds, p.kinds[0]) {
+				p.Spec.TargetRefs = slices.DeleteFunc(p.Spec.TargetRefs, func(t targetRef) bool { return slices.Contains(other.Spec.TargetRefs, t) })
+			}
+		}
+		if !d.get("spec", "mergeType").there() {
 			c.without = append(c.without, p)
 		}
 		return
