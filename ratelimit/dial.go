@@ -62,6 +62,10 @@ func Dial(base string, o DialOptions) (*Client, error) {
 	return c, nil
 }
 
+// KeepsDeadlines reports whether Push ends when its context's deadline passes, which is up to
+// [DialOptions.HTTPClient] if that is set. See [Backend].
+func (c *Client) KeepsDeadlines() bool { return c.own != nil }
+
 // Close closes the idle connections, unless they are those of [DialOptions.HTTPClient].
 func (c *Client) Close() error {
 	if c.own != nil {

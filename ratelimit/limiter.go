@@ -292,8 +292,9 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 //
 // A request waits only if the backend alone can allow it, and at most for [Options.Timeout]. If ctx
 // ends meanwhile, the hits are given back and the error wraps that of ctx; a request that does not
-// wait is decided even if ctx has ended. A request that asks the backend itself keeps to ctx's deadline,
-// but hears only with the answer, or when Options.Timeout or a second is over, that ctx was cancelled. The error wraps [ErrClosed] after [Namespace.Close], and
+// wait is decided even if ctx has ended. A request that asks a [Client] or a Store
+// keeps to ctx's deadline, but if ctx is cancelled, or Close cut short, while its question is under way, the answer still
+// decides; without one the error comes when the question is given up, within Options.Timeout. The error wraps [ErrClosed] after [Namespace.Close], and
 // if Close is cut short while the request waits. All other errors are about the demands: they can't
 // be decided together, or with [Options.Exact] they are more than one push can ask for. A backend
 // that can't be reached is no error: [Options.OnBackendFailure] decides. With an error the request
@@ -457,14 +458,19 @@ func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err erro
 		n.alarm.arm()
 	}
 	if own != nil {
-		n.mu.Unlock()
-		own.send()
-		n.mu.Lock()
+		n.sendOwn(own)
 	}
 	if err = c.await(ctx); err == nil {
 		*to = c.decision
 	}
 	return err
+}
+
+// sendOwn sends a call's own push without the lock, which is held again after it, however the push ends.
+func (n *Namespace) sendOwn(p *pushing) {
+	n.mu.Unlock()
+	defer n.mu.Lock()
+	p.send()
 }
 
 // attempt decides a call if it need not wait. An error is that of guard.

@@ -61,8 +61,10 @@ type Namespace struct {
 	calls   []*call // to be used again
 	// caller is the context of a call that may send the next push itself, and own is that push. A call that waits for
 	// its own push wakes no other goroutine, nor is woken by one, which would cost as much as all the rest.
+	// inline says that calls may: the backend keeps to deadlines, and the timeout is short.
 	caller context.Context
 	own    *pushing
+	inline bool
 	// places are those that callers of Acquire hold, in the order of their last renewal, oldest
 	// first.
 	places list.List
@@ -108,7 +110,7 @@ func (h *host) Send(push []byte, ticket engine.Ticket) (sent bool) {
 		n.sent++
 	}
 	n.pushes[p.number] = struct{}{}
-	if n.caller != nil && n.timeout <= longestOwn && outlasts(n.caller, n.timeout) {
+	if n.caller != nil && n.inline && outlasts(n.caller, n.timeout) {
 		n.caller, n.own = nil, p
 	} else {
 		go p.send()

@@ -15,8 +15,11 @@ import (
 // watched tells whether a caller of the package sends a push itself.
 type watched struct {
 	*world
-	own int
+	own   int
+	keeps bool
 }
+
+func (a *watched) KeepsDeadlines() bool { return a.keeps }
 
 func (a *watched) Push(ctx context.Context, push []byte) ([]byte, error) {
 	stack := make([]byte, 1<<14)
@@ -34,7 +37,7 @@ func TestOwnPushes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		timeout, deadline, cancel time.Duration
-		slow                      bool
+		slow, foreign             bool
 		own                       bool
 		lasts                     time.Duration
 		fails                     error
@@ -46,6 +49,7 @@ func TestOwnPushes(t *testing.T) {
 		"no answer, late":    {deadline: time.Second, slow: true, own: true, lasts: 200 * time.Millisecond},
 		"cancelled":          {cancel: 7 * time.Millisecond, own: true, lasts: 10 * time.Millisecond},
 		"cancelled, slow":    {cancel: 7 * time.Millisecond, slow: true, own: true, lasts: 200 * time.Millisecond},
+		"another's backend":  {foreign: true, lasts: 10 * time.Millisecond},
 		"pushes take long":   {timeout: time.Minute, lasts: 10 * time.Millisecond},
 		"long, no answer":    {timeout: time.Minute, slow: true, cancel: 7 * time.Millisecond, lasts: 7 * time.Millisecond, fails: context.Canceled},
 		"cancelled long ago": {cancel: time.Nanosecond, fails: context.Canceled},
@@ -53,7 +57,7 @@ func TestOwnPushes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				held := make(chan struct{}, 1) // a lock of the program, which holds it while it calls
-				b := &watched{world: newWorld()}
+				b := &watched{world: newWorld(), keeps: !c.foreign}
 				b.slow = c.slow
 				told := 0
 				n := must.Get(NewNamespace(Options{Name: "test", Backend: b, Exact: true, Timeout: c.timeout, Rules: rule(FixedWindow(10, time.Hour)), OnPushError: func(error) {

@@ -157,7 +157,8 @@ func newNamespace(o Options) (*Namespace, error) {
 	}
 	n := &Namespace{
 		clock: watch{own: o.Now}, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
-		exact: o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
+		inline: o.Timeout <= longestOwn && keepsDeadlines(o.Backend),
+		exact:  o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		broken:  make(chan struct{}),
 		running: context.Background(),
 	}

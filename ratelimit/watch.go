@@ -7,7 +7,7 @@ const watchFor = 10 * time.Millisecond
 
 // watch is the clock of a namespace. Reading the time of day reads two clocks, and is the dearest part of
 // a decision. So it is read again only after watchFor, and in between the steady clock alone tells how much
-// later it is. If someone sets the time of day, a watch is late by watchFor at most. Its user holds the
+// later it is. If someone sets the time of day, or the machine slept, a watch knows once watchFor has run. Its user holds the
 // namespace's lock.
 type watch struct {
 	own   func() time.Time // of Options.Now

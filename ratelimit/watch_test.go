@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -28,4 +29,18 @@ func TestWatch(t *testing.T) {
 	if w = (watch{own: func() time.Time { return noon }}); w.now() != noon.UnixNano() {
 		t.Errorf("told %d by a clock of its own", w.now())
 	}
+}
+
+// Between two readings of the time of day it goes on by the steady clock.
+func TestWatchGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var w watch
+		first := w.now()
+		read := w.read
+		pause(watchFor / 3)
+		if now := w.now(); now-first != int64(watchFor/3) || w.read != read {
+			t.Errorf("%d ns later, read again: %t", now-first, w.read != read)
+		}
+	})
 }

@@ -17,6 +17,9 @@ type Local struct {
 	Pushed func(ctx context.Context, r *backend.Reply, err error)
 }
 
+// KeepsDeadlines reports that Push ends when its context's deadline passes. See [ratelimit.Backend].
+func (l Local) KeepsDeadlines() bool { return true }
+
 // Push implements [ratelimit.Backend].
 func (l Local) Push(ctx context.Context, push []byte) ([]byte, error) {
 	reply, err := l.Backend.Push(ctx, push)

@@ -45,5 +45,8 @@ func (s *Store) Push(ctx context.Context, push []byte) (answer []byte, err error
 	return reply.Body, err
 }
 
+// KeepsDeadlines reports that Push ends when its context's deadline passes. See [ratelimit.Backend].
+func (s *Store) KeepsDeadlines() bool { return true }
+
 // Close closes the connections to the database, or the file.
 func (s *Store) Close() error { return s.closer.Close() }
