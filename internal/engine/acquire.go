@@ -220,15 +220,9 @@ func (a *acquires) claimAlong(b *batch, t *ask, now int64) {
 		return
 	}
 	d := a.entries.At(&a.check, t.parts[0].Rule, t.parts[0].Address)
-	if a.entries.Read(d, now); !d.Slot.Found() || !d.Counter.Pending() {
-		return
-	}
-	d.Counter.Identify(t.parts[0].ID)
-	if !d.Counter.Claim(now) || !a.entries.Write(d, now) {
-		return // another worker has the key, or it is pushed later
-	}
+	d.ID = t.parts[0].ID
 	first := len(b.items)
-	if a.pushes.addClaimed(b, d); first < len(b.items) {
+	if a.pushes.claimPending(b, d, now); first < len(b.items) {
 		b.items[first].relied = t.relies > 0
 	}
 }

@@ -317,6 +317,30 @@ func TestLeasesOfChargedKeysComeBack(t *testing.T) {
 	}
 }
 
+// A question that has a key's pending hits along moves the key's due time, by which the worker finds it: the
+// lease goes back all the same when nobody uses it.
+func TestQuestionBesideALease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1, second, engine.Options{}, charging(users(limit(window.FixedWindow, 1_000_000, 300*day))))
+	f := w.nodes[0]
+	var last *charged
+	for range 5 {
+		w.advance(time.Second)
+		last = f.reserve("ann", 100)
+	}
+	w.pass(time.Second)
+	last.revise(1)
+	if d := f.stored(0, "ann"); !d.Counter.Pending() || d.Counter.Leased() == 0 {
+		t.Fatal("want hits pending beside a lease")
+	}
+	f.question("ann")
+	if d := f.stored(0, "ann"); d.Counter.Pending() || d.Counter.Leased() == 0 {
+		t.Fatal("want the hits pushed beside the question, and the lease to stay")
+	}
+	w.quiet()
+	w.wantSum(401, "when the key is not used any more")
+}
+
 // A process that ends hears no answers any more: its workers leave one after the other, each with
 // its last pushes, while others still have some on their way. The process's leased hits go back all
 // the same, but for grants that it has not heard of.

@@ -213,7 +213,7 @@ func (p *pushes) pushCharges() {
 		case room() == nil:
 			return entry.Stop
 		default:
-			p.claimPending(b, p.entries.At(&p.check, r, at))
+			p.claimPending(b, p.entries.At(&p.check, r, at), p.link.Now())
 		}
 		return entry.Drop
 	}) && (open || !p.hasty || p.addOrphans(0, room))
@@ -223,10 +223,10 @@ func (p *pushes) pushCharges() {
 
 // claimPending adds the pending hits of a check's key to a batch, unless its last push has no
 // answer yet or other workers win every race.
-func (p *pushes) claimPending(b *batch, d *rule.Check) {
-	now := p.link.Now()
+func (p *pushes) claimPending(b *batch, d *rule.Check, now int64) {
 	claimed := false
 	if p.entries.Update(d, 0, now, func() (writes, lists bool) {
+		d.Counter.Identify(d.ID)
 		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && d.Counter.Claim(now)
 		return claimed, claimed && d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
 	}) && claimed {
