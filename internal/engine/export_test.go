@@ -78,6 +78,23 @@ func (e *Engine) Unpushed(visit func(c wire.LimitCounter, hits int64)) {
 	}
 }
 
+// OnCredit calls visit with advanced hits that no push has, which name no push, and with those of pushes that
+// are not settled.
+func (e *Engine) OnCredit(visit func(sender, sequence uint64, item *wire.Item)) {
+	items := e.credit.Unsent()
+	for i := range items {
+		visit(0, 0, &items[i])
+	}
+	for _, b := range e.outbox.batches {
+		push, err := wire.DecodePush(b.appendTo(nil))
+		for i := range b.items {
+			if err == nil && b.state != answered && b.items[i].ahead != nil {
+				visit(b.head.Sender, b.head.Sequence, &push.Items[i])
+			}
+		}
+	}
+}
+
 // The part of each limit that the worker may advance.
 
 // Part is what the worker would tell the backend of its part.
