@@ -94,8 +94,8 @@ func readClasses(v *value, rule *Rule) {
 	case !c.Fair:
 	case len(rule.Key) == 0:
 		v.fail(`want a key with "fair": true, whose last selector names who shares`)
-	case len(rule.Limits) != 1 || rule.Limits[0].Kind.Bursts():
-		v.fail(`want one limit, and no "token_bucket", with "fair": true, because even parts are of a window`)
+	case len(rule.Limits) != 1 || rule.Limits[0].Kind.Started() || rule.Limits[0].Calendar != nil:
+		v.fail(`want one limit, and no "token_bucket", "first_hit" or calendar window, with "fair": true, because even parts are of windows of one length that begin at once for all keys`)
 	}
 }
 
