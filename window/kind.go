@@ -271,7 +271,7 @@ func moreAt(l *Limit, s *State, cost uint64) int64 {
 	case k == InFlight:
 		return s.Newest + inFlightPause
 	case k == Block:
-		return lastLeavesAt(l, s)
+		return lastLeavesAt(l, s, false)
 	case k.Bucketed():
 		return bucketsLeaveAt(l, s, sumBuckets(s)-(l.Max-cost))
 	case k.Refills():
@@ -290,6 +290,8 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 		return clockEnd(l, s), true
 	case k == InFlight:
 		at = inFlightResetAt(l, s)
+	case k.Bucketed():
+		at = lastLeavesAt(l, s, false)
 	case k.Refills():
 		at = tokensResetAt(l, s)
 	default:
@@ -302,7 +304,7 @@ func (l *Limit) ResetAt(s *State) (at int64, ok bool) {
 func (l *Limit) ForgetAt(s *State) int64 {
 	switch k := l.Kind; {
 	case k.Bucketed():
-		return lastLeavesAt(l, s)
+		return lastLeavesAt(l, s, true)
 	case k.Refills():
 		return tokensForgetAt(l, s)
 	case k.Started():

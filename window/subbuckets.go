@@ -74,14 +74,15 @@ func bucketsLeaveAt(l *Limit, s *State, hits uint64) int64 {
 	return s.Newest
 }
 
-// lastLeavesAt is the time when the last bucket that holds anything leaves the window.
-func lastLeavesAt(l *Limit, s *State) int64 {
+// lastLeavesAt is the time when the last bucket with hits leaves the window, leased ones included. owed says
+// that a bucket counts, too, all of whose hits were given back, of which the backend may have to hear.
+func lastLeavesAt(l *Limit, s *State, owed bool) int64 {
 	if s.isPacked() {
 		return s.log.newest + l.covered()
 	}
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
-		if !s.Buckets[i].idle() {
-			return (s.Buckets[i].Number + l.covered()) * l.Precision
+		if b := &s.Buckets[i]; b.Sum()|b.Lease > 0 || owed && !b.idle() {
+			return (b.Number + l.covered()) * l.Precision
 		}
 	}
 	return s.Newest

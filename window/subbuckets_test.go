@@ -111,3 +111,24 @@ func TestBucketsInFlight(t *testing.T) {
 		}
 	}
 }
+
+// A window with buckets ends when the last hit that was not given back leaves it. What was given back stays
+// until the backend has heard of it.
+func TestResetAfterGivingBack(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{log(10, minute), subBuckets(10, minute, second)} {
+		var s State
+		l.Advance(&s, monday)
+		l.Count(&s, 1)
+		want, _ := l.ResetAt(&s)
+		l.Advance(&s, monday+5*second)
+		l.Count(&s, 2)
+		s.Claim()
+		l.Settle(&s, true, true, &Totals{Newest: l.Number(&s), Hits: []uint64{2, 1}, Ages: []uint64{0, l.Number(&s) - bucketNumber(&l, monday)}})
+		forgets := l.ForgetAt(&s)
+		l.GiveBack(&s, l.Number(&s), 2)
+		if at, ok := l.ResetAt(&s); !ok || at != want || l.ForgetAt(&s) != forgets || forgets <= want {
+			t.Errorf("%+v: resets in %d, is forgotten in %d; want %d, %d", l, at-monday, l.ForgetAt(&s)-monday, want-monday, forgets-monday)
+		}
+	}
+}
