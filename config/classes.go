@@ -28,6 +28,10 @@ type Classes struct {
 	Fair bool
 }
 
+// Fair reports whether the values of the key's last selector share evenly. Its counters have an empty value in
+// the place of these.
+func (r *Rule) Fair() bool { return r.Classes != nil && r.Classes.Fair }
+
 // Class has its shares of each limit in thousandths: Guaranteed is its own, and all of them are at most
 // 1000. Most bounds all that it has, and is at least Guaranteed.
 type Class struct {

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"weir/internal/model"
+	"weir/internal/must"
 	"weir/internal/nightly"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -67,6 +69,24 @@ func TestFairShares(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Other limits are for all that share them: those of a key with an empty value in the last place, which
+// proxies tell is none of a request's.
+func TestFairOverrides(t *testing.T) {
+	p := newProxy(t)
+	v := p.start(`{"rules": [` + fair(`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`,
+		`, "overrides": {"keys": [{"key": ["red", ""], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}]}`) + `]}`)
+	for team, want := range map[string]int{"red": 9, "blue": 90} {
+		passed := 0
+		for range 200 {
+			if v.send("x-team", team, "x-user", "ann", "x-class", "interactive") {
+				passed++
+			}
+		}
+		must.Equal(t, passed, want, "passed of %s", team)
+	}
+	must.Equal(t, v.plugin.Varies(0), wire.Varies|wire.Fair, "what people are told")
 }
 
 // even is an even part of some hits, as the documents define it.

@@ -188,6 +188,9 @@ func toldKey(r *server.KnownRule) config.Rule {
 			rule.Key[at] = config.Selector{Kind: config.SelectClientIP, IPv4Prefix: k.ClientIP.IPv4, IPv6Prefix: k.ClientIP.IPv6}
 		}
 	}
+	if last := len(r.Key) - 1; r.Fair && last > 0 {
+		rule.Key, rule.Classes = rule.Key[:last], &config.Classes{Fair: true}
+	}
 	return rule
 }
 

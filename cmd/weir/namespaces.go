@@ -96,6 +96,9 @@ func keyForm(r *server.KnownRule) string {
 		if values[i] = "VALUE"; k.ClientIP != nil {
 			values[i] = fmt.Sprintf("ADDRESS/%d/%d", k.ClientIP.IPv4, k.ClientIP.IPv6)
 		}
+		if r.Fair && i == len(r.Key)-2 {
+			values[i] = `""`
+		}
 	}
 	return strings.Join(values, " ")
 }

@@ -123,6 +123,40 @@ func TestToldRules(t *testing.T) {
 	}
 }
 
+// Keys that share evenly have one counter, which people find by an empty value, also where proxies count addresses.
+func TestFairRulesAreTold(t *testing.T) {
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--insecure"}, nil)
+	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 3600e9}, Max: 100}
+	rules := []wire.RuleShape{{Name: "fair", Flags: wire.Fair, Key: []byte{24, 48, 0, 0, 0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}}}
+	told := wire.AppendTold(nil, 0, rules)
+	r := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{Name: "fair", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1}, Every: 1}}}
+	for _, r.Told = range [][]byte{nil, told} {
+		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", wire.AppendReport(nil, &r))
+		must.EqualOrEnd(t, status, 200, "status: %s", answer)
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"namespaces", "shop"}, `\nfair  enforce  ADDRESS/24/48 "" VALUE  100 a 1h`},
+		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "", "batch", "--allow-none"}, `^0 .*0 of 100 used`},
+		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "ann", "batch"}, `^2 .*\n.*want an empty value 2 for the key of fair`},
+		{[]string{"why", "shop", "192.0.2.1", "ann", "batch"}, `\nfair  may pass  0 of 100 used, room now; of all keys together: the even part of each is counted at its proxies\n$`},
+		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "ann", "", "50/1h"}, `^1 .*a key of 3 values, of which value 2 is empty`},
+		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "", "", "50/1h"}, `^0 `},
+	} {
+		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", test.args...)
+		if got := fmt.Sprintf("%d %s%s", code, stdout, stderr); !regexp.MustCompile(test.want).MatchString(got) {
+			t.Errorf("weir %q: got\n%s\nwant %s", test.args, got, test.want)
+		}
+	}
+	for value, status := range map[string]int{"": 200, "ann": 400} {
+		if got, answer := ask(t, "GET", "http://"+address+server.CounterPath+"?namespace=shop&rule=fair&key=192.0.2.1&key="+value+"&key=batch", "", nil); got != status {
+			t.Errorf("value %q: got %d, %s", value, got, answer)
+		}
+	}
+}
+
 // A verdict is as sure as what is known of a key: a block is, and a limit that some keys have otherwise is not.
 func TestVerdict(t *testing.T) {
 	five, none, two := uint64(5), uint64(0), uint64(2)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -86,6 +87,10 @@ func (c *counterCommand) why(ctx context.Context, r *server.KnownRule, secret st
 	if len(r.Key) == 0 {
 		values = nil
 	}
+	if shared := len(r.Key) - 2; r.Fair && shared >= 0 && len(values) == len(r.Key) {
+		values = slices.Clone(values)
+		values[shared] = ""
+	}
 	c.rule, c.key = r.Rule, values
 	switch {
 	case r.Key != nil && named.Check(&rule, values) != nil:
@@ -103,6 +108,12 @@ func (c *counterCommand) why(ctx context.Context, r *server.KnownRule, secret st
 		return "", "", err
 	}
 	now, limits = verdict(r.Mode, &counted)
+	if r.Fair {
+		limits += "; of all keys together: the even part of each is counted at its proxies"
+		if now == "passes" {
+			now = "may pass"
+		}
+	}
 	return now, limits, nil
 }
 

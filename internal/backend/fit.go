@@ -104,5 +104,9 @@ func describeShape(s *wire.RuleShape) string {
 	if s.Flags&wire.AnyKey != 0 {
 		return text
 	}
-	return text + fmt.Sprintf(", and a key of %d values", s.Values())
+	text += fmt.Sprintf(", and a key of %d values", s.Values())
+	if at := s.Shared(); at >= 0 {
+		text += fmt.Sprintf(", of which value %d is empty", at+1)
+	}
+	return text
 }

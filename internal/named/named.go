@@ -13,7 +13,7 @@ import (
 )
 
 // Check returns an error if the values don't fit the rule's key. Where the rule has classes, the last value
-// is that of one of their parts.
+// is that of one of their parts. Where these are shared evenly, the one before is empty.
 func Check(rule *config.Rule, key []string) error {
 	want := len(rule.Key)
 	if rule.Classes != nil {
@@ -23,8 +23,13 @@ func Check(rule *config.Rule, key []string) error {
 		return fmt.Errorf("want %d values for the key of %s, got %d", want, rule.Name, len(key))
 	}
 	for i := range rule.Key {
-		shared := key[i] == "" && i == len(rule.Key)-1 && rule.Classes != nil && rule.Classes.Fair
-		if rule.Key[i].Kind != config.SelectClientIP || shared {
+		if i == len(rule.Key)-1 && rule.Fair() {
+			if key[i] != "" {
+				return fmt.Errorf("want an empty value %d for the key of %s, whose classes count all such values together, got %.80q", i+1, rule.Name, key[i])
+			}
+			continue
+		}
+		if rule.Key[i].Kind != config.SelectClientIP {
 			continue
 		}
 		if _, err := netip.ParseAddr(key[i]); err != nil {

@@ -7,13 +7,13 @@ import (
 	"weir/internal/named"
 )
 
-// What the keys of a class share has an empty value in the place of the last, which is no address.
+// What the keys of a class share has an empty value in the place of the last, and no other.
 func TestSharedKeys(t *testing.T) {
 	for _, test := range []struct {
 		fair     bool
 		last     string
 		accepted bool
-	}{{true, "", true}, {true, "10.0.0.1", true}, {true, "ann", false}, {false, "", false}, {false, "10.0.0.1", true}} {
+	}{{true, "", true}, {true, "10.0.0.1", false}, {true, "ann", false}, {false, "", false}, {false, "10.0.0.1", true}} {
 		rule := config.Rule{Name: "r", Key: []config.Selector{{Kind: config.SelectClientIP}}, Classes: &config.Classes{Fair: test.fair}}
 		if err := named.Check(&rule, []string{test.last, "batch"}); (err == nil) != test.accepted {
 			t.Errorf("fair %v, %q: got %v", test.fair, test.last, err)

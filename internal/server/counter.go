@@ -173,6 +173,9 @@ func (h *handler) identityOf(of *wire.RuleShape, rule string, key []string) (id 
 	}
 	counting := make([]string, len(key))
 	for i, value := range key {
+		if i == of.Shared() && value != "" {
+			return id, fmt.Sprintf("key: want an empty value %d for the key of %s, whose classes count all such values together, got %.80q", i+1, rule, value)
+		}
 		if _, _, address := of.Prefixes(i); address {
 			if _, err := netip.ParseAddr(withoutPrefix(value)); err != nil {
 				return id, fmt.Sprintf("key: want an address for value %d of the key of %s, got %.80q", i+1, rule, value)

@@ -30,7 +30,10 @@ const (
 	Varies
 	// AnyKey means that the node does not know how many values the key has.
 	AnyKey
-	allFlags = IsShadow | Local | Varies | AnyKey
+	// Fair means that what is counted has an empty value in the last place but one of the key: requests with
+	// other values there share it evenly.
+	Fair
+	allFlags = IsShadow | Local | Varies | AnyKey | Fair
 )
 
 // ToldLimit is a limit, whose calendar is described; empty for a limit without one.
@@ -47,6 +50,14 @@ func (s *RuleShape) Values() int {
 		return MaxOverrideValues + 1
 	}
 	return len(s.Key) / 2
+}
+
+// Shared is the place of the value that is always empty, of a rule that is [Fair]; -1 for any other.
+func (s *RuleShape) Shared() int {
+	if s.Flags&Fair == 0 {
+		return -1
+	}
+	return len(s.Key)/2 - 2
 }
 
 // Prefixes returns how many leading bits of a value count that is a client address. ok is false if it is
@@ -82,7 +93,7 @@ func DigestOf(told []byte) uint64 {
 
 // Equal reports whether overrides depend on the same in two rules.
 func (s RuleShape) Equal(other RuleShape) bool {
-	return s.Name == other.Name && s.Values() == other.Values() && bytes.Equal(s.Key, other.Key) &&
+	return s.Name == other.Name && s.Values() == other.Values() && s.Shared() == other.Shared() && bytes.Equal(s.Key, other.Key) &&
 		slices.EqualFunc(s.Limits, other.Limits, func(a, b ToldLimit) bool { return a.Shape == b.Shape })
 }
 
@@ -92,6 +103,9 @@ func (s *RuleShape) Fits(o *Override) bool {
 		return len(o.Limits) == 0 || Fits(s.Plain(), o.Limits)
 	}
 	if p, ok := PatternOf(o.Values); o.Mode == OfKeys && (!ok || s.Flags&AnyKey == 0 && !p.Fits(s.Key)) {
+		return false
+	}
+	if at := s.Shared(); at >= 0 && at < len(o.Values) && o.Texts()[at] != "" {
 		return false
 	}
 	return (s.Flags&AnyKey != 0 || s.Values() == len(o.Values)) && Fits(s.Plain(), o.Limits)
