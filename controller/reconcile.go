@@ -149,7 +149,8 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 	return nil
 }
 
-// refusal is what Envoy Gateway says of an object that it does not accept.
+// refusal is what Envoy Gateway says of an object that it does not accept, or of patches that it can't apply. A listener that shares
+// another's port is a part of that one's in Envoy, and one without a route has no plugin: their patches have no place.
 func refusal(o *unstructured.Unstructured) error {
 	ancestors, _, _ := unstructured.NestedSlice(o.Object, "status", "ancestors")
 	for _, ancestor := range ancestors {
@@ -157,8 +158,18 @@ func refusal(o *unstructured.Unstructured) error {
 		conditions, _, _ := unstructured.NestedSlice(at, "conditions")
 		for _, condition := range conditions {
 			c, _ := condition.(fields)
-			if generation, _ := c["observedGeneration"].(int64); c["type"] == "Accepted" && c["status"] == "False" && generation == o.GetGeneration() {
-				return fmt.Errorf("%s %s: %v: %v", o.GetKind(), o.GetName(), c["reason"], c["message"])
+			if generation, _ := c["observedGeneration"].(int64); c["status"] != "False" || generation != o.GetGeneration() {
+				continue
+			}
+			message, _ := c["message"].(string)
+			lines := strings.Split(message, "\n")
+			if c["type"] == "Programmed" && c["reason"] != "ResourceNotFound" {
+				lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "o jsonPointers were found") })
+			} else if c["type"] != "Accepted" {
+				continue
+			}
+			if len(lines) > 0 {
+				return fmt.Errorf("%s %s: %v: %s", o.GetKind(), o.GetName(), c["reason"], strings.Join(lines, "; "))
 			}
 		}
 	}

@@ -138,21 +138,39 @@ func TestTwoControllers(t *testing.T) {
 	}
 }
 
-// Rules that Envoy Gateway refuses are not in force.
+// Rules that Envoy Gateway refuses are not in force. Patches of listeners without a place of their own in Envoy are not missed.
 func TestRefusedByEnvoyGateway(t *testing.T) {
+	const holds, none = "True in force at Gateway shop/public", `o jsonPointers were found while evaluating the jsonPath: '$..x'`
 	c, all := installed(t, "gateway.envoyproxy.io/gatewayclass-controller", []schema.GroupVersionKind{extensionPolicy, patchPolicy}, "shop")
 	p := &policy.RateLimitPolicy{}
 	name := types.NamespacedName{Namespace: "shop", Name: "public"}
-	for status, want := range map[string]string{"": "True in force at Gateway shop/public", "True": "True in force at Gateway shop/public", "False": "False Gateway shop/public: EnvoyExtensionPolicy weir-public: Conflicted: older"} {
+	for _, test := range []struct {
+		kind                            schema.GroupVersionKind
+		condition, status, reason, said string
+		want                            string
+	}{
+		{extensionPolicy, "Accepted", "", "", "", holds},
+		{extensionPolicy, "Accepted", "True", "Accepted", "", holds},
+		{extensionPolicy, "Accepted", "False", "Conflicted", "older", "False Gateway shop/public: EnvoyExtensionPolicy weir-public: Conflicted: older"},
+		{patchPolicy, "Programmed", "True", "Programmed", "applied", holds},
+		{patchPolicy, "Programmed", "False", "ResourceNotFound", "Unable to find xds resources: x", holds},
+		{patchPolicy, "Programmed", "False", "Invalid", "N" + none + "\nn" + none, holds},
+		{patchPolicy, "Programmed", "False", "Invalid", "N" + none + "\nunable to unmarshal xds resource", "False Gateway shop/public: EnvoyPatchPolicy weir-public: Invalid: unable to unmarshal xds resource"},
+	} {
 		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
-		o := object(extensionPolicy, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
-		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
-		o.Object["status"] = fields{"ancestors": []any{fields{"conditions": []any{fields{"type": "Accepted", "status": status, "reason": "Conflicted", "message": "older", "observedGeneration": o.GetGeneration()}}}}}
-		must.OK(t, c.Update(t.Context(), o))
+		for _, kind := range []schema.GroupVersionKind{extensionPolicy, patchPolicy} {
+			o := object(kind, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
+			must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+			delete(o.Object, "status")
+			if kind == test.kind {
+				o.Object["status"] = fields{"ancestors": []any{fields{"conditions": []any{fields{"type": test.condition, "status": test.status, "reason": test.reason, "message": test.said, "observedGeneration": o.GetGeneration()}}}}}
+			}
+			must.OK(t, c.Update(t.Context(), o))
+		}
 		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
 		must.OK(t, c.Get(t.Context(), name, p))
-		if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); string(said.Status)+" "+said.Message != want {
-			t.Errorf("%q: %+v, want %s", status, said, want)
+		if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); string(said.Status)+" "+said.Message != test.want {
+			t.Errorf("%+v: %+v, want %s", test, said, test.want)
 		}
 	}
 }
