@@ -8,8 +8,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"weir/controller/policy"
@@ -79,6 +82,35 @@ shop/public HTTPRoute tenant/app all 100 a 1h shop/all
 		must.OK(t, show(t.Context(), c, &out, namespace))
 		if got := regexp.MustCompile(` +(\n?)`).ReplaceAllString(out.String(), " $1"); strings.ReplaceAll(got, " \n", "\n") != want {
 			t.Errorf("%q: got\n%s\nwant\n%s", namespace, got, want)
+		}
+	}
+}
+
+// Plugins of a controller with replicas have them only beside shared limits. A plugin that can't be read hides none of the others.
+func TestShowBases(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "a", "b", "tenant")
+	r := all[0]
+	r.namespaces = []string{"a", "b"}
+	r.writer.base = map[string]json.RawMessage{"sync_rate": []byte("1"), "replicas": []byte("2")}
+	r.planner = must.Get(policy.NewPlanner(must.Get(r.writer.with(r.writer.base, policy.Istio))(t)))(t)
+	p := policyFor("a", "public", "{}")
+	must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+	p.Generation, p.Spec.Rules = 2, []json.RawMessage{[]byte(`{"name":"r","sync_rate":"share","limits":[{"limit":10,"window":"1h"}]}`)}
+	must.OK(t, c.Update(t.Context(), p))
+	must.Get(r.Reconcile(t.Context(), reconcile.Request{}))(t)
+	foreign := object(wasmPlugin, types.NamespacedName{Namespace: "tenant", Name: "any"})
+	foreign.SetLabels(owned)
+	foreign.Object["spec"] = fields{"targetRefs": []any{fields{"name": "public"}}, "pluginConfig": fields{"bogus": int64(1)}}
+	must.OK(t, c.Create(t.Context(), foreign))
+	for range 4 {
+		var out strings.Builder
+		must.OK(t, show(t.Context(), c, &out, ""))
+		if got := regexp.MustCompile(` +`).ReplaceAllString(out.String(), " "); !strings.Contains(got, `
+GATEWAY WHERE RULE LIMITS POLICY
+a/public * r 10 a 1h a/public
+b/public * r 1 a 1h b/public
+tenant/public its plugin can't be read: bogus: unknown field`) {
+			t.Errorf("got %q", got)
 		}
 	}
 }

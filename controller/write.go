@@ -159,13 +159,18 @@ func (w *writer) objects(g *policy.Gateway, configurations [][]byte) ([]*unstruc
 	return w.envoyGateway(g, plugins)
 }
 
-// configurationOf is the first plugin's configuration of an object that was written; nil if it has none.
-func configurationOf(o *unstructured.Unstructured) fields {
-	configuration, _, _ := unstructured.NestedMap(o.Object, "spec", "pluginConfig")
-	if wasm, _, _ := unstructured.NestedSlice(o.Object, "spec", "wasm"); len(wasm) > 0 {
-		configuration, _, _ = unstructured.NestedMap(wasm[0].(fields), "config")
+// configurationsOf are those of an object's plugins.
+func configurationsOf(o *unstructured.Unstructured) (all []fields) {
+	plugins, _, _ := unstructured.NestedSlice(o.Object, "spec", "wasm")
+	for _, plugin := range append(plugins, o.Object["spec"]) {
+		plugin, _ := plugin.(fields)
+		for _, name := range []string{"config", "pluginConfig"} {
+			if configuration, ok := plugin[name].(fields); ok {
+				all = append(all, configuration)
+			}
+		}
 	}
-	return configuration
+	return all
 }
 
 // pluginName is that of a Gateway's plugin, of which there may be more than one.
