@@ -76,15 +76,24 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			all = append(all, fmt.Errorf("of Gateway %s: %w", gateway, err))
 		}
 	}
+	others := map[types.NamespacedName]bool{}
 	for _, left := range there {
 		// A Gateway that could not be written keeps what it has. What an older release wrote does not say of which controller it is.
 		by := left.GetLabels()[release]
 		if failed[gatewayOf(left)] == nil && (by == r.writer.release || by == "" && r.serves(left.GetNamespace())) {
 			all = append(all, client.IgnoreNotFound(r.Delete(ctx, left)))
+		} else if by != "" && by != r.writer.release {
+			others[gatewayOf(left)] = true
 		}
+	}
+	for _, gateway := range resources.Gateways {
+		delete(others, gateway.NamespacedName)
 	}
 	maps.Copy(refused, failed)
 	for _, o := range plan.Outcomes {
+		if resources.AnotherTells(o.Policy, others) {
+			continue
+		}
 		all = append(all, r.tell(ctx, o, refused))
 	}
 	return reconcile.Result{}, errors.Join(all...)
@@ -225,7 +234,11 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		g := &gateways.Items[i]
 		controller := by[g.Spec.GatewayClassName]
 		implementation := policy.Implementations[string(controller)]
-		if implementation == 0 || g.DeletionTimestamp != nil || !r.serves(g.Namespace) {
+		if implementation == 0 || g.DeletionTimestamp != nil {
+			continue
+		}
+		controllers[client.ObjectKeyFromObject(g)] = controller
+		if !r.serves(g.Namespace) {
 			continue
 		}
 		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}
@@ -235,7 +248,6 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			}
 		}
 		resources.Gateways = append(resources.Gateways, one)
-		controllers[one.NamespacedName] = controller
 	}
 	add := func(o client.Object, kind string, hostnames []gatewayv1.Hostname, status *gatewayv1.RouteStatus) *policy.Route {
 		route := &policy.Route{Kind: kind, NamespacedName: client.ObjectKeyFromObject(o)}

@@ -34,7 +34,7 @@ func policyFor(namespace, gateway, rule string) *policy.RateLimitPolicy {
 	}
 }
 
-// installed are a controller and a Gateway of each namespace, with a policy.
+// installed are a controller and a Gateway of each namespace, with a policy whose fields are in order, as an API server has them.
 func installed(t *testing.T, controller gatewayv1.GatewayController, present []schema.GroupVersionKind, namespaces ...string) (client.Client, []*reconciler) {
 	t.Helper()
 	mapper := meta.NewDefaultRESTMapper(nil)
@@ -46,7 +46,7 @@ func installed(t *testing.T, controller gatewayv1.GatewayController, present []s
 	}
 	objects := []client.Object{&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: controller}}}
 	for _, namespace := range namespaces {
-		objects = append(objects, policyFor(namespace, "public", `{"name":"r","sync_rate":0,"limits":[{"limit":1,"window":"1h"}]}`),
+		objects = append(objects, policyFor(namespace, "public", `{"limits":[{"limit":1,"window":"1h"}],"name":"r","sync_rate":0}`),
 			&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "class"}})
 	}
 	c := fake.NewClientBuilder().WithScheme(must.Get(newScheme())(t)).WithRESTMapper(mapper).WithStatusSubresource(&policy.RateLimitPolicy{}).WithObjects(objects...).Build()
@@ -135,6 +135,43 @@ func TestTwoControllers(t *testing.T) {
 	two[1].namespaces = nil
 	if _, err := two[1].Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), `WasmPlugin weir-public is of the controller whose lease is in namespace "weir-a"`) {
 		t.Errorf("%v for a Gateway of two controllers", err)
+	}
+}
+
+// Of two controllers one writes a policy's status: that of the first Gateway that the policy is for.
+func TestTwoStatuses(t *testing.T) {
+	c, two := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "a", "b")
+	both := gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "both"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}}}}
+	for _, namespace := range []gatewayv1.Namespace{"b", "a"} {
+		both.Status.Parents = append(both.Status.Parents, gatewayv1.RouteParentStatus{
+			ParentRef: gatewayv1.ParentReference{Name: "public", Namespace: &namespace}, ControllerName: "istio.io/gateway-controller", Conditions: []metav1.Condition{{Type: "Accepted", Status: "True"}},
+		})
+	}
+	must.OK(t, c.Create(t.Context(), &both))
+	for _, kind := range []gatewayv1.Kind{"HTTPRoute", "Namespace"} {
+		p := policyFor("c", strings.ToLower(string(kind)), `{"limits":[{"limit":1,"window":"1h"}],"name":"r","sync_rate":0}`)
+		if p.Spec.TargetRefs[0].Kind, p.Spec.TargetRefs[0].Name = kind, "both"; kind == "Namespace" {
+			p.Spec.TargetRefs[0].Group, p.Spec.TargetRefs[0].Name = "", "c"
+			p.Spec.Rules, p.Spec.Overrides = nil, &policy.Block{Strategy: "merge", Rules: []json.RawMessage{[]byte(`{"limits":[{"limit":1,"window":"1h"}],"name":"s","sync_rate":0}`)}}
+		}
+		must.OK(t, c.Create(t.Context(), p))
+	}
+	var before string
+	for i := range 6 {
+		must.Get(two[i%2].Reconcile(t.Context(), reconcile.Request{}))(t)
+		now := ""
+		for _, name := range []types.NamespacedName{{Namespace: "a", Name: "public"}, {Namespace: "b", Name: "public"}, {Namespace: "c", Name: "httproute"}, {Namespace: "c", Name: "namespace"}} {
+			p := &policy.RateLimitPolicy{}
+			must.OK(t, c.Get(t.Context(), name, p))
+			now += fmt.Sprintln(p.ResourceVersion, name)
+			if want := "in force at Gateway " + strings.Replace(name.Namespace, "c", "a", 1) + "/public"; i > 0 && meta.FindStatusCondition(p.Status.Conditions, "Programmed").Message != want {
+				t.Errorf("%d: %s: %+v, want %s", i, name, p.Status.Conditions, want)
+			}
+		}
+		if i > 2 && now != before {
+			t.Errorf("%d: statuses are written again:\n%s%s", i, before, now)
+		}
+		before = now
 	}
 }
 

@@ -39,6 +39,30 @@ func (r *Resources) granted(from string, t target) bool {
 	})
 }
 
+// AnotherTells reports whether a policy's status is for another controller, which has plugins at Gateways of its own: of those that a
+// target is at, the first one's controller tells.
+func (r *Resources) AnotherTells(p *RateLimitPolicy, others map[types.NamespacedName]bool) bool {
+	if len(others) == 0 {
+		return false
+	}
+	all := slices.Collect(maps.Keys(others))
+	for _, g := range r.Gateways {
+		all = append(all, g.NamespacedName)
+	}
+	slices.SortFunc(all, compare)
+	first := slices.IndexFunc(all, func(g types.NamespacedName) bool {
+		return slices.ContainsFunc(p.Spec.TargetRefs, func(ref TargetRef) bool {
+			t := ref.of(p)
+			t.section = ""
+			return t == target{"Gateway", g, ""} || t == ofNamespaceNamed(g.Namespace) || slices.ContainsFunc(r.Routes, func(route *Route) bool {
+				return (t == target{route.Kind, route.NamespacedName, ""} || t == ofNamespaceNamed(route.Namespace)) &&
+					slices.ContainsFunc(route.Parents, func(parent Parent) bool { return parent.Gateway == g })
+			})
+		})
+	})
+	return first >= 0 && others[all[first]]
+}
+
 // Gateway is a Gateway of an implementation that Weir runs in.
 type Gateway struct {
 	types.NamespacedName
