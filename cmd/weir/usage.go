@@ -91,7 +91,7 @@ func used(ctx context.Context, args []string, env environment) error {
 // gapTable prints of which times usage may be missing.
 func gapTable(out io.Writer, found *server.Usage) error {
 	if found.GapsSince != nil {
-		fmt.Fprintf(out, "\ngaps before %s are not known: there have been too many since\n", found.GapsSince.Format(time.RFC3339))
+		fmt.Fprintf(out, "\ngaps before %s may be forgotten: there have been many workers since\n", found.GapsSince.Format(time.RFC3339))
 	}
 	if len(found.Gaps) == 0 {
 		return nil

@@ -86,8 +86,9 @@ func (b *Backend) Gaps(ctx context.Context, namespace string, from, to uint32) (
 			continue // another program's
 		}
 		g.From, g.To, g.Idle = time.UnixMilli(told).UTC(), time.UnixMilli(heard).UTC().Add(store.NodeLife), state == tellerIdle
-		if last := time.UnixMilli(heard).UTC(); len(notes) >= store.MaxTellers && (since.IsZero() || last.Before(since)) {
-			since = last // the log may have dropped those that were silent for longer
+		// A log that has dropped the oldest stays as full, until those that were heard later have expired, too.
+		if last := time.UnixMilli(heard).UTC(); len(notes) > store.MaxTellers-store.MaxTellers/16 && (since.IsZero() || last.Before(since)) {
+			since = last
 		}
 		if state != tellerEnded && b.Now().After(g.To) && g.From.Before(after) && !g.To.Before(first) {
 			gaps = append(gaps, g)

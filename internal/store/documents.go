@@ -101,8 +101,9 @@ const (
 	MaxNamespaces = 4096
 	// maxNamespace is the most bytes of a note on a namespace.
 	maxNamespace = 128
-	// MaxTellers is the most senders of usage that a namespace remembers.
-	MaxTellers = 10_000
+	// MaxTellers is the most senders of usage that a namespace remembers: 100 Envoys of 8 workers, and 90 that
+	// end without a word on each of 36 days.
+	MaxTellers = 4096
 	// maxTeller is the most bytes of a note on one.
 	maxTeller = 64
 )
@@ -115,7 +116,8 @@ type Terms struct {
 	// Most is the most notes of a namespace, and MaxBytes the largest size of each.
 	Most, MaxBytes int
 	// Log means that the oldest note of a namespace goes if another has no room, or a little
-	// later, and that a file keeps notes. A store may bound its notes by their bytes, and then of all namespaces those that take most make room.
+	// later, and that a file keeps notes. More may go with it, up to a sixteenth of Most. A
+	// store may bound its notes by their bytes, and then of all namespaces those that take most make room.
 	Log bool
 }
 

@@ -37,3 +37,24 @@ func TestDocumentsAreThoseOfTheFirstRelease(t *testing.T) {
 	joined := float64(epoch.Add(store.Newcomer - store.NodeLife).UnixMicro())
 	must.Equal(t, must.Get(client.ZScore(ctx, nodes, member).Result())(t), joined, "a new node joined at")
 }
+
+// Who writes to a full log pays for many: to find the oldest notes takes a look at all, which keeps Redis from everything else.
+func TestFullLogMakesRoomForMany(t *testing.T) {
+	server := redistest.Start(t)
+	counters, client, ctx := open(t, server.URL(), atEpoch), raw(t, server), t.Context()
+	const most, key = store.MaxTellers, "weir:{ns}:tellers"
+	for _, before := range []int{most, 10_000} { // another backend may keep more
+		notes := map[string]string{}
+		for i := range before {
+			notes[fmt.Sprintf("%016x", i)] = fmt.Sprint(epoch.UnixMicro()-int64(i), " idle")
+		}
+		must.OK(t, client.HSet(ctx, key, notes).Err())
+		must.Get(counters.Note(ctx, store.Tellers, "ns", store.Note{Member: 1 << 60}))(t)
+		must.Equal(t, int(client.HLen(ctx, key).Val()), most-most/16+1, "notes")
+		oldest := fmt.Sprintf("%016x", most-most/16-1)
+		if !client.HExists(ctx, key, oldest).Val() || !client.HExists(ctx, key, fmt.Sprintf("%016x", 1<<60)).Val() {
+			t.Error("others than the oldest are gone")
+		}
+		must.OK(t, client.Del(ctx, key).Err())
+	}
+}

@@ -3,8 +3,8 @@
 -- KEYS[1] hash: member to its note, which the time in microseconds and a space precede
 -- ARGV    1 time in microseconds; '' for Redis's
 --         2 how long a note lives, in microseconds
---         To keep a note also: 3 most notes; 4 member; 5 its note; 6 '1' to remove the oldest if
---         there are too many, and not to drop this one
+--         To keep a note also: 3 most notes; 4 member; 5 its note; 6 '1' to remove the oldest
+--         sixteenth if there are too many, and not to drop this one. To find one takes as long
 --
 -- Returns members and their notes, alternating, unless it keeps one.
 local now, life = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -24,7 +24,7 @@ if type(size) == 'table' then
   size = 0
 end
 
-local oldest, since
+local times = {} -- of the live notes, in their order
 local function live()
   local all, live = redis.call('HGETALL', KEYS[1]), {}
   for i = 1, #all, 2 do
@@ -32,9 +32,7 @@ local function live()
     at = tonumber(at)
     if at and at > now - life and at < now + life then
       live[#live + 1], live[#live + 2] = all[i], note
-      if not since or at < since then
-        oldest, since = all[i], at
-      end
+      times[#times + 1] = at
     elseif #ARGV > 2 then
       redis.call('HDEL', KEYS[1], all[i])
       size = size - 1
@@ -48,10 +46,20 @@ if #ARGV == 2 then
 end
 local most, known = tonumber(ARGV[3]), redis.call('HEXISTS', KEYS[1], ARGV[4]) == 1
 if not known and size >= most then
-  live()
+  local notes, keep = live(), most - math.max(1, math.floor(most / 16))
   if size >= most and ARGV[6] == '1' then
-    redis.call('HDEL', KEYS[1], oldest)
-    size = size - 1
+    local sorted = {}
+    for i = 1, #times do
+      sorted[i] = times[i]
+    end
+    table.sort(sorted)
+    local last = sorted[size - keep]
+    for i = 1, #times do
+      if times[i] <= last and size > keep then
+        redis.call('HDEL', KEYS[1], notes[2 * i - 1])
+        size = size - 1
+      end
+    end
   end
 end
 if known or size < most then
