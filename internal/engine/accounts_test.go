@@ -16,6 +16,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -439,6 +440,79 @@ func TestUsedIsToldAgain(t *testing.T) {
 	f.refuse = false
 	if w.quiet(); got < 3 || f.Unfinished() {
 		t.Errorf("%d were lost, and something is left: %t", got, f.Unfinished())
+	}
+}
+
+// A worker that was cut off for more than a day tells what it has counted as another: the backend has told for good that of
+// the first, and of another that it has inherited, some may be missing.
+func TestUsedTellsGapsForGood(t *testing.T) {
+	for _, test := range []struct {
+		hours        int
+		idle         bool // when cut off, so that it has no message on its way
+		inherits     bool
+		gaps, missed int
+	}{{hours: 23}, {hours: 30, gaps: 1, missed: 1}, {hours: 30, idle: true, gaps: 1}, {hours: 23, inherits: true}, {hours: 30, inherits: true, gaps: 1, missed: 1}, {hours: 30, idle: true, inherits: true, gaps: 1}} {
+		w, f := alone(t, second, engine.Options{}, revealing(fixed(1000)))
+		w.teller, w.senders = backend.New(w.store), map[uint64]*fakeNode{}
+		w.teller.Now = func() time.Time { return time.Unix(0, w.now) }
+		f.sendOf("ann", 7)
+		w.quiet()
+		w.lossBefore, f.refuse = 1, test.idle
+		for range 40 {
+			f.sendOf("ann", 1)
+			w.advance(time.Second)
+		}
+		f.refuse = false
+		if test.inherits {
+			heir := f.process.startOf(second, engine.Options{}, revealing(fixed(1000)))
+			heir.Inherit(f.Engine)
+			w.nodes = w.nodes[1:]
+			f = heir
+		}
+		for range test.hours {
+			w.pass(time.Hour)
+			w.advance(time.Second)
+		}
+		f.sendOf("ann", 100)
+		w.quiet()
+		gaps, _, err := w.teller.Gaps(t.Context(), "default", 0, wire.MaxUsedDay)
+		told := int64(0)
+		for _, hits := range w.used() {
+			told += hits
+		}
+		if err != nil || len(gaps) != test.gaps || f.Tallies.Lost != uint64(test.missed) || told != int64(147-test.missed) {
+			t.Errorf("%+v: gaps %+v, error %v, %d lost, used %v", test, gaps, err, f.Tallies.Lost, w.used())
+		}
+	}
+}
+
+// What an heir tells of the end of another is not repeated for longer than the other could have told it.
+func TestUsedEndsWithinADay(t *testing.T) {
+	p := newProcess(t)
+	first := p.startOf(second, engine.Options{}, revealing(fixed(100)))
+	first.sendOf("ann", 7)
+	p.pass(2 * time.Second)
+	first.tick()
+	for _, push := range first.taken() {
+		first.answer(push)
+	}
+	p.pass(23 * time.Hour)
+	heir := p.startOf(second, engine.Options{}, revealing(fixed(100)))
+	heir.Inherit(first.Engine)
+	p.nodes = p.nodes[1:]
+	for _, told := range []bool{true, true, false} {
+		heir.tick()
+		ended := false
+		for _, push := range heir.taken() {
+			u, err := wire.DecodeUsed(push.body)
+			if ended = ended || err == nil && len(u.Ended) > 0; tellsUsage(push) {
+				heir.lose(push)
+			} else {
+				heir.answer(push)
+			}
+		}
+		must.Equal(t, ended, told, "the end is told")
+		p.pass(50 * time.Minute)
 	}
 }
 

@@ -24,8 +24,8 @@ const (
 	// maxAccounts is the most keys, by model and day, that a worker keeps for the backend, besides
 	// the rest that it sums up. Many may gather while the backend is away.
 	maxAccounts = 4096
-	// accountsFor is how long a message without an answer is repeated: for less time than a backend
-	// remembers its sender.
+	// accountsFor is how long after the backend has heard a sender that sender's messages are repeated, or others
+	// sent: for less time than a backend remembers it, and no longer than it may take to tell of a gap for good.
 	accountsFor = int64(24 * 3600e9)
 	// quarter is the shortest time in which no zone changes its day or its clock.
 	quarter = int64(900e9)
@@ -58,7 +58,11 @@ type Meter struct {
 	toldTo int64
 	// ended are senders whose usage was inherited. The backend hears that they have ended once it has all
 	// of that: if this process dies before, it has lost some of theirs.
-	ended, over []uint64
+	ended []quiet
+	over  []uint64
+	// heardAt is when the backend had last counted a message of this sender, by the host's clock, or when
+	// the first was made.
+	heardAt int64
 	// leaves means that nothing more will be counted, and gone that this sender has said that it has ended.
 	leaves, gone bool
 	sayAt        int64 // when to say that there is no usage, by the host's clock
@@ -72,6 +76,12 @@ type Meter struct {
 	names []accountName
 	// label and budget are encoded parts of a row.
 	label, budget []byte
+}
+
+// quiet is a sender that tells nothing more, and when the backend had last heard it.
+type quiet struct {
+	sender  uint64
+	heardAt int64
 }
 
 // accountedRule has the parts of a rule that accounts need.
@@ -275,6 +285,10 @@ func (a *Meter) DueMessages(all bool) []*Message {
 		}
 		waits = waits || m.Sender == a.sender
 	}
+	if a.sequence > 0 && now-a.heardAt > accountsFor {
+		a.forsake(a.sender)
+	}
+	a.ended = slices.DeleteFunc(a.ended, func(q quiet) bool { return now-q.heardAt > accountsFor })
 	due := len(a.list) > 0 && (all || now >= a.nextAt || a.nextAt-now > accountEvery)
 	if waits || !due && !a.speaks() {
 		return a.due
@@ -299,17 +313,18 @@ func (a *Meter) speaks() bool {
 // ending returns the senders that have ended and have no message on its way, valid until the next call.
 func (a *Meter) ending() []uint64 {
 	a.over = a.over[:0]
-	for _, sender := range a.ended {
-		if len(a.over) < wire.MaxUsedEnded-1 && !slices.ContainsFunc(a.sent, func(m *Message) bool { return m.Sender == sender }) {
-			a.over = append(a.over, sender)
+	for _, q := range a.ended {
+		if len(a.over) < wire.MaxUsedEnded-1 && !slices.ContainsFunc(a.sent, func(m *Message) bool { return m.Sender == q.sender }) {
+			a.over = append(a.over, q.sender)
 		}
 	}
 	return a.over
 }
 
-// forsake leaves a sender whose usage was lost as a gap. If it is this sender, it goes on under another name.
+// forsake leaves a sender whose usage was lost, or would be told too late, as a gap. If it is this sender, it goes on under
+// another name.
 func (a *Meter) forsake(sender uint64) {
-	a.ended = slices.DeleteFunc(a.ended, func(s uint64) bool { return s == sender })
+	a.ended = slices.DeleteFunc(a.ended, func(q quiet) bool { return q.sender == sender })
 	if sender == a.sender {
 		a.sender, a.sequence, a.sayAt = a.link.Random(), 0, 0
 	}
@@ -359,9 +374,17 @@ func (a *Meter) next() *Message {
 	if a.sayAt = now + accountEvery; rows == 0 {
 		a.sayAt = now + sayEvery
 	}
-	a.sequence++
-	a.gone, a.ended = gone, slices.DeleteFunc(a.ended, func(s uint64) bool { return slices.Contains(head.Ended, s) })
-	m.Sender, m.Sequence, m.failures, m.since = head.Sender, head.Sequence, 0, now
+	if a.sequence++; a.sequence == 1 {
+		a.heardAt = now
+	}
+	m.Sender, m.Sequence, m.failures, m.since = head.Sender, head.Sequence, 0, a.heardAt
+	a.gone, a.ended = gone, slices.DeleteFunc(a.ended, func(q quiet) bool {
+		told := slices.Contains(head.Ended, q.sender)
+		if told {
+			m.since = min(m.since, q.heardAt)
+		}
+		return told
+	})
 	return m
 }
 
@@ -397,7 +420,9 @@ func (a *Meter) Answered(m *Message, sender, sequence uint64, outcome link.Outco
 		}
 		switch {
 		case outcome == link.PushAnswered && wire.AnswersUsed(answer, m.Sequence):
-			a.drop(i)
+			if a.drop(i); sender == a.sender {
+				a.heardAt = a.link.HostNow()
+			}
 			return true
 		case m.onWay:
 			a.Fail(m)
@@ -436,7 +461,7 @@ func (a *Meter) Inherit(from *Meter) {
 		}
 	}
 	if a.ended = append(a.ended, from.ended...); from.sequence > 0 && !from.gone {
-		a.ended = append(a.ended, from.sender)
+		a.ended = append(a.ended, quiet{from.sender, from.heardAt})
 	}
 	from.sent, from.list, from.at, from.ended, from.gone = nil, nil, nil, nil, true
 }
@@ -460,7 +485,8 @@ type Message struct {
 	hits             uint64
 	// onWay means that its end is not known yet.
 	onWay bool
-	// sentAt is when it was last sent, and since when it was first sent, by the host's clock.
+	// sentAt is when it was last sent, and since when the backend had last heard whom it tells of, by the host's
+	// clock.
 	sentAt, since int64
 	failures      int
 	retryAt       int64
