@@ -73,8 +73,9 @@ func (b *Backend) noteTeller(ctx context.Context, u *wire.Used, sender, sequence
 	return err
 }
 
-// Gaps returns the gaps in a namespace's usage that touch the days from from to to, the first one first. None before since
-// is known; it is zero if all are. A sender that is heard again has left no gap: it tells late what it has counted.
+// Gaps returns the gaps in a namespace's usage that touch the days from from to to, the first one first. Some
+// before since may be forgotten because the namespace has had many senders; it is zero if it has not. A store in memory that
+// is full forgets without that. A sender that is heard again has left no gap: it tells late what it has counted.
 func (b *Backend) Gaps(ctx context.Context, namespace string, from, to uint32) (gaps []Gap, since time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

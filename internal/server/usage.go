@@ -25,7 +25,7 @@ type Usage struct {
 	To   string     `json:"to"`
 	Rows []UsageRow `json:"rows"`
 	// Gaps are times of these days of which usage may be missing, the first one first. If there have
-	// been too many, none before GapsSince is known.
+	// been many workers, some before GapsSince may be forgotten.
 	Gaps      []UsageGap `json:"gaps,omitempty"`
 	GapsSince *time.Time `json:"gaps_since,omitempty"`
 }
