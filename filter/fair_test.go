@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/model"
 	"weir/internal/must"
+	"weir/internal/named"
 	"weir/internal/nightly"
 	"weir/internal/wire"
 	"weir/window"
@@ -87,6 +89,34 @@ func TestFairOverrides(t *testing.T) {
 		must.Equal(t, passed, want, "passed of %s", team)
 	}
 	must.Equal(t, v.plugin.Varies(0), wire.Varies|wire.Fair, "what people are told")
+}
+
+// A reset gives room to the class, and so to those who have not had their even part. Who has had it waits.
+func TestFairReset(t *testing.T) {
+	w := newWorld(t, 1, 1, synced("0", fair(`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, "")))
+	w.advance(time.Second)
+	ask := func(n int, user string) (passed int) {
+		for range n {
+			if w.any().send("x-team", "red", "x-user", user, "x-class", "interactive") {
+				passed++
+			}
+			w.advance(time.Millisecond)
+		}
+		return passed
+	}
+	must.Equal(t, ask(200, "ann"), 90, "passed of ann, who asks alone")
+	must.Equal(t, ask(1, "bob"), 0, "passed of bob")
+	b := backend.New(w.store)
+	b.Now = func() time.Time { return time.Unix(0, w.now) }
+	values := []string{"red", "", "interactive"}
+	returned, _, err := b.By(nil).ChangeCounter(t.Context(), "default", &backend.Change{ID: named.Plain("team", values), Rule: "team", Values: values})
+	must.OK(t, err)
+	must.Equal(t, returned, 60, "hits of the class's own part")
+	w.advance(20 * time.Second)
+	must.Equal(t, ask(100, "ann"), 0, "passed of ann after the reset")
+	must.Equal(t, ask(100, "bob"), 30, "passed of bob after it: his even part of what is guaranteed")
+	w.advance(time.Hour)
+	must.Equal(t, ask(100, "ann"), 45, "passed of ann in the next window")
 }
 
 // even is an even part of some hits, as the documents define it.

@@ -52,6 +52,7 @@ type counterCommand struct {
 	id              string
 	limits          []window.Limit // none if there is no configuration
 	listed          bool           // whether the configuration has the key
+	fair            bool           // whether keys share the counter evenly
 }
 
 func counterOf(ctx context.Context, args []string, env environment) error {
@@ -132,7 +133,7 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 		if secret == "" {
 			secret = parsed.Backend.KeySecret
 		}
-		selectors, c.limits = rule.Key, rule.Limits
+		selectors, c.limits, c.fair = rule.Key, rule.Limits, rule.Fair()
 		for _, o := range rule.Overrides.Keys {
 			if slices.Equal(o.Key, c.key) {
 				c.limits, c.listed = o.Limits, true
@@ -174,6 +175,7 @@ func (c *counterCommand) told(ctx context.Context) (selectors []config.Selector,
 				continue
 			}
 			rule := toldKey(r)
+			c.fair = r.Fair
 			return rule.Key, checkKey(&rule, &server.Override{Key: c.key})
 		}
 	}
@@ -270,6 +272,9 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 		return err
 	}
 	c.show(&found, "nothing is counted now")
+	if c.fair {
+		fmt.Fprintln(c.out, "a key that has had its even part, which its proxies count, has room from its next window on")
+	}
 	_, err = c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait, true)
 	return err
 }

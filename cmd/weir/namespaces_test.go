@@ -141,6 +141,7 @@ func TestFairRulesAreTold(t *testing.T) {
 		{[]string{"namespaces", "shop"}, `\nfair  enforce  ADDRESS/24/48 "" VALUE  100 a 1h`},
 		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "", "batch", "--allow-none"}, `^0 .*0 of 100 used`},
 		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "ann", "batch"}, `^2 .*\n.*want an empty value 2 for the key of fair`},
+		{[]string{"counter", "reset", "shop", "fair", "192.0.2.1", "", "batch", "--allow-none"}, `\na key that has had its even part, .* has room from its next window on\n`},
 		{[]string{"why", "shop", "192.0.2.1", "ann", "batch"}, `\nfair  may pass  0 of 100 used, room now; of all keys together: the even part of each is counted at its proxies\n$`},
 		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "ann", "", "50/1h"}, `^1 .*a key of 3 values, of which value 2 is empty`},
 		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "", "", "50/1h"}, `^0 `},
