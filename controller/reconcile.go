@@ -390,6 +390,8 @@ func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[typ
 	switch {
 	case len(not) > 0:
 		set("Programmed", "Failed", strings.Join(not, "; "), false)
+	case len(at) > 0 && o.Partly:
+		set("Programmed", "Partly", "in force at Gateway "+strings.Join(at, ", ")+", but not for all: "+strings.Join(o.Missed, "; "), false)
 	case len(at) > 0:
 		set("Programmed", "Programmed", "in force at Gateway "+strings.Join(at, ", "), true)
 	default:

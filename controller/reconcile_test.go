@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -172,6 +173,25 @@ func TestTwoStatuses(t *testing.T) {
 			t.Errorf("%d: statuses are written again:\n%s%s", i, before, now)
 		}
 		before = now
+	}
+}
+
+// A policy that holds for a part of its target says so: a tenant's routes must not lift its limits unseen.
+func TestPartly(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	name := gatewayv1.SectionName("other.app.0")
+	route := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "app"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}, {Name: &name}}}}
+	route.Status.Parents = []gatewayv1.RouteParentStatus{{
+		ParentRef: gatewayv1.ParentReference{Name: "public", Namespace: new(gatewayv1.Namespace("shop"))}, ControllerName: "istio.io/gateway-controller", Conditions: []metav1.Condition{{Type: "Accepted", Status: "True"}},
+	}}
+	p := policyFor("tenant", "all", `{"limits":[{"limit":1,"window":"1h"}],"name":"r","sync_rate":0}`)
+	p.Spec.TargetRefs[0].Group, p.Spec.TargetRefs[0].Kind, p.Spec.TargetRefs[0].Name = "", "Namespace", "tenant"
+	must.OK(t, errors.Join(c.Create(t.Context(), route), c.Create(t.Context(), p)))
+	must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+	must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+	const want = "in force at Gateway shop/public, but not for all: HTTPRoute tenant/app: its rule other.app.0 has the name of another namespace's rule"
+	if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); said.Status != "False" || said.Reason != "Partly" || said.Message != want {
+		t.Errorf("%+v, want %s", said, want)
 	}
 }
 

@@ -150,7 +150,7 @@ func (g *Gateway) ofNamespace(n *node) (some []map[string]any) {
 		}
 		more := ofIstio(labelled[:count])
 		if room -= len(encoded(more)); room < 0 {
-			n.of.miss("", fmt.Sprintf("Namespace %s: want fewer rules of routes with a name, as not all have room: those have the limits of the Gateway and its listener", n.target.Name))
+			n.of.lack(fmt.Sprintf("Namespace %s: want fewer rules of routes with a name, as not all have room: those have the limits of the Gateway and its listener", n.target.Name))
 			break
 		}
 		some, labelled = append(some, more), labelled[count:]

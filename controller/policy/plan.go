@@ -116,6 +116,8 @@ type Outcome struct {
 	Reason, Refused string
 	// Missed are targets that the policy does not reach, each with the reason.
 	Missed []string
+	// Partly is whether it does not hold for all of what its targets are, by some of what is missed.
+	Partly bool
 	// Gateways are those whose plugin has some of its rules.
 	Gateways []types.NamespacedName
 	// Overridden are the policies that have replaced rules of this one, each with the place.
@@ -405,6 +407,12 @@ func (o *Outcome) miss(reason, what string) string {
 	return reason
 }
 
+// lack notes where a policy does not hold although its target is there.
+func (o *Outcome) lack(what string) {
+	o.Partly = true
+	o.missed.add(what)
+}
+
 // notes are texts, each once. Of those that are only counted there are hashes: a tenant's policies may replace many rules at many
 // places.
 type notes struct {
@@ -474,7 +482,7 @@ func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 		}
 		for _, t := range []target{ofNamespaceNamed(l.route.Namespace), {l.route.Kind, l.route.NamespacedName, ""}, {l.route.Kind, l.route.NamespacedName, name}} {
 			if o := attached[t]; o != nil {
-				o.miss("", l.route.Kind+" "+l.route.String()+": its rule "+name+" has the name of another namespace's rule")
+				o.lack(l.route.Kind + " " + l.route.String() + ": its rule " + name + " has the name of another namespace's rule")
 			}
 		}
 	}
@@ -544,7 +552,7 @@ func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcom
 			continue
 		}
 		for o, why := range out {
-			o.miss("", "Gateway "+g.String()+": the policy is left out: "+why)
+			o.lack("Gateway " + g.String() + ": the policy is left out: " + why)
 		}
 		for i, n := range here.nodes {
 			name := n.name()

@@ -427,7 +427,7 @@ func TestSharedName(t *testing.T) {
 		if got, theirs := applied(t, plan, shops), applied(t, plan, tenants); !slices.Equal(got, []string{test.want}) || !slices.Equal(theirs, []string{test.theirs}) {
 			t.Errorf("%s, %q: %v, want %s; %v, want %s", test.name, test.hosts, got, test.want, theirs, test.theirs)
 		}
-		if o, other := plan.Outcomes[0], plan.Outcomes[1]; len(o.Missed) != test.missed || len(other.Missed) != test.othersMissed || len(o.Gateways) != 1-test.missed || len(other.Gateways) != 1 {
+		if o, other := plan.Outcomes[0], plan.Outcomes[1]; o.Partly != (test.missed > 0) || other.Partly != (test.othersMissed > 0) || len(o.Missed) != test.missed || len(other.Missed) != test.othersMissed || len(o.Gateways) != 1-test.missed || len(other.Gateways) != 1 {
 			t.Errorf("%s, %q: %+v, %+v", test.name, test.hosts, o, other)
 		}
 	}
@@ -572,7 +572,7 @@ func TestRoutesOfANamespace(t *testing.T) {
 	}
 	r.Routes = r.Routes[:5]
 	plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
-	if o := plan.Outcomes[0]; len(plan.Configurations[public]) > 0 || len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer rules of routes with a name") {
+	if o := plan.Outcomes[0]; !o.Partly || len(plan.Configurations[public]) > 0 || len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer rules of routes with a name") {
 		t.Errorf("%+v, %s", o, plan.Configurations[public])
 	}
 }
@@ -748,7 +748,7 @@ func TestRoom(t *testing.T) {
 		}
 		for _, o := range plan.Outcomes {
 			left := len(o.Missed) > 0 && strings.HasPrefix(o.Missed[0], "Gateway shop/public: the policy is left out: ")
-			if o.Refused != "" || left != (len(o.Gateways) == 0) || left && o.Policy.Namespace != "tenant" {
+			if o.Refused != "" || left != o.Partly || left != (len(o.Gateways) == 0) || left && o.Policy.Namespace != "tenant" {
 				t.Errorf("%s: %s: %q, %q at %q", test.name, nameOf(o.Policy), o.Refused, o.Missed, o.Gateways)
 			}
 		}

@@ -306,7 +306,7 @@ func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
 	waitFor(t, "refusal", func() bool {
 		return strings.HasPrefix(c.condition(t, "tenant", "mine", "Accepted"), "False Invalid generation 1 stays in force: spec.rules[0].limits[0].window: want a duration")
 	})
-	must.Equal(t, c.condition(t, "tenant", "mine", "Programmed"), "True Programmed in force at Gateway shop/public", "")
+	must.Equal(t, c.condition(t, "tenant", "mine", "Programmed"), "False Partly in force at Gateway shop/public, but not for all: HTTPRoute tenant/app: its rule shop.named.0 has the name of another namespace's rule", "")
 	c.stop()
 	c.begin(t)
 	c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", `rules: [{name: s, limits: [{limit: 1000, window: 1h}]}]`))
