@@ -280,7 +280,7 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 		"address: weir, port_value: 9180":      socket(backend),
 		"address: app, port_value: 8080":       socket(upstream.Listener.Addr().String()),
 		`"timeout": "200ms"`:                   `"timeout": "5s"`, // a busy machine is no outage: the bound stays 0
-		`"rules": [`:                           `"rules": [{"name": "trial", "mode": "shadow", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "warn_at": 0.5, "reveal": "plain", "limits": [{"limit": 2, "window": "1m"}]}, {"name": "exports", "match": {"path": {"prefix": "/exports"}}, "limits": [{"limit": 2, "algorithm": "in_flight"}]},`,
+		`"rules": [`:                           `"rules": [{"name": "trial", "mode": "shadow", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "warn_at": 0.5, "reveal": "plain", "limits": [{"limit": 2, "window": "1m"}]}, {"name": "exports", "match": {"path": {"prefix": "/exports"}}, "limits": [{"limit": 2, "algorithm": "in_flight"}]}, {"name": "even", "key": [{"header": "x-user"}], "limits": [{"limit": 100000, "window": "1m", "algorithm": "fixed_window"}], "classes": {"by": {"header": "x-class"}, "of": {"batch": {"guaranteed": 0.1}}, "fair": true}},`,
 	} {
 		if n := strings.Count(bootstrap, before); n != 1 {
 			t.Fatalf("envoy.yaml has %q %d times", before, n)
