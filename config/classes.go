@@ -30,6 +30,8 @@ type Classes struct {
 
 // Fair reports whether the values of the key's last selector share evenly. Its counters have an empty value in
 // the place of these.
+//
+//go:noinline
 func (r *Rule) Fair() bool { return r.Classes != nil && r.Classes.Fair }
 
 // Class has its shares of each limit in thousandths: Guaranteed is its own, and all of them are at most
@@ -99,7 +101,13 @@ func readClasses(v *value, rule *Rule) {
 	case len(rule.Key) == 0:
 		v.fail(`want a key with "fair": true, whose last selector names who shares`)
 	case len(rule.Limits) != 1 || rule.Limits[0].Kind.Started() || rule.Limits[0].Calendar != nil:
-		v.fail(`want one limit, and no "token_bucket", "first_hit" or calendar window, with "fair": true, because even parts are of windows of one length that begin at once for all keys`)
+		v.fail(`want one limit, and no "token_bucket", "first_hit" or calendar window, with "fair": true, because all keys need the same windows`)
+	}
+	for i := range rule.Overrides.Keys {
+		if key := rule.Overrides.Keys[i].Key; c.Fair && len(key) > 0 && key[len(key)-1] != "" {
+			v.fail(`want "" as the last value of each key in overrides with "fair": true, as keys share the limits`)
+			break
+		}
 	}
 }
 

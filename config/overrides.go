@@ -33,7 +33,7 @@ func readOverrides(v *value, rule *Rule, sound bool) {
 			values = v
 			o.Values = readValueOverrides(v, limits)
 		case "keys":
-			o.Keys = readKeyOverrides(v, rule, limits)
+			o.Keys = readKeyOverrides(v, len(rule.Key), limits)
 		}
 	})
 	if by.given() && !values.given() {
@@ -60,7 +60,7 @@ func readValueOverrides(v *value, limits func(v *value) []window.Limit) (overrid
 	return overrides
 }
 
-func readKeyOverrides(v *value, rule *Rule, limits func(v *value) []window.Limit) (overrides []KeyOverride) {
+func readKeyOverrides(v *value, parts int, limits func(v *value) []window.Limit) (overrides []KeyOverride) {
 	v.array("keys", 1, maxOverrides, func(v *value) {
 		var o KeyOverride
 		v.object(`{"key": ["ann"], "limits": [{"limit": 1000, "window": "1m"}]}`, keyOverrideFields, func(name string, v *value) {
@@ -69,11 +69,8 @@ func readKeyOverrides(v *value, rule *Rule, limits func(v *value) []window.Limit
 				return
 			}
 			v.array("values", 0, maxKey, func(v *value) { o.Key = append(o.Key, v.string("a string of at most 4096 bytes", isLiteral)) })
-			parts := len(rule.Key)
 			if n := v.length(); n >= 0 && n != parts {
 				v.fail("want a value for each selector of the rule's key, " + strconv.Itoa(parts) + " in all, got " + strconv.Itoa(n))
-			} else if len(o.Key) > 0 && rule.Fair() && o.Key[len(o.Key)-1] != "" {
-				v.fail(`want "" as the last value with "fair": true, because other limits are for all that share them`)
 			}
 		})
 		for i := range overrides {

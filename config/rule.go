@@ -130,6 +130,9 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 			classes = v
 		}
 	})
+	if overrides.given() {
+		readOverrides(overrides, rule, sound)
+	}
 	if reserve.given() {
 		readReserve(reserve, cost, rule)
 	}
@@ -175,9 +178,6 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	}
 	if classes.given() {
 		readClasses(classes, rule)
-	}
-	if overrides.given() {
-		readOverrides(overrides, rule, sound)
 	}
 }
 

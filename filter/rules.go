@@ -265,8 +265,8 @@ func (r *rules) KeyOf(rule int) (key []byte, varies wire.RuleFlags) {
 		varies = wire.Varies
 	}
 	if of.limits.Fair {
-		last := 2*len(of.key) - 2
-		key[last], key[last+1], varies = 0, 0, varies|wire.Fair
+		clear(key[len(key)-4:])
+		varies |= wire.Fair
 	}
 	return key, varies
 }
