@@ -293,8 +293,8 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 // A request waits only if the backend alone can allow it, and at most for [Options.Timeout]. If ctx
 // ends meanwhile, the hits are given back and the error wraps that of ctx; a request that does not
 // wait is decided even if ctx has ended. A request that asks a [Client] or a Store
-// keeps to ctx's deadline, but if ctx is cancelled, or Close cut short, while its question is under way, the answer still
-// decides; without one the error comes when the question is given up, within Options.Timeout. The error wraps [ErrClosed] after [Namespace.Close], and
+// keeps to ctx's deadline, but if ctx is cancelled while its question is under way, the answer still decides, or
+// [Options.OnBackendFailure] once the question is given up, within Options.Timeout. The error wraps [ErrClosed] after [Namespace.Close], and
 // if Close is cut short while the request waits. All other errors are about the demands: they can't
 // be decided together, or with [Options.Exact] they are more than one push can ask for. A backend
 // that can't be reached is no error: [Options.OnBackendFailure] decides. With an error the request

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"errors"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -98,4 +99,13 @@ func TestOwnPushes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Calls send their own pushes by Dial, unless an HTTPClient may hold them up.
+func TestDialKeepsDeadlines(t *testing.T) {
+	t.Parallel()
+	own := must.Get(Dial("http://127.0.0.1:1", DialOptions{}))(t)
+	foreign := must.Get(Dial("http://127.0.0.1:1", DialOptions{HTTPClient: http.DefaultClient}))(t)
+	must.Equal(t, keepsDeadlines(own), true, "by its own transport")
+	must.Equal(t, keepsDeadlines(foreign), false, "by another's transport")
 }
