@@ -206,16 +206,16 @@ func (c *converter) judgePolicies() {
 			if !meets(wide, narrow) {
 				continue
 			}
-			const beside = "which hold beside each other before, but not as RateLimitPolicies, if one's target is a part of the other's: give that at the Gateway strategy: merge"
+			const beside = "where both are for a request: policies of two kinds hold beside each other, but RateLimitPolicies only if the Gateway's has strategy: merge"
 			if how == "" && lacks(wide.kinds, narrow.kinds) {
-				narrow.said.get("spec").lose("targetRefs: its rules replace those of the %s %s, "+beside, wide.kinds[0], wide.said.get("metadata", "name").text())
+				narrow.said.get("spec").lose("targetRefs: its rules replace those of the %s %s "+beside, wide.kinds[0], wide.said.get("metadata", "name").text())
 			} else if how == "overrides atomic" && lacks(narrow.kinds, wide.kinds) {
-				narrow.said.get("spec").lose("targetRefs: its rules are replaced by those of the %s %s, "+beside, wide.kinds[0], wide.said.get("metadata", "name").text())
+				narrow.said.get("spec").lose("targetRefs: its rules are replaced by those of the %s %s "+beside, wide.kinds[0], wide.said.get("metadata", "name").text())
 			}
 		}
 		for _, narrow := range c.without {
 			if slices.Contains(wide.kinds, narrow.kinds[0]) && meets(wide, narrow) {
-				narrow.said.get("spec").lose("rateLimit: without it, the policy lifts the limits of the %s %s, if its target is a part of that's: a RateLimitPolicy can't, and they hold", wide.kinds[0], wide.said.get("metadata", "name").text())
+				narrow.said.get("spec").lose("rateLimit: without it, the policy lifts the limits of the %s %s, where both are for a request: a RateLimitPolicy can't, and they hold", wide.kinds[0], wide.said.get("metadata", "name").text())
 			}
 		}
 	}
