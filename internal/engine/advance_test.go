@@ -86,6 +86,29 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
+// However many keys come within an interval, none waits: many are pushed before it is over, as soon as the node's host
+// can call it.
+func TestAdvanceOfManyKeys(t *testing.T) {
+	w := fleetOf(t, 1, users(fixed(1000)))
+	f := w.nodes[0]
+	before, early := f.Tallies.Advanced, 0
+	const keys = 20_000
+	for i := range keys {
+		if verdict, waited := f.ask(fmt.Sprint("user ", i)); verdict != counter.Allowed || waited {
+			t.Fatalf("user %d: got %d, waited: %t", i, verdict, waited)
+		}
+		if f.tickMillis == 1 {
+			early++
+			f.Tick()
+			f.deliver()
+		}
+	}
+	must.Equal(t, f.Tallies.Advanced-before, keys, "hits were advanced")
+	if early < 10 || early > 40 { // 1,024 keys each
+		t.Errorf("the host was asked for %d early ticks, want 10 to 40", early)
+	}
+}
+
 // From half of the limit on, a node asks that has never seen the key.
 func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))

@@ -191,6 +191,9 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 // send sends what has to be asked after a decision. A push that the host refuses fails at once, so send
 // reports whether the request still waits if it did.
 func (q *requests) send(w *Wait) (waits bool) {
+	if q.outbox.credit.Many() {
+		q.ticks.hurry(true)
+	}
 	if len(q.acquires.unsent) == 0 && !q.outbox.tests || q.gathers {
 		return true
 	}

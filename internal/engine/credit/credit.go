@@ -411,6 +411,10 @@ func (a *Credit) Tick() (tells bool) {
 // maxAdvanced bounds the keys with advanced hits that are not counted yet.
 const maxAdvanced = 1 << 12
 
+// manyAdvanced is how many keys with advanced hits that no push has are pushed before their interval is over, so that
+// more find room.
+const manyAdvanced = maxAdvanced / 4
+
 // Hits are hits of a key in certain windows that the backend has not counted yet.
 type Hits struct {
 	_ [0]func() // keeps Go from generating an equality function
@@ -491,7 +495,9 @@ func (a *ledger) add(d *rule.Check, now int64) {
 		if due := now + d.Rule.Interval; len(a.unsent) == 0 || due < a.due {
 			a.due = due
 		}
-		a.unsent = append(a.unsent, h)
+		if a.unsent = append(a.unsent, h); len(a.unsent) == manyAdvanced {
+			a.due = now
+		}
 	}
 	h.hits += d.Cost
 }
@@ -502,6 +508,9 @@ func (a *Credit) Due(now int64, all bool) bool {
 	l := &a.ledger
 	return len(l.unsent) > 0 && (all || now >= l.due || l.due-now > window.MaxWidth)
 }
+
+// Many reports whether a push can't wait for the next usual tick, because hits of many keys have just come together.
+func (a *Credit) Many() bool { return len(a.ledger.unsent) == manyAdvanced }
 
 // Send calls add with an item for each limit of the last of the hits that are to be pushed, and returns how many
 // they are.
