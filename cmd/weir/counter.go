@@ -52,6 +52,7 @@ type counterCommand struct {
 	id              string
 	limits          []window.Limit // none if there is no configuration
 	listed          bool           // whether the configuration has the key
+	whole           []string       // the key as overrides have it
 	fair            bool           // whether keys share the counter evenly
 }
 
@@ -133,14 +134,15 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 		if secret == "" {
 			secret = parsed.Backend.KeySecret
 		}
-		selectors, c.limits, c.fair = rule.Key, rule.Limits, rule.Fair()
+		selectors, c.limits, c.fair, c.whole = rule.Key, rule.Limits, rule.Fair(), named.Whole(rule, c.key)
 		for _, o := range rule.Overrides.Keys {
-			if slices.Equal(o.Key, c.key) {
+			if slices.Equal(o.Key, c.whole[:len(o.Key)]) {
 				c.limits, c.listed = o.Limits, true
 			}
 		}
 	}
 	if c.config == "" {
+		c.whole = c.key
 		if selectors, err = c.told(ctx); err != nil {
 			return err
 		}
@@ -199,7 +201,7 @@ func toldKey(r *server.KnownRule) config.Rule {
 // ask returns the counter as it stands now.
 func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err error) {
 	now := time.Now().UnixNano()
-	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.key}
+	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.whole}
 	for i := range c.limits {
 		l := &c.limits[i]
 		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.WidthAt(now)/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))

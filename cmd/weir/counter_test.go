@@ -89,6 +89,9 @@ func TestCounter(t *testing.T) {
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
 		{"name": "monthly", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "month", "zone": "Europe/Berlin", "algorithm": "fixed_window"}]},
+		{"name": "tokens", "key": [{"header": "x-team"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
+			"classes": {"by": {"header": "x-class"}, "of": {"batch": {"guaranteed": 0.1}}},
+			"overrides": {"keys": [{"key": ["red"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
 		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600))
 	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}, []lineTest{
 		{"counter get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
@@ -112,6 +115,9 @@ func TestCounter(t *testing.T) {
 		{"counter get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 10 used, 6 left, free in ", ""},
 		{"override set shop monthly ann 20/month", 0, "", ""},
 		{"counter get shop monthly ann --config " + config, 0, "fixed window of a month: 4 of 20 used, 16 left, free in ", ""},
+		{"counter get shop tokens red batch --config " + config, 0, "0 of 99 used, 99 left\nnobody has hit it", ""},
+		{"override set shop tokens --key blue --key= 20/360d --force", 0, "", ""},
+		{"counter get shop tokens blue batch --config " + config, 0, "0 of 20 used, 20 left\n", ""},
 		{"counter reset shop all", 0, "3 given back\nnothing is counted now\nno node has reported", ""},
 		{"counter reset shop all", 0, "nothing was counted\n", ""},
 		{"counter get shop per-user eve", 0, "refused whatever room there is", ""},
@@ -131,7 +137,7 @@ func TestCounter(t *testing.T) {
 		{"counter get shop per-user ann --key ann", 2, "", "want all values of the key as --key"},
 		{"counter get shop per-user ann --key-secret short", 2, "", "want 16 characters"},
 		{"counter get shop per-user --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
-		{"counter get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, monthly, alone`},
+		{"counter get shop nobody --config " + config, 1, "", `has no rule "nobody", but per-user, monthly, tokens, alone`},
 		{"counter get shop per-usr ann --config " + config, 1, "", "did you mean per-user?"},
 		{"counter get shop alone --config " + config, 1, "", "each proxy counts alone alone"},
 		{"counter get sho alone --config " + config, 1, "", "is of the namespace shop"},

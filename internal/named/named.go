@@ -4,6 +4,7 @@ package named
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"weir/config"
@@ -37,6 +38,15 @@ func Check(rule *config.Rule, key []string) error {
 		}
 	}
 	return nil
+}
+
+// Whole returns the key that overrides have for a rule's key: where the rule has classes, they are of all of its parts, and
+// the last value is empty.
+func Whole(rule *config.Rule, key []string) []string {
+	if n := len(rule.Key); rule.Classes != nil && len(key) > n {
+		return append(slices.Clone(key[:n]), "")
+	}
+	return key
 }
 
 // Identity returns the backend's identity for a key of a rule. selectors are those of the rule, and

@@ -106,6 +106,10 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 	}
 	// Values with the same counter, such as two addresses of a network, share an override.
 	is := func(key []string) bool {
+		if rule.Classes != nil && len(asked.Key) > len(rule.Key) { // the key is of a class
+			key = append(slices.Clone(key[:min(len(key), len(rule.Key))]), asked.Key[len(rule.Key)])
+			return len(key) == len(asked.Key) && v.identity(rule, key) == by.ID
+		}
 		return len(key) == len(rule.Key) && v.identity(rule, key) == by.ID
 	}
 	for i := range rule.Overrides.Keys {
