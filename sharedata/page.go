@@ -85,6 +85,51 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 	return s.find()
 }
 
+// Borrow is [Table.Read] without a copy if the table is in a [Map] of which the table's only worker says
+// that it lends: see [Options.Lends]. Then what the caller changes in the slot's payload is changed in the
+// table at once. So it changes nothing, or writes the slot before the table is used again.
+func (t *Table) Borrow(s *Slot, a Address) (found bool) {
+	if t.lends == nil {
+		return t.Read(s, a)
+	}
+	s.locate(t, a)
+	s.recalled = false
+	number := t.page(a)
+	v := t.lent[number]
+	if v == nil {
+		if v = t.lends.values[string(s.name)]; v == nil {
+			return t.Read(s, a)
+		}
+		t.lent[number] = v
+	}
+	s.own, s.lent = s.page, v
+	s.page, s.cas = v.value, v.cas
+	return s.find()
+}
+
+// Recall is [Table.Read] for a page as the slot's worker last wrote it, without a get. It returns
+// false if the page or the entry is not remembered; then read it. Use the result only for a
+// Rewrite, because another worker may have written the page.
+func (t *Table) Recall(s *Slot, a Address) (found bool) {
+	r := s.Recent
+	if r == nil {
+		return false
+	}
+	number := t.page(a)
+	p := &r.pages[number%recentPages]
+	if p.cas == 0 || p.number != number || s.table != t {
+		return false
+	}
+	if r.rest > 0 {
+		r.rest--
+		return false
+	}
+	s.locate(t, a)
+	s.page, p.page = p.page, s.page
+	s.cas, p.cas, s.recalled = p.cas, 0, true
+	return s.find()
+}
+
 // locate sets the name of an address's page.
 func (s *Slot) locate(t *Table, a Address) {
 	s.giveBack()
@@ -94,6 +139,13 @@ func (s *Slot) locate(t *Table, a Address) {
 	}
 	putNumber(s.name, t.page(a))
 	s.evicted = s.evicted[:0]
+}
+
+// giveBack returns a lent page without a copy.
+func (s *Slot) giveBack() {
+	if s.lent != nil {
+		s.page, s.own, s.lent = s.own, nil, nil
+	}
 }
 
 // putNumber writes a page's number to the end of its name.
@@ -192,6 +244,44 @@ func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
 	binary.LittleEndian.PutUint16(head[useAt:], meta.Use)
 	binary.LittleEndian.PutUint32(head[expiresAt:], expiry(meta.ExpiresNanos)+1)
 	return s.set()
+}
+
+// set writes the slot's page, and remembers it.
+func (s *Slot) set() (written bool) {
+	if s.changed() {
+		return true
+	}
+	written = s.table.data.Set(s.name, s.page, s.cas)
+	r := s.Recent
+	if r == nil {
+		return written
+	}
+	if !written {
+		if s.recalled {
+			r.rest = restAfterWrong
+		}
+		return false
+	}
+	cas := r.next // no write gets 0, which stands for none
+	r.next++
+	number := s.name[len(s.name)-numberSize:]
+	n := uint32(number[0])<<16 | uint32(binary.BigEndian.Uint16(number[1:]))
+	p := &r.pages[n%recentPages]
+	p.number, p.cas = n, cas
+	p.page, s.page = s.page, p.page[:0]
+	return true
+}
+
+// changed says of a lent page that it was changed where it is, and reports whether it is one.
+func (s *Slot) changed() (lent bool) {
+	v := s.lent
+	if v == nil {
+		return false
+	}
+	m := s.table.lends
+	m.bytes += len(s.page) - len(v.value)
+	v.value, v.cas = s.page, m.Numbers.next()
+	return true
 }
 
 // makeRoom makes the slot's entry length bytes long, at the cost of others if it has to. old is how

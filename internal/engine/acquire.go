@@ -57,7 +57,7 @@ func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) b
 
 // prefetch asks for more hits before the lease is used up.
 func (a *acquires) prefetch(d *rule.Check) {
-	if len(a.unsent) < maxUnsent && a.link.Connected() && !a.away(d) {
+	if len(a.unsent) < maxUnsent && a.link.Connected() {
 		a.leaseAhead(d)
 	}
 }
@@ -65,13 +65,14 @@ func (a *acquires) prefetch(d *rule.Check) {
 // askBehind asks whether a full key has room again, for requests to come. It reports whether it
 // could. While the breaker is open, it could not: the configuration says how to decide such requests.
 func (a *acquires) askBehind(d *rule.Check) bool {
-	if len(a.unsent) >= maxUnsent || a.link.Open() || a.away(d) {
+	if len(a.unsent) >= maxUnsent || a.link.Open() {
 		return false
 	}
-	if a.waits.leases.find(d, false, 1) == nil {
-		a.newLease(d, 1, d.Counter.Asks(1), false, 1)
+	t := a.waits.leases.find(d, false, 1)
+	if t == nil {
+		t = a.newLease(d, 1, d.Counter.Asks(1), false, 1)
 	}
-	return true
+	return t != nil && !a.lost(t)
 }
 
 // lease asks for the hits of a waiting request, and for more ahead of others. If the backend had not all
@@ -265,11 +266,15 @@ func (a *acquires) drop() {
 }
 
 // newLease makes an ask for hits for the entry of a check's key, ahead of requests or for them; at a cost
-// of 0 for totals only.
+// of 0 for totals only. It returns nil if the key's partition is away,
+// for which no request waits.
 func (a *acquires) newLease(d *rule.Check, least, most uint64, ahead bool, cost uint64) *ask {
+	part := a.entries.Save(d)
+	if a.outbox.away.Has(part.ID) {
+		return nil
+	}
 	t := a.waits.newAsk(least, most)
 	t.lease, t.ahead = true, ahead
-	part := a.entries.Save(d)
 	part.Cost = cost
 	t.parts = append(t.parts, part)
 	a.waits.leases.add(t)
@@ -311,11 +316,6 @@ func (a *acquires) lost(t *ask) bool {
 		}
 	}
 	return false
-}
-
-// away reports whether the partition of a check's key is away.
-func (a *acquires) away(d *rule.Check) bool {
-	return a.outbox.away != 0 && a.outbox.away.Has(a.entries.Save(d).ID)
 }
 
 // ask is a question for hits, for a key's entry or for one request.

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"slices"
+
 	"weir/internal/counter"
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 )
 
 // decider decides checks, and takes their hits.
@@ -22,6 +25,121 @@ type decider struct {
 
 	// forced belongs to a referred check, and census counts keys.
 	forced, census rule.Check
+}
+
+// decideLocated decides a request, or makes it wait: behind others that wait for room, for the backend, or for room.
+func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
+	verdict, decided := counter.Unsure, false
+	if q.queues(w) {
+		verdict, decided = q.follow(w, checks, now)
+	}
+	if !decided {
+		if verdict = q.decideAtOnce(checks, now, w); verdict == counter.Rejected && q.lines != nil && w.Patience >= 0 {
+			verdict = q.waitForRoom(w, checks, now)
+		}
+	}
+	w.sighting = observe.Sighting{}
+	q.observer.Decided(checks, now, verdict, &w.sighting)
+	return verdict
+}
+
+// decideAtOnce decides a request, or makes it wait for the backend.
+func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter.Verdict {
+	if q.rules.Synced && !q.link.Connected() && needsBackend(checks) {
+		return q.decideAlone(checks, now)
+	}
+	verdict := q.decider.decide(checks, now)
+	if verdict == counter.Unsure {
+		if whole := lacking(checks); !q.wait(w, checks, whole) {
+			verdict = q.decideAlone(checks, now)
+		}
+	}
+	if !q.send(w) {
+		verdict = q.decideAlone(checks, now)
+	}
+	return verdict
+}
+
+func needsBackend(checks []rule.Check) bool {
+	for i := range checks {
+		if checks[i].Synced() {
+			return true
+		}
+	}
+	return false
+}
+
+// lacking selects the checks that a request has to ask the backend for as a whole: the unsure
+// checks, if none of them needs a lease. Otherwise the request first asks for leases, and lacking
+// is nil: hits granted to the request itself would have to go back.
+func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
+	for i := range checks {
+		if d := &checks[i]; d.NeedsLease() {
+			return nil
+		}
+	}
+	return (*rule.Check).Unsure
+}
+
+// wait makes a request wait for the backend's answer about the checks that whole selects, which
+// decides it, or for leases if whole is nil. It returns false if waiting is impossible, so that
+// known totals must decide.
+func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bool) bool {
+	now := q.link.HostNow()
+	if len(q.outbox.batches) >= maxUnanswered {
+		return false
+	}
+	of := whole
+	if of == nil {
+		of = (*rule.Check).NeedsLease
+	}
+	for i := range checks {
+		if d := &checks[i]; of(d) && q.outbox.away != 0 && q.outbox.away.Has(q.entries.Save(d).ID) {
+			return false
+		}
+	}
+	if r.queue == nil {
+		if q.waits.queue.length >= maxWaiting {
+			q.tallies.Crowded++
+			return false
+		}
+		if !q.link.Connected() || q.link.Open() && len(q.outbox.batches) > 0 || !q.link.Enter() {
+			return false // a failed push will test whether the backend is back
+		}
+		if q.link.Open() {
+			q.outbox.tests = true // nobody waits for the test
+			return false
+		}
+		q.waits.queue.add(r, now+q.link.Timeout)
+		q.tallies.Waited++
+	}
+	w := r.current()
+	if whole == nil {
+		asked := false
+		for i := range checks {
+			if d := &checks[i]; of(d) {
+				asked = q.acquires.lease(d, w) || asked
+			}
+		}
+		if asked {
+			r.rounds++
+		} else {
+			r.refused = true
+			r.joins++
+		}
+	} else {
+		q.acquires.add(q.acquires.ofRequest(w, checks, whole))
+	}
+	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
+	return true
+}
+
+// keep saves everything needed to decide a request later.
+func (q *requests) keep(w *Wait, checks []rule.Check) {
+	w.kept = slices.Grow(w.kept[:0], len(checks))[:len(checks)]
+	for i := range checks {
+		w.kept[i] = q.entries.Save(&checks[i])
+	}
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
@@ -51,20 +169,16 @@ func (e *decider) decideBy(checks []rule.Check, now int64, recall bool) counter.
 		if passed && d.Rule.Spares == 0 {
 			continue
 		}
-		for j := range checks[:i] {
-			e.credit.GiveBack(&checks[j], now)
-		}
-		recalled := e.uncount(checks)
-		if passed {
+		switch recalled := e.undo(checks, now); {
+		case passed:
 			return e.decide(checks, now) // its spares were not read to be decided
-		}
-		if recalled {
+		case recalled:
 			return e.decideBy(checks, now, false) // others have written, and a refusal is told how all keys stand
 		}
 		verdict = d.Verdict
 	}
 	if verdict != counter.Allowed {
-		e.uncount(checks)
+		e.undo(checks, now)
 	}
 	switch {
 	case verdict == counter.Rejected:
@@ -75,13 +189,10 @@ func (e *decider) decideBy(checks []rule.Check, now int64, recall bool) counter.
 	return verdict
 }
 
-// uncount takes back hits that are in slots only. It reports whether a slot was recalled.
-func (e *decider) uncount(checks []rule.Check) (recalled bool) {
+// undo gives back what a request has taken. It reports whether a slot with hits was recalled.
+func (e *decider) undo(checks []rule.Check, now int64) (recalled bool) {
 	for i := range checks {
-		if d := &checks[i]; d.InSlot() {
-			recalled = recalled || d.Slot.Recalled()
-			d.Uncount()
-		}
+		recalled = e.credit.GiveBack(&checks[i], now) || recalled
 	}
 	return recalled
 }
@@ -136,11 +247,14 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 			}
 			continue
 		}
-		d.Verdict = e.load(d, now, howOf(i, checks), recall)
+		how := howOf(i, checks)
+		d.Verdict = e.load(d, now, how, recall)
 		if e.yields && rule.PassOver(checks, i) {
 			continue
 		}
-		verdict = worse(verdict, d.Verdict)
+		if d.Verdict != counter.Allowed && verdict != counter.Rejected {
+			verdict = d.Verdict
+		}
 		recalled = recalled || d.InSlot() && d.Slot.Recalled()
 	}
 	if recalled && verdict != counter.Allowed {
@@ -179,17 +293,6 @@ func (e *decider) refuse(checks []rule.Check, now int64) counter.Verdict {
 		e.block(checks, now) // of several it is not known which has had no room
 	}
 	return counter.Rejected
-}
-
-// worse returns the verdict on a request that two rules decide.
-func worse(a, b counter.Verdict) counter.Verdict {
-	switch {
-	case a == counter.Rejected || b == counter.Rejected:
-		return counter.Rejected
-	case a == counter.Unsure || b == counter.Unsure:
-		return counter.Unsure
-	}
-	return counter.Allowed
 }
 
 // load reads the counter of a check's key, and returns the verdict. In case others have given back leases of a
@@ -242,4 +345,73 @@ func (e *decider) retry(now int64) {
 	for i := range retries {
 		e.forceRef(&retries[i], 0, now) // used before
 	}
+}
+
+// decideAlone decides a request by the configuration, because the backend can't be reached.
+func (q *requests) decideAlone(checks []rule.Check, now int64) counter.Verdict {
+	q.tallies.Alone++
+	verdict := q.fallBack(checks, now)
+	if verdict == counter.Allowed {
+		q.link.PassedAlone(now, q.rules.Lasts)
+	}
+	return verdict
+}
+
+// fallBack is decideAlone without the counting.
+func (q *requests) fallBack(checks []rule.Check, now int64) counter.Verdict {
+	switch q.failure {
+	case failure.Allow:
+		for i := range checks {
+			if d := &checks[i]; d.Rule.Base().Synced() {
+				d.PassUncounted()
+				d.Over = d.Over || !d.Rule.Synced() // a seat
+			}
+		}
+		return q.decider.decide(checks, now)
+	case failure.Deny:
+		if !overAlone(checks) {
+			return q.rejectAlone(checks, now)
+		}
+		return q.decider.decide(checks, now)
+	}
+	for i := range checks {
+		checks[i].ByWhatIsKnown()
+	}
+	return q.decider.decide(checks, now)
+}
+
+// overAlone reports whether a request that may not pass without the backend needs it only for rules
+// that mark. Then the request continues without them.
+func overAlone(checks []rule.Check) bool {
+	for i := range checks {
+		if d := &checks[i]; d.Rule.Synced() && !d.Rule.Marks {
+			return false
+		}
+	}
+	for i := range checks {
+		if d := &checks[i]; d.Rule.Synced() {
+			d.Over = true
+		}
+	}
+	return true
+}
+
+// rejectAlone rejects a request because some of its rules need the backend. Other rules may have no
+// room either.
+func (q *requests) rejectAlone(checks []rule.Check, now int64) counter.Verdict {
+	for i := range checks {
+		d := &checks[i]
+		// The headers need the entry, which may not have been read yet.
+		q.entries.Read(d, now)
+		if d.Verdict = counter.Allowed; !d.Rule.Synced() && !d.Counter.Allows(d.Cost) {
+			d.Verdict = counter.Rejected
+		}
+	}
+	q.decider.countRejected(checks, now)
+	for i := range checks {
+		if d := &checks[i]; d.Rule.Synced() {
+			d.Verdict = counter.Rejected
+		}
+	}
+	return counter.Rejected
 }

@@ -3,7 +3,142 @@ package engine
 import (
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
+	"weir/internal/engine/wait"
+	"weir/internal/failure"
 )
+
+// settlesWithin is how often a waiting request checks for room that costs of responses may leave,
+// in nanoseconds.
+const settlesWithin = int64(20e6)
+
+// queues reports whether a request may have to wait for room, or behind others that do.
+func (q *requests) queues(w *Wait) bool {
+	return q.lines != nil && (w.Patience >= 0 || q.lines.Count > 0)
+}
+
+// delaying returns the check whose room a rejected request should wait for. It is nil if the
+// request is to be refused: a rule that does not delay has no room, or the backend is away and no
+// rule can decide.
+func (q *requests) delaying(checks []rule.Check) (first *rule.Check) {
+	away := q.failure == failure.Deny && !q.link.Connected()
+	for i := range checks {
+		d := &checks[i]
+		if away && d.Synced() {
+			return nil
+		}
+		if d.Verdict != counter.Rejected || d.Over {
+			continue
+		}
+		if !d.Rule.Delays() {
+			return nil
+		}
+		if first == nil {
+			first = d
+		}
+	}
+	return first
+}
+
+// follow makes a request wait behind others, if there are some that wait for the room of one of its checks. Nothing is
+// decided otherwise.
+func (q *requests) follow(w *Wait, checks []rule.Check, now int64) (verdict counter.Verdict, decided bool) {
+	for i := range checks {
+		if d := &checks[i]; d.Rule.Delays() {
+			if verdict, decided = q.lineUp(w, checks, d, now, true); decided {
+				return verdict, true
+			}
+		}
+	}
+	return counter.Unsure, false
+}
+
+// waitForRoom makes a rejected request wait, if a rule delays it.
+func (q *requests) waitForRoom(w *Wait, checks []rule.Check, now int64) counter.Verdict {
+	verdict := counter.Rejected
+	if d := q.delaying(checks); d != nil {
+		verdict, _ = q.lineUp(w, checks, d, now, false)
+	}
+	return verdict
+}
+
+// lineUp makes a request wait for the room of a check, behind those that wait already; with behind, only if
+// others do, or else nothing is decided. It refuses the request if too many wait, or if room will certainly come too late.
+func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int64, behind bool) (verdict counter.Verdict, decided bool) {
+	delay, hostNow := of.Rule.Delay, q.link.HostNow()
+	if w.Patience > 0 {
+		delay.Most = min(delay.Most, w.Patience)
+	}
+	fits := func(ahead int) bool {
+		for i := range checks {
+			d := &checks[i]
+			if q.entries.Read(d, now); d != of {
+				d.Verdict = counter.Allowed
+			}
+		}
+		if of.Verdict = counter.Rejected; ahead >= delay.Queue || w.Patience < 0 {
+			return false
+		}
+		for i := 0; i < len(checks); i += 1 + checks[i].Rule.Spares {
+			d, before := &checks[i], 0
+			if d == of {
+				before = ahead
+			}
+			if at, ok := rule.FitsAfter(checks[i:i+1+d.Rule.Spares], uint64(before), now); !ok || at-now > delay.Most {
+				of.Verdict, d.Verdict, d.Over = counter.Allowed, counter.Rejected, false
+				return false
+			}
+		}
+		return true
+	}
+	joined := q.lines.Join(&w.room, w, &wait.Wish{
+		Address: of.Address, From: hostNow, Until: hostNow + delay.Most, Most: delay.Queue, Fits: fits, Behind: behind,
+	})
+	switch joined {
+	case wait.Free:
+		return counter.Unsure, false
+	case wait.Refused:
+		return counter.Rejected, true
+	}
+	q.tallies.Delayed++
+	rule.Afresh(checks)
+	if joined == wait.Leads {
+		q.setDue(w, checks, now)
+	}
+	q.keep(w, checks)
+	return counter.Unsure, true
+}
+
+// setDue sets when to decide the first request of a line again, once it should have room. Its
+// checks were read. Settled charges may make room earlier.
+func (q *requests) setDue(w *Wait, checks []rule.Check, now int64) {
+	at, ok := rule.RetryAt(checks, now)
+	if !ok {
+		at = now + rule.MaxDelay
+	}
+	for i := range checks {
+		if checks[i].Rule.CostsLater && !checks[i].Rule.Synced() {
+			at = min(at, now+settlesWithin)
+		}
+	}
+	hostNow := q.link.HostNow()
+	w.room.Again(hostNow+at-now, hostNow)
+}
+
+// waitsOn reports whether a request that has asked the backend now waits for room, or continues to.
+func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict counter.Verdict) bool {
+	switch {
+	case verdict != counter.Rejected || w.Patience < 0:
+	case w.room.Leaves == 0:
+		if q.waitForRoom(w, checks, now) == counter.Unsure {
+			return true
+		}
+	case q.link.HostNow() < w.room.Leaves && q.delaying(checks) != nil:
+		q.setDue(w, checks, now)
+		return true
+	}
+	w.room.Leave()
+	return false
+}
 
 // letGo decides waiting requests that should have room by now, those of each key in the order of
 // their coming, as long as the tick has time.

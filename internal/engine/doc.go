@@ -17,10 +17,11 @@
 //	observe  what people look at: reports, usage, warnings (knows entry)
 //	feed     other limits, as the backend tells them (knows entry)
 //
-// In this package, decider says whether a request has room and has credit take its hits, requests
-// are decided by it at once or wait, acquires are questions for hits, pushes have hits for the backend, the
-// outbox sends both, and answers takes in what comes back. Deciding sends nothing: what is to be asked is
-// left in acquires, and sent when the decision is there.
+// In this package, decide.go has the way of a request until it is decided or waits: decider says whether it has
+// room and has credit take its hits. delay.go has requests that wait for room, requests.go how waits for the
+// backend end. Acquires are questions for hits, pushes have hits for the backend, the outbox sends both, and
+// answers takes in what comes back. Deciding sends nothing: what is to be asked is left in acquires, and sent
+// when the decision is there.
 //
 // A function of the engine's packages that must not be inlined is called from several places, and was
 // measured: inlined, it makes the module larger by more than 250 bytes.

@@ -207,7 +207,9 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 		e.entries.Locate(&checks[i])
 		checks[i].Patient = w.patient(&checks[i])
 	}
-	e.Seat(checks, now)
+	if e.decider.fair {
+		e.decider.seat(checks, now)
+	}
 	if len(checks) == 1 && e.straight && !e.requests.queues(w) {
 		if verdict := e.decider.decideOne(checks, now); verdict != counter.Unsure {
 			return verdict

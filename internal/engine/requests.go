@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
@@ -20,10 +18,6 @@ const (
 	// way for requests to come.
 	maxJoins = 2
 )
-
-// settlesWithin is how often a waiting request checks for room that costs of responses may leave,
-// in nanoseconds.
-const settlesWithin = int64(20e6)
 
 // requests decides requests, at once or after a wait.
 type requests struct {
@@ -43,74 +37,6 @@ type requests struct {
 	checks  []rule.Check
 	resumed [rule.MaxPlaces]rule.Check
 	gathers bool // questions are sent once more requests have been decided
-}
-
-func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	verdict := q.decideNow(checks, now, w)
-	w.sighting = observe.Sighting{}
-	q.observer.Decided(checks, now, verdict, &w.sighting)
-	return verdict
-}
-
-// queues reports whether a request may have to wait for room, or behind others that do.
-func (q *requests) queues(w *Wait) bool {
-	return q.lines != nil && (w.Patience >= 0 || q.lines.Count > 0)
-}
-
-// decideNow decides a request, or makes it wait.
-func (q *requests) decideNow(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	if q.queues(w) {
-		for i := range checks {
-			if d := &checks[i]; d.Rule.Delays() {
-				if verdict, decided := q.lineUp(w, checks, d, now, true); decided {
-					return verdict
-				}
-			}
-		}
-	}
-	verdict := q.decideAtOnce(checks, now, w)
-	if q.lines != nil && verdict == counter.Rejected && w.Patience >= 0 {
-		if d := q.delaying(checks); d != nil {
-			verdict, _ = q.lineUp(w, checks, d, now, false)
-		}
-	}
-	return verdict
-}
-
-// decideAtOnce decides a request, or makes it wait for the backend.
-func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	if q.rules.Synced && !q.link.Connected() && needsBackend(checks) {
-		return q.decideAlone(checks, now)
-	}
-	verdict := q.decider.decide(checks, now)
-	if verdict == counter.Unsure && !q.wait(w, checks, lacking(checks)) {
-		verdict = q.decideAlone(checks, now)
-	}
-	if !q.send(w) {
-		verdict = q.decideAlone(checks, now)
-	}
-	return verdict
-}
-
-func needsBackend(checks []rule.Check) bool {
-	for i := range checks {
-		if checks[i].Synced() {
-			return true
-		}
-	}
-	return false
-}
-
-// lacking selects the checks that a request has to ask the backend for as a whole: the unsure
-// checks, if none of them needs a lease. Otherwise the request first asks for leases, and lacking
-// is nil: hits granted to the request itself would have to go back.
-func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
-	for i := range checks {
-		if d := &checks[i]; d.NeedsLease() {
-			return nil
-		}
-	}
-	return (*rule.Check).Unsure
 }
 
 // ask is [Engine.Ask].
@@ -136,56 +62,6 @@ func look(checks []rule.Check, looks bool) {
 func (q *requests) seen(w *Wait, told counter.Verdict) {
 	w.stopAsking()
 	w.Request.Decided(nil, q.link.Now(), told)
-}
-
-// wait makes a request wait for the backend's answer about the checks that whole selects, which
-// decides it, or for leases if whole is nil. It returns false if waiting is impossible, so that
-// known totals must decide.
-func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bool) bool {
-	now := q.link.HostNow()
-	if len(q.outbox.batches) >= maxUnanswered {
-		return false
-	}
-	for i := range checks {
-		if d := &checks[i]; (whole == nil && d.NeedsLease() || whole != nil && whole(d)) && q.acquires.away(d) {
-			return false
-		}
-	}
-	first := r.queue == nil
-	if first {
-		if q.waits.queue.length >= maxWaiting {
-			q.tallies.Crowded++
-			return false
-		}
-		if !q.link.Connected() || q.link.Open() && len(q.outbox.batches) > 0 || !q.link.Enter() {
-			return false // a failed push will test whether the backend is back
-		}
-		if q.link.Open() {
-			q.outbox.tests = true // nobody waits for the test
-			return false
-		}
-		q.waits.queue.add(r, now+q.link.Timeout)
-		q.tallies.Waited++
-	}
-	w := r.current()
-	if whole != nil {
-		q.acquires.add(q.acquires.ofRequest(w, checks, whole))
-	} else {
-		asked := false
-		for i := range checks {
-			if d := &checks[i]; d.NeedsLease() {
-				asked = q.acquires.lease(d, w) || asked
-			}
-		}
-		if asked {
-			r.rounds++
-		} else {
-			r.refused = true
-			r.joins++
-		}
-	}
-	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
-	return true
 }
 
 // send sends what has to be asked after a decision. A push that the host refuses fails at once, so send
@@ -215,116 +91,6 @@ func (q *requests) schedule(more bool) {
 	q.ticks.hurry(more || len(q.acquires.unsent) > 0 || q.waits.queue.over())
 }
 
-// keep saves everything needed to decide a request later.
-func (q *requests) keep(w *Wait, checks []rule.Check) {
-	w.kept = slices.Grow(w.kept[:0], len(checks))[:len(checks)]
-	for i := range checks {
-		w.kept[i] = q.entries.Save(&checks[i])
-	}
-}
-
-// delaying returns the check whose room a rejected request should wait for. It is nil if the
-// request is to be refused: a rule that does not delay has no room, or the backend is away and no
-// rule can decide.
-func (q *requests) delaying(checks []rule.Check) (first *rule.Check) {
-	if q.failure == failure.Deny && needsBackend(checks) && !q.link.Connected() {
-		return nil
-	}
-	for i := range checks {
-		d := &checks[i]
-		if d.Verdict != counter.Rejected || d.Over {
-			continue
-		}
-		if !d.Rule.Delays() {
-			return nil
-		}
-		if first == nil {
-			first = d
-		}
-	}
-	return first
-}
-
-// lineUp makes a request wait for the room of a check, behind those that wait already; with behind, only if
-// others do, or else nothing is decided. It refuses the request if too many wait, or if room will certainly come too late.
-func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int64, behind bool) (verdict counter.Verdict, decided bool) {
-	delay, hostNow := of.Rule.Delay, q.link.HostNow()
-	if w.Patience > 0 {
-		delay.Most = min(delay.Most, w.Patience)
-	}
-	fits := func(ahead int) bool {
-		for i := range checks {
-			d := &checks[i]
-			if q.entries.Read(d, now); d != of {
-				d.Verdict = counter.Allowed
-			}
-		}
-		if of.Verdict = counter.Rejected; ahead >= delay.Queue || w.Patience < 0 {
-			return false
-		}
-		for i := 0; i < len(checks); i += 1 + checks[i].Rule.Spares {
-			d, before := &checks[i], 0
-			if d == of {
-				before = ahead
-			}
-			if at, ok := rule.FitsAfter(checks[i:i+1+d.Rule.Spares], uint64(before), now); !ok || at-now > delay.Most {
-				of.Verdict, d.Verdict, d.Over = counter.Allowed, counter.Rejected, false
-				return false
-			}
-		}
-		return true
-	}
-	joined := q.lines.Join(&w.room, w, &wait.Wish{
-		Address: of.Address, From: hostNow, Until: hostNow + delay.Most, Most: delay.Queue, Fits: fits, Behind: behind,
-	})
-	switch joined {
-	case wait.Free:
-		return counter.Unsure, false
-	case wait.Refused:
-		return counter.Rejected, true
-	}
-	q.tallies.Delayed++
-	rule.Afresh(checks)
-	if q.keep(w, checks); joined == wait.Leads {
-		q.setDue(w, checks, now)
-	}
-	return counter.Unsure, true
-}
-
-// setDue sets when to decide the first request of a line again, once it should have room. Its
-// checks were read. Settled charges may make room earlier.
-func (q *requests) setDue(w *Wait, checks []rule.Check, now int64) {
-	at, ok := rule.RetryAt(checks, now)
-	if !ok {
-		at = now + rule.MaxDelay
-	}
-	for i := range checks {
-		if checks[i].Rule.CostsLater && !checks[i].Rule.Synced() {
-			at = min(at, now+settlesWithin)
-		}
-	}
-	hostNow := q.link.HostNow()
-	w.room.Again(hostNow+at-now, hostNow)
-}
-
-// waitsOn reports whether a request that has asked the backend now waits for room, or continues to.
-func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict counter.Verdict) bool {
-	if verdict == counter.Rejected {
-		switch d := q.delaying(checks); {
-		case d == nil || w.Patience < 0:
-		case w.room.Leaves == 0:
-			if verdict, _ := q.lineUp(w, checks, d, now, false); verdict == counter.Unsure {
-				return true
-			}
-		case q.link.HostNow() < w.room.Leaves:
-			q.setDue(w, checks, now)
-			return true
-		}
-	}
-	w.room.Leave()
-	return false
-}
-
 // takeUp returns the checks of a kept request.
 func (q *requests) takeUp(w *Wait) []rule.Check {
 	for len(q.checks) < len(w.kept) {
@@ -335,75 +101,6 @@ func (q *requests) takeUp(w *Wait) []rule.Check {
 		d.Patient = w.patient(d)
 	}
 	return q.checks[:len(w.kept)]
-}
-
-// decideAlone decides a request by the configuration, because the backend can't be reached.
-func (q *requests) decideAlone(checks []rule.Check, now int64) counter.Verdict {
-	q.tallies.Alone++
-	verdict := q.fallBack(checks, now)
-	if verdict == counter.Allowed {
-		q.link.PassedAlone(now, q.rules.Lasts)
-	}
-	return verdict
-}
-
-// fallBack is decideAlone without the counting.
-func (q *requests) fallBack(checks []rule.Check, now int64) counter.Verdict {
-	switch q.failure {
-	case failure.Allow:
-		for i := range checks {
-			if d := &checks[i]; d.Rule.Base().Synced() {
-				d.PassUncounted()
-				d.Over = d.Over || !d.Rule.Synced() // a seat
-			}
-		}
-		return q.decider.decide(checks, now)
-	case failure.Deny:
-		if !overAlone(checks) {
-			return q.rejectAlone(checks, now)
-		}
-		return q.decider.decide(checks, now)
-	}
-	for i := range checks {
-		checks[i].ByWhatIsKnown()
-	}
-	return q.decider.decide(checks, now)
-}
-
-// overAlone reports whether a request that may not pass without the backend needs it only for rules
-// that mark. Then the request continues without them.
-func overAlone(checks []rule.Check) bool {
-	for i := range checks {
-		if d := &checks[i]; d.Rule.Synced() && !d.Rule.Marks {
-			return false
-		}
-	}
-	for i := range checks {
-		if d := &checks[i]; d.Rule.Synced() {
-			d.Over = true
-		}
-	}
-	return true
-}
-
-// rejectAlone rejects a request because some of its rules need the backend. Other rules may have no
-// room either.
-func (q *requests) rejectAlone(checks []rule.Check, now int64) counter.Verdict {
-	for i := range checks {
-		d := &checks[i]
-		// The headers need the entry, which may not have been read yet.
-		q.entries.Read(d, now)
-		if d.Verdict = counter.Allowed; !d.Rule.Synced() && !d.Counter.Allows(d.Cost) {
-			d.Verdict = counter.Rejected
-		}
-	}
-	q.decider.countRejected(checks, now)
-	for i := range checks {
-		if d := &checks[i]; d.Rule.Synced() {
-			d.Verdict = counter.Rejected
-		}
-	}
-	return counter.Rejected
 }
 
 // decideBy decides a waiting request by the backend's answer. If the ask was granted, rest is the

@@ -246,11 +246,11 @@ func (a *Credit) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdic
 	return counter.Allowed
 }
 
-// GiveBack returns the hits that a check has just taken to where they were taken from.
-func (a *Credit) GiveBack(d *rule.Check, now int64) {
+// GiveBack returns the hits that a check has just taken, if any, to where they were taken from. It reports whether
+// they were in a slot that was recalled.
+func (a *Credit) GiveBack(d *rule.Check, now int64) (recalled bool) {
 	if !d.Ahead() {
-		a.keys.GiveBack(d, now)
-		return
+		return a.keys.GiveBack(d, now)
 	}
 	d.TakeNone()
 	if h := a.ledger.find(d); h != nil {
@@ -258,6 +258,7 @@ func (a *Credit) GiveBack(d *rule.Check, now int64) {
 	}
 	a.tallies.Advanced -= d.Cost
 	a.keys.Read(d, now)
+	return false
 }
 
 // Says returns the part of a push about advanced hits. A push without hits may find out whether the

@@ -127,9 +127,15 @@ func (k *Entries) takeAgain(d *rule.Check, now int64, how Taking) counter.Verdic
 	}
 }
 
-// GiveBack returns a check's hits to the windows that they were taken from.
-func (k *Entries) GiveBack(d *rule.Check, now int64) {
+// GiveBack returns a check's hits to the windows that they were taken from. It reports whether they were in a slot
+// only, which was recalled. Such a slot must be read again before it is written.
+func (k *Entries) GiveBack(d *rule.Check, now int64) (recalled bool) {
 	switch {
+	case d.InSlot():
+		d.TakeNone()
+		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
+		d.Counter.GiveBack(d.Numbers, d.Cost)
+		return d.Slot.Recalled()
 	case d.Kept(): // the last of the retries belongs to this request
 		d.TakeNone()
 		k.Retries = k.Retries[:len(k.Retries)-1]
@@ -142,6 +148,7 @@ func (k *Entries) GiveBack(d *rule.Check, now int64) {
 			k.tallies.GivenUp++
 		}
 	}
+	return false
 }
 
 // maxRetries bounds the hits that a worker keeps to write them later.

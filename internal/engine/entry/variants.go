@@ -69,9 +69,6 @@ func (o *OverrideTable) Find(a sharedata.Address) *Place {
 	}
 }
 
-// holds reports whether there is an override that has not ended.
-func (p *Place) holds(now int64) bool { return p.At != 0 && (p.Until == 0 || now < p.Until) }
-
 // inForce returns the variant of a rule that decides a key: that of its override if there is one,
 // else that of the longest pattern that the key has, else that of the whole rule, and otherwise r,
 // unless r belongs to an override that is over. If the key is not known, r knows its pattern.
@@ -81,69 +78,61 @@ func (v *Variants) inForce(r *rule.Rule, a sharedata.Address, table *sharedata.T
 	if r.Index >= len(v.rules.List) || !v.rules.List[r.Index].Akin(&r.Rule) {
 		return r // a rule of an inherited node
 	}
+	found := r
+	if r.Override {
+		found = &v.rules.List[r.Index]
+	}
 	if v.moved != nil {
 		m := &v.moved[r.Index]
-		if m.keys {
-			if p := v.Find(a); p.holds(v.link.Now()) {
-				return v.ruleOf(p).Same(r)
+		if p := v.placeOf(m, r, a, table, key); p != nil {
+			if p.Rule == nil {
+				var o wire.OverrideReader
+				o.Reset(v.List, int(p.At-1))
+				o.Next()
+				limits, _ := wire.Fit(v.rules.List[p.Index].Limits, o.Limits)
+				p.Rule = v.rules.List[p.Index].Overridden(limits)
+				if o.Mode == wire.OfKeys {
+					p.Rule.Pattern = p.Address
+				}
 			}
-		}
-		if m.shapes != nil {
-			if p := v.like(m.shapes, r, table, key); p != nil {
-				return v.ruleOf(p).Same(r)
-			}
-		}
-		if m.whole != nil && v.Rules[r.Index].holds(v.link.Now()) {
-			return m.whole.Same(r)
+			found = p.Rule
+		} else if m.whole != nil && v.Rules[r.Index].holds(v.link.Now()) {
+			found = m.whole
 		}
 	}
-	if r.Override {
-		return v.rules.List[r.Index].Same(r)
+	if found == r {
+		return r
 	}
-	return r
+	return found.Same(r)
 }
 
-// like returns the place of the longest pattern in force that a key has; nil for none.
-func (v *Variants) like(shapes []Shape, r *rule.Rule, table *sharedata.Table, key []byte) *Place {
-	now := v.link.Now()
-	if key == nil {
-		if p := v.Find(r.Pattern); r.Pattern != (sharedata.Address{}) && p.holds(now) {
+// placeOf returns the place of the override in force that a key has, or else of the longest pattern; nil for none.
+func (v *Variants) placeOf(m *moved, r *rule.Rule, a sharedata.Address, table *sharedata.Table, key []byte) *Place {
+	if m.keys {
+		if p := v.Find(a); v.holds(p) {
+			return p
+		}
+	}
+	if key == nil && m.shapes != nil {
+		if p := v.Find(r.Pattern); r.Pattern != (sharedata.Address{}) && v.holds(p) {
 			return p
 		}
 		return nil
 	}
-	for i := range shapes {
-		name, ok := shapes[i].Append(v.name[:0], key, len(r.Prefix))
+	for i := range m.shapes {
+		name, ok := m.shapes[i].Append(v.name[:0], key, len(r.Prefix))
 		if v.name = name; !ok {
 			continue
 		}
-		if p := v.Find(table.Address(r.Group, name)); p.holds(now) {
+		if p := v.Find(table.Address(r.Group, name)); v.holds(p) {
 			return p
 		}
 	}
 	return nil
 }
 
-// ruleOf returns the variant for an override.
-func (v *Variants) ruleOf(p *Place) *rule.Rule {
-	if p.Rule == nil {
-		var o wire.OverrideReader
-		o.Reset(v.List, int(p.At-1))
-		o.Next()
-		limits, _ := wire.Fit(v.rules.List[p.Index].Limits, o.Limits)
-		p.Rule = v.variant(int(p.Index), limits)
-		if o.Mode == wire.OfKeys {
-			p.Rule.Pattern = p.Address
-		}
-	}
-	return p.Rule
-}
-
-func (v *Variants) variant(index int, limits []window.Limit) *rule.Rule {
-	r := v.rules.List[index].Variant(limits)
-	r.Override = true
-	return r
-}
+// holds reports whether a place has an override that has not ended.
+func (v *Variants) holds(p *Place) bool { return p.At != 0 && (p.Until == 0 || v.link.Now() < p.Until) }
 
 // Variants has the variants of rules for overrides.
 type Variants struct {
@@ -187,7 +176,7 @@ func (v *Variants) Set(t OverrideTable) {
 		m := &t.Rules[i]
 		v.moved[i].keys, v.moved[i].shapes = m.Keys, m.Shapes
 		if m.Limits != nil {
-			v.moved[i].whole = v.variant(i, m.Limits)
+			v.moved[i].whole = v.rules.List[i].Overridden(m.Limits)
 		}
 	}
 	v.turn()

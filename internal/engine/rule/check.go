@@ -201,14 +201,6 @@ func (d *Check) CountInPlace(now int64, revocable bool) (counted bool) {
 	return counted
 }
 
-// Uncount takes back hits that are in the slot only. The slot must be read again before it is
-// written.
-func (d *Check) Uncount() {
-	d.TakeNone()
-	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
-	d.Counter.GiveBack(d.Numbers, d.Cost)
-}
-
 // NoteExcess records by how much a counter of a rule that charges later is above a limit. The rule
 // may belong to an earlier configuration.
 //

@@ -153,6 +153,13 @@ func (r *Rule) Variant(limits []window.Limit) *Rule {
 	return &v
 }
 
+// Overridden returns the variant for an override.
+func (r *Rule) Overridden(limits []window.Limit) *Rule {
+	v := r.Variant(limits)
+	v.Override = true
+	return v
+}
+
 // Base is the node's own rule of a variant, or the rule itself.
 func (r *Rule) Base() *Rule {
 	if r.of != nil {
