@@ -153,7 +153,7 @@ func (q *requests) letGo() {
 			q.decideFirst(p.Of.(*Wait), first)
 		}
 	}
-	q.ticks.within(0)
+	q.ticks.expect(deadline)
 }
 
 // decideFirst decides the first request of a line. It waits behind requests of other workers, until its

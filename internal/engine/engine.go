@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math"
+
 	"weir/internal/counter"
 	"weir/internal/engine/charge"
 	"weir/internal/engine/credit"
@@ -43,7 +45,7 @@ type Engine struct {
 // New makes a node. If the node has a backend, its host must call Tick every [Engine.TickMillis] from
 // now on, until TickEvery changes that. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Engine, error) {
-	e := &Engine{rules: rule.NewSet(o.Rules), link: link.New(o.Data, o.Namespace, o.Host, o.Random, o.Timeout, o.Turned), ticks: ticks{host: o.Host}}
+	e := &Engine{rules: rule.NewSet(o.Rules), link: link.New(o.Data, o.Namespace, o.Host, o.Random, o.Timeout, o.Turned), ticks: ticks{host: o.Host, due: math.MaxInt64}}
 	e.furnish(o)
 	var err error
 	e.entries.Table, err = sharedata.Open(o.Data, sharedata.Options{
@@ -61,7 +63,7 @@ func New(o *Options) (*Engine, error) {
 	}
 	if e.rules.Delays {
 		e.ticks.millis = idleMillis
-		e.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), e.link.HostNow, e.ticks.within)
+		e.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), e.link.HostNow, e.ticks.expect)
 	}
 	if e.rules.Synced {
 		e.connect(o)

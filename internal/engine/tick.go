@@ -107,35 +107,35 @@ const (
 	tickNanos = int64(1e6)
 )
 
-// ticks says when a node's host calls it, and how long it may work.
+// ticks says when a node's host calls it.
 type ticks struct {
-	host Host
-	// millis is the usual time between ticks. hurried means that they come every millisecond.
-	millis  uint32
-	hurried bool
+	host    Host
+	millis  uint32 // the usual time between ticks
+	hurried bool   // there is more to do: ticks come every millisecond
+	due     int64  // when requests that wait for room are to be decided, by the host's clock
 	period  uint32 // that the host was last asked for
 }
 
-// hurry asks for ticks every millisecond while there is much to do.
+// hurry says whether there is more to do.
 func (t *ticks) hurry(more bool) {
-	if t.hurried == more {
-		return
+	if t.hurried != more {
+		t.hurried = more
+		t.set()
 	}
-	millis := t.millis
-	if t.hurried = more; more {
-		millis = 1
-	}
-	t.every(millis)
 }
 
-// within asks for a tick within a time, and for no more ticks than that needs.
-func (t *ticks) within(nanos int64) {
+// expect says when requests that wait for room are to be decided.
+func (t *ticks) expect(at int64) {
+	t.due = at
+	t.set()
+}
+
+// set sets the host's timer. Nobody else does.
+func (t *ticks) set() {
+	millis := uint32(1)
 	if !t.hurried {
-		t.every(uint32(max(1, min((nanos-1)/1e6+1, int64(t.millis)))))
+		millis = uint32(max(1, min((t.due-t.host.Now()-1)/1e6+1, int64(t.millis))))
 	}
-}
-
-func (t *ticks) every(millis uint32) {
 	if t.period != millis {
 		t.period = millis
 		t.host.TickEvery(millis)

@@ -23,7 +23,7 @@ const (
 // safe for concurrent use.
 type Queue struct {
 	now    func() int64
-	within func(nanos int64)
+	expect func(at int64)
 	of     map[sharedata.Address]*line
 	due    alarms // when a line has something to do
 	order  order
@@ -32,10 +32,10 @@ type Queue struct {
 	Count int
 }
 
-// NewQueue returns the queue of a worker. now is the clock. The queue calls within when it has something to
-// do in that time.
-func NewQueue(data sharedata.Data, namespace string, worker uint32, now func() int64, within func(nanos int64)) *Queue {
-	return &Queue{now: now, within: within, of: map[sharedata.Address]*line{}, order: newOrder(data, namespace, worker)}
+// NewQueue returns the queue of a worker. now is the clock. The queue calls expect with the time when it next has
+// something to do.
+func NewQueue(data sharedata.Data, namespace string, worker uint32, now func() int64, expect func(at int64)) *Queue {
+	return &Queue{now: now, expect: expect, of: map[sharedata.Address]*line{}, order: newOrder(data, namespace, worker)}
 }
 
 // Place is a request's place in a queue. Its memory may serve again when it has left.
@@ -156,12 +156,12 @@ func (q *Queue) Turn() (p *Place, first, more bool) {
 		}
 	}
 	q.ticked = now
-	in, next := int64(math.MaxInt64), q.due.earliest()
+	at, next := int64(math.MaxInt64), q.due.earliest()
 	if next != nil {
-		in = next.at - now
+		at = next.at
 	}
-	if in > 0 {
-		q.within(in)
+	if at > now {
+		q.expect(at)
 		return nil, false, false
 	}
 	l := next.of
@@ -186,7 +186,7 @@ func (p *Place) Again(at, now int64) {
 	l.dueAt, l.rests = min(max(at, now+LeastDelay), p.Leaves), false
 	l.wake()
 	// The host restarts the time between ticks, which must not delay earlier alarms.
-	l.queue.within(l.queue.due.earliest().at - now)
+	l.queue.expect(l.queue.due.earliest().at)
 }
 
 // Leave removes the request from any place of its line, if it waits. The next request may have room too.
@@ -207,7 +207,7 @@ func (p *Place) Leave() {
 	if p.ahead != nil {
 		p.ahead.behind = p.behind
 	} else if l.first = p.behind; l.first != nil {
-		q.within(LeastDelay) // an answer may have admitted the previous request
+		q.expect(now) // an answer may have admitted the previous request
 		l.dueAt, l.rests = now, false
 	}
 	l.tell(now)

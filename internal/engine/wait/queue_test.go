@@ -10,8 +10,8 @@ import (
 // backend, and requests that join meanwhile come behind it.
 func TestLineRests(t *testing.T) {
 	t.Parallel()
-	now, within := int64(time.Hour), int64(0)
-	q := NewQueue(&memory{}, "default", 1, func() int64 { return now }, func(nanos int64) { within = nanos })
+	now, due := int64(time.Hour), int64(0)
+	q := NewQueue(&memory{}, "default", 1, func() int64 { return now }, func(at int64) { due = at })
 	join := func(p *Place, want Joined) {
 		t.Helper()
 		if got := q.Join(p, nil, &Wish{From: now, Until: now + int64(time.Second), Most: 9, Fits: func(int) bool { return true }}); got != want {
@@ -30,12 +30,12 @@ func TestLineRests(t *testing.T) {
 	turn(&a)
 	join(&b, Follows)
 	turn(nil)
-	if within != math.MaxInt64 {
-		t.Errorf("a line that rests has something to do in %v", time.Duration(within))
+	if due != math.MaxInt64 {
+		t.Errorf("a line that rests has something to do in %v", time.Duration(due-now))
 	}
 	a.Again(now+5e6, now)
-	if turn(nil); within != 5e6 {
-		t.Errorf("a line that is to be decided in 5ms has something to do in %v", time.Duration(within))
+	if turn(nil); due != now+5e6 {
+		t.Errorf("a line that is to be decided in 5ms has something to do in %v", time.Duration(due-now))
 	}
 	now += 5e6
 	turn(&a)
