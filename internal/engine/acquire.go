@@ -57,7 +57,7 @@ func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) b
 
 // prefetch asks for more hits before the lease is used up.
 func (a *acquires) prefetch(d *rule.Check) {
-	if len(a.unsent) < maxUnsent && a.link.Connected() {
+	if len(a.unsent) < maxUnsent && a.link.Reach() != link.Away {
 		a.leaseAhead(d)
 	}
 }
@@ -65,7 +65,7 @@ func (a *acquires) prefetch(d *rule.Check) {
 // askBehind asks whether a full key has room again, for requests to come. It reports whether it
 // could. While the breaker is open, it could not: the configuration says how to decide such requests.
 func (a *acquires) askBehind(d *rule.Check) bool {
-	if len(a.unsent) >= maxUnsent || a.link.Open() {
+	if len(a.unsent) >= maxUnsent || a.link.Reach() != link.Near {
 		return false
 	}
 	t := a.waits.leases.find(d, false, 1)
@@ -159,7 +159,7 @@ func (a *acquires) dropUnwanted() {
 // fails at once are over.
 func (a *acquires) sendAll(deadline int64) {
 	if len(a.unsent) > 0 {
-		start := a.link.HostNow()
+		start := a.outbox.host.Now()
 		if a.collects(start) {
 			return
 		}
@@ -232,7 +232,7 @@ func (a *acquires) claimAlong(b *batch, t *ask, now int64) {
 func (a *acquires) send() {
 	if b := a.openBatch; b != nil {
 		a.openBatch = nil
-		a.sentAt = a.link.HostNow()
+		a.sentAt = a.outbox.host.Now()
 		b.asking = true
 		a.outbox.asking++
 		a.outbox.post(b)

@@ -6,7 +6,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/credit"
 	"weir/internal/engine/feed"
-	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
@@ -43,7 +42,7 @@ type batch struct {
 	// partly means that the answer lacked some items or asks, for which the batch is sent again.
 	// lacks are their partitions.
 	partly      bool
-	lacks       link.Partitions
+	lacks       wire.PartitionSet
 	reader      wire.AnswerReader
 	settled     int // number of items settled
 	settledAsks int // number of asks settled

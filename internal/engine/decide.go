@@ -6,6 +6,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
+	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
@@ -45,7 +46,7 @@ func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counte
 
 // decideAtOnce decides a request, or makes it wait for the backend.
 func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	if q.rules.Synced && !q.link.Connected() && needsBackend(checks) {
+	if q.rules.Synced && q.link.Reach() == link.Away && needsBackend(checks) {
 		return q.decideAlone(checks, now)
 	}
 	verdict := q.decider.decide(checks, now)
@@ -85,7 +86,7 @@ func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
 // decides it, or for leases if whole is nil. It returns false if waiting is impossible, so that
 // known totals must decide.
 func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bool) bool {
-	now := q.link.HostNow()
+	now := q.outbox.host.Now()
 	if len(q.outbox.batches) >= maxUnanswered {
 		return false
 	}
@@ -103,10 +104,10 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 			q.tallies.Crowded++
 			return false
 		}
-		if !q.link.Connected() || q.link.Open() && len(q.outbox.batches) > 0 || !q.link.Enter() {
+		if q.link.Reach() == link.Away || q.link.Reach() != link.Near && len(q.outbox.batches) > 0 || !q.link.Enter() {
 			return false // a failed push will test whether the backend is back
 		}
-		if q.link.Open() {
+		if q.link.Reach() != link.Near {
 			q.outbox.tests = true // nobody waits for the test
 			return false
 		}

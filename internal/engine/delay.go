@@ -2,6 +2,7 @@ package engine
 
 import (
 	"weir/internal/counter"
+	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
 	"weir/internal/failure"
@@ -20,7 +21,7 @@ func (q *requests) queues(w *Wait) bool {
 // request is to be refused: a rule that does not delay has no room, or the backend is away and no
 // rule can decide.
 func (q *requests) delaying(checks []rule.Check) (first *rule.Check) {
-	away := q.failure == failure.Deny && !q.link.Connected()
+	away := q.failure == failure.Deny && q.link.Reach() == link.Away
 	for i := range checks {
 		d := &checks[i]
 		if away && d.Synced() {
@@ -64,7 +65,7 @@ func (q *requests) waitForRoom(w *Wait, checks []rule.Check, now int64) counter.
 // lineUp makes a request wait for the room of a check, behind those that wait already; with behind, only if
 // others do, or else nothing is decided. It refuses the request if too many wait, or if room will certainly come too late.
 func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int64, behind bool) (verdict counter.Verdict, decided bool) {
-	delay, hostNow := of.Rule.Delay, q.link.HostNow()
+	delay, hostNow := of.Rule.Delay, q.outbox.host.Now()
 	if w.Patience > 0 {
 		delay.Most = min(delay.Most, w.Patience)
 	}
@@ -120,7 +121,7 @@ func (q *requests) setDue(w *Wait, checks []rule.Check, now int64) {
 			at = min(at, now+settlesWithin)
 		}
 	}
-	hostNow := q.link.HostNow()
+	hostNow := q.outbox.host.Now()
 	w.room.Again(hostNow+at-now, hostNow)
 }
 
@@ -132,7 +133,7 @@ func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict coun
 		if q.waitForRoom(w, checks, now) == counter.Unsure {
 			return true
 		}
-	case q.link.HostNow() < w.room.Leaves && q.delaying(checks) != nil:
+	case q.outbox.host.Now() < w.room.Leaves && q.delaying(checks) != nil:
 		q.setDue(w, checks, now)
 		return true
 	}
@@ -143,7 +144,7 @@ func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict coun
 // letGo decides waiting requests that should have room by now, those of each key in the order of
 // their coming, as long as the tick has time.
 func (q *requests) letGo() {
-	deadline := q.link.HostNow() + tickNanos
+	deadline := q.outbox.host.Now() + tickNanos
 	for handled := 0; !q.link.Late(handled, deadline); handled++ {
 		p, first, more := q.lines.Turn()
 		if !more {
@@ -194,7 +195,7 @@ func (q *requests) roomAt(w *Wait, checks []rule.Check, now int64) int64 {
 		}
 	}
 	// A counter goes back only a little, and its time is that of the last request that had room.
-	ahead := now - q.link.HostNow()
+	ahead := now - q.outbox.host.Now()
 	from := w.room.Since + ahead
 	for i := range checks {
 		q.entries.Fetch(&checks[i])

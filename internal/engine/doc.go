@@ -8,7 +8,8 @@
 //
 // Below it are packages that know nothing of each other unless it is said:
 //
-//	link     the backend: its time, the number of nodes, the breaker
+//	jitter   random times and pauses
+//	link     the backend: its time, the number of nodes, the breaker (knows jitter)
 //	rule     rules, and a request's checks of them
 //	entry    counters in the table (knows link and rule)
 //	wait     requests that wait for room

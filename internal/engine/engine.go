@@ -63,7 +63,7 @@ func New(o *Options) (*Engine, error) {
 	}
 	if e.rules.Delays {
 		e.ticks.millis = idleMillis
-		e.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), e.link.HostNow, e.ticks.expect)
+		e.requests.lines = wait.NewQueue(o.Data, o.Namespace, uint32(o.Random()), o.Host.Now, e.ticks.expect)
 	}
 	if e.rules.Synced {
 		e.connect(o)

@@ -7,7 +7,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine"
-	"weir/internal/engine/link"
+	"weir/internal/engine/jitter"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/must"
@@ -69,7 +69,7 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 	if !f.BreakerOpen() {
 		t.Fatal("the breaker is closed")
 	}
-	w.pass(2 * time.Duration(link.LongestPause))
+	w.pass(2 * time.Duration(jitter.LongestPause))
 	for i := range 3 {
 		if verdict := f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &newRequest().Wait); verdict == counter.Rejected {
 			t.Errorf("request %d was refused", i)

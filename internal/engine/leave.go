@@ -1,6 +1,9 @@
 package engine
 
-import "weir/internal/engine/rule"
+import (
+	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
+)
 
 // Leave pushes everything, whether or not it is due. Call it once no request waits. It begins now,
 // and the following ticks push the rest, until Left returns true. Further calls do nothing.
@@ -9,7 +12,7 @@ func (e *Engine) Leave() {
 		return
 	}
 	e.acquires.drop()
-	e.outbox.leaving, e.leaveBy = true, e.link.HostNow()+leaveNanos
+	e.outbox.leaving, e.leaveBy = true, e.ticks.host.Now()+leaveNanos
 	e.credit.End()
 	e.pushes.pushAll()
 	e.observer.Leave()
@@ -18,8 +21,8 @@ func (e *Engine) Leave() {
 // Left reports whether a leaving node has pushed everything and given its part of the limits back, or has
 // waited long enough for the backend.
 func (e *Engine) Left() bool {
-	left := e.leaveBy - e.link.HostNow()
-	owes := e.credit.End() && !e.link.Open()
+	left := e.leaveBy - e.ticks.host.Now()
+	owes := e.credit.End() && e.link.Reach() == link.Near
 	return !e.Unfinished() && !owes || left < 0 || left > leaveNanos
 }
 

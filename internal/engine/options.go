@@ -2,6 +2,7 @@ package engine
 
 import (
 	"weir/internal/engine/entry"
+	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
@@ -23,7 +24,7 @@ type Options struct {
 	// slice.
 	Rules []rule.Rule
 	// Random makes the nodes of a process differ.
-	Random link.Random
+	Random jitter.Random
 
 	// Recalls makes the worker remember pages that it wrote, until the next tick: see
 	// [sharedata.Recent]. It is for hosts whose shared data is slow to read.
@@ -57,7 +58,8 @@ type Options struct {
 
 // Host gives a node access to its process.
 type Host interface {
-	link.Clock
+	// Now returns the process's time in nanoseconds since the Unix epoch, uncorrected.
+	Now() int64
 	// Send sends a push to the backend, and reports whether it is on its way. If so, the host calls
 	// [Engine.Answered] once with the ticket, within the timeout, and only after Send has returned.
 	// The push is valid during the call.

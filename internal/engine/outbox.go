@@ -6,6 +6,7 @@ import (
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
+	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/wire"
@@ -49,10 +50,10 @@ type outbox struct {
 	poll      batch    // the worker's poll
 	message   []byte   // the last one sent
 	idle      []*batch
-	away      link.Partitions // partitions that incomplete answers lacked
-	asking    int             // callouts that requests wait for
-	leaving   bool            // the node is leaving
-	tests     bool            // a push is to test whether the backend is back
+	away      wire.PartitionSet // partitions that incomplete answers lacked
+	asking    int               // callouts that requests wait for
+	leaving   bool              // the node is leaving
+	tests     bool              // a push is to test whether the backend is back
 }
 
 // newBatch begins a batch.
@@ -116,7 +117,7 @@ func (c *outbox) post(b *batch) {
 	if b.state == filling {
 		c.seal(b)
 	}
-	b.state, b.sentAt = sent, c.link.HostNow()
+	b.state, b.sentAt = sent, c.host.Now()
 	if !c.hand(b) {
 		c.fail(b, link.PushUnsent)
 	}
@@ -144,7 +145,7 @@ func (c *outbox) seal(b *batch) {
 // postEmpty sends an empty batch, for the news in every answer, and for overrides.
 func (c *outbox) postEmpty() {
 	b := c.newBatchOf(feed.Question)
-	b.ends = c.link.Now() + link.LongestPause
+	b.ends = c.link.Now() + jitter.LongestPause
 	c.post(b)
 }
 
@@ -170,7 +171,7 @@ func (c *outbox) fail(b *batch, why link.Outcome) {
 
 // pause sets when a batch is sent again.
 func (c *outbox) pause(b *batch) {
-	b.retryAt = c.link.Now() + c.link.Pause(b.failures)
+	b.retryAt = c.link.Now() + c.link.Random.Pause(b.failures)
 	b.failures++
 }
 
@@ -225,9 +226,9 @@ func (c *outbox) finish(b *batch) {
 // While the breaker is open, one batch tests whether the backend is back. A callout that has not
 // ended long after its timeout counts as failed.
 func (c *outbox) resend(now int64) {
-	clock := c.link.HostNow()
+	clock := c.host.Now()
 	for _, b := range c.batches {
-		if ago := clock - b.sentAt; b.state == sent && (ago > c.link.Timeout+link.LongestPause || ago < -link.LongestPause) {
+		if ago := clock - b.sentAt; b.state == sent && (ago > c.link.Timeout+jitter.LongestPause || ago < -jitter.LongestPause) {
 			c.fail(b, link.PushLost)
 		}
 	}
@@ -239,7 +240,7 @@ func (c *outbox) resend(now int64) {
 	for i := range c.batches {
 		// Choose another batch each time, in case the batch itself causes the failure.
 		b := c.batches[(i+c.link.Failures())%len(c.batches)]
-		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*link.LongestPause {
+		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*jitter.LongestPause {
 			continue
 		}
 		if !c.link.Enter() {
@@ -258,7 +259,7 @@ func (c *outbox) inquires() bool {
 // for news, in nanoseconds.
 const (
 	pollPatience = wire.LongestPoll + pollSlack
-	pollSlack    = link.LongestPause
+	pollSlack    = jitter.LongestPause
 )
 
 // sendPoll sends the poll, with the part about overrides, and reports whether it is on its way.

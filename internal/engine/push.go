@@ -3,6 +3,7 @@ package engine
 import (
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
+	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
@@ -53,7 +54,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 			p.addAdvanced(b)
 		}
 	}
-	done = done && p.entries.Dirty.Visit(now, p.all, func() bool { return p.link.HostNow() >= deadline }, func(key *entry.DirtyKey, r *rule.Rule) entry.Fate {
+	done = done && p.entries.Dirty.Visit(now, p.all, func() bool { return p.outbox.host.Now() >= deadline }, func(key *entry.DirtyKey, r *rule.Rule) entry.Fate {
 		if next() == nil {
 			return entry.Stop
 		}
@@ -67,7 +68,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 // all whose partition is not away.
 //
 //go:noinline
-func (p *pushes) addOrphans(away link.Partitions, room func() *batch) (done bool) {
+func (p *pushes) addOrphans(away wire.PartitionSet, room func() *batch) (done bool) {
 	return p.entries.VisitOrphans(away, func(o *entry.Orphan) entry.Fate {
 		b := room()
 		if b == nil {
@@ -86,7 +87,7 @@ func (p *pushes) retire() {
 		for p.credit.Due(0, true) && !b.full() {
 			p.addAdvanced(b)
 		}
-		b.ends = max(b.ends, p.link.Now()+link.LongestPause)
+		b.ends = max(b.ends, p.link.Now()+jitter.LongestPause)
 		p.outbox.seal(b)
 		b.state = failed
 	}
@@ -110,8 +111,8 @@ func (p *pushes) pushAll() (done bool) {
 		}
 	}
 	p.all = true // in this visit
-	start := p.link.HostNow()
-	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.link.HostNow() < start+leaveNanos {
+	start := p.outbox.host.Now()
+	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.outbox.host.Now() < start+leaveNanos {
 	}
 	p.all = p.outbox.leaving
 	_, evicted := p.entries.Unpushed()
@@ -202,7 +203,7 @@ const leaveNanos = int64(5e9)
 // pushCharges is [Engine.PushCharges].
 func (p *pushes) pushCharges() {
 	var b *batch
-	open := p.link.Open() // they are pushed when they are due
+	open := p.link.Reach() != link.Near // they are pushed when they are due
 	room := func() *batch {
 		b = p.room(b)
 		return b

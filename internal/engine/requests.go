@@ -74,8 +74,8 @@ func (q *requests) send(w *Wait) (waits bool) {
 		return true
 	}
 	q.outbox.sendTest()
-	if !q.link.Open() { // otherwise the next tick drops what is left
-		q.acquires.sendAll(q.link.HostNow() + askNanos)
+	if q.link.Reach() == link.Near { // otherwise the next tick drops what is left
+		q.acquires.sendAll(q.outbox.host.Now() + askNanos)
 	}
 	q.schedule(q.ticks.hurried)
 	if w == nil || w.queue == nil || w.until != over {
@@ -157,7 +157,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 // flight decide, of which the backend will have heard, or it is not known which rule had no room.
 // The number of rounds is bounded.
 func (q *requests) doubt(w *Wait, checks []rule.Check, t *ask) counter.Verdict {
-	if w.rounds >= maxRounds || q.link.HostNow() >= w.until {
+	if w.rounds >= maxRounds || q.outbox.host.Now() >= w.until {
 		return counter.Rejected
 	}
 	w.rounds++
@@ -212,7 +212,7 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		whole := lacking(checks)
 		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(checks) || w.wait.joins < maxJoins && q.expects(checks))
 		switch {
-		case again && q.link.HostNow() < w.wait.until && q.wait(w.wait, checks, whole):
+		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, whole):
 			return
 		case whole != nil:
 			verdict = q.decideLate(checks) // the answer lacked its part
@@ -220,7 +220,7 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 			if verdict = q.decider.refuse(checks, q.link.Now()); verdict != counter.Unsure {
 				break
 			}
-			if q.link.HostNow() < w.wait.until {
+			if q.outbox.host.Now() < w.wait.until {
 				w.wait.rounds, w.wait.joins = 0, 0
 				q.goOn(w, checks, verdict, true) // by the checks that take the place of those without room
 				return
@@ -319,7 +319,7 @@ func (q *requests) decideLate(checks []rule.Check) counter.Verdict {
 // with waited those that have waited long enough. It returns false if there are more. Do not call it in a
 // request's callback.
 func (q *requests) giveUp(waited bool, deadline int64) (done bool) {
-	now := q.link.HostNow()
+	now := q.outbox.host.Now()
 	for handled := 0; ; handled++ {
 		w := q.waits.queue.first
 		if w == nil || w.until != over && (!waited || now < w.until && w.until-now <= q.link.Timeout) {

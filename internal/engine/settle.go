@@ -139,7 +139,7 @@ func (a *answers) settleKey(b *batch) {
 		missing = max(missing, b.reader.Missing(i))
 	}
 	if missing != wire.Answered {
-		b.lacks |= link.PartitionOf(key.id(b))
+		b.lacks |= wire.PartitionOf(key.id(b))
 		return
 	}
 	switch {
@@ -213,7 +213,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 			return true
 		}
 		for i := range t.parts {
-			b.lacks |= link.PartitionOf(t.parts[i].ID)
+			b.lacks |= wire.PartitionOf(t.parts[i].ID)
 		}
 		a.waits.release(t)
 		return true
@@ -443,7 +443,7 @@ func (a *answers) learn(part *rule.Ref, answered int64) {
 		d.Counter.Heard(answered)
 		d.NoteExcess(now)
 		// Hits that were counted before the rule had a backend are still to be pushed.
-		return true, (part.Rule.Watched || d.Counter.Pending()) && d.Counter.Adopt(now, !a.link.Open())
+		return true, (part.Rule.Watched || d.Counter.Pending()) && d.Counter.Adopt(now, a.link.Reach() == link.Near)
 	}) {
 		a.tallies.GivenUp++
 	}

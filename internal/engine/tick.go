@@ -24,18 +24,18 @@ func (e *Engine) Tick() {
 func (e *Engine) synchronise() {
 	e.rules.ReadExcess()
 	e.rules.Share(e.link.Read())
-	start := e.link.HostNow()
+	start := e.ticks.host.Now()
 	deadline := start + tickNanos
 	done := e.answers.settle(deadline)
 	adopted := e.feed.AdoptOverrides(deadline)
 	e.outbox.resend(e.link.ToBackend(start))
 	// Requests that wait for nothing come before pushes, which could use up all the time again and
 	// again.
-	until := max(deadline, e.link.HostNow()+leastNanos)
+	until := max(deadline, e.ticks.host.Now()+leastNanos)
 	done = e.requests.giveUp(true, until) && done
 	e.outbox.sendTest()
 	news := false
-	if e.link.Open() {
+	if e.link.Reach() != link.Near {
 		e.acquires.drop()
 		e.pushes.probe()
 		news = e.inquire()
@@ -48,18 +48,18 @@ func (e *Engine) synchronise() {
 		if done {
 			done = e.pushes.pushDue(e.link.ToBackend(start), deadline)
 		}
-		until = max(deadline+askNanos, e.link.HostNow()+leastNanos)
+		until = max(deadline+askNanos, e.ticks.host.Now()+leastNanos)
 		e.acquires.sendAll(until)
 	}
 	e.requests.giveUp(false, until)
 	e.observer.Send(e.outbox.leaving)
-	soon := e.link.HostNow() + int64(e.ticks.millis)*1e6
+	soon := e.ticks.host.Now() + int64(e.ticks.millis)*1e6
 	e.requests.schedule(!done || !adopted || news || e.waits.queue.endsBy(soon))
 }
 
 // inquire asks the backend for news if it is time. soon means that the next tick should.
 func (e *Engine) inquire() (soon bool) {
-	now := e.link.HostNow()
+	now := e.ticks.host.Now()
 	how, known, soon := e.feed.Ask(feed.Outbox{
 		Asks: e.outbox.inquires(), Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.outbox.leaving && !e.pushes.unfinished(),
 	}, now+int64(e.ticks.millis)*1e6)
@@ -88,12 +88,12 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 		e.requests.schedule(e.ticks.hurried)
 		return
 	}
-	deadline := e.link.HostNow() + tickNanos
+	deadline := e.ticks.host.Now() + tickNanos
 	more := false
 	if e.answers.takeIn(b, outcome, answer) {
 		more = !e.answers.settle(deadline) || e.pushes.crowded
 		e.pushes.pushCharges()
-		deadline = max(deadline, e.link.HostNow()+leastNanos)
+		deadline = max(deadline, e.ticks.host.Now()+leastNanos)
 		e.acquires.sendAll(deadline)
 	}
 	e.requests.giveUp(false, deadline)

@@ -71,6 +71,21 @@ func (id ID) Partition() uint32 {
 	return ^crc % Partitions
 }
 
+// PartitionSet is a set of the partitions that a store may divide a namespace into: a bit for each.
+//
+// While a partition fails, batches with anything for it stay, because they must be repeated
+// unchanged. To keep them few, nothing else is sent to the partition until they are answered: its
+// keys' hits gather in the table, and requests are decided without the backend.
+type PartitionSet uint32
+
+// Has reports whether a key's partition is one of them.
+//
+//go:noinline
+func (p PartitionSet) Has(id [16]byte) bool { return p != 0 && p&PartitionOf(id) != 0 }
+
+// PartitionOf returns the set with the partition of a key.
+func PartitionOf(id [16]byte) PartitionSet { return 1 << ID(id).Partition() }
+
 // crcOfNibble is the CRC-32 of four bits. Package hash/crc32 has a larger table, and its code for
 // special processors would be most of what it adds to the plugin.
 var crcOfNibble = [16]uint32{

@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
+	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
@@ -274,7 +275,7 @@ func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
 	}
 	if a.sender = sender; a.divisor == 0 {
 		// A part that is on its way would be lost.
-		if ago := now - a.askedAt; !wants && !a.owes || a.askedAt != 0 && ago >= 0 && ago < link.LongestPause/4 {
+		if ago := now - a.askedAt; !wants && !a.owes || a.askedAt != 0 && ago >= 0 && ago < jitter.LongestPause/4 {
 			return s
 		}
 		a.without, a.askedAt = sequence, now
@@ -398,14 +399,14 @@ func (a *Credit) Tick() (tells bool) {
 	case a.divisor != 0 && (heard < 0 || heard >= max(hearEvery, a.rules.Interval)):
 		a.heardAt = now
 		return true
-	case a.tellAt > now && a.tellAt-now <= link.LongestPause:
+	case a.tellAt > now && a.tellAt-now <= jitter.LongestPause:
 		return false
 	case a.divisor == 0 && a.owes && a.knows && a.ledger.count() == 0:
 	case !a.knows && a.wants(now) && (now >= a.unknownTo || a.unknownTo-now > askAgain):
 	default:
 		return false
 	}
-	a.tellAt = now + link.LongestPause
+	a.tellAt = now + jitter.LongestPause
 	return true
 }
 

@@ -2,7 +2,6 @@ package entry
 
 import (
 	"weir/internal/counter"
-	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
@@ -73,7 +72,7 @@ func (k *Entries) ReviseElsewhere(c *rule.Charge, cost uint64, now int64) {
 
 // VisitOrphans calls visit with each orphan that can be pushed now: its partition is not away. It returns false
 // if visit has stopped it.
-func (k *Entries) VisitOrphans(away link.Partitions, visit func(o *Orphan) Fate) (done bool) {
+func (k *Entries) VisitOrphans(away wire.PartitionSet, visit func(o *Orphan) Fate) (done bool) {
 	for i := len(k.orphans) - 1; i >= 0; i-- {
 		o := &k.orphans[i]
 		if away.Has(o.Item.ID) {

@@ -5,8 +5,7 @@ package link
 import (
 	"encoding/binary"
 
-	"weir/internal/wire"
-
+	"weir/internal/engine/jitter"
 	"weir/sharedata"
 )
 
@@ -21,7 +20,7 @@ type Link struct {
 	seen   int64 // when that answer came; 0 for none
 	record sharedata.Record
 	hosts  sharedata.Record // the last outcome that the host has heard of
-	Random Random
+	Random jitter.Random
 	shared sharedLink // as last read or written
 
 	clock   Clock
@@ -56,7 +55,7 @@ const linkSize = 8 + 4 + 4 + 8 + 8 + 8 + 4
 
 // New returns the link of a namespace in a process's shared data. A callout ends within timeout, and
 // turned is [Options.Turned].
-func New(data sharedata.Data, namespace string, clock Clock, random Random, timeout int64, turned func(why Outcome)) Link {
+func New(data sharedata.Data, namespace string, clock Clock, random jitter.Random, timeout int64, turned func(why Outcome)) Link {
 	return Link{
 		record: sharedata.NewRecord(data, namespace, "link"), hosts: sharedata.NewRecord(data, namespace, "told"),
 		Random: random, clock: clock, Timeout: timeout, turned: turned,
@@ -71,10 +70,6 @@ const (
 	Patience = int64(60e9)
 	// breakAfter is how many callouts fail in a row before the breaker opens.
 	breakAfter = 3
-	// shortestPause is the first pause for which a failing backend is left alone, in nanoseconds.
-	shortestPause = int64(50e6)
-	// LongestPause bounds the pauses, which double.
-	LongestPause = int64(5e9)
 )
 
 // Read loads the state that other workers have written. nodes is how many processes share the limits; 0 if
@@ -140,16 +135,35 @@ func (l *Link) ToBackend(hostNow int64) int64 { return hostNow + l.offset }
 // ToHost converts a time of the backend's clock to the host's.
 func (l *Link) ToHost(now int64) int64 { return now - l.offset }
 
+// Reach says whether the backend can be reached, as far as is known.
+type Reach uint8
+
+const (
+	// Near means that it can.
+	Near Reach = iota
+	// Doubtful means that the breaker is open, and that it is time to test whether the backend is back.
+	Doubtful
+	// Away means that the breaker is open, and that no callout is worth waiting for.
+	Away
+)
+
+// Reach says whether the backend can be reached.
+func (l *Link) Reach() Reach {
+	switch {
+	case !l.Open():
+		return Near
+	case l.retryable(l.HostNow()):
+		return Doubtful
+	}
+	return Away
+}
+
 // Open reports whether the breaker is open.
 func (l *Link) Open() bool { return l.shared.failures >= breakAfter }
 
-// Connected reports whether the backend can be reached as far as is known, so that a callout is
-// worth waiting for.
-func (l *Link) Connected() bool { return !l.Open() || l.retryable(l.HostNow()) }
-
 // retryable reports whether the last pause is over, or its end comes from a wrong clock.
 func (l *Link) retryable(now int64) bool {
-	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*LongestPause
+	return now >= l.shared.retryAt || l.shared.retryAt-now > 2*jitter.LongestPause
 }
 
 // Enter reports whether a callout may be made now. While the breaker is open, a single callout is
@@ -185,17 +199,10 @@ func (l *Link) failed(now, sentAt int64) (open bool) {
 		}
 		r.failures++
 		if r.countedAt = now; r.failures >= breakAfter {
-			r.retryAt = now + l.Pause(int(r.failures-breakAfter))
+			r.retryAt = now + l.Random.Pause(int(r.failures-breakAfter))
 		}
 		return true
 	}) && l.Open()
-}
-
-// Pause is how long to leave alone what has failed before, in nanoseconds.
-//
-//go:noinline
-func (l *Link) Pause(failures int) int64 {
-	return l.Random.Around(min(shortestPause<<min(failures, 10), LongestPause))
 }
 
 // Answered takes in an answer that came now: the backend's time, the number of nodes, and that the backend
@@ -277,7 +284,7 @@ func (l *Link) see(sent, received, backend int64) {
 // seeLate takes in the time in an answer that the backend may have delayed. It only shows whether a
 // clock was set meanwhile; if so, the next answer is believed in any case.
 func (l *Link) seeLate(sent, received, backend int64) {
-	if received-sent <= min(l.Timeout, LongestPause) {
+	if received-sent <= min(l.Timeout, jitter.LongestPause) {
 		l.see(sent, received, backend)
 	} else if at := backend - l.offset; at < sent || at > received {
 		l.seen = 0
@@ -356,18 +363,3 @@ const (
 	// PushGarbled means that the answer was malformed. Only nodes use it, never hosts.
 	PushGarbled
 )
-
-// Partitions is a set of the partitions that a store may divide a namespace into: a bit for each.
-//
-// While a partition fails, batches with anything for it stay, because they must be repeated
-// unchanged. To keep them few, nothing else is sent to the partition until they are answered: its
-// keys' hits gather in the table, and requests are decided without the backend.
-type Partitions uint32
-
-// Has reports whether a key's partition is one of them.
-//
-//go:noinline
-func (p Partitions) Has(id [16]byte) bool { return p != 0 && p&PartitionOf(id) != 0 }
-
-// PartitionOf returns the set with the partition of a key.
-func PartitionOf(id [16]byte) Partitions { return 1 << wire.ID(id).Partition() }

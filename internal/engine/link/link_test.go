@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/engine/jitter"
 	"weir/sharedata"
 )
 
@@ -23,7 +24,7 @@ func TestBreakerPauses(t *testing.T) {
 			continue
 		}
 		pause := l.shared.retryAt - now
-		usual := min(shortestPause<<min(failure-breakAfter+1, 20), LongestPause)
+		usual := min(int64(50e6)<<min(failure-breakAfter+1, 20), jitter.LongestPause)
 		if pause < usual/2 || pause > 3*usual/2 {
 			t.Errorf("failure %d: a pause of %v, want about %v", failure+1, time.Duration(pause), time.Duration(usual))
 		}
@@ -34,7 +35,7 @@ func TestBreakerPauses(t *testing.T) {
 	}
 	l.see(now, now+1, now)
 	l.reached(1)
-	if l.Open() || !l.Connected() {
+	if l.Open() || l.Reach() != Near {
 		t.Error("open after an answer")
 	}
 }
@@ -53,7 +54,7 @@ func TestBreakerAndOldNews(t *testing.T) {
 		t.Errorf("%d failures, want %d: the others are of callouts from before", l.shared.failures, breakAfter)
 	}
 	now -= 3600e9
-	if !l.Connected() || !l.Enter() {
+	if l.Reach() == Away || !l.Enter() {
 		t.Error("a clock that went back by an hour keeps the breaker open")
 	}
 	if l.Enter() {

@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
+	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/sketch"
@@ -271,7 +272,7 @@ func (a *Meter) DueMessages(all bool) []*Message {
 	waits := false
 	for i := len(a.sent) - 1; i >= 0; i-- {
 		m := a.sent[i]
-		if ago := now - m.sentAt; m.onWay && (ago > a.link.Timeout+link.LongestPause || ago < -link.LongestPause) {
+		if ago := now - m.sentAt; m.onWay && (ago > a.link.Timeout+jitter.LongestPause || ago < -jitter.LongestPause) {
 			a.Fail(m)
 		}
 		if now-m.since > accountsFor {
@@ -280,7 +281,7 @@ func (a *Meter) DueMessages(all bool) []*Message {
 			a.drop(i)
 			continue
 		}
-		if !m.onWay && (all || now >= m.retryAt || m.retryAt-now > 2*link.LongestPause) {
+		if !m.onWay && (all || now >= m.retryAt || m.retryAt-now > 2*jitter.LongestPause) {
 			a.post(m)
 		}
 		waits = waits || m.Sender == a.sender
@@ -407,7 +408,7 @@ func (a *Meter) post(m *Message) {
 // Fail makes a message wait before it is repeated. A backend that does not know such messages may
 // be replaced by another that does.
 func (a *Meter) Fail(m *Message) {
-	m.onWay, m.retryAt = false, a.link.HostNow()+a.link.Pause(m.failures)
+	m.onWay, m.retryAt = false, a.link.HostNow()+a.link.Random.Pause(m.failures)
 	m.failures++
 }
 

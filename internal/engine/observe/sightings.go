@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"weir/internal/engine/link"
+	"weir/internal/engine/jitter"
 	"weir/internal/engine/rule"
 	"weir/internal/sketch"
 	"weir/internal/wire"
@@ -98,7 +98,7 @@ func (t *tally) reset() {
 	*t = tally{used: t.used, refused: t.refused}
 }
 
-func newSightings(rules []rule.Rule, now, hostNow int64, random link.Random) *sightings {
+func newSightings(rules []rule.Rule, now, hostNow int64, random jitter.Random) *sightings {
 	s := &sightings{
 		rules: make([]seen, len(rules)), exact: exactEvery, random: random() | 1, since: hostNow, began: hostNow, before: hostNow,
 		reportAt: hostNow + random.Around(reportEvery), marked: [2]int64{hostNow, hostNow},

@@ -1,6 +1,14 @@
-package link
+// Package jitter spreads what workers and processes do, so that they do not all do it at once.
+package jitter
 
 import "math/bits"
+
+const (
+	// shortestPause is the first pause for which what fails is left alone, in nanoseconds.
+	shortestPause = int64(50e6)
+	// LongestPause bounds the pauses, which double.
+	LongestPause = int64(5e9)
+)
 
 // Random returns 64 random bits at each call.
 type Random func() uint64
@@ -18,3 +26,10 @@ func (r Random) Around(nanos int64) int64 { return nanos/2 + r.Below(nanos) }
 
 // Fraction returns a random number of [0, 1).
 func (r Random) Fraction() float64 { return float64(r()<<11>>11) / (1 << 53) }
+
+// Pause is how long to leave alone what has failed before, in nanoseconds.
+//
+//go:noinline
+func (r Random) Pause(failures int) int64 {
+	return r.Around(min(shortestPause<<min(failures, 10), LongestPause))
+}
