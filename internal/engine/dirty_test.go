@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
+	"weir/internal/engine/pending"
 	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
@@ -22,18 +22,18 @@ func TestLooksAreShort(t *testing.T) {
 	for range 2 { // the first hit of a key is due at once
 		n.advance(time.Second)
 		n.advance(time.Second)
-		n.chargeAll(blocks * entry.BlockKeys)
+		n.chargeAll(blocks * pending.BlockKeys)
 	}
 	now := n.Now()
 	for call := 1; call <= blocks; call++ {
 		must.EqualOrEnd(t, n.PushDue(now, now), call == blocks, "after call %d without time done is", call)
 	}
-	must.Equal(t, n.Backlog().Keys, blocks*entry.BlockKeys, "keys wait")
+	must.Equal(t, n.Backlog().Keys, blocks*pending.BlockKeys, "keys wait")
 }
 
 // A node that leaves pushes at once what isn't due yet, calm blocks too.
 func TestLeavingPushesCalmBlocks(t *testing.T) {
-	const keys = 2*entry.BlockKeys + 50
+	const keys = 2*pending.BlockKeys + 50
 	n := newProcess(t).start(minute, fixed(1_000_000))
 	n.advance(time.Second)
 	for range 2 {

@@ -11,10 +11,11 @@
 //	jitter   random times and pauses
 //	link     the backend: its time, the number of nodes, the breaker (knows jitter)
 //	rule     rules, and a request's checks of them
-//	entry    counters in the table (knows link and rule)
+//	pending  what the backend has yet to hear of (knows rule)
+//	entry    counters in the table (knows link, rule and pending)
 //	wait     requests that wait for room
 //	charge   changes of what passed requests have taken (knows entry and observe)
-//	credit   what is decided without asking the backend: in the table, or on credit (knows entry)
+//	credit   what is decided without asking the backend: in the table, or on credit (knows entry and pending)
 //	observe  what people look at: reports, usage, warnings (knows entry)
 //	feed     other limits, as the backend tells them (knows entry)
 //

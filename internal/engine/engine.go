@@ -10,6 +10,7 @@ import (
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
+	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
@@ -26,6 +27,7 @@ type Engine struct {
 	rules    rule.Set
 	link     link.Link
 	ticks    ticks
+	pending  pending.Pending
 	entries  entry.Entries
 	waits    waits
 	credit   credit.Credit
@@ -80,12 +82,12 @@ func New(o *Options) (*Engine, error) {
 // furnish gives the node's rooms the rooms that they use.
 func (e *Engine) furnish(o *Options) {
 	tallies, rules, link, ticks := &e.Tallies, &e.rules, &e.link, &e.ticks
-	e.entries = entry.New(tallies, link, rules, o.Owner, o.KeySecret, o.Recalls)
-	e.credit = credit.New(tallies, rules, link, &e.entries)
+	e.entries = entry.New(tallies, link, rules, &e.pending, o.Owner, o.KeySecret, o.Recalls)
+	e.credit = credit.New(tallies, rules, link, &e.entries, &e.pending.Credit)
 	e.outbox = outbox{
-		host: o.Host, credit: &e.credit, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
+		host: o.Host, credit: &e.credit, pending: &e.pending, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
-	e.pushes = pushes{rules: rules, credit: &e.credit, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
+	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, fair: rules.Fair,
@@ -153,7 +155,7 @@ type Backlog struct {
 
 // Backlog returns the node's unfinished work.
 func (e *Engine) Backlog() Backlog {
-	keys, evicted := e.entries.Unpushed()
+	keys, evicted, _ := e.pending.Unpushed()
 	return Backlog{
 		Keys: keys, Evicted: evicted, Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
 		Unsent: len(e.acquires.unsent), Waiting: e.waits.queue.length,
@@ -258,7 +260,7 @@ func (e *Engine) Seat(checks []rule.Check, now int64) {
 
 // Uncounted is how many hits of a check's key have passed here that the backend is yet to count, and that
 // the key's counter lacks. The check was looked at.
-func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.credit.Uncounted(d.Address) }
+func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.pending.Credit.Uncounted(d.Address) }
 
 // Force takes a check's hits, whether or not they have room.
 func (e *Engine) Force(d *rule.Check, now int64) {

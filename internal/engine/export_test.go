@@ -59,7 +59,7 @@ func (e *Engine) Write(d *Check, now int64) bool { return e.entries.Write(d, now
 func (e *Engine) Line(d *Check) int { return e.requests.lines.Waiting(d.Address) }
 
 // Calm reports whether the keys with hits to push begin with a block of which none is due.
-func (e *Engine) Calm() bool { return e.entries.Dirty.Calm(e.link.Now()) }
+func (e *Engine) Calm() bool { return e.pending.Dirty.Calm(e.link.Now()) }
 
 // PushDue pushes the hits that are due at a time, until a deadline. It returns false if time ran out.
 func (e *Engine) PushDue(now, deadline int64) (done bool) { return e.pushes.pushDue(now, deadline) }
@@ -67,8 +67,8 @@ func (e *Engine) PushDue(now, deadline int64) (done bool) { return e.pushes.push
 // Unpushed calls visit with the hits that neither a counter in the table has nor a push: those of
 // evicted counters, and those that were advanced.
 func (e *Engine) Unpushed(visit func(c wire.LimitCounter, hits int64)) {
-	items := e.credit.Unsent()
-	for _, o := range e.entries.Orphans() {
+	items := e.pending.Credit.Unsent()
+	for _, o := range e.pending.Orphans() {
 		items = append(items, o.Item)
 	}
 	for i := range items {
@@ -81,7 +81,7 @@ func (e *Engine) Unpushed(visit func(c wire.LimitCounter, hits int64)) {
 // OnCredit calls visit with advanced hits that no push has, which name no push, and with those of pushes that
 // are not settled.
 func (e *Engine) OnCredit(visit func(sender, sequence uint64, item *wire.Item)) {
-	items := e.credit.Unsent()
+	items := e.pending.Credit.Unsent()
 	for i := range items {
 		visit(0, 0, &items[i])
 	}
@@ -112,7 +112,7 @@ func (e *Engine) HearPart(n *wire.Near, sequence uint64, answeredAt int64) {
 }
 
 // Advanced is how many hits of a check's key are advanced and not counted.
-func (e *Engine) Advanced(d *Check) uint64 { return e.credit.Uncounted(d.Address) }
+func (e *Engine) Advanced(d *Check) uint64 { return e.pending.Credit.Uncounted(d.Address) }
 
 // Questions for hits.
 

@@ -48,14 +48,14 @@ func (e *Engine) Inherit(from *Engine) {
 		b.retryAt = 0
 	}
 	e.outbox.batches = append(from.outbox.batches, e.outbox.batches...)
-	e.entries.Inherit(&from.entries)
+	e.pending.Inherit(&from.pending)
 	e.observer.Inherit(&from.observer)
 	from.outbox.batches = nil
 }
 
 // rulesInUse calls visit with the rules of keys and pushes that are not done; some are nil.
 func (e *Engine) rulesInUse(visit func(*rule.Rule)) {
-	for _, r := range e.entries.Dirty.Rules {
+	for _, r := range e.pending.Dirty.Rules {
 		visit(r)
 	}
 	for _, b := range e.outbox.batches {

@@ -5,6 +5,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
+	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -18,7 +19,8 @@ type pushes struct {
 	entries *entry.Entries
 	outbox  *outbox
 
-	credit *credit.Credit
+	credit  *credit.Credit
+	pending *pending.Pending
 
 	hasty   bool       // the orphans are for [Engine.PushCharges]
 	crowded bool       // due keys wait because too many batches are unanswered
@@ -29,7 +31,7 @@ type pushes struct {
 // probe tests whether the backend is back, if there is something for it and no failed batch will
 // test it.
 func (p *pushes) probe() {
-	if keys, evicted := p.entries.Unpushed(); len(p.outbox.batches) == 0 && keys+evicted > 0 && p.link.Enter() {
+	if keys, evicted, _ := p.pending.Unpushed(); len(p.outbox.batches) == 0 && keys+evicted > 0 && p.link.Enter() {
 		p.outbox.postEmpty()
 	}
 }
@@ -49,14 +51,14 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 		return b
 	}
 	done = p.addOrphans(p.outbox.away, next)
-	for done && p.credit.Due(now, p.all) {
+	for done && p.pending.Credit.Due(now, p.all) {
 		if done = next() != nil; done {
 			p.addAdvanced(b)
 		}
 	}
-	done = done && p.entries.Dirty.Visit(now, p.all, func() bool { return p.outbox.host.Now() >= deadline }, func(key *entry.DirtyKey, r *rule.Rule) entry.Fate {
+	done = done && p.pending.Dirty.Visit(now, p.all, func() bool { return p.outbox.host.Now() >= deadline }, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
 		if next() == nil {
-			return entry.Stop
+			return pending.Stop
 		}
 		return p.claim(b, key, r, now)
 	})
@@ -69,22 +71,22 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 //
 //go:noinline
 func (p *pushes) addOrphans(away wire.PartitionSet, room func() *batch) (done bool) {
-	return p.entries.VisitOrphans(away, func(o *entry.Orphan) entry.Fate {
+	return p.pending.VisitOrphans(away, func(o *pending.Orphan) pending.Fate {
 		b := room()
 		if b == nil {
-			return entry.Stop
+			return pending.Stop
 		}
 		b.add(&o.Item, pushed{}, o.Ends)
-		return entry.Drop
+		return pending.Drop
 	})
 }
 
 // retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
 // any more.
 func (p *pushes) retire() {
-	for owes := p.credit.End(); owes || p.credit.Due(0, true); owes = false {
+	for owes := p.credit.End(); owes || p.pending.Credit.Due(0, true); owes = false {
 		b := p.outbox.newBatch()
-		for p.credit.Due(0, true) && !b.full() {
+		for p.pending.Credit.Due(0, true) && !b.full() {
 			p.addAdvanced(b)
 		}
 		b.ends = max(b.ends, p.link.Now()+jitter.LongestPause)
@@ -98,9 +100,11 @@ func (p *pushes) retire() {
 //go:noinline
 func (p *pushes) addAdvanced(b *batch) {
 	b.ahead++
-	b.hits += p.credit.Send(func(h *credit.Hits, limit int, item *wire.Item, ends int64) {
+	hits := p.pending.Credit.Send(func(h *pending.Hits, limit int, item *wire.Item, ends int64) {
 		b.add(item, pushed{address: h.Address, rule: h.Rule, limit: int32(limit), ahead: h}, ends)
 	})
+	p.tallies.Pushed += hits
+	b.hits += hits
 }
 
 // pushAll is [Engine.PushAll].
@@ -115,8 +119,8 @@ func (p *pushes) pushAll() (done bool) {
 	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.outbox.host.Now() < start+leaveNanos {
 	}
 	p.all = p.outbox.leaving
-	_, evicted := p.entries.Unpushed()
-	return !p.crowded && evicted == 0 && !p.credit.Due(0, true)
+	_, evicted, onCredit := p.pending.Unpushed()
+	return !p.crowded && evicted+onCredit == 0
 }
 
 // room returns a batch with room for another key: b, or a new batch after sending a full b. It is
@@ -135,16 +139,16 @@ func (p *pushes) room(b *batch) *batch {
 // claim moves a key's pending hits in flight, and adds them to a batch. It gives back the part of a
 // lease that is no longer of use. If a lease stays, it asks for the key's totals, because the hits
 // of others may make the lease too large.
-func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) entry.Fate {
+func (p *pushes) claim(b *batch, key *pending.DirtyKey, r *rule.Rule, now int64) pending.Fate {
 	d := p.entries.At(&p.check, r, key.Address)
-	becomes, claimed := entry.Drop, false
+	becomes, claimed := pending.Drop, false
 	if !p.entries.Update(d, entry.AsStored, now, func() (writes, lists bool) {
-		becomes, claimed = entry.Drop, false
+		becomes, claimed = pending.Drop, false
 		if !d.Slot.Found() || d.Counter.Sync().Due != key.Due {
 			return false, false // evicted with its hits rescued, or adopted by another worker
 		}
 		if p.outbox.away.Has(d.Counter.Sync().ID) {
-			becomes = entry.Retry
+			becomes = pending.Retry
 			return false, false
 		}
 		d.Counter.Advance(now)
@@ -157,19 +161,18 @@ func (p *pushes) claim(b *batch, key *entry.DirtyKey, r *rule.Rule, now int64) e
 		if p.outbox.leaving {
 			d.Counter.Abandon()
 		}
-		pending := d.Counter.Pending()
 		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
-		if !pending && !watched && !leases {
+		if !d.Counter.Pending() && !watched && !leases {
 			return changed, false
 		}
 		if claimed = d.Counter.Claim(now); !claimed {
-			becomes = entry.Retry
+			becomes = pending.Retry
 		} else if watched || leases {
-			becomes = entry.Stay
+			becomes = pending.Stay
 		}
 		return claimed, false
 	}) {
-		return entry.Retry
+		return pending.Retry
 	}
 	if claimed {
 		p.addClaimed(b, d)
@@ -192,8 +195,8 @@ func (p *pushes) addClaimed(b *batch, d *rule.Check) {
 
 // unfinished reports whether the backend has yet to hear of any hits.
 func (p *pushes) unfinished() bool {
-	keys, evicted := p.entries.Unpushed()
-	return keys+evicted+len(p.outbox.batches) > 0 || p.credit.Due(0, true)
+	keys, evicted, onCredit := p.pending.Unpushed()
+	return keys+evicted+onCredit+len(p.outbox.batches) > 0
 }
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in
@@ -208,15 +211,15 @@ func (p *pushes) pushCharges() {
 		b = p.room(b)
 		return b
 	}
-	done := p.entries.VisitHasty(func(r *rule.Rule, at sharedata.Address) entry.Fate {
+	done := p.pending.VisitHasty(func(r *rule.Rule, at sharedata.Address) pending.Fate {
 		switch {
 		case open:
 		case room() == nil:
-			return entry.Stop
+			return pending.Stop
 		default:
 			p.claimPending(b, p.entries.At(&p.check, r, at), p.link.Now())
 		}
-		return entry.Drop
+		return pending.Drop
 	}) && (open || !p.hasty || p.addOrphans(0, room))
 	p.hasty = p.hasty && !done
 	p.outbox.send(b)

@@ -2,10 +2,10 @@ package engine
 
 import (
 	"weir/internal/counter"
-	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
+	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
@@ -159,7 +159,7 @@ func (a *answers) settleKey(b *batch) {
 }
 
 // settleAdvanced notes that advanced hits are counted, of which the totals were read last.
-func (a *answers) settleAdvanced(b *batch, h *credit.Hits) {
+func (a *answers) settleAdvanced(b *batch, h *pending.Hits) {
 	part := h.End(true)
 	a.learn(&part, int64(b.reader.NowNanos))
 }

@@ -10,9 +10,9 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
+	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
-	"weir/sharedata"
 	"weir/window"
 )
 
@@ -66,14 +66,12 @@ type Credit struct {
 
 	near   nearKeys
 	limits []uint64
-	ledger ledger
-	push   window.Push // for an item
-	item   wire.Item
+	ledger *pending.Ledger
 }
 
 // New returns a worker's advances.
-func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries) Credit {
-	return Credit{tallies: tallies, rules: rules, link: link, keys: keys}
+func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries, ledger *pending.Ledger) Credit {
+	return Credit{tallies: tallies, rules: rules, link: link, keys: keys, ledger: ledger}
 }
 
 // nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
@@ -141,7 +139,7 @@ func (a *Credit) Decide(d *rule.Check, now int64, how entry.Taking, recall bool)
 		return counter.Allowed
 	}
 	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && a.rules.Synced {
-		d.Unheard = a.Uncounted(d.Address)
+		d.Unheard = a.ledger.Uncounted(d.Address)
 	}
 	if found && d.Counter.Moved() && a.keys.Write(d, now) { // or else the next request writes it
 		return a.Decide(d, now, how, false)
@@ -185,10 +183,10 @@ func (a *Credit) takes(d *rule.Check, now int64) bool {
 		return false
 	}
 	hostNow := a.link.ToHost(now)
-	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || now < a.ledger.lostTo || a.ledger.count() >= maxAdvanced {
+	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || !a.ledger.HasRoom(now) {
 		return false
 	}
-	uncounted := a.Uncounted(d.Address)
+	uncounted := a.ledger.Uncounted(d.Address)
 	if d.Cost > allowance || uncounted > allowance-d.Cost || !d.Counter.Allows(uncounted+d.Cost) {
 		return false
 	}
@@ -240,8 +238,8 @@ func (a *Credit) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdic
 	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
-	uncounted := a.Uncounted(d.Address)
-	a.ledger.add(d, now)
+	uncounted := a.ledger.Uncounted(d.Address)
+	a.ledger.Add(d, now)
 	d.Counter.Count(uncounted + d.Cost)
 	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
 	return counter.Allowed
@@ -254,9 +252,7 @@ func (a *Credit) GiveBack(d *rule.Check, now int64) (recalled bool) {
 		return a.keys.GiveBack(d, now)
 	}
 	d.TakeNone()
-	if h := a.ledger.find(d); h != nil {
-		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
-	}
+	a.ledger.GiveBack(d)
 	a.tallies.Advanced -= d.Cost
 	a.keys.Read(d, now)
 	return false
@@ -281,11 +277,6 @@ func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
 		a.without, a.askedAt = sequence, now
 	}
 	return wire.Advance{Present: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor, Wants: wants}
-}
-
-// Settles reports whether a push with that number of advanced hits leaves none to be counted.
-func (a *Credit) Settles(own int) bool {
-	return len(a.ledger.unsent) == 0 && a.ledger.out == own && a.ledger.lostTo <= a.link.Now()
 }
 
 // Hear takes in the answer to a push that said something of advanced hits. answeredAt is by the backend's clock.
@@ -401,176 +392,11 @@ func (a *Credit) Tick() (tells bool) {
 		return true
 	case a.tellAt > now && a.tellAt-now <= jitter.LongestPause:
 		return false
-	case a.divisor == 0 && a.owes && a.knows && a.ledger.count() == 0:
+	case a.divisor == 0 && a.owes && a.knows && a.ledger.Count() == 0:
 	case !a.knows && a.wants(now) && (now >= a.unknownTo || a.unknownTo-now > askAgain):
 	default:
 		return false
 	}
 	a.tellAt = now + jitter.LongestPause
 	return true
-}
-
-// maxAdvanced bounds the keys with advanced hits that are not counted yet.
-const maxAdvanced = 1 << 12
-
-// manyAdvanced is how many keys with advanced hits that no push has are pushed before their interval is over, so that
-// more find room.
-const manyAdvanced = maxAdvanced / 4
-
-// Hits are hits of a key in certain windows that the backend has not counted yet.
-type Hits struct {
-	_ [0]func() // keeps Go from generating an equality function
-
-	of      *ledger
-	Rule    *rule.Rule
-	Address sharedata.Address
-	id      [16]byte
-	hits    uint64
-	numbers [wire.MaxLimits]uint64 // of the windows, in the order of the rule's limits
-	sent    bool
-	next    *Hits // next in the list of the same slot of the index
-}
-
-// ledger are a worker's advanced hits that the backend has not counted yet. They are not in
-// the table, so the worker knows of them whatever happens to their keys' entries, and only it
-// pushes them.
-type ledger struct {
-	index  *[256]*Hits
-	unsent []*Hits
-	out    int   // how many are in pushes
-	due    int64 // when to push the others, by the backend's clock
-	spare  []*Hits
-	// lostTo is until when hits count that the backend may never count, by the backend's clock.
-	lostTo int64
-}
-
-func (a *ledger) count() int { return len(a.unsent) + a.out }
-
-func (a *ledger) list(address sharedata.Address) **Hits {
-	return &a.index[address.Hash()%uint64(len(a.index))]
-}
-
-// Uncounted is how many hits of a key are advanced and not counted.
-//
-//go:noinline
-func (a *Credit) Uncounted(address sharedata.Address) (hits uint64) {
-	if a.ledger.count() == 0 {
-		return 0
-	}
-	for h := *a.ledger.list(address); h != nil; h = h.next {
-		if h.Address == address {
-			hits += h.hits
-		}
-	}
-	return hits
-}
-
-// find returns the hits of a check's key in the same windows, or nil.
-//
-//go:noinline
-func (a *ledger) find(d *rule.Check) *Hits {
-	for h := *a.list(d.Address); h != nil; h = h.next {
-		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers[:len(d.Numbers)], d.Numbers) {
-			return h
-		}
-	}
-	return nil
-}
-
-// add adds a check's hits. The check has its identity and the numbers of its windows.
-func (a *ledger) add(d *rule.Check, now int64) {
-	if a.index == nil {
-		a.index = new([256]*Hits)
-	}
-	h := a.find(d)
-	if h == nil {
-		if last := len(a.spare) - 1; last >= 0 {
-			h, a.spare = a.spare[last], a.spare[:last]
-		} else {
-			h = &Hits{of: a}
-		}
-		list := a.list(d.Address)
-		h.Rule, h.Address, h.id, h.next = d.Rule, d.Address, d.ID, *list
-		h.hits, h.sent = 0, false
-		copy(h.numbers[:], d.Numbers)
-		*list = h
-		if due := now + d.Rule.Interval; len(a.unsent) == 0 || due < a.due {
-			a.due = due
-		}
-		if a.unsent = append(a.unsent, h); len(a.unsent) == manyAdvanced {
-			a.due = now
-		}
-	}
-	h.hits += d.Cost
-}
-
-// Due reports whether hits are to be pushed at a time, or with all, whether there are any. A clock that was set
-// back delays none.
-func (a *Credit) Due(now int64, all bool) bool {
-	l := &a.ledger
-	return len(l.unsent) > 0 && (all || now >= l.due || l.due-now > window.MaxWidth)
-}
-
-// Many reports whether a push can't wait for the next usual tick, because hits of many keys have just come together.
-func (a *Credit) Many() bool { return len(a.ledger.unsent) == manyAdvanced }
-
-// Send calls add with an item for each limit of the last of the hits that are to be pushed, and returns how many
-// they are.
-func (a *Credit) Send(add func(h *Hits, limit int, item *wire.Item, ends int64)) (hits uint64) {
-	l := &a.ledger
-	last := len(l.unsent) - 1
-	h := l.unsent[last]
-	l.unsent[last], l.unsent = nil, l.unsent[:last]
-	h.sent = true
-	l.out++
-	ends := h.ends()
-	for i := range h.Rule.Limits {
-		h.push(i, &a.push)
-		a.item = entry.Item(h.id, &h.Rule.Limits[i], &a.push)
-		add(h, i, &a.item, ends)
-		hits += a.push.Added()
-	}
-	a.tallies.Pushed += hits
-	return hits
-}
-
-// End drops hits that were pushed and that the backend has counted, or may never count. The push may be inherited
-// from another worker.
-//
-//go:noinline
-func (h *Hits) End(counted bool) rule.Ref {
-	a := h.of
-	if !counted {
-		a.lostTo = max(a.lostTo, h.ends())
-	}
-	for at := a.list(h.Address); *at != nil; at = &(*at).next {
-		if *at == h {
-			*at = h.next
-			break
-		}
-	}
-	a.out--
-	if h.next = nil; len(a.spare) < maxAdvanced {
-		a.spare = append(a.spare, h)
-	}
-	return rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.id}
-}
-
-// ends is the time from which the hits no longer count. It follows from their windows, because the
-// clock may have been set back.
-func (h *Hits) ends() (at int64) {
-	for i := range h.Rule.Limits {
-		l := &h.Rule.Limits[i]
-		at = max(at, (int64(h.numbers[i])+int64(l.Kind.Windows()))*l.Width)
-	}
-	return at + wire.PartLife
-}
-
-// push fills in the push for limit i.
-func (h *Hits) push(i int, p *window.Push) {
-	p.Newest = h.numbers[i]
-	p.Hits, p.Ages = append(p.Hits[:0], int64(h.hits)), p.Ages[:0]
-	if h.Rule.Limits[i].Kind == window.SlidingWindow {
-		p.Hits = append(p.Hits, 0) // asks for the total of the previous window too
-	}
 }

@@ -5,6 +5,7 @@ package entry
 import (
 	"weir/internal/counter"
 	"weir/internal/engine/link"
+	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -27,17 +28,15 @@ type Entries struct {
 	// identities, the names of keys there, are not used.
 	local      bool
 	Identities counter.Identities
-	names      *names   // names of keys whose requests wait; nil if no rule reveals names
-	orphans    []Orphan // of evicted counters, to be pushed
-	Dirty      Dirty
-	hasty      []hastyKey
+	names      *names // names of keys whose requests wait; nil if no rule reveals names
+	pending    *pending.Pending
 	Retries    []rule.Ref // hits that lost every race to be written
 	refusals   *refusals
 }
 
 // New returns the keys of a node, without their table. owner is nil if overrides have no effect here.
-func New(tallies *Tallies, link *link.Link, rules *rule.Set, owner Owner, secret string, recalls bool) Entries {
-	k := Entries{tallies: tallies, link: link, Variants: newVariants(rules, link, owner), recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
+func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pending, owner Owner, secret string, recalls bool) Entries {
+	k := Entries{tallies: tallies, link: link, pending: pending, Variants: newVariants(rules, link, owner), recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
 	if !k.local {
 		k.Identities = counter.NewIdentities(secret)
 	}
@@ -47,16 +46,6 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, owner Owner, secret
 		}
 	}
 	return k
-}
-
-// Unpushed is how many keys and evicted counters have hits that no push has.
-func (k *Entries) Unpushed() (keys, evicted int) { return k.Dirty.Count, len(k.orphans) }
-
-// Inherit takes over what another node of the namespace has not pushed.
-func (k *Entries) Inherit(from *Entries) {
-	k.orphans = append(k.orphans, from.orphans...)
-	from.orphans = nil
-	k.Dirty.inherit(&from.Dirty)
 }
 
 // Locate finds the address of a check's counter from its key.
@@ -245,14 +234,14 @@ func (k *Entries) Update(d *rule.Check, how updating, now int64, change func() (
 // enlist adds a check's key to the dirty keys.
 //
 //go:noinline
-func (k *Entries) enlist(d *rule.Check) { k.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
+func (k *Entries) enlist(d *rule.Check) { k.pending.Dirty.Add(d.Address, d.Rule, d.Counter.Sync().Due) }
 
 // hasten makes [Engine.PushCharges] push the pending hits of a check's key, if the backend decides
 // its rule or is asked for each of its places. For other rules, leases account for pending hits.
 //
 //go:noinline
 func (k *Entries) hasten(d *rule.Check) {
-	if d.Rule.Hasty() && !d.Rule.Watched && d.Counter.Pending() && len(k.hasty) < maxHasty {
-		k.hasty = append(k.hasty, hastyKey{d.Address, d.Rule})
+	if d.Rule.Hasty() && !d.Rule.Watched && d.Counter.Pending() {
+		k.pending.Hasten(d.Rule, d.Address)
 	}
 }

@@ -2,26 +2,11 @@ package entry
 
 import (
 	"weir/internal/counter"
+	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
 )
-
-// maxOrphans bounds the hits of evicted counters that wait to be pushed.
-const maxOrphans = 1 << 12
-
-// Orphan has the hits of an evicted counter that the backend has not heard of.
-type Orphan struct {
-	Item wire.Item
-	Ends int64
-}
-
-// Item makes an item of the wire from a push, whose memory it shares.
-//
-//go:noinline
-func Item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
-	return wire.Item{LimitCounter: rule.CounterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
-}
 
 // rescueEvicted keeps the pending hits of an evicted entry, which would be lost otherwise.
 func (k *Entries) rescueEvicted(payload []byte) {
@@ -31,14 +16,9 @@ func (k *Entries) rescueEvicted(payload []byte) {
 
 // keepOrphan keeps pending hits of a counter that left the table. They are lost if there is no room.
 func (k *Entries) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
-	if k.local || len(k.orphans) == maxOrphans {
+	if k.local || !k.pending.Keep(id, l, push, ends) {
 		k.tallies.Lost += push.Added()
-		return
 	}
-	o := Orphan{Item: Item(id, l, push), Ends: ends}
-	o.Item.Hits = append([]int64(nil), o.Item.Hits...)
-	o.Item.Ages = append([]uint64(nil), o.Item.Ages...)
-	k.orphans = append(k.orphans, o)
 }
 
 // Elsewhere is keepOrphan for hits of limit i of a key, in the window with a number.
@@ -70,23 +50,6 @@ func (k *Entries) ReviseElsewhere(c *rule.Charge, cost uint64, now int64) {
 	}
 }
 
-// VisitOrphans calls visit with each orphan that can be pushed now: its partition is not away. It returns false
-// if visit has stopped it.
-func (k *Entries) VisitOrphans(away wire.PartitionSet, visit func(o *Orphan) Fate) (done bool) {
-	for i := len(k.orphans) - 1; i >= 0; i-- {
-		o := &k.orphans[i]
-		if away.Has(o.Item.ID) {
-			continue
-		}
-		if visit(o) == Stop {
-			return false
-		}
-		last := len(k.orphans) - 1
-		*o, k.orphans = k.orphans[last], k.orphans[:last]
-	}
-	return true
-}
-
 // Outgoing calls add with an item for each limit of a claimed check, and returns how many hits they have.
 func (k *Entries) Outgoing(d *rule.Check, add func(limit int, item *wire.Item, ends int64)) (hits uint64) {
 	for i := range d.Counter.States {
@@ -95,7 +58,7 @@ func (k *Entries) Outgoing(d *rule.Check, add func(limit int, item *wire.Item, e
 		if !l.Kind.Bucketed() && k.push.Newest < uint64(len(k.push.Hits)-1) {
 			continue // an impossible time: the backend would refuse the batch
 		}
-		k.item = Item(d.Counter.Sync().ID, l, &k.push)
+		k.item = pending.Item(d.Counter.Sync().ID, l, &k.push)
 		add(i, &k.item, d.Counter.PushEnds(i))
 		hits += k.push.Added()
 	}

@@ -1,4 +1,4 @@
-package entry
+package pending
 
 import (
 	"math/rand/v2"

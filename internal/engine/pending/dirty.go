@@ -1,4 +1,4 @@
-package entry
+package pending
 
 import (
 	"weir/internal/counter"
@@ -47,26 +47,6 @@ type DirtyKey struct {
 	// key.
 	Due  counter.Due
 	rule uint32 // in Dirty.Rules
-}
-
-// hastyKey is a key with hits that the backend should hear of before the next request.
-type hastyKey struct {
-	address sharedata.Address
-	rule    *rule.Rule
-}
-
-// maxHasty bounds the keys that are pushed at once. Further keys wait until they are due.
-const maxHasty = 1 << 10
-
-// VisitHasty calls visit with each key whose hits the backend should hear of before the next request, the last
-// first. It returns false if visit has stopped it.
-func (k *Entries) VisitHasty(visit func(r *rule.Rule, a sharedata.Address) Fate) (done bool) {
-	for ; len(k.hasty) > 0; k.hasty = k.hasty[:len(k.hasty)-1] {
-		if key := k.hasty[len(k.hasty)-1]; visit(key.rule, key.address) == Stop {
-			return false
-		}
-	}
-	return true
 }
 
 type dirtyBlock struct {

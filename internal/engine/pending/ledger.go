@@ -1,0 +1,190 @@
+package pending
+
+import (
+	"slices"
+
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// maxAdvanced bounds the keys with advanced hits that are not counted yet.
+const maxAdvanced = 1 << 12
+
+// manyAdvanced is how many keys with advanced hits that no push has are pushed before their interval is over, so that
+// more find room.
+const manyAdvanced = maxAdvanced / 4
+
+// Hits are hits of a key in certain windows that the backend has not counted yet.
+type Hits struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	of      *Ledger
+	Rule    *rule.Rule
+	Address sharedata.Address
+	id      [16]byte
+	hits    uint64
+	numbers [wire.MaxLimits]uint64 // of the windows, in the order of the rule's limits
+	sent    bool
+	next    *Hits // next in the list of the same slot of the index
+}
+
+// Ledger has a worker's advanced hits that the backend has not counted yet. They are not in
+// the table, so the worker knows of them whatever happens to their keys' entries, and only it
+// pushes them.
+type Ledger struct {
+	index  *[256]*Hits
+	unsent []*Hits
+	out    int   // how many are in pushes
+	due    int64 // when to push the others, by the backend's clock
+	spare  []*Hits
+	// lostTo is until when hits count that the backend may never count, by the backend's clock.
+	lostTo int64
+	push   window.Push // for an item
+	item   wire.Item
+}
+
+// Count is how many keys have hits on credit, in their windows.
+func (l *Ledger) Count() int { return len(l.unsent) + l.out }
+
+// HasRoom reports whether another key may have hits on credit.
+func (l *Ledger) HasRoom(now int64) bool { return now >= l.lostTo && l.Count() < maxAdvanced }
+
+// Settles reports whether a push with the hits of so many keys leaves none to be counted.
+func (l *Ledger) Settles(own int, now int64) bool {
+	return len(l.unsent) == 0 && l.out == own && l.lostTo <= now
+}
+
+// Many reports whether a push can't wait for the next usual tick, because hits of many keys have just come together.
+func (l *Ledger) Many() bool { return len(l.unsent) == manyAdvanced }
+
+func (l *Ledger) list(address sharedata.Address) **Hits {
+	return &l.index[address.Hash()%uint64(len(l.index))]
+}
+
+// find returns the hits of a check's key in the same windows, or nil.
+//
+//go:noinline
+func (l *Ledger) find(d *rule.Check) *Hits {
+	for h := *l.list(d.Address); h != nil; h = h.next {
+		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers[:len(d.Numbers)], d.Numbers) {
+			return h
+		}
+	}
+	return nil
+}
+
+// Add adds a check's hits. The check has its identity and the numbers of its windows.
+func (l *Ledger) Add(d *rule.Check, now int64) {
+	if l.index == nil {
+		l.index = new([256]*Hits)
+	}
+	h := l.find(d)
+	if h == nil {
+		if last := len(l.spare) - 1; last >= 0 {
+			h, l.spare = l.spare[last], l.spare[:last]
+		} else {
+			h = &Hits{of: l}
+		}
+		list := l.list(d.Address)
+		h.Rule, h.Address, h.id, h.next = d.Rule, d.Address, d.ID, *list
+		h.hits, h.sent = 0, false
+		copy(h.numbers[:], d.Numbers)
+		*list = h
+		if due := now + d.Rule.Interval; len(l.unsent) == 0 || due < l.due {
+			l.due = due
+		}
+		if l.unsent = append(l.unsent, h); len(l.unsent) == manyAdvanced {
+			l.due = now
+		}
+	}
+	h.hits += d.Cost
+}
+
+// GiveBack takes back the hits that were just added for a check.
+func (l *Ledger) GiveBack(d *rule.Check) {
+	if h := l.find(d); h != nil {
+		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
+	}
+}
+
+// Uncounted is how many hits of a key are advanced and not counted.
+//
+//go:noinline
+func (l *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
+	if l.Count() == 0 {
+		return 0
+	}
+	for h := *l.list(address); h != nil; h = h.next {
+		if h.Address == address {
+			hits += h.hits
+		}
+	}
+	return hits
+}
+
+// Due reports whether hits are to be pushed at a time, or with all, whether there are any. A clock that was set
+// back delays none.
+func (l *Ledger) Due(now int64, all bool) bool {
+	return len(l.unsent) > 0 && (all || now >= l.due || l.due-now > window.MaxWidth)
+}
+
+// Send calls add with an item for each limit of the last of the hits that are to be pushed, and returns how many
+// they are.
+func (l *Ledger) Send(add func(h *Hits, limit int, item *wire.Item, ends int64)) (hits uint64) {
+	last := len(l.unsent) - 1
+	h := l.unsent[last]
+	l.unsent[last], l.unsent = nil, l.unsent[:last]
+	h.sent = true
+	l.out++
+	ends := h.ends()
+	for i := range h.Rule.Limits {
+		h.push(i, &l.push)
+		l.item = Item(h.id, &h.Rule.Limits[i], &l.push)
+		add(h, i, &l.item, ends)
+		hits += l.push.Added()
+	}
+	return hits
+}
+
+// End drops hits that were pushed and that the backend has counted, or may never count. The push may be inherited
+// from another worker.
+//
+//go:noinline
+func (h *Hits) End(counted bool) rule.Ref {
+	l := h.of
+	if !counted {
+		l.lostTo = max(l.lostTo, h.ends())
+	}
+	for at := l.list(h.Address); *at != nil; at = &(*at).next {
+		if *at == h {
+			*at = h.next
+			break
+		}
+	}
+	l.out--
+	if h.next = nil; len(l.spare) < maxAdvanced {
+		l.spare = append(l.spare, h)
+	}
+	return rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.id}
+}
+
+// ends is the time from which the hits no longer count. It follows from their windows, because the
+// clock may have been set back.
+func (h *Hits) ends() (at int64) {
+	for i := range h.Rule.Limits {
+		l := &h.Rule.Limits[i]
+		at = max(at, (int64(h.numbers[i])+int64(l.Kind.Windows()))*l.Width)
+	}
+	return at + wire.PartLife
+}
+
+// push fills in the push for limit i.
+func (h *Hits) push(i int, p *window.Push) {
+	p.Newest = h.numbers[i]
+	p.Hits, p.Ages = append(p.Hits[:0], int64(h.hits)), p.Ages[:0]
+	if h.Rule.Limits[i].Kind == window.SlidingWindow {
+		p.Hits = append(p.Hits, 0) // asks for the total of the previous window too
+	}
+}

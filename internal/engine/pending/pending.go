@@ -1,0 +1,104 @@
+// Package pending has what the backend has yet to hear of: which keys of the table have hits to push, the hits of
+// counters that have left it, and hits on credit, which never were in it.
+package pending
+
+import (
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Pending has what a worker has yet to push. The zero value is ready for use.
+type Pending struct {
+	Dirty   Dirty
+	Credit  Ledger
+	hasty   []hastyKey
+	orphans []Orphan
+}
+
+// Unpushed is how many keys, evicted counters and keys on credit have hits that no push has.
+func (p *Pending) Unpushed() (keys, evicted, onCredit int) {
+	return p.Dirty.Count, len(p.orphans), len(p.Credit.unsent)
+}
+
+// Inherit takes over what another node of the namespace has not pushed of its keys and evicted counters.
+func (p *Pending) Inherit(from *Pending) {
+	p.orphans = append(p.orphans, from.orphans...)
+	from.orphans = nil
+	p.Dirty.inherit(&from.Dirty)
+}
+
+// hastyKey is a key with hits that the backend should hear of before the next request.
+type hastyKey struct {
+	address sharedata.Address
+	rule    *rule.Rule
+}
+
+// maxHasty bounds the keys that are pushed at once. Further keys wait until they are due.
+const maxHasty = 1 << 10
+
+// Hasten has a key pushed before the next request.
+//
+//go:noinline
+func (p *Pending) Hasten(r *rule.Rule, a sharedata.Address) {
+	if len(p.hasty) < maxHasty {
+		p.hasty = append(p.hasty, hastyKey{a, r})
+	}
+}
+
+// VisitHasty calls visit with each key whose hits the backend should hear of before the next request, the last
+// first. It returns false if visit has stopped it.
+func (p *Pending) VisitHasty(visit func(r *rule.Rule, a sharedata.Address) Fate) (done bool) {
+	for ; len(p.hasty) > 0; p.hasty = p.hasty[:len(p.hasty)-1] {
+		if key := p.hasty[len(p.hasty)-1]; visit(key.rule, key.address) == Stop {
+			return false
+		}
+	}
+	return true
+}
+
+// maxOrphans bounds the hits of evicted counters that wait to be pushed.
+const maxOrphans = 1 << 12
+
+// Orphan has the hits of an evicted counter that the backend has not heard of.
+type Orphan struct {
+	Item wire.Item
+	Ends int64
+}
+
+// Item makes an item of the wire from a push, whose memory it shares.
+//
+//go:noinline
+func Item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
+	return wire.Item{LimitCounter: rule.CounterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
+}
+
+// Keep keeps hits of a counter that left the table, if there is room.
+func (p *Pending) Keep(id [16]byte, l *window.Limit, push *window.Push, ends int64) (kept bool) {
+	if len(p.orphans) == maxOrphans {
+		return false
+	}
+	o := Orphan{Item: Item(id, l, push), Ends: ends}
+	o.Item.Hits = append([]int64(nil), o.Item.Hits...)
+	o.Item.Ages = append([]uint64(nil), o.Item.Ages...)
+	p.orphans = append(p.orphans, o)
+	return true
+}
+
+// VisitOrphans calls visit with each orphan that can be pushed now: its partition is not away. It returns false
+// if visit has stopped it.
+func (p *Pending) VisitOrphans(away wire.PartitionSet, visit func(o *Orphan) Fate) (done bool) {
+	for i := len(p.orphans) - 1; i >= 0; i-- {
+		o := &p.orphans[i]
+		if away.Has(o.Item.ID) {
+			continue
+		}
+		if visit(o) == Stop {
+			return false
+		}
+		last := len(p.orphans) - 1
+		*o, p.orphans = p.orphans[last], p.orphans[:last]
+	}
+	return true
+}
