@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"weir/internal/engine/entry"
+	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
@@ -41,18 +42,6 @@ type acquires struct {
 	openBatch *batch // being filled with asks
 	rooms     []wire.Room
 	check     rule.Check // of a key whose hits go along
-}
-
-// ofRequest makes an ask for one request: for the hits of all its checks that of selects, or none.
-func (a *acquires) ofRequest(w turn, checks []rule.Check, of func(*rule.Check) bool) *ask {
-	t := a.waits.newAsk(1, 1)
-	t.turns = append(t.turns, w)
-	for i := range checks {
-		if d := &checks[i]; of(d) {
-			t.parts = append(t.parts, a.entries.Save(d))
-		}
-	}
-	return t
 }
 
 // prefetch asks for more hits before the lease is used up.
@@ -136,21 +125,16 @@ func (a *acquires) leaseAhead(d *rule.Check) {
 // asks are dropped whenever the number of asks has doubled since the last time.
 func (a *acquires) add(t *ask) {
 	if len(a.unsent) >= max(a.crowd, leastUnsent) {
-		a.dropUnwanted()
+		a.unsent = slices.DeleteFunc(a.unsent, func(t *ask) bool {
+			wanted := t.wanted()
+			if !wanted {
+				a.waits.recycle(t)
+			}
+			return !wanted
+		})
 		a.crowd = 2 * len(a.unsent)
 	}
 	a.unsent = append(a.unsent, t)
-}
-
-// dropUnwanted drops asks whose requests have all left.
-func (a *acquires) dropUnwanted() {
-	a.unsent = slices.DeleteFunc(a.unsent, func(t *ask) bool {
-		wanted := t.wanted()
-		if !wanted {
-			a.waits.recycle(t)
-		}
-		return !wanted
-	})
 }
 
 // sendAll sends the asks in callouts, within the limits on time and on open callouts. A callout
@@ -160,8 +144,8 @@ func (a *acquires) dropUnwanted() {
 func (a *acquires) sendAll(deadline int64) {
 	if len(a.unsent) > 0 {
 		start := a.outbox.host.Now()
-		if a.collects(start) {
-			return
+		if ago := start - a.sentAt; a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected {
+			return // they wait for more; the next tick sends them
 		}
 		handled := 0
 		for late := start >= deadline; handled < len(a.unsent) && a.outbox.asking < maxAsking && !late; late = a.link.Late(handled, deadline) {
@@ -184,17 +168,11 @@ func (a *acquires) sendAll(deadline int64) {
 	}
 }
 
-// collects reports whether unsent asks wait for more asks. The next tick sends them.
-func (a *acquires) collects(now int64) bool {
-	ago := now - a.sentAt
-	return a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected
-}
-
 // fill adds an ask to the open batch. It returns false if the ask does not fit.
 func (a *acquires) fill(t *ask, now int64) bool {
 	b := a.openBatch
 	if b == nil {
-		b = a.outbox.newBatch()
+		b = a.outbox.newBatch(feed.None)
 		a.openBatch = b
 	}
 	if a.pushes.hasty { // a request may ask again for hits that an orphan gives back
@@ -239,24 +217,18 @@ func (a *acquires) send() {
 	}
 }
 
-// putOff closes the open batch, if there is one, without sending it. No request waits for it any
-// more.
-func (a *acquires) putOff() {
-	if b := a.openBatch; b != nil {
+// drop drops all asks, because the backend can't be reached or the node ends.
+func (a *acquires) drop() {
+	if a.waits.leases == nil {
+		return // there is no backend
+	}
+	if b := a.openBatch; b != nil { // it stays, and no request waits for it
 		a.openBatch = nil
 		b.state, b.retryAt = failed, 0
 		for _, t := range b.asks {
 			a.waits.release(t)
 		}
 	}
-}
-
-// drop drops all asks, because the backend can't be reached or the node ends.
-func (a *acquires) drop() {
-	if a.waits.leases == nil {
-		return // there is no backend
-	}
-	a.putOff()
 	clear(a.waits.leases[:])
 	for _, t := range a.unsent {
 		a.waits.release(t)

@@ -129,7 +129,14 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 			r.joins++
 		}
 	} else {
-		q.acquires.add(q.acquires.ofRequest(w, checks, whole))
+		t := q.waits.newAsk(1, 1) // for the hits of all of them, or none
+		t.turns = append(t.turns, w)
+		for i := range checks {
+			if d := &checks[i]; of(d) {
+				t.parts = append(t.parts, q.entries.Save(d))
+			}
+		}
+		q.acquires.add(t)
 	}
 	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
 	return true
@@ -249,7 +256,12 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 			continue
 		}
 		how := howOf(i, checks)
-		d.Verdict = e.load(d, now, how, recall)
+		if d.Verdict = e.credit.Decide(d, now, how, recall); d.Asks {
+			// Others may have given back leases of the full key since. Later requests find the answer.
+			if d.Asks = !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); !d.Asks {
+				d.Verdict = counter.Unsure
+			}
+		}
 		if e.yields && rule.PassOver(checks, i) {
 			continue
 		}
@@ -294,18 +306,6 @@ func (e *decider) refuse(checks []rule.Check, now int64) counter.Verdict {
 		e.block(checks, now) // of several it is not known which has had no room
 	}
 	return counter.Rejected
-}
-
-// load reads the counter of a check's key, and returns the verdict. In case others have given back leases of a
-// full key since, a refusal without the backend asks for them, and later requests find the answer.
-func (e *decider) load(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
-	verdict := e.credit.Decide(d, now, how, recall)
-	if d.Asks {
-		if d.Asks = !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); !d.Asks {
-			return counter.Unsure
-		}
-	}
-	return verdict
 }
 
 // howOf returns how a request takes the hits of one of its checks.

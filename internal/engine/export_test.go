@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"weir/internal/counter"
+	"weir/internal/engine/feed"
 	"weir/internal/wire"
 )
 
@@ -206,7 +207,7 @@ type Batch struct {
 }
 
 // NewBatch begins a push.
-func (e *Engine) NewBatch() Batch { return Batch{e, e.outbox.newBatch()} }
+func (e *Engine) NewBatch() Batch { return Batch{e, e.outbox.newBatch(feed.None)} }
 
 // Add adds a question.
 func (b Batch) Add(t *Ask) { b.of.acquires.encode(b.b, t, b.of.link.Now()) }

@@ -58,11 +58,8 @@ type outbox struct {
 	tests     bool              // a push is to test whether the backend is back
 }
 
-// newBatch begins a batch.
-func (c *outbox) newBatch() *batch { return c.newBatchOf(feed.None) }
-
-// newBatchOf begins a batch. One that asks for overrides has nothing else.
-func (c *outbox) newBatchOf(how feed.Inquiry) (b *batch) {
+// newBatch begins a batch. One that asks for overrides has nothing else.
+func (c *outbox) newBatch(how feed.Inquiry) (b *batch) {
 	if oldest := c.oldest(); oldest != nil && oldest.state != answered && c.sequence-oldest.head.Sequence >= maxBehind {
 		if oldest.partly {
 			c.sender = nextSender(c.sender)
@@ -146,7 +143,7 @@ func (c *outbox) seal(b *batch) {
 
 // postEmpty sends an empty batch, for the news in every answer, and for overrides.
 func (c *outbox) postEmpty() {
-	b := c.newBatchOf(feed.Question)
+	b := c.newBatch(feed.Question)
 	b.ends = c.link.Now() + jitter.LongestPause
 	c.post(b)
 }
@@ -250,11 +247,6 @@ func (c *outbox) resend(now int64) {
 		}
 		c.post(b)
 	}
-}
-
-// inquires reports whether a question for overrides is unanswered.
-func (c *outbox) inquires() bool {
-	return slices.ContainsFunc(c.batches, func(b *batch) bool { return b.inquires != feed.None })
 }
 
 // pollPatience is how long the host waits for the answer to a poll: by pollSlack longer than the backend waits

@@ -3,6 +3,7 @@ package engine
 import (
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
+	"weir/internal/engine/feed"
 	"weir/internal/engine/jitter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/pending"
@@ -26,14 +27,6 @@ type pushes struct {
 	crowded bool       // due keys wait because too many batches are unanswered
 	all     bool       // everything is due
 	check   rule.Check // of the key that is pushed
-}
-
-// probe tests whether the backend is back, if there is something for it and no failed batch will
-// test it.
-func (p *pushes) probe() {
-	if keys, evicted, _ := p.pending.Unpushed(); len(p.outbox.batches) == 0 && keys+evicted > 0 && p.link.Enter() {
-		p.outbox.postEmpty()
-	}
 }
 
 // pushDue claims the keys that are due, and sends them. It returns false if time ran out. It
@@ -85,7 +78,7 @@ func (p *pushes) addOrphans(away wire.PartitionSet, room func() *batch) (done bo
 // any more.
 func (p *pushes) retire() {
 	for owes := p.credit.End(); owes || p.pending.Credit.Due(0, true); owes = false {
-		b := p.outbox.newBatch()
+		b := p.outbox.newBatch(feed.None)
 		for p.pending.Credit.Due(0, true) && !b.full() {
 			p.addAdvanced(b)
 		}
@@ -133,7 +126,7 @@ func (p *pushes) room(b *batch) *batch {
 	if p.outbox.crammed() {
 		return nil
 	}
-	return p.outbox.newBatch()
+	return p.outbox.newBatch(feed.None)
 }
 
 // claim moves a key's pending hits in flight, and adds them to a batch. It gives back the part of a

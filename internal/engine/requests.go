@@ -196,12 +196,6 @@ func (q *requests) leaveOut(checks []rule.Check, known bool) (left bool) {
 	return true
 }
 
-// retry decides a waiting request again, with the hits granted by now.
-func (q *requests) retry(w turn, granted bool) {
-	checks := q.takeUp(w.wait)
-	q.goOn(w, checks, q.decider.decide(checks, q.link.Now()), granted)
-}
-
 // goOn ends the wait of a decided request. An unsure request asks again, if that may help.
 func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, granted bool) {
 	if verdict == counter.Rejected && !granted && w.wait.rounds < maxRounds && w.wait.joins < maxJoins && q.comes(checks) {

@@ -5,7 +5,6 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
-	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
@@ -144,7 +143,8 @@ func (a *answers) settleKey(b *batch) {
 	}
 	switch {
 	case key.ahead != nil:
-		a.settleAdvanced(b, key.ahead)
+		part := key.ahead.End(true) // its totals were read last
+		a.learn(&part, int64(b.reader.NowNanos))
 		for i := first; i < last; i++ {
 			b.items[i].ahead = nil
 		}
@@ -156,12 +156,6 @@ func (a *answers) settleKey(b *batch) {
 			b.items[i].rule, b.items[i].limit = nil, done
 		}
 	}
-}
-
-// settleAdvanced notes that advanced hits are counted, of which the totals were read last.
-func (a *answers) settleAdvanced(b *batch, h *pending.Hits) {
-	part := h.End(true)
-	a.learn(&part, int64(b.reader.NowNanos))
 }
 
 // settleTotals takes in the totals of a key's limits, of which the batch's items from the first one on
@@ -231,7 +225,8 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		}
 		// A request of several rules continues once all were answered, or one was refused.
 		if w.wait.asked--; w.wait.asked <= 0 || !t.granted {
-			a.requests.retry(w, t.granted)
+			checks := a.requests.takeUp(w.wait)
+			a.requests.goOn(w, checks, a.requests.decider.decide(checks, a.link.Now()), t.granted)
 			break
 		}
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 )
@@ -37,7 +39,9 @@ func (e *Engine) synchronise() {
 	news := false
 	if e.link.Reach() != link.Near {
 		e.acquires.drop()
-		e.pushes.probe()
+		if keys, evicted, _ := e.pending.Unpushed(); len(e.outbox.batches) == 0 && keys+evicted > 0 && e.link.Enter() {
+			e.outbox.postEmpty() // it tests whether the backend is back, as no failed batch will
+		}
 		news = e.inquire()
 	} else {
 		news = e.inquire()
@@ -61,7 +65,8 @@ func (e *Engine) synchronise() {
 func (e *Engine) inquire() (soon bool) {
 	now := e.ticks.host.Now()
 	how, known, soon := e.feed.Ask(feed.Outbox{
-		Asks: e.outbox.inquires(), Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.outbox.leaving && !e.pushes.unfinished(),
+		Asks:  slices.ContainsFunc(e.outbox.batches, func(b *batch) bool { return b.inquires != feed.None }),
+		Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.outbox.leaving && !e.pushes.unfinished(),
 	}, now+int64(e.ticks.millis)*1e6)
 	switch {
 	case how == feed.Question:

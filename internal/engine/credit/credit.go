@@ -360,7 +360,7 @@ func (a *Credit) allowance(r *rule.Rule) uint64 {
 	}
 	most := uint64(wire.MaxAdvance)
 	for i := range r.Limits {
-		if !a.listsRule(wire.NearRule(r.Near[i], r.Tag)) {
+		if !slices.Contains(a.limits, wire.NearRule(r.Near[i], r.Tag)) {
 			return 0
 		}
 		most = min(most, wire.MostAdvanced(r.Limits[i].Max, a.divisor))
@@ -375,8 +375,6 @@ func (a *Credit) Tag(r *rule.Rule) uint16 {
 	}
 	return r.Tag
 }
-
-func (a *Credit) listsRule(limit uint64) bool { return slices.Contains(a.limits, limit) }
 
 // Tick ends the part when its time is over, the worker has no use for it, or the clock was set back. It reports whether a push
 // without hits should inform or ask the backend.
