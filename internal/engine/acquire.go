@@ -41,7 +41,6 @@ type acquires struct {
 	crowd     int    // number of asks at which unwanted asks are dropped
 	openBatch *batch // being filled with asks
 	rooms     []wire.Room
-	check     rule.Check // of a key whose hits go along
 }
 
 // prefetch asks for more hits before the lease is used up.
@@ -186,24 +185,14 @@ func (a *acquires) fill(t *ask, now int64) bool {
 	if len(b.asks) > 0 && !b.fits(t) {
 		return false
 	}
-	a.claimAlong(b, t, now)
+	if first := len(b.items); t.lease { // so that the backend decides with them, and they need no push of their own
+		if a.pushes.claimPending(b, &t.parts[0], now); first < len(b.items) {
+			b.items[first].relied = t.relies > 0
+		}
+	}
 	a.encode(b, t, now)
 	t.sent = true
 	return true
-}
-
-// claimAlong adds the pending hits of an ask's key to its batch, so that the backend decides with
-// them and they need no push of their own.
-func (a *acquires) claimAlong(b *batch, t *ask, now int64) {
-	if !t.lease {
-		return
-	}
-	d := a.entries.At(&a.check, t.parts[0].Rule, t.parts[0].Address)
-	d.ID = t.parts[0].ID
-	first := len(b.items)
-	if a.pushes.claimPending(b, d, now); first < len(b.items) {
-		b.items[first].relied = t.relies > 0
-	}
 }
 
 // send sends the open batch, if there is one.

@@ -210,7 +210,7 @@ func (p *pushes) pushCharges() {
 		case room() == nil:
 			return pending.Stop
 		default:
-			p.claimPending(b, p.entries.At(&p.check, r, at), p.link.Now())
+			p.claimPending(b, &rule.Ref{Rule: r, Address: at}, p.link.Now())
 		}
 		return pending.Drop
 	}) && (open || !p.hasty || p.addOrphans(0, room))
@@ -218,10 +218,11 @@ func (p *pushes) pushCharges() {
 	p.outbox.send(b)
 }
 
-// claimPending adds the pending hits of a check's key to a batch, unless its last push has no
-// answer yet or other workers win every race.
-func (p *pushes) claimPending(b *batch, d *rule.Check, now int64) {
-	claimed := false
+// claimPending adds the pending hits of a key to a batch, unless its last push has no answer yet or other
+// workers win every race.
+func (p *pushes) claimPending(b *batch, key *rule.Ref, now int64) {
+	d, claimed := p.entries.At(&p.check, key.Rule, key.Address), false
+	d.ID = key.ID
 	if p.entries.Update(d, 0, now, func() (writes, lists bool) {
 		d.Counter.Identify(d.ID)
 		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && d.Counter.Claim(now)
