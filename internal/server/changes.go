@@ -1,8 +1,6 @@
 package server
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -22,37 +20,26 @@ type Changes struct {
 }
 
 // changes answers with the records of changes.
-func (h *handler) changes(w http.ResponseWriter, r *http.Request, namespace string) {
-	var since time.Time
-	if text := r.URL.Query().Get("since"); text != "" {
-		var err error
-		if since, err = time.Parse(time.RFC3339, text); err != nil {
-			h.problem(w, http.StatusBadRequest, fmt.Sprintf("since: want a time such as 2026-01-02T15:04:05Z, got %.80q", text))
-			return
-		}
+func (h *handler) changes(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
+	text := r.URL.Query().Get("since")
+	since, err := time.Parse(time.RFC3339, text)
+	if text != "" && err != nil {
+		return nil, wrong("since: want a time such as 2026-01-02T15:04:05Z, got %.80q", text)
 	}
-	if !h.lookers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading records: try again")
-		return
-	}
-	defer h.lookers.Leave(namespace)
 	found, err := h.backend.Changes(r.Context(), namespace, since)
-	if h.worked(w, r, err, false) {
-		h.json(w, Changes{found})
-	}
+	return Changes{found}, err
 }
 
 // maxKey is the most bytes of an Idempotency-Key.
 const maxKey = 64
 
-// by returns what changes limits and counters for the sender of a request. If ok is false, the
-// request was answered.
-func (h *handler) by(w http.ResponseWriter, r *http.Request) (c backend.Changer, ok bool) {
-	by, ok := h.askedBy(w, r)
-	return h.backend.By(by), ok
+// by returns what changes limits and counters for the sender of a request.
+func (h *handler) by(r *http.Request) (backend.Changer, error) {
+	by, err := h.askedBy(r)
+	return h.backend.By(by), err
 }
 
-func (h *handler) askedBy(w http.ResponseWriter, r *http.Request) (by *backend.By, ok bool) {
+func (h *handler) askedBy(r *http.Request) (by *backend.By, err error) {
 	client, _ := r.Context().Value(clientKey{}).(trust.Client)
 	by = &backend.By{
 		Name: client.Name, Known: string(client.By), Address: r.RemoteAddr, Reason: r.URL.Query().Get("reason"),
@@ -63,22 +50,9 @@ func (h *handler) askedBy(w http.ResponseWriter, r *http.Request) (by *backend.B
 	}
 	switch {
 	case len(by.Reason) > backend.MaxReason || !utf8.ValidString(by.Reason):
-		h.problem(w, http.StatusBadRequest, fmt.Sprintf("reason: want at most %d bytes of UTF-8, got %d", backend.MaxReason, len(by.Reason)))
+		err = wrong("reason: want at most %d bytes of UTF-8, got %d", backend.MaxReason, len(by.Reason))
 	case len(by.Once) > maxKey || strings.ContainsFunc(by.Once, func(c rune) bool { return c <= ' ' || c > '~' }):
-		h.problem(w, http.StatusBadRequest, fmt.Sprintf("idempotency-key: want at most %d visible ASCII characters", maxKey))
-	default:
-		return by, true
+		err = wrong("idempotency-key: want at most %d visible ASCII characters", maxKey)
 	}
-	return nil, false
-}
-
-// recorded reports whether a change did not fail for want of a record. If it did, recorded has
-// answered the request.
-func (h *handler) recorded(w http.ResponseWriter, r *http.Request, err error) bool {
-	if !errors.Is(err, backend.ErrUnrecorded) {
-		return true
-	}
-	h.health.succeeded(r.Context(), err, false)
-	h.problem(w, http.StatusServiceUnavailable, backend.ErrUnrecorded.Error())
-	return false
+	return by, err
 }

@@ -100,41 +100,31 @@ type CounterChanged struct {
 }
 
 // counterID parses an identity.
-func counterID(text string) (id wire.ID, problem string) {
+func counterID(text string) (id wire.ID, err error) {
 	bytes, err := hex.DecodeString(text)
 	if copy(id[:], bytes); err != nil || len(bytes) != len(id) {
-		return id, fmt.Sprintf("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(id)), text)
+		return id, wrong("id: want %d hexadecimal digits, got %.80q", hex.EncodedLen(len(id)), text)
 	}
-	return id, ""
+	return id, nil
 }
 
-func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace string) {
-	if !h.lookers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading counters: try again")
-		return
-	}
-	defer h.lookers.Leave(namespace)
+func (h *handler) counter(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	query := r.URL.Query()
 	asked, varies := CounterAsked{Rule: query.Get("rule"), Key: query["key"]}, false
-	limits, problem := limitsAsked(query["limit"])
+	limits, err := limitsAsked(query["limit"])
 	var of *wire.RuleShape
-	var err error
-	if asked.Rule != "" && problem == "" {
+	if asked.Rule != "" && err == nil {
 		var known []backend.Configuration
 		known, err = h.backend.Configurations(r.Context(), namespace)
 		of = backend.RuleOf(known, asked.Rule)
 	}
 	byName := asked.Rule != "" && !query.Has("id") && h.identity != nil
 	switch {
-	case problem != "" || err != nil:
+	case err != nil:
 	case byName:
-		asked.ID, problem = h.identityOf(of, asked.Rule, asked.Key)
+		asked.ID, err = h.identityOf(of, asked.Rule, asked.Key)
 	default:
-		asked.ID, problem = counterID(query.Get("id"))
-	}
-	if problem != "" {
-		h.problem(w, http.StatusBadRequest, problem)
-		return
+		asked.ID, err = counterID(query.Get("id"))
 	}
 	var found backend.Counter
 	var overrides backend.Overrides
@@ -144,8 +134,8 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace stri
 	if err == nil {
 		overrides, err = h.backend.Overrides(r.Context(), namespace)
 	}
-	if !h.worked(w, r, err, false) {
-		return
+	if err != nil {
+		return nil, err
 	}
 	if asked.Is = sameKey(of, asked.Key); of != nil && of.Flags&wire.Local == 0 && len(limits) == 0 {
 		limits, varies = of.Plain(), of.Flags&wire.Varies != 0
@@ -158,32 +148,32 @@ func (h *handler) counter(w http.ResponseWriter, r *http.Request, namespace stri
 		answer.ID = hex.EncodeToString(asked.ID[:])
 	}
 	answer.Varies = varies && (answer.Override == nil || len(answer.Override.Limits) == 0)
-	h.json(w, answer)
+	return answer, nil
 }
 
 // identityOf returns the identity of a key by its values.
-func (h *handler) identityOf(of *wire.RuleShape, rule string, key []string) (id wire.ID, problem string) {
+func (h *handler) identityOf(of *wire.RuleShape, rule string, key []string) (id wire.ID, err error) {
 	switch {
 	case of == nil || of.Flags&wire.AnyKey != 0:
-		return id, fmt.Sprintf("rule: no node has told the key of %.80q: want an id", rule)
+		return id, wrong("rule: no node has told the key of %.80q: want an id", rule)
 	case of.Flags&wire.Local != 0:
-		return id, fmt.Sprintf("rule: each node counts %s alone, so the backend does not know the key", rule)
+		return id, wrong("rule: each node counts %s alone, so the backend does not know the key", rule)
 	case len(key) != of.Values():
-		return id, fmt.Sprintf("key: want %d values for the key of %s, got %d", of.Values(), rule, len(key))
+		return id, wrong("key: want %d values for the key of %s, got %d", of.Values(), rule, len(key))
 	}
 	counting := make([]string, len(key))
 	for i, value := range key {
 		if i == of.Shared() && value != "" {
-			return id, fmt.Sprintf("key: want an empty value %d for the key of %s, whose classes count all such values together, got %.80q", i+1, rule, value)
+			return id, wrong("key: want an empty value %d for the key of %s, whose classes count all such values together, got %.80q", i+1, rule, value)
 		}
 		if _, _, address := of.Prefixes(i); address {
 			if _, err := netip.ParseAddr(withoutPrefix(value)); err != nil {
-				return id, fmt.Sprintf("key: want an address for value %d of the key of %s, got %.80q", i+1, rule, value)
+				return id, wrong("key: want an address for value %d of the key of %s, got %.80q", i+1, rule, value)
 			}
 		}
 		counting[i] = counts(of, i, value)
 	}
-	return h.identity(rule, counting), ""
+	return h.identity(rule, counting), nil
 }
 
 // withoutPrefix returns the address of a network: people type these too.
@@ -376,21 +366,21 @@ func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
 }
 
 // limitsAsked parses limits in the form ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST.
-func limitsAsked(texts []string) (asked []window.Limit, problem string) {
-	const form = "limit: want ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST"
+func limitsAsked(texts []string) (asked []window.Limit, err error) {
+	const form = "limit: want ALGORITHM/WIDTH_MS/PRECISION_NS/ORDINAL/LIMIT/BURST, got %.80q"
 	if len(texts) > wire.MaxLimits {
-		return nil, fmt.Sprintf("limit: want at most %d, got %d", wire.MaxLimits, len(texts))
+		return nil, wrong("limit: want at most %d, got %d", wire.MaxLimits, len(texts))
 	}
 	for _, text := range texts {
 		parts := strings.Split(text, "/")
 		if len(parts) != 6 {
-			return nil, fmt.Sprintf("%s, got %.80q", form, text)
+			return nil, wrong(form, text)
 		}
 		var numbers [5]uint64
 		for i := range numbers {
 			n, err := strconv.ParseUint(parts[i+1], 10, 64)
 			if err != nil {
-				return nil, fmt.Sprintf("%s, got %.80q", form, text)
+				return nil, wrong(form, text)
 			}
 			numbers[i] = n
 		}
@@ -398,46 +388,40 @@ func limitsAsked(texts []string) (asked []window.Limit, problem string) {
 			Kind: uint8(window.Named(parts[0])), WidthMillis: numbers[0], Precision: numbers[1], Ordinal: uint8(min(numbers[2], 255)),
 		}
 		if !store.ValidCounter(of) || numbers[2] > 255 || numbers[3] > window.MaxLimit || numbers[4] > window.MaxLimit {
-			return nil, fmt.Sprintf("%s, got %.80q", form, text)
+			return nil, wrong(form, text)
 		}
 		asked = append(asked, window.Limit{Shape: of.Shape(), Max: numbers[3], Burst: numbers[4]})
 	}
-	return asked, ""
+	return asked, nil
 }
 
 // maxCounterBody bounds the body of a CounterChange, in bytes.
 const maxCounterBody = 128 << 10
 
 // changeCounter empties a key's counter, or gives hits back.
-func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	var given CounterChange
 	if !h.readJSON(w, r, maxCounterBody, &given, `{"id": "…", "rule": "per-user", "key": ["ann"], "reset": true}`) {
-		return
+		return nil, nil
 	}
 	if given.Reset == (given.Grant > 0) {
-		h.problem(w, http.StatusBadRequest, `body: want either "reset": true, or "grant" with a number such as 500`)
-		return
+		return nil, wrong(`body: want either "reset": true, or "grant" with a number such as 500`)
 	}
-	id, problem := counterID(given.ID)
-	if problem != "" {
-		h.problem(w, http.StatusBadRequest, "body: "+problem)
-		return
+	id, err := counterID(given.ID)
+	if err != nil {
+		return nil, wrong("body: %v", err)
 	}
-	by, ok := h.by(w, r)
-	if !ok {
-		return
+	by, err := h.by(r)
+	if err != nil {
+		return nil, err
 	}
 	returned, version, err := by.ChangeCounter(r.Context(), namespace, &backend.Change{ID: id, Rule: given.Rule, Values: given.Key, Grant: given.Grant})
-	switch {
-	case !h.recorded(w, r, err):
-	case errors.Is(err, backend.ErrUnannounced):
-		h.health.succeeded(r.Context(), err, false)
-		h.problem(w, http.StatusServiceUnavailable, backend.ErrUnannounced.Error()+": give back nothing more, and reset it, or wait until the window ends")
-	case errors.Is(err, store.ErrInvalid):
-		h.problem(w, http.StatusBadRequest, "body: "+strings.TrimPrefix(err.Error(), store.ErrInvalid.Error()+": "))
-	case !h.health.succeeded(r.Context(), err, err == nil):
-		h.problem(w, http.StatusServiceUnavailable, "the store failed: look at the counter before you try again")
-	default:
-		h.json(w, CounterChanged{Returned: returned, Version: version})
+	if err == nil || errors.Is(err, backend.ErrUnrecorded) || errors.Is(err, store.ErrInvalid) {
+		return CounterChanged{Returned: returned, Version: version}, err
 	}
+	h.health.succeeded(r.Context(), err, false)
+	if errors.Is(err, backend.ErrUnannounced) {
+		return nil, mistake{http.StatusServiceUnavailable, backend.ErrUnannounced.Error() + ": give back nothing more, and reset it, or wait until the window ends"}
+	}
+	return nil, mistake{http.StatusServiceUnavailable, "the store failed: look at the counter before you try again"}
 }

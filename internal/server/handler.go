@@ -120,13 +120,13 @@ func Handler(counters store.Store, o Options) http.Handler {
 		o.Registry = prometheus.NewRegistry()
 	}
 	if m, ok := counters.(inMemory); ok {
-		o.Registry.MustRegister(memorySize{m})
+		o.Registry.MustRegister(memorySize(m))
 	}
 	if f, ok := counters.(store.OnDisk); ok {
-		o.Registry.MustRegister(fileSize{f})
+		o.Registry.MustRegister(fileSize(f))
 	}
 	if r, ok := counters.(regional); ok {
-		o.Registry.MustRegister(regionState{r})
+		o.Registry.MustRegister(regionState(r))
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -147,34 +147,31 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
-	for call, answer := range map[trust.Call]func(w http.ResponseWriter, r *http.Request, namespace string){
-		trust.GetCounters:    h.counters,
-		trust.GetWindow:      h.window,
-		trust.GetCounter:     h.counter,
-		trust.ChangeCounter:  h.changeCounter,
-		trust.GetOverrides:   h.overrides,
-		trust.SetOverrides:   h.setOverrides,
-		trust.UnsetOverrides: h.unsetOverrides,
-		trust.GetPrices:      h.prices,
-		trust.SetPrices:      h.setPrices,
-		trust.UnsetPrices:    h.unsetPrices,
-		trust.GetUsage:       h.usage,
-		trust.GetTop:         h.top,
-		trust.GetWatch:       h.watch,
-		trust.GetChanges:     h.changes,
-		trust.GetNamespaces:  h.namespaces,
+	for call, does := range map[trust.Call]answer{
+		trust.GetCounters:    {do: h.counters},
+		trust.GetWindow:      {do: h.window},
+		trust.GetCounter:     {do: h.counter, reads: "counters"},
+		trust.ChangeCounter:  {do: h.changeCounter},
+		trust.GetOverrides:   {do: h.overrides},
+		trust.SetOverrides:   {do: h.setOverrides},
+		trust.UnsetOverrides: {do: h.unsetOverrides},
+		trust.GetPrices:      {do: h.prices},
+		trust.SetPrices:      {do: h.setPrices},
+		trust.UnsetPrices:    {do: h.unsetPrices},
+		trust.GetUsage:       {do: h.usage, reads: "usage"},
+		trust.GetTop:         {do: h.top, reads: "reports"},
+		trust.GetWatch:       {do: h.watch},
+		trust.GetChanges:     {do: h.changes, reads: "records"},
+		trust.GetNamespaces:  {do: h.namespaces, reads: "reports"},
 	} {
 		if h.parent != nil {
-			answer = h.relay
-			if call.Changes() {
-				answer = h.relayChange
+			if does = (answer{do: h.relay}); call.Changes() {
+				does.do = h.relayChange
 			}
 		}
 		mux.Handle(call.Needs().Pattern, authorized(func(w http.ResponseWriter, r *http.Request) {
-			if call == trust.GetNamespaces && !r.URL.Query().Has("namespace") {
-				h.listNamespaces(w, r)
-			} else if namespace, ok := h.namespace(w, r, call); ok {
-				answer(w, r, namespace)
+			if namespace, ok := h.namespace(w, r, call); ok {
+				h.answer(w, r, namespace, does, call.Changes())
 			}
 		}))
 	}
@@ -193,6 +190,53 @@ func Handler(counters store.Store, o Options) http.Handler {
 		defer func() { h.metrics.request(endpoint(r.Pattern), s.code) }()
 		mux.ServeHTTP(s, r)
 	})
+}
+
+// answer answers requests about a namespace.
+type answer struct {
+	// do returns what is written as JSON; nil if the request was answered.
+	do func(w http.ResponseWriter, r *http.Request, namespace string) (body any, err error)
+	// reads is what it reads much of, so that few may at a time; empty for little.
+	reads string
+}
+
+// mistake is why a request gets no answer: its client's fault, or nobody's. Other errors are the store's.
+type mistake struct {
+	code   int
+	detail string
+}
+
+func (m mistake) Error() string { return m.detail }
+
+// wrong returns the mistake that a request is wrong.
+func wrong(format string, args ...any) error {
+	return mistake{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// answer answers a request. changes says that an answer without an error has written to the store.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, namespace string, does answer, changes bool) {
+	if does.reads != "" {
+		if !h.lookers.Enter(namespace) {
+			h.problem(w, http.StatusServiceUnavailable, "too many requests are reading "+does.reads+": try again")
+			return
+		}
+		defer h.lookers.Leave(namespace)
+	}
+	body, err := does.do(w, r, namespace)
+	var of mistake
+	switch {
+	case errors.As(err, &of):
+		h.problem(w, of.code, of.detail)
+	case err == nil && body == nil:
+	case changes && errors.Is(err, store.ErrInvalid):
+		h.problem(w, http.StatusBadRequest, "body: "+strings.TrimPrefix(err.Error(), store.ErrInvalid.Error()+": "))
+	case h.health.succeeded(r.Context(), err, changes && err == nil):
+		h.json(w, body)
+	case errors.Is(err, backend.ErrUnrecorded):
+		h.problem(w, http.StatusServiceUnavailable, backend.ErrUnrecorded.Error())
+	default:
+		h.problem(w, http.StatusServiceUnavailable, "the store failed")
+	}
 }
 
 type handler struct {
@@ -276,13 +320,12 @@ func awaited(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), time.Duration(max(millis, leastTimeout))*time.Millisecond)
 }
 
-func (h *handler) counters(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) counters(w http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	var widths []uint64
 	for _, text := range r.URL.Query()["width_ms"] {
 		width, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || width == 0 || width > wire.MaxWidthMillis || len(widths) == maxWidths {
-			h.problem(w, http.StatusBadRequest, fmt.Sprintf("width_ms: want up to %d windows of 1 to %d ms, got %.80q", maxWidths, wire.MaxWidthMillis, text))
-			return
+			return nil, wrong("width_ms: want up to %d windows of 1 to %d ms, got %.80q", maxWidths, wire.MaxWidthMillis, text)
 		}
 		widths = append(widths, width)
 	}
@@ -306,20 +349,24 @@ func (h *handler) counters(w http.ResponseWriter, r *http.Request, namespace str
 	case broken != nil:
 		// The client is gone, and the store is not to blame.
 		panic(http.ErrAbortHandler)
-	case h.health.succeeded(r.Context(), err, false):
-	case written == 0:
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
-	default:
+	case written == 0 && err != nil:
+		return nil, err
+	case !h.health.succeeded(r.Context(), err, false):
 		panic(http.ErrAbortHandler)
 	}
+	return nil, nil
 }
 
 // maxWidths bounds the widths in a request.
 const maxWidths = 64
 
-// namespace returns the namespace of a request. If it is invalid, or the sender may not call there,
-// it has answered the request.
+// namespace returns the namespace of a request, which is empty for all of them. If it is invalid, or the
+// sender may not call there, it has answered the request.
 func (h *handler) namespace(w http.ResponseWriter, r *http.Request, call trust.Call) (namespace string, ok bool) {
+	if call == trust.GetNamespaces && !r.URL.Query().Has("namespace") {
+		// A parent does not know which of them a region's clients may read.
+		return "", h.parent == nil || h.permits(w, r, call, "")
+	}
 	namespace = r.URL.Query().Get("namespace")
 	if ok = wire.IsNamespace(namespace); !ok {
 		h.problem(w, http.StatusBadRequest, fmt.Sprintf("namespace: want 1 to %d of A-Za-z0-9._-, got %.80q", wire.MaxNamespace, namespace))
@@ -329,24 +376,23 @@ func (h *handler) namespace(w http.ResponseWriter, r *http.Request, call trust.C
 }
 
 // window answers with the hits of one window.
-func (h *handler) window(w http.ResponseWriter, r *http.Request, namespace string) {
-	item, problem := windowAsked(r.URL.Query())
-	if problem != "" {
-		h.problem(w, http.StatusBadRequest, problem)
-		return
+func (h *handler) window(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
+	item, err := windowAsked(r.URL.Query())
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), backend.Timeout)
 	defer cancel()
 	// A push without hits is a read, and needs no sender of its own.
 	out, err := h.store.Push(ctx, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Items: []wire.Item{item}}, 1)
-	if !h.worked(w, r, err, false) {
-		return
+	if err != nil {
+		return nil, err
 	}
 	line := store.WindowLine{Start: time.Unix(0, int64(store.StartNanos(item.LimitCounter, item.Newest))).UTC()}
 	if total := &out.Answer.Totals[0]; len(total.Hits) > 0 {
 		line.Hits = int64(min(total.Hits[0], wire.MaxHits))
 	}
-	h.json(w, line)
+	return line, nil
 }
 
 // clocked returns the names of the kinds with windows of the clock.
@@ -360,32 +406,32 @@ func clocked() (names []string) {
 }
 
 // windowAsked parses the query of GET /v1/window.
-func windowAsked(query url.Values) (item wire.Item, problem string) {
-	if item.ID, problem = counterID(query.Get("id")); problem != "" {
-		return item, problem
+func windowAsked(query url.Values) (item wire.Item, err error) {
+	if item.ID, err = counterID(query.Get("id")); err != nil {
+		return item, err
 	}
 	kind := window.Named(query.Get("kind"))
 	if !kind.Clocked() {
-		return item, fmt.Sprintf("kind: want %s, got %.80q", strings.Join(clocked(), " or "), query.Get("kind"))
+		return item, wrong("kind: want %s, got %.80q", strings.Join(clocked(), " or "), query.Get("kind"))
 	}
 	item.Kind = uint8(kind)
 	width, errWidth := strconv.ParseUint(query.Get("width_ms"), 10, 64)
 	start, errStart := time.Parse(time.RFC3339Nano, query.Get("start"))
 	if item.WidthMillis = width; errWidth != nil || !store.ValidCounter(item.LimitCounter) {
-		return item, fmt.Sprintf("width_ms: want 1 to %d, got %.80q", wire.MaxWidthMillis, query.Get("width_ms"))
+		return item, wrong("width_ms: want 1 to %d, got %.80q", wire.MaxWidthMillis, query.Get("width_ms"))
 	}
 	if errStart != nil || start.Unix() < 0 || start.Year() > 2200 {
-		return item, fmt.Sprintf("start: want a time such as 2026-01-02T15:04:05Z, got %.80q", query.Get("start"))
+		return item, wrong("start: want a time such as 2026-01-02T15:04:05Z, got %.80q", query.Get("start"))
 	}
 	if text := query.Get("ordinal"); text != "" {
 		ordinal, err := strconv.ParseUint(text, 10, 8)
 		if err != nil {
-			return item, fmt.Sprintf("ordinal: want 0 to 255, got %.80q", text)
+			return item, wrong("ordinal: want 0 to 255, got %.80q", text)
 		}
 		item.Ordinal = uint8(ordinal)
 	}
 	item.Newest, item.Hits = store.NumberAt(item.LimitCounter, uint64(start.UnixNano())), []int64{0}
-	return item, ""
+	return item, nil
 }
 
 // write sends a body. If that fails, the client has gone, and will ask again if it still needs the
@@ -468,16 +514,6 @@ func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, g
 			problem = "body: " + err.Error()
 		}
 		h.problem(w, http.StatusBadRequest, problem)
-		return false
-	}
-	return true
-}
-
-// worked reports whether a call of the store for a request succeeded, which may have written. If not, it
-// has answered the request.
-func (h *handler) worked(w http.ResponseWriter, r *http.Request, err error, written bool) bool {
-	if !h.health.succeeded(r.Context(), err, written) {
-		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 		return false
 	}
 	return true

@@ -84,12 +84,7 @@ type Configuration struct {
 }
 
 // namespaces answers with the namespaces that the client may read, or with what is known of one.
-func (h *handler) namespaces(w http.ResponseWriter, r *http.Request, namespace string) {
-	if !h.lookers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading reports: try again")
-		return
-	}
-	defer h.lookers.Leave(namespace)
+func (h *handler) namespaces(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	client, _ := r.Context().Value(clientKey{}).(trust.Client)
 	found, err := h.backend.Namespaces(r.Context(), func(of string) bool {
 		return (namespace == "" || of == namespace) && client.May(trust.GetNamespaces, of) == trust.Allowed
@@ -100,8 +95,8 @@ func (h *handler) namespaces(w http.ResponseWriter, r *http.Request, namespace s
 		found[0], known, err = h.backend.Census(r.Context(), namespace)
 		found[0].Heard = heard
 	}
-	if !h.worked(w, r, err, false) {
-		return
+	if err != nil {
+		return nil, err
 	}
 	answer := Namespaces{[]Namespace{}}
 	for i := range found {
@@ -121,18 +116,7 @@ func (h *handler) namespaces(w http.ResponseWriter, r *http.Request, namespace s
 		}
 		answer.Namespaces = append(answer.Namespaces, n)
 	}
-	h.json(w, answer)
-}
-
-// listNamespaces answers a request that names no namespace. A parent does not know which of them a
-// region's clients may read.
-func (h *handler) listNamespaces(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case h.parent == nil:
-		h.namespaces(w, r, "")
-	case h.permits(w, r, trust.GetNamespaces, ""):
-		h.relay(w, r, "")
-	}
+	return answer, nil
 }
 
 func configurationsOf(known []backend.Configuration) (all []Configuration) {
@@ -202,8 +186,8 @@ func (h *handler) stand(r *http.Request, namespace string, top *Top, found *back
 		}
 		for _, list := range [][]TopKey{t.Used, t.Refused} {
 			for j := range list[:min(first, len(list))] {
-				id, problem := counterID(list[j].Hash)
-				if problem == "" && (len(asked) < stood || asked[id] != nil) {
+				id, err := counterID(list[j].Hash)
+				if err == nil && (len(asked) < stood || asked[id] != nil) {
 					asked[id] = append(asked[id], &list[j])
 					rules[id] = rule
 				}
@@ -223,12 +207,12 @@ func (h *handler) stand(r *http.Request, namespace string, top *Top, found *back
 }
 
 // topAsked returns of how many keys of each list it should be told how they stand.
-func topAsked(text string) (first int, problem string) {
+func topAsked(text string) (first int, err error) {
 	if text == "" {
-		return 0, ""
+		return 0, nil
 	}
 	if _, err := fmt.Sscanf(text, "%d", &first); err != nil || first < 0 || first > wire.MaxReportKeys {
-		return 0, fmt.Sprintf("keys: want 0 to %d, got %.80q", wire.MaxReportKeys, text)
+		return 0, wrong("keys: want 0 to %d, got %.80q", wire.MaxReportKeys, text)
 	}
-	return first, ""
+	return first, nil
 }

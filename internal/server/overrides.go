@@ -10,11 +10,9 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"weir/internal/backend"
-	"weir/internal/store"
 	"weir/internal/wire"
 )
 
@@ -124,10 +122,10 @@ func (l *bounded) UnmarshalJSON(body []byte) error {
 }
 
 // overrides answers with a namespace's overrides, or those of a rule.
-func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) overrides(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	found, err := h.backend.Overrides(r.Context(), namespace)
-	if !h.worked(w, r, err, false) {
-		return
+	if err != nil {
+		return nil, err
 	}
 	all := Overrides{
 		Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Unfitting: found.Unfitting, Unfit: found.Unfit, Overrides: []Override{},
@@ -145,14 +143,14 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request, namespace st
 			all.Overrides = append(all.Overrides, overrideOf(&found.List[i]))
 		}
 	}
-	h.json(w, all)
+	return all, nil
 }
 
 // setOverrides adds overrides, or replaces those of the same keys.
-func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	var given settings
 	if !h.readJSON(w, r, maxOverridesBody, &given, `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 60000}]}]}`) {
-		return
+		return nil, nil
 	}
 	set := make([]wire.Override, len(given.List))
 	for i := range set {
@@ -162,24 +160,23 @@ func (h *handler) setOverrides(w http.ResponseWriter, r *http.Request, namespace
 			err = fmt.Errorf("until: want a time to come, got %s", o.Until.Format(time.RFC3339))
 		}
 		if err != nil {
-			h.problem(w, http.StatusBadRequest, fmt.Sprintf("body: overrides[%d].%v", i, err))
-			return
+			return nil, wrong("body: overrides[%d].%v", i, err)
 		}
 	}
-	by, ok := h.by(w, r)
-	if !ok {
-		return
+	by, err := h.by(r)
+	if err != nil {
+		return nil, err
 	}
 	do := by.SetOverrides
 	if r.URL.Query().Has("force") {
 		do = by.ForceOverrides
 	}
 	version, err := do(r.Context(), namespace, set...)
-	h.changed(w, r, Changed{Version: version, Changed: len(set)}, err)
+	return Changed{Version: version, Changed: len(set)}, err
 }
 
 // unsetOverrides removes the override of a key, or all of a rule.
-func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) unsetOverrides(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	query := r.URL.Query()
 	all, whole := query.Has("all"), query.Has("whole")
 	of := Override{Key: query["key"], Pattern: query.Get("pattern")}
@@ -189,45 +186,29 @@ func (h *handler) unsetOverrides(w http.ResponseWriter, r *http.Request, namespa
 	values := asked.Values
 	switch {
 	case query.Get("rule") == "":
-		h.problem(w, http.StatusBadRequest, "rule: want the rule whose override to remove")
-		return
+		return nil, wrong("rule: want the rule whose override to remove")
 	case err != nil:
-		h.problem(w, http.StatusBadRequest, fmt.Sprintf("part: want a number, got %.80q", query.Get("part")))
-		return
+		return nil, wrong("part: want a number, got %.80q", query.Get("part"))
 	case errOf != nil:
-		h.problem(w, http.StatusBadRequest, errOf.Error())
-		return
+		return nil, wrong("%v", errOf)
 	case all && len(values) > 0:
-		h.problem(w, http.StatusBadRequest, "all: want either all or key, got both")
-		return
+		return nil, wrong("all: want either all or key, got both")
 	case whole && (all || len(values) > 0):
-		h.problem(w, http.StatusBadRequest, "whole: want neither all nor key with it")
-		return
+		return nil, wrong("whole: want neither all nor key with it")
 	case !all && values == nil:
 		values = []string{}
 	}
-	by, ok := h.by(w, r)
-	if !ok {
-		return
+	by, err := h.by(r)
+	if err != nil {
+		return nil, err
 	}
-	remove := func() (int, uint64, error) {
-		return by.UnsetOverrides(r.Context(), namespace, query.Get("rule"), asked.Mode, values)
-	}
+	var changed Changed
 	if whole {
-		remove = func() (int, uint64, error) { return by.ResetRule(r.Context(), namespace, query.Get("rule")) }
+		changed.Changed, changed.Version, err = by.ResetRule(r.Context(), namespace, query.Get("rule"))
+	} else {
+		changed.Changed, changed.Version, err = by.UnsetOverrides(r.Context(), namespace, query.Get("rule"), asked.Mode, values)
 	}
-	removed, version, err := remove()
-	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
-}
-
-func (h *handler) changed(w http.ResponseWriter, r *http.Request, c Changed, err error) {
-	if errors.Is(err, store.ErrInvalid) {
-		h.problem(w, http.StatusBadRequest, "body: "+strings.TrimPrefix(err.Error(), store.ErrInvalid.Error()+": "))
-		return
-	}
-	if h.recorded(w, r, err) && h.worked(w, r, err, err == nil) {
-		h.json(w, c)
-	}
+	return changed, err
 }
 
 func (h *handler) json(w http.ResponseWriter, body any) {

@@ -48,16 +48,18 @@ func ToParent(parent *url.URL, token string, transport http.RoundTripper, log *s
 
 // relayChange is [handler.relay] of a change. The parent's record has the region's token, so the log
 // here says who it was.
-func (h *handler) relayChange(w http.ResponseWriter, r *http.Request, namespace string) {
-	if by, ok := h.askedBy(w, r); ok {
-		h.log.Info("somebody asks the parent for a change", "namespace", namespace, "call", r.Pattern,
-			"name", by.Name, "by", by.Known, "address", by.Address, "reason", by.Reason)
-		h.relay(w, r, namespace)
+func (h *handler) relayChange(w http.ResponseWriter, r *http.Request, namespace string) (any, error) {
+	by, err := h.askedBy(r)
+	if err != nil {
+		return nil, err
 	}
+	h.log.Info("somebody asks the parent for a change", "namespace", namespace, "call", r.Pattern,
+		"name", by.Name, "by", by.Known, "address", by.Address, "reason", by.Reason)
+	return h.relay(w, r, namespace)
 }
 
 // relay relays a request to the parent, which has the counters of all regions.
-func (h *handler) relay(w http.ResponseWriter, r *http.Request, _ string) {
+func (h *handler) relay(w http.ResponseWriter, r *http.Request, _ string) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), longestRelay)
 	defer cancel()
 	go func() {
@@ -71,6 +73,7 @@ func (h *handler) relay(w http.ResponseWriter, r *http.Request, _ string) {
 		h.log.Debug("the write deadline stays", "error", err)
 	}
 	h.parent.ServeHTTP(w, r.WithContext(ctx))
+	return nil, nil
 }
 
 // regional is the store of a backend with a parent.
@@ -79,29 +82,19 @@ type regional interface {
 	Overshoot() map[string]uint64
 }
 
+var overshootDesc = prometheus.NewDesc("weir_region_overshoot_bound",
+	"Hits of a key that can have passed above a limit of the namespace, since regions decided without their parent.", []string{"weir_namespace"}, nil)
+
 // regionState collects a region's state towards its parent.
-type regionState struct{ store regional }
-
-var (
-	awayDesc      = prometheus.NewDesc("weir_region_parent_away", "1 while the region's parent does not answer.", nil, nil)
-	overshootDesc = prometheus.NewDesc("weir_region_overshoot_bound",
-		"Hits of a key that can have passed above a limit of the namespace, since regions decided without their parent.", []string{"weir_namespace"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (r regionState) Describe(ch chan<- *prometheus.Desc) {
-	ch <- awayDesc
-	ch <- overshootDesc
-}
-
-// Collect implements prometheus.Collector.
-func (r regionState) Collect(ch chan<- prometheus.Metric) {
-	away := 0.0
-	if r.store.Away() {
-		away = 1
-	}
-	ch <- prometheus.MustNewConstMetric(awayDesc, prometheus.GaugeValue, away)
-	for namespace, hits := range r.store.Overshoot() {
-		ch <- prometheus.MustNewConstMetric(overshootDesc, prometheus.GaugeValue, float64(hits), namespace)
+func regionState(of regional) collector {
+	return func(ch chan<- prometheus.Metric) {
+		away := 0.0
+		if of.Away() {
+			away = 1
+		}
+		ch <- gauge("weir_region_parent_away", "1 while the region's parent does not answer.", away)
+		for namespace, hits := range of.Overshoot() {
+			ch <- prometheus.MustNewConstMetric(overshootDesc, prometheus.GaugeValue, float64(hits), namespace)
+		}
 	}
 }

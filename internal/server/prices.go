@@ -35,10 +35,10 @@ type SetPrices struct {
 	Instead bool `json:"instead,omitempty"`
 }
 
-func (h *handler) prices(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) prices(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	found, err := h.backend.Overrides(r.Context(), namespace)
-	if !h.worked(w, r, err, false) {
-		return
+	if err != nil {
+		return nil, err
 	}
 	all := Prices{Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Prices: []ModelPrice{}}
 	list := r.URL.Query().Get("list")
@@ -54,13 +54,13 @@ func (h *handler) prices(w http.ResponseWriter, r *http.Request, namespace strin
 		}
 		all.Prices = append(all.Prices, m)
 	}
-	h.json(w, all)
+	return all, nil
 }
 
-func (h *handler) setPrices(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) setPrices(w http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	var given SetPrices
 	if !h.readJSON(w, r, wire.MaxOverridesSize, &given, `{"list": "models", "models": {"gpt-5": {"input": 1250000, "output": 10000000}}}`) {
-		return
+		return nil, nil
 	}
 	var prices []wire.Price
 	for model, kinds := range given.Models {
@@ -72,31 +72,29 @@ func (h *handler) setPrices(w http.ResponseWriter, r *http.Request, namespace st
 		}
 		for name := range kinds {
 			if !slices.Contains(usage.KindNames, name) {
-				h.problem(w, http.StatusBadRequest, "body: models."+model+": want a known kind of tokens, got "+name)
-				return
+				return nil, wrong("body: models.%s: want a known kind of tokens, got %s", model, name)
 			}
 		}
 		prices = append(prices, p)
 	}
-	by, ok := h.by(w, r)
-	if !ok {
-		return
+	by, err := h.by(r)
+	if err != nil {
+		return nil, err
 	}
 	version, err := by.SetPrices(r.Context(), namespace, given.List, prices, given.Instead)
-	h.changed(w, r, Changed{Version: version, Changed: len(prices)}, err)
+	return Changed{Version: version, Changed: len(prices)}, err
 }
 
 // unsetPrices removes the prices of a model, or of all of a list.
-func (h *handler) unsetPrices(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) unsetPrices(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	query := r.URL.Query()
 	if query.Get("list") == "" {
-		h.problem(w, http.StatusBadRequest, "list: want the list whose prices to remove")
-		return
+		return nil, wrong("list: want the list whose prices to remove")
 	}
-	by, ok := h.by(w, r)
-	if !ok {
-		return
+	by, err := h.by(r)
+	if err != nil {
+		return nil, err
 	}
 	removed, version, err := by.UnsetPrices(r.Context(), namespace, query.Get("list"), query.Get("model"))
-	h.changed(w, r, Changed{Version: version, Changed: removed}, err)
+	return Changed{Version: version, Changed: removed}, err
 }

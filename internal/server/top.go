@@ -94,25 +94,17 @@ type Value struct {
 }
 
 // top answers with what nodes have seen of a namespace's keys, or of those of a rule.
-func (h *handler) top(w http.ResponseWriter, r *http.Request, namespace string) {
-	if !h.lookers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading reports: try again")
-		return
-	}
-	defer h.lookers.Leave(namespace)
-	first, problem := topAsked(r.URL.Query().Get("keys"))
-	if problem != "" {
-		h.problem(w, http.StatusBadRequest, problem)
-		return
+func (h *handler) top(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
+	first, err := topAsked(r.URL.Query().Get("keys"))
+	if err != nil {
+		return nil, err
 	}
 	found, err := h.backend.Top(r.Context(), namespace, r.URL.Query().Get("rule"))
 	top := TopOf(&found, h.health.now())
 	if err == nil && first > 0 {
 		err = h.stand(r, namespace, &top, &found, first)
 	}
-	if h.worked(w, r, err, false) {
-		h.json(w, top)
-	}
+	return top, err
 }
 
 // TopOf converts what a backend has found, for a moment.

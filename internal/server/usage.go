@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -75,30 +76,21 @@ type UsageBudget struct {
 }
 
 // usage answers with what keys have used.
-func (h *handler) usage(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) usage(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	now := h.health.now()
-	query, problem := usageAsked(r.URL.Query(), now)
-	if problem != "" {
-		h.problem(w, http.StatusBadRequest, problem)
-		return
+	query, err := usageAsked(r.URL.Query(), now)
+	if err != nil {
+		return nil, err
 	}
-	if !h.lookers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many requests are reading usage: try again")
-		return
-	}
-	defer h.lookers.Leave(namespace)
 	found, err := h.backend.Usage(r.Context(), namespace, &query)
 	if errors.Is(err, backend.ErrTooMuch) {
-		h.problem(w, http.StatusBadRequest, fmt.Sprintf("by: want at most %d rows: ask for one rule, for fewer months, or group by fewer parts", backend.MaxUsage))
-		return
+		return nil, wrong("by: want at most %d rows: ask for one rule, for fewer months, or group by fewer parts", backend.MaxUsage)
+	} else if err != nil {
+		return nil, err
 	}
-	var gaps []backend.Gap
-	var since time.Time
-	if err == nil {
-		gaps, since, err = h.backend.Gaps(r.Context(), namespace, query.From, query.To)
-	}
-	if !h.worked(w, r, err, false) {
-		return
+	gaps, since, err := h.backend.Gaps(r.Context(), namespace, query.From, query.To)
+	if err != nil {
+		return nil, err
 	}
 	u := usageOf(&query, found, now)
 	for i := range gaps {
@@ -108,7 +100,7 @@ func (h *handler) usage(w http.ResponseWriter, r *http.Request, namespace string
 	if !since.IsZero() {
 		u.GapsSince = &since
 	}
-	h.json(w, u)
+	return u, nil
 }
 
 // dateLayout is the layout of days, and monthLayout that of months.
@@ -124,20 +116,17 @@ var dimensions = []string{"key", "model", "day", "month"}
 const maxMonths = 24
 
 // usageAsked parses the query of GET /v1/usage.
-func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, problem string) {
+func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, err error) {
 	for name := range query {
 		if !slices.Contains([]string{"namespace", "rule", "month", "by"}, name) {
-			return q, fmt.Sprintf("want namespace, rule, month or by, got %.80q", name)
+			return q, wrong("want namespace, rule, month or by, got %.80q", name)
 		}
 		if len(query[name]) > 1 {
-			return q, name + ": want it only once"
+			return q, wrong("%s: want it only once", name)
 		}
 	}
 	q.Rule = query.Get("rule")
-	months := query.Get("month")
-	if months == "" {
-		months = now.UTC().Format(monthLayout)
-	}
+	months := cmp.Or(query.Get("month"), now.UTC().Format(monthLayout))
 	first, last, spans := strings.Cut(months, "..")
 	if !spans {
 		last = first
@@ -145,7 +134,7 @@ func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, problem 
 	from, errFrom := time.Parse(monthLayout, first)
 	to, errTo := time.Parse(monthLayout, last)
 	if errFrom != nil || errTo != nil || from.Year() < 1970 || to.Year() > 2399 || to.Before(from) || to.After(from.AddDate(0, maxMonths, 0)) {
-		return q, fmt.Sprintf("month: want a month such as 2026-11, or up to %d months such as 2026-01..2026-11, got %.80q", maxMonths, months)
+		return q, wrong("month: want a month such as 2026-11, or up to %d months such as 2026-01..2026-11, got %.80q", maxMonths, months)
 	}
 	q.From, q.To = dayOf(from), dayOf(to.AddDate(0, 1, -1))
 	by := query.Get("by")
@@ -164,10 +153,10 @@ func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, problem 
 			q.Month = true
 		case "rule", "": // rows are always by rule
 		default:
-			return q, fmt.Sprintf("by: want %s, got %.80q", strings.Join(dimensions, ", "), name)
+			return q, wrong("by: want %s, got %.80q", strings.Join(dimensions, ", "), name)
 		}
 	}
-	return q, ""
+	return q, nil
 }
 
 func dayOf(t time.Time) uint32 { return uint32(t.Unix() / 86400) }

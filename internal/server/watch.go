@@ -170,16 +170,14 @@ func momentOf(number, at int64, top *Top) WatchedMoment {
 }
 
 // watch streams the state of a namespace.
-func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string) {
+func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	if !h.watchers.Enter(namespace) {
-		h.problem(w, http.StatusServiceUnavailable, "too many pages are watching: close some")
-		return
+		return nil, mistake{http.StatusServiceUnavailable, "too many pages are watching: close some"}
 	}
 	defer h.watchers.Leave(namespace)
 	stream, err := NewStream(w)
 	if err != nil {
-		h.problem(w, http.StatusInternalServerError, "this connection does not support streaming")
-		return
+		return nil, mistake{http.StatusInternalServerError, "this connection does not support streaming"}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), watchLife)
 	defer cancel()
@@ -190,23 +188,23 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 	for {
 		stands, moments := h.look(ctx, namespace, last)
 		if ctx.Err() != nil {
-			return
+			return nil, nil
 		}
 		for i := range moments {
 			if last = moments[i].Number; stream.Send("moment", &moments[i]) != nil {
-				return
+				return nil, nil
 			}
 		}
 		stands.MayChange = client.May(trust.ChangeCounter, namespace) == trust.Allowed
 		if stream.Send("watched", stands) != nil || stream.Flush() != nil {
-			return
+			return nil, nil
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return
+			return nil, nil
 		case <-h.ended:
-			return
+			return nil, nil
 		}
 	}
 }
