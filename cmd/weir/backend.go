@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"weir/internal/backend"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -25,8 +27,9 @@ type backendFlags struct {
 	url   string
 	token secret
 	given string
-	// reason is why something is changed.
+	// reason is why something is changed, and wait how long to wait until all nodes know of it.
 	reason string
+	wait   time.Duration
 }
 
 func (f *backendFlags) define(flags *flag.FlagSet) {
@@ -34,14 +37,34 @@ func (f *backendFlags) define(flags *flag.FlagSet) {
 	f.token.define(flags, "token", "bearer `token` that weir serve asks for; better given as WEIR_TOKEN or in a file", "`file` with the token")
 }
 
+// changing defines the flags of commands that change something.
+func (f *backendFlags) changing(flags *flag.FlagSet) {
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
+	flags.Func("reason", fmt.Sprintf("`why` the change is made, for weir changes and the log of weir serve: up to %d bytes", backend.MaxReason), func(text string) error {
+		if f.reason = text; len(text) > backend.MaxReason {
+			return fmt.Errorf("want at most %d bytes, got %d", backend.MaxReason, len(text))
+		}
+		return nil
+	})
+}
+
+// parse parses a command line with at least so many operands, which want describes, and at most so many, and
+// finds the backend.
+func (f *backendFlags) parse(flags *flag.FlagSet, args []string, env environment, usage string, least, most int, want string) (operands []string, err error) {
+	f.define(flags)
+	switch operands, err = parseMixed(flags, args, env, usage); {
+	case err != nil:
+	case len(operands) < least || len(operands) > most:
+		err = fmt.Errorf("%w: want %s", errUsage, want)
+	default:
+		err = f.resolve(env)
+	}
+	return operands, err
+}
+
 // resolve finds the backend's URL and token.
 func (f *backendFlags) resolve(env environment) (err error) {
-	if f.url == "" {
-		f.url = env.getenv("WEIR_BACKEND")
-	}
-	if f.url == "" {
-		f.url = "http://127.0.0.1:9180"
-	}
+	f.url = cmp.Or(f.url, env.getenv("WEIR_BACKEND"), "http://127.0.0.1:9180")
 	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
 		return fmt.Errorf("%w: --backend: want a URL such as http://weir:9180, without a user or a query", errUsage)
 	}
@@ -96,7 +119,7 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 }
 
 // remove removes overrides or prices, and prints how many. It returns the error none if there are none.
-func (f *backendFlags) remove(ctx context.Context, out io.Writer, path string, query url.Values, wait time.Duration, none error) error {
+func (f *backendFlags) remove(ctx context.Context, out io.Writer, path string, query url.Values, none error) error {
 	var changed server.Changed
 	if err := f.call(ctx, http.MethodDelete, path, query, nil, &changed); err != nil {
 		return err
@@ -105,7 +128,7 @@ func (f *backendFlags) remove(ctx context.Context, out io.Writer, path string, q
 		return none
 	}
 	fmt.Fprintf(out, "%d removed\n", changed.Changed)
-	_, err := f.tell(ctx, out, query.Get("namespace"), changed.Version, wait, true)
+	_, err := f.tell(ctx, out, query.Get("namespace"), changed.Version, f.wait, true)
 	return err
 }
 

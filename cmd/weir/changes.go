@@ -34,17 +34,10 @@ func changes(ctx context.Context, args []string, env environment) error {
 	var of backendFlags
 	var since moment
 	flags := flag.NewFlagSet("changes", flag.ContinueOnError)
-	of.define(flags)
 	flags.Func("since", "only changes since this `time`: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration until now such as 24h", since.setPast)
 	asJSON := flags.Bool("json", false, "print what GET /v1/changes answers")
-	operands, err := parseMixed(flags, args, env, changesUsage)
+	operands, err := of.parse(flags, args, env, changesUsage, 1, 1, "a namespace")
 	if err != nil {
-		return err
-	}
-	if len(operands) != 1 {
-		return fmt.Errorf("%w: want a namespace", errUsage)
-	}
-	if err := of.resolve(env); err != nil {
 		return err
 	}
 	query := url.Values{"namespace": {operands[0]}}
@@ -116,15 +109,6 @@ func text(said string) string {
 		words[i] = word(words[i])
 	}
 	return strings.Join(words, " ")
-}
-
-func (f *backendFlags) reasonFlag(flags *flag.FlagSet) {
-	flags.Func("reason", fmt.Sprintf("`why` the change is made, for weir changes and the log of weir serve: up to %d bytes", backend.MaxReason), func(text string) error {
-		if f.reason = text; len(text) > backend.MaxReason {
-			return fmt.Errorf("want at most %d bytes, got %d", backend.MaxReason, len(text))
-		}
-		return nil
-	})
 }
 
 // setPast sets the moment, of which a duration says how long it is ago.

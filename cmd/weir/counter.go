@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -42,7 +43,6 @@ type counterCommand struct {
 	backend backendFlags
 	secret  secret
 	config  string
-	wait    time.Duration
 	keys    values
 	json    bool
 	none    bool // --allow-none: it is no error if nothing is counted
@@ -56,23 +56,23 @@ type counterCommand struct {
 	fair            bool           // whether keys share the counter evenly
 }
 
+// defineKey defines the flags that say which key is meant.
+func (c *counterCommand) defineKey(flags *flag.FlagSet) {
+	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with the secret")
+	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with -; once for each value")
+}
+
 func counterOf(ctx context.Context, args []string, env environment) error {
 	c := counterCommand{out: env.stdout}
 	flags := flag.NewFlagSet("counter", flag.ContinueOnError)
-	c.backend.define(flags)
-	c.backend.reasonFlag(flags)
-	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with the secret")
+	c.backend.changing(flags)
+	c.defineKey(flags)
 	flags.StringVar(&c.config, "config", "", configUsage)
-	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
-	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with -; once for each value")
 	flags.BoolVar(&c.json, "json", false, "get as JSON")
 	flags.BoolVar(&c.none, "allow-none", false, "do not fail if nothing is counted for the key; reset then tells nodes all the same")
-	operands, err := parseMixed(flags, args, env, counterUsage)
+	operands, err := c.backend.parse(flags, args, env, counterUsage, 3, math.MaxInt, "get, reset or grant, then NAMESPACE RULE VALUE…")
 	if err != nil {
 		return err
-	}
-	if len(operands) < 3 {
-		return fmt.Errorf("%w: want get, reset or grant, then NAMESPACE RULE VALUE…", errUsage)
 	}
 	verb := operands[0]
 	c.namespace, c.rule, c.key = operands[1], operands[2], operands[3:]
@@ -86,7 +86,7 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 	default:
 		return fmt.Errorf("%w: want get, reset or grant, got %.80q", errUsage, verb)
 	}
-	if verb == "get" && c.wait != 0 {
+	if verb == "get" && c.backend.wait != 0 {
 		return fmt.Errorf("%w: want --wait with reset or grant", errUsage)
 	}
 	if verb == "grant" {
@@ -98,9 +98,6 @@ func counterOf(ctx context.Context, args []string, env environment) error {
 		if err != nil || hits == 0 || hits > window.MaxLimit {
 			return fmt.Errorf("%w: want NAMESPACE RULE VALUE… and then how many hits to give back, 1 to %d", errUsage, uint64(window.MaxLimit))
 		}
-	}
-	if err := c.backend.resolve(env); err != nil {
-		return err
 	}
 	if err := c.find(ctx, env); err != nil {
 		return err
@@ -277,7 +274,7 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	if c.fair {
 		fmt.Fprintln(c.out, "a key that has had its even part, which its proxies count, has room from its next window on")
 	}
-	_, err = c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.wait, true)
+	_, err = c.backend.tell(ctx, c.out, c.namespace, changed.Version, c.backend.wait, true)
 	return err
 }
 

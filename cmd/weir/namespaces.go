@@ -32,16 +32,9 @@ stands now, and the rules that its proxies have told, each as most of those have
 func namespaces(ctx context.Context, args []string, env environment) error {
 	var of backendFlags
 	flags := flag.NewFlagSet("namespaces", flag.ContinueOnError)
-	of.define(flags)
 	asJSON := flags.Bool("json", false, "print what GET /v1/namespaces answers")
-	operands, err := parseMixed(flags, args, env, namespacesUsage)
+	operands, err := of.parse(flags, args, env, namespacesUsage, 0, 1, "at most one namespace")
 	if err != nil {
-		return err
-	}
-	if len(operands) > 1 {
-		return fmt.Errorf("%w: want at most one namespace", errUsage)
-	}
-	if err := of.resolve(env); err != nil {
 		return err
 	}
 	query := url.Values{}

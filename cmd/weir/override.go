@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -46,10 +47,7 @@ if no node has told of the rule in the last minutes, because it has had no reque
 func override(ctx context.Context, args []string, env environment) error {
 	var c overrideCommand
 	flags := flag.NewFlagSet("override", flag.ContinueOnError)
-	c.backend.define(flags)
-	c.backend.reasonFlag(flags)
-	flags.Var(&c.until, "until", "`time` at which the override ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
-	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
+	c.define(flags)
 	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with - or looks like a limit; once for each value")
 	pattern := func(name, usage string) {
 		flags.Func(name, usage, func(text string) error {
@@ -63,24 +61,16 @@ func override(ctx context.Context, args []string, env environment) error {
 	pattern("prefix", "the `beginning` of a value of the key, as --key: for all keys with such a value")
 	pattern("suffix", "the `end` of a value of the key, as --key")
 	pattern("network", "a `network` of client addresses, such as 10.0.0.0/8, as --key")
-	flags.StringVar(&c.config, "config", "", "check the override by this "+configUsage)
-	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 	flags.BoolVar(&c.all, "all", false, "unset all overrides of the rule")
 	flags.BoolVar(&c.json, "json", false, "list as JSON")
-	operands, err := parseMixed(flags, args, env, overrideUsage)
+	operands, err := c.backend.parse(flags, args, env, overrideUsage, 2, math.MaxInt, "set, list or unset, and a namespace")
 	if err != nil {
 		return err
-	}
-	if len(operands) < 2 {
-		return fmt.Errorf("%w: want set, list or unset, and a namespace", errUsage)
 	}
 	c.out, c.env, c.namespace = env.stdout, env, operands[1]
 	do := map[string]func(ctx context.Context, operands []string) error{"set": c.set, "list": c.list, "unset": c.unset}[operands[0]]
 	if do == nil {
 		return fmt.Errorf("%w: want set, list or unset, got %.80q", errUsage, operands[0])
-	}
-	if err := c.backend.resolve(env); err != nil {
-		return err
 	}
 	return do(ctx, operands[2:])
 }
@@ -91,13 +81,20 @@ type overrideCommand struct {
 	backend   backendFlags
 	namespace string
 	until     moment
-	wait      time.Duration
 	keys      values
 	pattern   string // of keys[part]
 	part      int
 	all, json bool
 	config    string
 	force     bool
+}
+
+// define defines the flags of overrides and of rules.
+func (c *overrideCommand) define(flags *flag.FlagSet) {
+	c.backend.changing(flags)
+	flags.Var(&c.until, "until", "`time` at which it ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
+	flags.StringVar(&c.config, "config", "", "check it by this "+configUsage)
+	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 }
 
 func (c *overrideCommand) set(ctx context.Context, operands []string) error {
@@ -153,7 +150,7 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 	}
 	fmt.Fprintln(c.out, describeOverride(o))
 	// Nodes report that they can't apply it once they hear of it.
-	after, err := c.backend.tell(ctx, c.out, c.namespace, changed.Version, cmp.Or(c.wait, patience), c.wait > 0)
+	after, err := c.backend.tell(ctx, c.out, c.namespace, changed.Version, cmp.Or(c.backend.wait, patience), c.backend.wait > 0)
 	if err != nil {
 		return err
 	}
@@ -274,11 +271,11 @@ func (c *overrideCommand) unset(ctx context.Context, operands []string) error {
 	if c.all {
 		query.Set("all", "")
 	}
-	return c.backend.remove(ctx, c.out, wire.OverridesPath, query, c.wait, fmt.Errorf("there is no such override of %s", operands[0]))
+	return c.backend.remove(ctx, c.out, wire.OverridesPath, query, fmt.Errorf("there is no such override of %s", operands[0]))
 }
 
 func (c *overrideCommand) list(ctx context.Context, operands []string) error {
-	if len(operands) > 1 || c.all || c.wait != 0 || len(c.keys) > 0 || !time.Time(c.until).IsZero() {
+	if len(operands) > 1 || c.all || c.backend.wait != 0 || len(c.keys) > 0 || !time.Time(c.until).IsZero() {
 		return fmt.Errorf("%w: want NAMESPACE, or NAMESPACE RULE, and no flag but --json and those of the backend", errUsage)
 	}
 	query := url.Values{"namespace": {c.namespace}}

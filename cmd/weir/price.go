@@ -8,11 +8,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"weir/config"
 	"weir/internal/server"
@@ -46,21 +46,16 @@ Prices of images, seconds and searches are told, and not carried over.
 func price(ctx context.Context, args []string, env environment) error {
 	c := priceCommand{env: env}
 	flags := flag.NewFlagSet("price", flag.ContinueOnError)
-	c.backend.define(flags)
-	c.backend.reasonFlag(flags)
-	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
+	c.backend.changing(flags)
 	flags.BoolVar(&c.json, "json", false, "list as JSON")
 	flags.StringVar(&c.from, "from", "", "whose `format` the file has: litellm or models.dev")
 	flags.StringVar(&c.provider, "provider", "", "with --from: the models of this provider only, without its name in front of theirs")
 	flags.BoolVar(&c.begins, "prefixes", false, "with --from: a model's prices are those of all whose names begin with its name, unless a longer one fits")
 	flags.BoolVar(&c.tiers, "tiers", false, "with --from litellm: also the prices by service_tier, and batch; a request whose body is too long to read costs the highest of its model's")
 	flags.StringVar(&c.unit, "unit", "micro-dollars", "with --from: the list's unit, micro-dollars or nano-dollars")
-	operands, err := parseMixed(flags, args, env, priceUsage)
+	operands, err := c.backend.parse(flags, args, env, priceUsage, 2, math.MaxInt, "set, load, diff, list or unset, and a namespace")
 	if err != nil {
 		return err
-	}
-	if len(operands) < 2 {
-		return fmt.Errorf("%w: want set, load, diff, list or unset, and a namespace", errUsage)
 	}
 	do, known := map[string]struct {
 		run         func(ctx context.Context, operands []string) error
@@ -86,9 +81,6 @@ func price(ctx context.Context, args []string, env environment) error {
 	case c.from == "" && (c.provider != "" || c.begins), c.from != "litellm" && c.tiers:
 		return fmt.Errorf("%w: want --from with --provider and --prefixes, and --from litellm with --tiers", errUsage)
 	}
-	if err := c.backend.resolve(env); err != nil {
-		return err
-	}
 	return do.run(ctx, operands[2:])
 }
 
@@ -96,7 +88,6 @@ type priceCommand struct {
 	env       environment
 	backend   backendFlags
 	namespace string
-	wait      time.Duration
 	json      bool
 	// from is the format of a file, empty for Weir's own. The others say what to take of another.
 	from, provider, unit string
@@ -173,7 +164,7 @@ func (c *priceCommand) put(ctx context.Context, list string, models modelPrices,
 		return err
 	}
 	fmt.Fprintf(c.env.stdout, "%d set\n", changed.Changed)
-	_, err = c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.wait, true)
+	_, err = c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.backend.wait, true)
 	return err
 }
 
@@ -182,7 +173,7 @@ func (c *priceCommand) unset(ctx context.Context, operands []string) error {
 	if len(operands) > 1 {
 		query.Set("model", operands[1])
 	}
-	return c.backend.remove(ctx, c.env.stdout, wire.PricesPath, query, c.wait, errors.New("no such prices were set"))
+	return c.backend.remove(ctx, c.env.stdout, wire.PricesPath, query, errors.New("no such prices were set"))
 }
 
 // find returns the prices that are set, of one list or of all.

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -45,22 +46,14 @@ func wholeRule(ctx context.Context, args []string, env environment) error {
 	var mode string
 	var limits values
 	flags := flag.NewFlagSet("rule", flag.ContinueOnError)
-	c.backend.define(flags)
-	c.backend.reasonFlag(flags)
+	c.define(flags)
 	flags.StringVar(&mode, "mode", "", "`mode` of the rule: enforce, shadow or off")
 	flags.Var(&limits, "limit", "a `LIMIT/WINDOW`, such as 1000/1m, in the place of the rule's with that window; once for each of its limits")
-	flags.Var(&c.until, "until", "`time` at which it ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
-	flags.DurationVar(&c.wait, "wait", 0, "how long to wait until all nodes know of the change; if some do not by then, the command fails")
-	flags.StringVar(&c.config, "config", "", "check it by this "+configUsage)
-	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 	flags.BoolVar(&c.all, "all", false, "all rules of the namespace, with off and reset")
 	flags.BoolVar(&c.json, "json", false, "show as JSON")
-	operands, err := parseMixed(flags, args, env, ruleUsage)
+	operands, err := c.backend.parse(flags, args, env, ruleUsage, 2, math.MaxInt, "show, set, off or reset, and a namespace")
 	if err != nil {
 		return err
-	}
-	if len(operands) < 2 {
-		return fmt.Errorf("%w: want show, set, off or reset, and a namespace", errUsage)
 	}
 	c.out, c.env, c.namespace = env.stdout, env, operands[1]
 	do, of := operands[0], operands[2:]
@@ -72,9 +65,6 @@ func wholeRule(ctx context.Context, args []string, env environment) error {
 		return fmt.Errorf("%w: want NAMESPACE RULE, or --all NAMESPACE with off and reset", errUsage)
 	case do != "set" && (mode != "" || len(limits) > 0), c.json && do != "show", !sets && (c.force || c.config != "" || !time.Time(c.until).IsZero()):
 		return fmt.Errorf("%w: want --mode and --limit with set, --until, --config and --force with set and off, and --json with show", errUsage)
-	}
-	if err := c.backend.resolve(env); err != nil {
-		return err
 	}
 	name := wire.AllRules
 	if len(of) > 0 {
@@ -89,7 +79,7 @@ func wholeRule(ctx context.Context, args []string, env environment) error {
 		if c.all {
 			none = errors.New("nothing is set for all rules")
 		}
-		return c.backend.remove(ctx, c.out, wire.OverridesPath, query, c.wait, none)
+		return c.backend.remove(ctx, c.out, wire.OverridesPath, query, none)
 	case "off":
 		mode = wire.ModeNames[wire.Off]
 	}

@@ -57,23 +57,23 @@ type topCommand struct {
 // parse parses a command line with at least that number of operands.
 func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, usage string, least int) (query url.Values, err error) {
 	c.out = env.stdout
-	c.backend.define(flags)
 	flags.BoolVar(&c.json, "json", false, "print JSON")
 	flags.IntVar(&c.keys, "keys", 10, "`number` of keys of each list to show, 1 to 64")
-	operands, err := parseMixed(flags, args, env, usage)
+	want, _, _ := strings.Cut(usage, "\n")
+	want += ", and --keys of 1 to 64; weir namespaces lists the namespaces"
+	operands, err := c.backend.parse(flags, args, env, usage, least, 2, want)
 	if err != nil {
 		return nil, err
 	}
-	if len(operands) < least || len(operands) > 2 || c.keys < 1 || c.keys > 64 {
-		want, _, _ := strings.Cut(usage, "\n")
-		return nil, fmt.Errorf("%w: want %s, and --keys of 1 to 64; weir namespaces lists the namespaces", errUsage, want)
+	if c.keys < 1 || c.keys > 64 {
+		return nil, fmt.Errorf("%w: want %s", errUsage, want)
 	}
 	query = url.Values{"namespace": {operands[0]}}
 	if len(operands) > 1 {
 		query.Set("rule", operands[1])
 	}
 	query.Set("keys", strconv.Itoa(c.keys))
-	return query, c.backend.resolve(env)
+	return query, nil
 }
 
 func (c *topCommand) ask(ctx context.Context, query url.Values) (top server.Top, err error) {

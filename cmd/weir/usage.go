@@ -37,27 +37,21 @@ func used(ctx context.Context, args []string, env environment) error {
 	var asCSV, asJSON bool
 	push := usagePush{backend: &backend, out: env.stdout, stderr: env.stderr, now: time.Now}
 	flags := flag.NewFlagSet("usage", flag.ContinueOnError)
-	backend.define(flags)
 	flags.StringVar(&month, "month", "", "the `month`, such as 2026-11, or several, as in 2026-01..2026-11; this month if empty")
 	flags.StringVar(&by, "by", "key", "`columns` that get rows of their own, besides the rule: key, model, day and month, with commas")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV, whose columns are the same whatever --by says")
 	flags.BoolVar(&asJSON, "json", false, "print what GET /v1/usage answers")
 	push.define(flags)
-	operands, err := parseMixed(flags, args, env, usedUsage)
+	operands, err := backend.parse(flags, args, env, usedUsage, 1, 2, "a namespace, and a rule or none")
 	switch {
 	case err != nil:
 		return err
-	case len(operands) == 0 || len(operands) > 2:
-		return fmt.Errorf("%w: want a namespace, and a rule or none", errUsage)
 	case asCSV && asJSON:
 		return fmt.Errorf("%w: want --csv or --json", errUsage)
 	case push.target != "" && (asCSV || asJSON || month != "" || by != "key"):
 		return fmt.Errorf("%w: --push sends each day's usage by key and model: want no --by, --month, --csv or --json", errUsage)
 	case push.target == "" && (push.state != "" || push.every != 0 || push.since != ""):
 		return fmt.Errorf("%w: --state, --every and --since go with --push", errUsage)
-	}
-	if err := backend.resolve(env); err != nil {
-		return err
 	}
 	if push.target != "" {
 		if push.namespace = operands[0]; len(operands) > 1 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,21 +31,13 @@ Whether a request meets a rule's conditions is up to the request. Flags may come
 func why(ctx context.Context, args []string, env environment) error {
 	c := counterCommand{out: env.stdout}
 	flags := flag.NewFlagSet("why", flag.ContinueOnError)
-	c.backend.define(flags)
-	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with the secret")
-	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with -; once for each value")
-	operands, err := parseMixed(flags, args, env, whyUsage)
+	c.defineKey(flags)
+	operands, err := c.backend.parse(flags, args, env, whyUsage, 1, math.MaxInt, "a namespace, and the key's values; weir namespaces lists the namespaces")
 	if err != nil {
 		return err
 	}
-	if len(operands) == 0 {
-		return fmt.Errorf("%w: want a namespace, and the key's values; weir namespaces lists the namespaces", errUsage)
-	}
 	c.namespace = operands[0]
 	values, err := c.keys.or(operands[1:])
-	if err == nil {
-		err = c.backend.resolve(env)
-	}
 	if err != nil {
 		return err
 	}
