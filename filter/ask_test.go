@@ -143,9 +143,7 @@ func TestWhoAsks(t *testing.T) {
 			action = v.upload(s, true, body)
 		}
 		must.Equal(t, action, types.ActionContinue, "%s: it waits", c.rule)
-		if asks := string(v.piece) != body; asks != c.asks {
-			t.Errorf("%s: asks is %v", c.rule, asks)
-		}
+		must.Equal(t, string(v.piece) != body, c.asks, "%s: asks", c.rule)
 		if _, sized := v.request["content-length"]; sized {
 			t.Errorf("%s: it has got a length", c.rule)
 		}
@@ -179,9 +177,7 @@ func TestUsageIsTakenOut(t *testing.T) {
 				for name, value := range c.upstream {
 					v.upstream[name] = value
 				}
-				if gets := v.download(s, helloChunk+usageChunk+doneEvent, size); gets != c.gets {
-					t.Errorf("pieces of %d: the client gets %q", size, gets)
-				}
+				must.Equal(t, v.download(s, helloChunk+usageChunk+doneEvent, size), c.gets, "pieces of %d: the client gets", size)
 				s, _, _ = v.forward(chatPath, `{"max_tokens":1}`, 0)
 				must.Equal(t, v.leaves(s), "699", "pieces of %d: are left", size)
 			}
@@ -265,9 +261,7 @@ func FuzzAskForUsage(f *testing.F) {
 			must.EqualOrEnd(t, length, strconv.Itoa(len(body)), "%q: length", body)
 			return
 		}
-		if length != strconv.Itoa(len(passed)) {
-			t.Fatalf("%q: length %s of %q", body, length, passed)
-		}
+		must.EqualOrEnd(t, length, strconv.Itoa(len(passed)), "%q: length of %q", body, passed)
 		if !json.Valid([]byte(body)) {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
 
@@ -42,9 +43,7 @@ func BenchmarkMatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				checks := v.plugin.Find()
-				if n := len(checks); n != test.matches {
-					b.Fatalf("%d rules match, want %d", n, test.matches)
-				}
+				must.EqualOrEnd(b, len(checks), test.matches, "rules that match")
 			}
 		})
 	}

@@ -100,13 +100,9 @@ func TestBlockOfNodes(t *testing.T) {
 		w := newWorld(t, 3, 1, synced(rate, blockRule))
 		ask := func(v *fakeVM, key string) (passed bool) { return v.send("x-key", key) }
 		for range 2 {
-			if !ask(w.vms[0], "ann") {
-				t.Fatalf("sync_rate %s: refused within the limit", rate)
-			}
+			must.EqualOrEnd(t, ask(w.vms[0], "ann"), true, "sync_rate %s: refused within the limit", rate)
 		}
-		if ask(w.vms[0], "ann") {
-			t.Fatalf("sync_rate %s: passed above the limit", rate)
-		}
+		must.EqualOrEnd(t, ask(w.vms[0], "ann"), false, "sync_rate %s: passed above the limit", rate)
 		for range 4 { // it is told at the next push
 			w.advance(500 * time.Millisecond)
 		}
@@ -117,9 +113,7 @@ func TestBlockOfNodes(t *testing.T) {
 			}
 		}
 		w.advance(6 * time.Minute)
-		if !ask(w.vms[1], "ann") {
-			t.Errorf("sync_rate %s: a key is blocked for too long", rate)
-		}
+		must.Equal(t, ask(w.vms[1], "ann"), true, "sync_rate %s: a key is blocked for too long", rate)
 	}
 }
 
@@ -171,9 +165,7 @@ func TestRefusalsOfOthersDoNotBlock(t *testing.T) {
 		w := newWorld(t, 2, 1, synced("0", test.rules))
 		v := w.vms[0]
 		w.pass(900 * time.Millisecond)
-		if !w.vms[1].send("x-key", "ann") {
-			t.Fatalf("%s: refused within the limit", test.name)
-		}
+		must.EqualOrEnd(t, w.vms[1].send("x-key", "ann"), true, "%s: refused within the limit", test.name)
 		if v.open("x-key", "ann") != nil || v.reply != nil {
 			t.Fatalf("%s: want a request that waits", test.name)
 		}

@@ -43,9 +43,7 @@ func (v *fakeVM) uploadAll(s *stream, action types.Action, body string, size int
 			v.t.Errorf("it waited for %d bytes", end)
 		}
 	}
-	if action != types.ActionContinue {
-		v.t.Fatal("the request waits still")
-	}
+	must.EqualOrEnd(v.t, action, types.ActionContinue, "the request waits still")
 }
 
 // received is how much of a request the proxy has.

@@ -78,16 +78,12 @@ func TestHeadersOfClasses(t *testing.T) {
 	}
 	v.send("x-user", "ann", "x-class", "batch")
 	want(t, v.response, `x-ratelimit-remaining: 0`)
-	if v.send("x-user", "ann", "x-class", "batch") {
-		t.Error("passed")
-	}
+	must.Equal(t, v.send("x-user", "ann", "x-class", "batch"), false, "passed")
 	want(t, v.reply.headers, `retry-after: 3600`)
 	for range 20 {
 		v.send("x-user", "bob", "x-class", "rest")
 	}
-	if v.send("x-user", "bob", "x-class", "rest") {
-		t.Error("passed without a guaranteed part")
-	}
+	must.Equal(t, v.send("x-user", "bob", "x-class", "rest"), false, "passed without a guaranteed part")
 	want(t, v.reply.headers, `x-ratelimit-limit: 20
 		retry-after: 3600`)
 	v.send("x-user", "ann", "x-class", "interactive")

@@ -36,9 +36,7 @@ func TestBadCosts(t *testing.T) {
 	}
 	v.send("x-user", "cid")
 	want(t, v.response, `x-ratelimit-remaining: 6`)
-	if got := [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}; got != [2]uint64{3, 1} {
-		t.Errorf("counted %d bad and absent costs, want 3 and 1", got)
-	}
+	must.Equal(t, [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}, [2]uint64{3, 1}, "counted bad and absent costs")
 }
 
 // A client that writes its own cost does not pass for nothing, nor takes all at once, unless the
@@ -106,15 +104,11 @@ func TestCostOnResponse(t *testing.T) {
 		must.Equal(t, v.send("x-user", "ann"), test.tokens != "1", "tokens %q: passed", test.tokens)
 		want(t, v.headers(), `x-ratelimit-remaining: `+test.remaining)
 	}
-	if got := [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}; got != [2]uint64{3, 1} {
-		t.Errorf("counted %d bad and absent costs, want 3 and 1", got)
-	}
+	must.Equal(t, [2]uint64{v.count("bad_costs_total"), v.count("absent_costs_total")}, [2]uint64{3, 1}, "counted bad and absent costs")
 	// The request's own value is read while the request is there.
 	v = p.start(`{"namespace": "n", ` + costly(`"cost_on_response": {"header": "x-size"}`, `{"limit": 10, "window": "1h", "algorithm": "token_bucket"}`)[1:])
 	v.send("x-user", "ann", "x-size", "14")
-	if v.send("x-user", "ann") {
-		t.Error("passed with a debt of 5 tokens")
-	}
+	must.Equal(t, v.send("x-user", "ann"), false, "passed with a debt of 5 tokens")
 	want(t, v.reply.headers, `
 		ratelimit: "r";r=0;t=2160
 		retry-after: 2160
@@ -131,9 +125,7 @@ func TestGreatestLog(t *testing.T) {
 			t.Fatalf("hit %d refused", i)
 		}
 	}
-	if v.send("x-user", "ann") {
-		t.Error("passed above the limit")
-	}
+	must.Equal(t, v.send("x-user", "ann"), false, "passed above the limit")
 	if bound := 10*(8064+96) + 40; p.shared.Bytes() > bound {
 		t.Errorf("shared data has %d bytes, want at most %d", p.shared.Bytes(), bound)
 	}

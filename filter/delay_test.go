@@ -90,17 +90,13 @@ func TestDelayEnds(t *testing.T) {
 	v.pause("x-key", "ann")
 	s := v.pause("x-key", "ann")
 	next, gone := v.replace(smoothRule)
-	if gone {
-		t.Error("the configuration is gone, and with it who lets the request go")
-	}
+	must.Equal(t, gone, false, "the configuration is gone, and with it who lets the request go")
 	for range 200 {
 		v.now += 1e6
 		v.tick()
 		next.tick()
 	}
-	if v.ended[s.ID()] != 1 {
-		t.Errorf("the request was let go %d times", v.ended[s.ID()])
-	}
+	must.Equal(t, v.ended[s.ID()], 1, "times the request was let go")
 	// A window that has no room for longer than most refuses at once.
 	v = newProxy(t).start(`{"rules": [{"name": "r", "delay": {"most": "5s", "queue": 3}, "limits": [{"limit": 1, "window": "1m", "algorithm": "fixed_window"}]}]}`)
 	v.pause()
@@ -260,9 +256,7 @@ func BenchmarkWaiting(b *testing.B) {
 			v.tick()
 		}
 		for _, s := range streams {
-			if v.ended[s.ID()] != 1 {
-				b.Fatalf("a request was let go %d times", v.ended[s.ID()])
-			}
+			must.EqualOrEnd(b, v.ended[s.ID()], 1, "times a request was let go")
 			v.reset(s)
 		}
 	}

@@ -41,9 +41,7 @@ func TestFairShares(t *testing.T) {
 			}
 			check := func(when string, want map[string]int) {
 				t.Helper()
-				if fmt.Sprint(passed) != fmt.Sprint(want) {
-					t.Errorf("%s: %v passed, want %v", when, passed, want)
-				}
+				must.Equal(t, fmt.Sprint(passed), fmt.Sprint(want), "%s: passed", when)
 				clear(passed)
 				w.advance(time.Hour)
 			}
@@ -66,9 +64,7 @@ func TestFairShares(t *testing.T) {
 			ask(2000, "bob")
 			check("bob alone", map[string]int{"bob": 900})
 			w.vms[1].tick()
-			if got := w.vms[0].count("weir_rule=.=team;.;uneven_requests_total"); got != 1550+1700 { // bob finds no room after his part
-				t.Errorf("%d refusals for the even part", got)
-			}
+			must.Equal(t, w.vms[0].count("weir_rule=.=team;.;uneven_requests_total"), 1550+1700, "refusals for the even part")
 		})
 	}
 }
@@ -438,9 +434,7 @@ func TestInventedKeys(t *testing.T) {
 		want(t, v.reply.headers, "x-ratelimit-limit: 82")
 		p.now += 3600 * second
 	}
-	if evicted := v.count("evicted_counters_total"); evicted != 0 {
-		t.Errorf("%d counters are evicted", evicted)
-	}
+	must.Equal(t, v.count("evicted_counters_total"), 0, "evicted counters")
 }
 
 // While the backend is away and everything is to pass, a key passes above its even part, too.

@@ -51,9 +51,7 @@ func TestRejection(t *testing.T) {
 	v.now += 3*second + 1
 	v.send()
 	for range 2 { // from shared data, and from the VM's memory
-		if v.send() {
-			t.Fatal("above the limit, but passed")
-		}
+		must.EqualOrEnd(t, v.send(), false, "above the limit, but passed")
 		r := v.reply
 		if r.status != 503 || r.body != "later" || r.grpc != 14 || r.details != "weir_rate_limited:all" {
 			t.Errorf("got %+v", r)
@@ -72,13 +70,9 @@ func TestRejection(t *testing.T) {
 		must.Equal(t, len(v.response), 0, "the local reply was decorated twice: %v", v.response)
 	}
 	v.now += 7*second - 2
-	if v.send() {
-		t.Error("passed a nanosecond too early")
-	}
+	must.Equal(t, v.send(), false, "passed a nanosecond too early")
 	v.now++
-	if !v.send() {
-		t.Error("did not pass when the window had turned")
-	}
+	must.Equal(t, v.send(), true, "did not pass when the window had turned")
 }
 
 func TestHeaderSets(t *testing.T) {
@@ -157,9 +151,7 @@ func TestRefusedConfiguration(t *testing.T) {
 	restore := proxywasm.Use(v)
 	defer restore()
 	v.plugin.OnTick()
-	if !v.plugin.OnPluginDone() {
-		t.Error("a refused plugin isn't done")
-	}
+	must.Equal(t, v.plugin.OnPluginDone(), true, "a refused plugin isn't done")
 }
 
 // When every race is lost the request is decided all the same, and its hit is added when that is
@@ -175,9 +167,7 @@ func TestHitThatLosesEveryRace(t *testing.T) {
 		}
 	}
 	other.send("x-user", "ann")
-	if !mine.send("x-user", "ann") {
-		t.Fatal("refused")
-	}
+	must.EqualOrEnd(t, mine.send("x-user", "ann"), true, "refused")
 	want(t, mine.response, `x-ratelimit-remaining: 8`)
 	if got := mine.count("given_up_total"); got < 1 {
 		t.Errorf("gave up %d times", got)
@@ -236,18 +226,14 @@ func TestRefusedAgain(t *testing.T) {
 	clear(p.calls)
 	for range 100 {
 		p.now += 1e6
-		if v.send("x-user", "ann") {
-			t.Fatal("passed")
-		}
+		must.EqualOrEnd(t, v.send("x-user", "ann"), false, "passed")
 	}
 	must.Equal(t, p.calls["get"]+p.calls["set"], 0, "shared data was called: %v", p.calls)
 	if want := map[string]int{"now": 100, "request header": 200, "reply": 100}; fmt.Sprint(p.calls) != fmt.Sprint(want) {
 		t.Errorf("got calls %v, want %v", p.calls, want)
 	}
 	p.now = monday + 66*second
-	if !v.send("x-user", "ann") {
-		t.Error("refused from memory what has room by now")
-	}
+	must.Equal(t, v.send("x-user", "ann"), true, "refused from memory what has room by now")
 }
 
 // A refusal is only remembered if nothing can change what the next one says. Where another rule
@@ -273,9 +259,7 @@ func TestRefusalsThatAreRemembered(t *testing.T) {
 		clear(p.calls)
 		for range 100 {
 			p.now += 1e6
-			if v.send() {
-				t.Errorf("%s: passed", test.name)
-			}
+			must.Equal(t, v.send(), false, "%s: passed", test.name)
 		}
 		must.Equal(t, p.calls["get"], test.gets, "%s: pages for 100 requests", test.name)
 	}
@@ -289,9 +273,7 @@ func TestRefusedByWhatIsThere(t *testing.T) {
 	mine, other := p.start(configuration), p.start(configuration)
 	refused := func(cost, lines string) {
 		t.Helper()
-		if mine.send("x-cost", cost) {
-			t.Fatal("passed")
-		}
+		must.EqualOrEnd(t, mine.send("x-cost", cost), false, "passed")
 		want(t, mine.reply.headers, lines)
 	}
 	other.send("x-cost", "8")
@@ -448,9 +430,7 @@ func TestRefusedByADryLease(t *testing.T) {
 		a.send()
 	}
 	for _, user := range []string{"bob", "sue", "zoe"} {
-		if b.send("x-user", user) {
-			t.Fatal("more than the limit")
-		}
+		must.EqualOrEnd(t, b.send("x-user", user), false, "more than the limit")
 		if got := b.reply.headers["retry-after"]; got == "" || got == "0" {
 			t.Errorf("retry after %q", got)
 		}
@@ -483,9 +463,7 @@ func TestRates(t *testing.T) {
 		{"name": "exact", "sync_rate": 0, "match": {"path": {"exact": "/all"}}, "limits": [{"limit": 5, "window": "1d"}]}]}`)
 	w.advance(time.Second)
 	a, b := w.vms[0], w.vms[1]
-	if passed := a.passed(2, ":path", "/all") + b.passed(9, ":path", "/all"); passed != 4 {
-		t.Errorf("%d passed, want 4: all proxies' limit", passed)
-	}
+	must.Equal(t, a.passed(2, ":path", "/all")+b.passed(9, ":path", "/all"), 4, "passed of all proxies' limit")
 	must.Equal(t, b.reply.details, "weir_rate_limited:all", "refused by")
 	w.away = true
 	a.settle = nil

@@ -32,9 +32,7 @@ func TestFinish(t *testing.T) {
 		restore := proxywasm.Use(v)
 		s := v.plugin.NewStream(1)
 		s.OnHttpRequestHeaders(len(v.request), false)
-		if over := s.Finish(); over != c.over {
-			t.Errorf("%s: over is %v, want %v", name, over, c.over)
-		}
+		must.Equal(t, s.Finish(), c.over, "%s: over", name)
 		must.Equal(t, len(v.response) > 0, c.headers, "%s: the response has headers %v", name, v.response)
 		restore()
 	}

@@ -46,9 +46,7 @@ func TestPlacesGoBack(t *testing.T) {
 			v.reset(first) // at its end, a place does not go back twice
 		}
 		v.reset(second)
-		if v.plugin.Holds() {
-			t.Errorf("%s: somebody holds something", name)
-		}
+		must.Equal(t, v.plugin.Holds(), false, "%s: somebody holds something", name)
 	}
 }
 
@@ -140,9 +138,7 @@ func TestPlacesOutliveConfigurations(t *testing.T) {
 	v := newProxy(t).start(flightRule)
 	s := v.open("x-key", "ann")
 	next, gone := v.replace(strings.Replace(flightRule, "5m", "6m", 1))
-	if gone {
-		t.Error("the configuration is gone, and with it who renews the place")
-	}
+	must.Equal(t, gone, false, "the configuration is gone, and with it who renews the place")
 	for range 60 {
 		v.now += second
 		v.tick()
@@ -375,9 +371,7 @@ func TestNothingIsHeld(t *testing.T) {
 		p.now += second
 		v.tick()
 	}
-	if got := [3]uint64{v.count("lost_places_total"), v.count("held_places"), v.count("longest_held_seconds")}; got != [3]uint64{1, 0, 0} {
-		t.Errorf("lost, held, and for how long: %d, want 1, 0 and 0", got)
-	}
+	must.Equal(t, [3]uint64{v.count("lost_places_total"), v.count("held_places"), v.count("longest_held_seconds")}, [3]uint64{1, 0, 0}, "lost, held, and for how long")
 	v.reset(s)
 }
 

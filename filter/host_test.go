@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/filter"
+	"weir/internal/must"
 	"weir/internal/proxywasm"
 	"weir/sharedata"
 )
@@ -103,9 +104,7 @@ type callout struct {
 func (p *fakeProxy) start(configuration string) *fakeVM {
 	p.t.Helper()
 	v := p.vm(configuration)
-	if status := v.configure(); status != types.OnPluginStartStatusOK {
-		p.t.Fatalf("configuration refused: %q", v.log)
-	}
+	must.EqualOrEnd(p.t, v.configure(), types.OnPluginStartStatusOK, "configuration refused: %q", v.log)
 	return v
 }
 
@@ -119,9 +118,7 @@ func (v *fakeVM) replace(configuration string) (next *fakeVM, gone bool) {
 	v.t.Helper()
 	next = v.vm(configuration)
 	next.filter, next.settle, next.streams = v.filter, v.settle, v.streams
-	if status := next.configure(); status != types.OnPluginStartStatusOK {
-		v.t.Fatalf("configuration refused: %q", next.log)
-	}
+	must.EqualOrEnd(v.t, next.configure(), types.OnPluginStartStatusOK, "configuration refused: %q", next.log)
 	return next, v.done()
 }
 
@@ -249,9 +246,7 @@ func (v *fakeVM) tick() {
 func (v *fakeVM) asPlugin() (check func()) {
 	v.context = pluginContext
 	return func() {
-		if v.context != pluginContext {
-			v.t.Errorf("a callback of the plugin left the context of %d", v.context)
-		}
+		must.Equal(v.t, v.context, pluginContext, "the context that a callback of the plugin left")
 	}
 }
 
@@ -342,9 +337,7 @@ func (v *fakeVM) ResponseBody(start, size int) ([]byte, bool) {
 func (v *fakeVM) ReplaceRequestBody(size int, piece []byte) { v.ReplaceResponseBody(size, piece) }
 
 func (v *fakeVM) ReplaceResponseBody(size int, piece []byte) {
-	if size != len(v.piece) {
-		v.t.Errorf("%d bytes are replaced of %d", size, len(v.piece))
-	}
+	must.Equal(v.t, size, len(v.piece), "bytes that are replaced")
 	v.piece = append([]byte(nil), piece...)
 }
 

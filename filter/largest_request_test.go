@@ -3,6 +3,8 @@ package filter_test
 import (
 	"testing"
 
+	"weir/internal/must"
+
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
 
@@ -41,7 +43,5 @@ func TestMostPerRequestOfAHeader(t *testing.T) {
 			t.Errorf("x-most: %s: got %+v", most, v.reply)
 		}
 	}
-	if !v.send("x-most", "50") {
-		t.Errorf("the largest request was refused: %+v", v.reply)
-	}
+	must.Equal(t, v.send("x-most", "50"), true, "the largest request was refused: %+v", v.reply)
 }

@@ -48,9 +48,7 @@ func TestLargestTakes(t *testing.T) {
 					r.Header.Set("Content-Type", wire.ContentType)
 					answer := httptest.NewRecorder()
 					handler.ServeHTTP(answer, r)
-					if answer.Code != http.StatusOK {
-						t.Errorf("the backend says %d: %s", answer.Code, answer.Body)
-					}
+					must.Equal(t, answer.Code, http.StatusOK, "the backend's status: %s", answer.Body)
 					largest = max(largest, answer.Body.Len())
 					v.answer(c, answer.Code, answer.Body.Bytes())
 				}

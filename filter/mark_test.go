@@ -182,9 +182,7 @@ func TestMarksOfOthers(t *testing.T) {
 		w := newWorld(t, 2, 1, synced("0", test.rules))
 		v := w.vms[0]
 		w.pass(900 * time.Millisecond)
-		if !w.vms[1].send() {
-			t.Fatalf("%s: refused within the limit", test.name)
-		}
+		must.EqualOrEnd(t, w.vms[1].send(), true, "%s: refused within the limit", test.name)
 		if v.open() != nil || v.reply != nil {
 			t.Fatalf("%s: want a request that waits", test.name)
 		}

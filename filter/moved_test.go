@@ -68,9 +68,7 @@ func TestMovedRule(t *testing.T) {
 		for range 20 {
 			w.advance(20 * time.Millisecond) // nobody has waited for it
 		}
-		if got := [2]uint64{w.outcomes("shadow_allowed"), w.outcomes("shadow_rejected")}; got != [2]uint64{4, 8} {
-			t.Errorf("a shadow rule allowed and rejected %d, want 4 and 8", got)
-		}
+		must.Equal(t, [2]uint64{w.outcomes("shadow_allowed"), w.outcomes("shadow_rejected")}, [2]uint64{4, 8}, "a shadow rule allowed and rejected")
 		w.override(moves(wire.Enforce, 21))
 		want("enforced", 4, 1, "21")
 		w.override(moves(wire.Off), wire.Override{Rule: "user", Values: []string{"ann"}, Limits: moves(0, 30).Limits})
@@ -99,9 +97,7 @@ func TestMovedRuleAmongOthers(t *testing.T) {
 	}
 	want := func(when string, want ...string) {
 		t.Helper()
-		if got := limits(); got != [3]string(want) {
-			t.Errorf("%s: %q, want %q", when, got, want)
-		}
+		must.Equal(t, limits(), [3]string(want), "%s", when)
 	}
 	ann := wire.Override{Rule: "user", Values: []string{"ann"}, Limits: moves(0, 70).Limits}
 	soon := moves(wire.Configured, 80)
@@ -183,9 +179,7 @@ func TestMovedMarksAndDelays(t *testing.T) {
 					v.reset(s)
 				}
 				if w.quiet(); shadow {
-					if got := [2]uint64{w.outcomes("shadow_allowed"), w.outcomes("shadow_rejected")}; got != [2]uint64{2, 1} {
-						t.Errorf("%s: %d allowed and refused by the shadow rule, want 2 and 1", rule, got)
-					}
+					must.Equal(t, [2]uint64{w.outcomes("shadow_allowed"), w.outcomes("shadow_rejected")}, [2]uint64{2, 1}, "%s: allowed and refused by the shadow rule", rule)
 				}
 				w.override(other)
 				for range 60 {

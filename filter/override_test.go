@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 )
 
@@ -105,9 +106,7 @@ func TestPatternsOfOverrides(t *testing.T) {
 				v.send(":path", "/b")
 				got += " " + v.response["x-ratelimit-limit"]
 			}
-			if got != want {
-				t.Errorf("got%s, want%s", got, want)
-			}
+			must.Equal(t, got, want, "")
 		}
 	}
 	limits(" 100 200 900 300 5100 400 5100 500 5100 5100 5100 700 600 5000 800 5000 600 5000")

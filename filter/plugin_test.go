@@ -35,9 +35,7 @@ func TestPluginContextLeaves(t *testing.T) {
 		for i := range 3000 {
 			v.send("x-user", fmt.Sprint(i))
 		}
-		if v.done() {
-			t.Fatal("gone with hits that were not pushed")
-		}
+		must.EqualOrEnd(t, v.done(), false, "gone with hits that were not pushed")
 		if !reachable {
 			w.away = true
 		}
@@ -141,9 +139,7 @@ func TestConfigurationUpdatesKeepTheLimit(t *testing.T) {
 				w.advance(10 * time.Millisecond)
 			}
 			for _, s := range streams {
-				if s.Waits() {
-					t.Fatal("a request waits for ever")
-				}
+				must.EqualOrEnd(t, s.Waits(), false, "a request waits for ever")
 				if s.Passed() {
 					passed++
 				}
@@ -251,9 +247,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 					passed++
 				}
 			}
-			if got := w.sum(); got != int64(passed) {
-				t.Errorf("the backend has %d hits, want %d", got, passed)
-			}
+			must.Equal(t, w.sum(), int64(passed), "hits that the backend has")
 			must.Equal(t, v.left(), "", "")
 		})
 	}

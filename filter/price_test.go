@@ -239,15 +239,11 @@ func TestPricesWithoutReservation(t *testing.T) {
 	v.bring(s, false, "data: {\"usage\":null}\n\ndata: {\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n")
 	v.bring(s, true, "data: [DONE]\n\n")
 	v.reset(s)
-	if got := v.taken("ann"); got != 14 { // 13.75
-		t.Errorf("costs %d, want 14", got)
-	}
+	must.Equal(t, v.taken("ann"), 14, "costs")
 	s, _ = v.ask("x-key", "ann", ":path", "/model/gpt-5/invoke")
 	v.respond(s, true, "x-amzn-bedrock-input-token-count", "100", "x-amzn-bedrock-output-token-count", "10")
 	v.reset(s)
-	if got := v.taken("ann"); got != 14+225 {
-		t.Errorf("costs %d, want 239", got)
-	}
+	must.Equal(t, v.taken("ann"), 14+225, "costs")
 }
 
 // The headers say what is left in the unit of the prices.

@@ -278,9 +278,7 @@ func TestConditions(t *testing.T) {
 		} else if v.request[name] = []byte(value); name == "source" {
 			v.source = []byte(value)
 		}
-		if applies := len(v.checks()) == 1; applies != test.applies {
-			t.Errorf("%s, %s: applies is %v", test.rule, test.request, applies)
-		}
+		must.Equal(t, len(v.checks()) == 1, test.applies, "%s, %s: applies", test.rule, test.request)
 		if allocated := testing.AllocsPerRun(20, func() { v.checks() }); allocated > 0 {
 			t.Errorf("%s: %v allocations", test.rule, allocated)
 		}

@@ -132,9 +132,7 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	if got := v.reply; got != nil {
 		t.Errorf("bob was answered %+v", got)
 	}
-	if waiting := v.still(streams); waiting != 9 {
-		t.Errorf("%d streams wait, want 9: others were decided within a stream's callback", waiting)
-	}
+	must.Equal(t, v.still(streams), 9, "streams that wait: others were decided within a stream's callback")
 	want(t, sent(v.last.Headers()), `x-ratelimit-remaining: 4`)
 	v.answer(callouts[1], 200, w.apply(callouts[1].body))
 	v.answer(callouts[2], 200, w.apply(callouts[2].body))
@@ -156,9 +154,7 @@ func TestHeldHitsLeaveOthersAlone(t *testing.T) {
 	}
 	v.send("x-user", "ann")
 	p.before = nil
-	if !v.plugin.Node().HasRetries() {
-		t.Fatal("no hits are held")
-	}
+	must.EqualOrEnd(t, v.plugin.Node().HasRetries(), true, "no hits are held")
 	for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {
 		v.send("x-user", test.user)
 		want(t, v.response, `x-ratelimit-remaining: `+test.remaining)

@@ -158,9 +158,7 @@ func TestAnyAndNotOfBody(t *testing.T) {
 			if c.waits {
 				v.upload(s, true, `{"model": "`+model+`"}`)
 			}
-			if refused := v.reply != nil; refused != c.refused[i] {
-				t.Errorf("%s, x-a %s, model %s: refused is %v", c.match, c.x, model, refused)
-			}
+			must.Equal(t, v.reply != nil, c.refused[i], "%s, x-a %s, model %s: refused", c.match, c.x, model)
 		}
 	}
 }

@@ -143,9 +143,7 @@ func TestUsageMethods(t *testing.T) {
 	}
 	v = newProxy(t).start(strings.Replace(usageRules, `"usage_path": "/.weir/usage", `, "", 1))
 	v.receive("GET", "/.weir/usage", nil)
-	if !v.stream() {
-		t.Error("without a path: answered")
-	}
+	must.Equal(t, v.stream(), true, "without a path: answered")
 }
 
 // A blocked key is told for how long, and a rule of tokens or money its unit.

@@ -21,9 +21,7 @@ func (v *fakeVM) passed(n int, headers ...string) (passed int) {
 // wantPassed wants so many of n requests of a user to pass.
 func (v *fakeVM) wantPassed(n, want int) {
 	v.t.Helper()
-	if passed := v.passed(n, "x-user", "ann"); passed != want {
-		v.t.Errorf("%d of %d requests passed, want %d", passed, n, want)
-	}
+	must.Equal(v.t, v.passed(n, "x-user", "ann"), want, "%d requests passed", n)
 }
 
 // A key's own limits go before those of a value, and these before the limit that a request says.
@@ -57,9 +55,7 @@ func TestOverrides(t *testing.T) {
 		{"x-user ann x-plan gold x-limit 1", 3, `"per-user";q=3;w=3600, "per-user.2";q=8;w=86400`},
 	} {
 		must.Equal(t, v.passed(12, strings.Fields(test.request)...), test.passes, "step %d, %s: passed", i, test.request)
-		if policy := v.reply.headers["ratelimit-policy"]; policy != test.policy {
-			t.Errorf("step %d, %s: policy %s, want %s", i, test.request, policy, test.policy)
-		}
+		must.Equal(t, v.reply.headers["ratelimit-policy"], test.policy, "step %d, %s: policy", i, test.request)
 	}
 	v.source = []byte("10.0.1.77:1") // another network than ann's
 	must.Equal(t, v.passed(12, "x-user", "ann"), 2, "another key: passed")
