@@ -128,9 +128,7 @@ func wantMetrics(t *testing.T, handler http.Handler, lines ...string) {
 	t.Helper()
 	_, text := served(t, handler, "GET", "/metrics", nil)
 	for _, line := range lines {
-		if !strings.Contains(text, line+"\n") {
-			t.Errorf("want %s in the metrics\n%s", line, text)
-		}
+		must.Contains(t, text, line+"\n", "metrics")
 	}
 }
 
@@ -632,9 +630,7 @@ func TestFileMetrics(t *testing.T) {
 	pushed(t, backend, examplePush())
 	_, text := served(t, backend.Config.Handler, "GET", "/metrics", nil)
 	for _, line := range []string{`weir_memory_counters [1-9]`, `weir_store_file_bytes [1-9]`, `weir_store_file_free_bytes [1-9]`} {
-		if !regexp.MustCompile(`(?m)^` + line).MatchString(text) {
-			t.Errorf("want %s in\n%s", line, text)
-		}
+		must.Equal(t, regexp.MustCompile(`(?m)^`+line).MatchString(text), true, "want %s in\n%s", line, text)
 	}
 	must.Report(t, counters.Close())
 }

@@ -296,9 +296,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 		must.OK(t, c.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting))
 	}
 	giveUp()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	must.Is(t, <-gone, context.Canceled, "")
 	s.Close() // waits for the push
 	wantMetrics(t, s.Config.Handler, "weir_store_given_up_total 1", "weir_store_errors_total 0")
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "give up") {

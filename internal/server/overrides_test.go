@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -181,14 +180,10 @@ func TestOverridesOfSeveralBackends(t *testing.T) {
 	one, two := start(t, counters, server.Options{}), start(t, counters, server.Options{})
 	told := func(s *httptest.Server, sequence uint64) uint64 {
 		answer := pushed(t, s, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: 1})
-		if !answer.Overrides.Known {
-			t.Fatalf("told %+v", answer)
-		}
+		must.EqualOrEnd(t, answer.Overrides.Known, true, "told %+v", answer)
 		return answer.Overrides.Version
 	}
-	if v := []uint64{told(one, 1), told(two, 1)}; !slices.Equal(v, []uint64{0, 0}) {
-		t.Errorf("versions %v, want none", v)
-	}
+	must.Same(t, []uint64{told(one, 1), told(two, 1)}, []uint64{0, 0}, "versions")
 	version := change(t, one, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1}]}]}`, 1)
 	must.Equal(t, told(one, 2), version, "the backend that has changed it tells version")
 	for sequence := uint64(2); told(two, sequence) != version; sequence++ {

@@ -52,10 +52,8 @@ func TestPollsMakeRoom(t *testing.T) {
 		}
 	}
 	for range 3 {
-		answer, err := http.ReadResponse(bufio.NewReader(send(wire.Known{}, "Connection: close\r\n")), nil)
-		if err != nil || answer.StatusCode != http.StatusOK {
-			t.Fatalf("a push gets no answer: %v, %v", answer, err)
-		}
+		answer := must.Get(http.ReadResponse(bufio.NewReader(send(wire.Known{}, "Connection: close\r\n")), nil))(t)
+		must.EqualOrEnd(t, answer.StatusCode, http.StatusOK, "status of a push: %v", answer)
 		_ = answer.Body.Close()
 	}
 	if n, err := polls[0].Read(make([]byte, 1)); err == nil {

@@ -213,9 +213,7 @@ func TestUsageMetricsAreShared(t *testing.T) {
 			}
 		}
 	}
-	if small != 20 {
-		t.Errorf("the small namespace has %d series", small)
-	}
+	must.Equal(t, small, 20, "series of the small namespace")
 }
 
 // Whatever is asked, the answer is usage, or says what is wrong.
