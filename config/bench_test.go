@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/must"
 )
 
 // BenchmarkDocument reads and checks a configuration of ten rules. The floor only reads it, with
@@ -21,18 +22,14 @@ func BenchmarkDocument(b *testing.B) {
 	b.Run("ten rules", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := config.Parse(document); err != nil {
-				b.Fatal(err)
-			}
+			must.Get(config.Parse(document))(b)
 		}
 	})
 	b.Run("floor", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var v any
-			if err := json.Unmarshal(document, &v); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, json.Unmarshal(document, &v))
 		}
 	})
 }

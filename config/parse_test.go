@@ -446,9 +446,7 @@ func TestGood(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name, ".json")
 		want, ok := tests[name]
-		if !ok {
-			t.Errorf("testdata/good.txtar has %s, which no test knows", file.Name)
-		}
+		must.Equal(t, ok, true, "testdata/good.txtar has %s, which no test knows", file.Name)
 		for i := range want.Rules {
 			rule := &want.Rules[i]
 			if name != "algorithms" {
@@ -480,9 +478,7 @@ func dated(t *testing.T, hits uint64) (limits []window.Limit) {
 		day, hour int
 	}{{calendar.Day, "UTC", 0, 0}, {calendar.Week, "America/New_York", 7, 0}, {calendar.Month, "Europe/Berlin", 31, 23}} {
 		c, fault := calendar.New(of.period, of.zone, of.day, of.hour)
-		if fault != calendar.Sound {
-			t.Fatalf("%+v: fault %d", of, fault)
-		}
+		must.EqualOrEnd(t, fault, calendar.Sound, "%+v: fault", of)
 		limits = append(limits, window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: calendar.Lengths[of.period]}, Max: hits, Calendar: c})
 	}
 	return limits
@@ -561,9 +557,7 @@ func TestGRPCMessage(t *testing.T) {
 		`{"content_type": "text/plain"}`:                                  sentence,
 	} {
 		c := must.Get(config.Parse([]byte(`{"response": ` + response + `, "rules": [{"name": "r", "limits": [{"limit": 1, "window": "1m"}]}]}`)))(t)
-		if got := c.Rules[0].Response.GRPCMessage; got != want {
-			t.Errorf("%.80s: got %q, want %q", response, got, want)
-		}
+		must.Equal(t, c.Rules[0].Response.GRPCMessage, want, "%.80s", response)
 	}
 }
 
@@ -695,9 +689,7 @@ func BenchmarkParse(b *testing.B) {
 		document += "]}"
 		b.Run(strconv.Itoa(rules), func(b *testing.B) {
 			for b.Loop() {
-				if _, err := config.Parse([]byte(document)); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(config.Parse([]byte(document)))(b)
 			}
 		})
 	}

@@ -24,9 +24,7 @@ func compileSchema(t testing.TB) *jsonschema.Schema {
 	c.DefaultDraft(jsonschema.Draft4) // the schema names its own draft
 	must.OK(t, c.AddResource("schema.json", document))
 	compiled := must.Get(c.Compile("schema.json"))(t)
-	if compiled.DraftVersion != 2020 {
-		t.Errorf("the schema is of draft %d, want 2020-12", compiled.DraftVersion)
-	}
+	must.Equal(t, compiled.DraftVersion, 2020, "the schema is of draft")
 	return compiled
 }
 
@@ -82,9 +80,7 @@ func TestSchemaFields(t *testing.T) {
 			}
 		}
 	}
-	if len(lists) != len(places) {
-		t.Errorf("%d lists of fields, want %d", len(lists), len(places))
-	}
+	must.Equal(t, len(lists), len(places), "lists of fields")
 }
 
 // at returns the value at a path of names and indexes.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/must"
 )
 
 // manyLimits returns a configuration with a number of limits, at most eight in a rule.
@@ -61,9 +62,7 @@ func TestRulesThatFitOneTake(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != test.want {
-			t.Errorf("sync_rate %s, %d of %s:\ngot  %.300s\nwant %s", test.rate, test.count, test.limit, got, test.want)
-		}
+		must.Equal(t, got, test.want, "sync_rate %s, %d of %s", test.rate, test.count, test.limit)
 	}
 	// Other mistakes are reported too.
 	_, err := config.Parse([]byte(strings.Replace(manyLimits("0", 1025, fixed), `"1m"`, `"1x"`, 1)))

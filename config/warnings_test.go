@@ -2,12 +2,12 @@ package config_test
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"weir/config"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -125,9 +125,7 @@ func TestWarnings(t *testing.T) {
 		for _, w := range config.Warnings(c) {
 			got = append(got, w.Error())
 		}
-		if !slices.Equal(got, test.want) {
-			t.Errorf("%s:\ngot  %q\nwant %q", test.document, got, test.want)
-		}
+		must.Same(t, got, test.want, "%s", test.document)
 	}
 }
 
@@ -163,9 +161,7 @@ func TestHiddenLimitsNeverDecide(t *testing.T) {
 				other.Advance(&a, now)
 				this.Advance(&b, now)
 				if other.Allows(&a, 1) {
-					if !this.Allows(&b, 1) {
-						t.Fatalf("%s at %d: %v", document, now, w)
-					}
+					must.EqualOrEnd(t, this.Allows(&b, 1), true, "%s at %d: %v", document, now, w)
 					other.Count(&a, 1)
 					this.Count(&b, 1)
 				}

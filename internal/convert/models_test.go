@@ -460,9 +460,7 @@ func TestAPISIXModelOfDelays(t *testing.T) {
 		t.Errorf("%d of %d requests pass", passed, len(requests))
 	}
 	for _, numbers := range order {
-		if !slices.IsSorted(numbers) {
-			t.Errorf("requests overtake others: %v", numbers)
-		}
+		must.Equal(t, slices.IsSorted(numbers), true, "requests overtake others: %v", numbers)
 	}
 	t.Logf("%d of %d requests pass, and go on up to %d ms later than in the model", passed, len(requests), waited)
 }
@@ -509,8 +507,6 @@ plugins: [{name: rate-limiting, config: {year: 2, policy: local}}]
 		}
 	}
 	for i, status := range decide(t, result.Document, requests) {
-		if r := requests[i]; status != r.status {
-			t.Errorf("request %d to %s from %s with %v: got %d, want %d", i, r.uri, r.source, r.headers, status, r.status)
-		}
+		must.Equal(t, status, requests[i].status, "request %d to %s from %s with %v", i, requests[i].uri, requests[i].source, requests[i].headers)
 	}
 }

@@ -85,9 +85,7 @@ func TestNginxDelays(t *testing.T) {
 			t.Errorf("user %d: nginx's order is %v, Weir's %v", user, order[user], simulatedOrder[user])
 		}
 		for _, order := range [][]int{order[user], simulatedOrder[user]} {
-			if !slices.IsSorted(order) {
-				t.Errorf("user %d: requests overtake others: %v", user, order)
-			}
+			must.Equal(t, slices.IsSorted(order), true, "user %d: requests overtake others: %v", user, order)
 		}
 	}
 	if refused < len(requests)/10 || refused > len(requests)/2 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weir/internal/convert"
+	"weir/internal/must"
 	"weir/internal/nightly"
 )
 
@@ -168,9 +169,7 @@ func TestNginxDecidesRandomFiles(t *testing.T) {
 			if !passes {
 				refused++
 			}
-			if passes != (answer == http.StatusOK) {
-				t.Fatalf("file %d, request %d, %+v: nginx says %d, Weir %d\n%s\n%s", seed, i, r, r.status, answer, text, result.Document)
-			}
+			must.EqualOrEnd(t, passes, answer == http.StatusOK, "file %d, request %d, %+v: nginx says %d, Weir %d\n%s\n%s", seed, i, r, r.status, answer, text, result.Document)
 		}
 	}
 	t.Logf("%d of %d files are said in full, %d requests refused", whole, n, refused)
