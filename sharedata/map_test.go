@@ -25,9 +25,7 @@ func TestMap(t *testing.T) {
 		t.Errorf("a key that was never set: got %q, %d, %v", value, cas, found)
 	}
 	for key, cas := range map[string]uint32{"a": CreateOnly, "b": 0, "c": 7} {
-		if !m.Set([]byte(key), []byte("one"), cas) {
-			t.Errorf("%d does not create", cas)
-		}
+		must.Equal(t, m.Set([]byte(key), []byte("one"), cas), true, "%d does not create", cas)
 	}
 	first := wants(t, &m, "a", "one")
 	if m.Set(a, []byte("two"), CreateOnly) || m.Set(a, []byte("two"), first+1) || m.Set(a, []byte("two"), wants(t, &m, "b", "one")) {
@@ -38,9 +36,7 @@ func TestMap(t *testing.T) {
 		t.Error("a number writes once, if it is that of the last write")
 	}
 	must.Equal(t, wants(t, &m, "a", "longer than the first"), 4, "the fourth write has the number")
-	if !m.Set(b, nil, 0) {
-		t.Error("0 does not write")
-	}
+	must.Equal(t, m.Set(b, nil, 0), true, "0 does not write")
 	wants(t, &m, "b", "")
 	if m.Len() != 3 || m.Bytes() != len("abc"+"longer than the first"+"one") {
 		t.Errorf("got %d keys of %d bytes", m.Len(), m.Bytes())
@@ -69,12 +65,10 @@ func TestMapAllocatesNothing(t *testing.T) {
 	var m Map
 	key, value, buffer := []byte("k"), make([]byte, 100), make([]byte, 0, 100)
 	m.Set(key, value, 0)
-	if n := testing.AllocsPerRun(100, func() {
+	must.Equal(t, testing.AllocsPerRun(100, func() {
 		var cas uint32
 		if buffer, cas, _ = m.Get(key, buffer); !m.Set(key, buffer, cas) {
 			t.Error("not written")
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), 0, "allocations")
 }

@@ -23,9 +23,7 @@ func one(t *testing.T, data Data) *Table {
 func putAt(t *testing.T, table *Table, s *Slot, a Address, payload []byte, meta Meta, now int64) {
 	t.Helper()
 	table.Read(s, a)
-	if !table.Write(s, payload, meta, now) {
-		t.Fatalf("%d bytes are not written at %x", len(payload), a)
-	}
+	must.EqualOrEnd(t, table.Write(s, payload, meta, now), true, "%d bytes are not written at %x", len(payload), a)
 }
 
 // hasAt reports whether there is an entry at an address.
@@ -45,9 +43,7 @@ func TestFormat(t *testing.T) {
 		return secret[drawn-1]
 	}))(t)
 	lo, hi := siphash.Hash128(secret[0], secret[1], []byte("key"))
-	if got := table.Address(7, []byte("key")); got != (Address{lo, hi>>32<<32 + 7}) {
-		t.Errorf("a key is at %x, want its hash and its group", got)
-	}
+	must.Equal(t, table.Address(7, []byte("key")), Address{lo, hi>>32<<32 + 7}, "a key's address, its hash and its group")
 	var s Slot
 	a := Address{lo: 0x3736353433323130, hi: 0xc746454443424140}
 	putAt(t, table, &s, a, []byte("payload"), Meta{ExpiresNanos: 3<<30 + 1, Use: 0x5150}, 0)
@@ -127,9 +123,7 @@ func TestFingerprints(t *testing.T) {
 	var s Slot
 	all := []Address{{1, 1}, {1, 2}, {2, 1}, {2, 2}}
 	for i, a := range all {
-		if hasAt(table, a) {
-			t.Errorf("%v is found before it is written", a)
-		}
+		must.Equal(t, hasAt(table, a), false, "%v is found before it is written", a)
 		putAt(t, table, &s, a, []byte{byte(i)}, Meta{ExpiresNanos: now + second}, now)
 	}
 	for i, a := range all {

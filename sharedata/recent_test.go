@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A worker that is alone reads no page that it has written, however many keys there are, until it
@@ -28,9 +30,7 @@ func TestRecent(t *testing.T) {
 	before := gets
 	worker.slot.Recent.Forget()
 	worker.hit("ann")
-	if gets != before+1 {
-		t.Errorf("forgotten: got %d gets, want 1", gets-before)
-	}
+	must.Equal(t, gets, before+1, "gets of what was forgotten")
 }
 
 // Whatever others write in between, no hit is lost or counted twice.

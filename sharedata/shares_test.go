@@ -3,6 +3,8 @@ package sharedata
 import (
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // entries are some of a group, as short as they can be, with addresses of their own.
@@ -50,9 +52,7 @@ func TestGroupsKeepTheirShares(t *testing.T) {
 		put(entries(1, 100*room, 10*room), full)
 		put(entries(2, 100*room, 10*room), full)
 	}
-	if left(table, third) != int(room/3) {
-		t.Errorf("of the %d entries of a third group %d are left", room/3, left(table, third))
-	}
+	must.Equal(t, left(table, third), int(room/3), "left of the %d entries of a third group", room/3)
 	if put(entries(3, room, room), used); left(table, third) == 0 {
 		t.Error("a group's new entries push out its older ones of the same use")
 	}

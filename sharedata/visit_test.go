@@ -2,7 +2,6 @@ package sharedata
 
 import (
 	"fmt"
-	"maps"
 	"testing"
 
 	"weir/internal/must"
@@ -22,9 +21,7 @@ func TestVisit(t *testing.T) {
 		group, expires := table.Group([]byte{byte(i % 3)}), now+second*int64(1+i%2*10)
 		key := fmt.Sprint("key-", i)
 		table.Read(&s, table.Address(group, []byte(key)))
-		if !table.Write(&s, []byte(key), Meta{ExpiresNanos: expires}, now) {
-			t.Fatal("a write is lost")
-		}
+		must.EqualOrEnd(t, table.Write(&s, []byte(key), Meta{ExpiresNanos: expires}, now), true, "a write is lost")
 		if i%2 == 1 {
 			want[fmt.Sprint(group, key)]++
 		}
@@ -39,9 +36,7 @@ func TestVisit(t *testing.T) {
 	}
 	seen := map[string]int{}
 	found.Visit(now+4*second, func(g Group, payload []byte) { seen[fmt.Sprint(g, string(payload))]++ })
-	if !maps.Equal(seen, want) {
-		t.Errorf("%d entries are seen, want %d", len(seen), len(want))
-	}
+	must.Same(t, seen, want, "entries that are seen")
 	must.Equal(t, *before, *data.Numbers, "something was written")
 }
 

@@ -46,7 +46,5 @@ func TestBlockUntil(t *testing.T) {
 		t.Error("it lasts beyond its time")
 	}
 	fixed := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: second}, Max: 1}
-	if fixed.BlockUntil(&s, start+second) {
-		t.Error("a window blocks")
-	}
+	must.Equal(t, fixed.BlockUntil(&s, start+second), false, "a window blocks")
 }

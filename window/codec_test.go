@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 var codecLimits = []Limit{
@@ -57,9 +59,7 @@ func checkDecode(t *testing.T, l Limit, synced bool, b []byte, want bool) {
 	c := NewCodec(&l, synced)
 	length := c.Decode(b, &got)
 	if length == 0 {
-		if want {
-			t.Fatalf("%+v: %x is not read", l, b)
-		}
+		must.EqualOrEnd(t, want, false, "%+v: %x is not read", l, b)
 		return
 	}
 	if !want || DecodeState(b, &expected) != length || !reflect.DeepEqual(got, expected) {
@@ -134,9 +134,7 @@ func TestCountInPlace(t *testing.T) {
 		var want State
 		c.Decode(before, &want)
 		l.Advance(&want, now)
-		if !l.Allows(&want, hits) {
-			t.Fatalf("%+v %+v: %d hits are counted, though they have no room", l, want, hits)
-		}
+		must.EqualOrEnd(t, l.Allows(&want, hits), true, "%+v %+v: %d hits are counted, though they have no room", l, want, hits)
 		l.Count(&want, hits)
 		if encoded := c.Append(nil, &want); !bytes.Equal(encoded, b) {
 			t.Fatalf("%+v: %x becomes %x, want %x", l, before, b, encoded)
@@ -152,9 +150,7 @@ func TestCountInPlace(t *testing.T) {
 			t.Errorf("kind %d is counted in place %d times", k, counted[k])
 		}
 	}
-	if len(counted) != 4 {
-		t.Errorf("counted in place: %v", counted)
-	}
+	must.Equal(t, len(counted), 4, "counted in place: %v", counted)
 }
 
 func near(random *rand.Rand, limit uint64) uint64 {
@@ -179,9 +175,7 @@ func FuzzCount(f *testing.F) {
 				}
 				continue
 			}
-			if c.Decode(before, &want) != len(before) {
-				t.Fatalf("%x is counted in, but is no state", before)
-			}
+			must.EqualOrEnd(t, c.Decode(before, &want), len(before), "%x is no state: bytes counted in", before)
 			l.Advance(&want, now)
 			if allowed := l.Allows(&want, hits); !allowed || c.Decode(b, &want) != len(b) || want.Newest != now {
 				t.Fatalf("%x becomes %x at %d: allowed %v, %+v", before, b, now, allowed, want)
@@ -216,9 +210,7 @@ func TestFormat(t *testing.T) {
 		{"log, synced", log(9, second), State{Newest: 100, Buckets: []Bucket{{Number: 100, Hits: Hits{Pending: 1}}}}, true, "14 e807 00 6400000000000000 01 01 00 02 00"},
 	} {
 		got := AppendState(nil, &test.limit, &test.state, test.synced)
-		if want := strings.ReplaceAll(test.want, " ", ""); hex.EncodeToString(got) != want {
-			t.Errorf("%s: got %x, want %s", test.name, got, test.want)
-		}
+		must.Equal(t, hex.EncodeToString(got), strings.ReplaceAll(test.want, " ", ""), "%s", test.name)
 	}
 }
 
@@ -417,8 +409,6 @@ func TestMaxStateSize(t *testing.T) {
 		width int64
 		want  uint64
 	}{{MinWidth, 1000}, {minute, 1000}, {3600 * second, 890}, {24 * 3600 * second, 801}, {MaxWidth, 728}} {
-		if got := log(0, test.width).LargestLog(); got != test.want {
-			t.Errorf("the largest log of %d ms has %d hits, want %d", test.width/MinWidth, got, test.want)
-		}
+		must.Equal(t, log(0, test.width).LargestLog(), test.want, "hits of the largest log of %d ms", test.width/MinWidth)
 	}
 }

@@ -128,9 +128,7 @@ func TestLeasesOutOfOrder(t *testing.T) {
 		var s State
 		l.Advance(&s, at)
 		l.Lease(&s, grantOf(10, at), granted(&l, at, at, 20)) // the second grant
-		if got := l.Quota() - l.Remaining(&s); got != 10 {
-			t.Errorf("%+v: %d are used, want 10 until the first grant is known", l, got)
-		}
+		must.Equal(t, l.Quota()-l.Remaining(&s), 10, "%+v: used until the first grant is known", l)
 		l.Lease(&s, &Grant{Hits: 10, At: at, Answered: at, Newer: false}, granted(&l, at, at, 10)) // the first
 		if got := l.Quota() - l.Remaining(&s); got != 0 || l.Leased(&s) != 20 {
 			t.Errorf("%+v: %d are used and %d leased, want 0 and 20", l, got, l.Leased(&s))
@@ -466,9 +464,7 @@ func TestLateGrantOfALog(t *testing.T) {
 	l.Learn(&s, true, totals)
 	l.Count(&s, 3)
 	totals.Newest, totals.Hits, totals.Ages = uint64(at+7), append([]uint64{3}, totals.Hits...), []uint64{0, 2, 3, 4, 5, 6, 7}
-	if !l.Lease(&s, grantOf(3, at+7), totals) {
-		t.Fatal("the grant has no place")
-	}
+	must.EqualOrEnd(t, l.Lease(&s, grantOf(3, at+7), totals), true, "the grant has no place")
 	if l.Leased(&s) != 1 || l.Remaining(&s) != 1 || s.Unheard() != 1 {
 		t.Errorf("%d are leased, %d remain of 10 after 9, %d are to be pushed, want 1 of each", l.Leased(&s), l.Remaining(&s), s.Unheard())
 	}

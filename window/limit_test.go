@@ -108,13 +108,9 @@ func TestHugeCosts(t *testing.T) {
 		l.Advance(&s, monday)
 		l.Count(&s, 5)
 		for _, cost := range []uint64{96, 101, MaxHits, MaxHits + 1, math.MaxUint64 - 4, math.MaxUint64} {
-			if l.Allows(&s, cost) {
-				t.Errorf("%+v: %d hits have room", l, cost)
-			}
+			must.Equal(t, l.Allows(&s, cost), false, "%+v: %d hits have room", l, cost)
 		}
-		if !l.Allows(&s, 95) {
-			t.Errorf("%+v: the rest has no room", l)
-		}
+		must.Equal(t, l.Allows(&s, 95), true, "%+v: the rest has no room", l)
 	}
 }
 

@@ -82,9 +82,7 @@ func TestBucketsInFlight(t *testing.T) {
 		at := monday + 9*second
 		var s State
 		l.Advance(&s, at)
-		if !l.Lease(&s, grantOf(2, at), granted(&l, at, at, 2)) {
-			t.Fatalf("%+v: the grant has no place", l)
-		}
+		must.EqualOrEnd(t, l.Lease(&s, grantOf(2, at), granted(&l, at, at, 2)), true, "%+v: the grant has no place", l)
 		remain := func(when string, want uint64) {
 			t.Helper()
 			must.Equal(t, l.Remaining(&s), want, "%+v, %s: remain", l, when)
@@ -106,9 +104,7 @@ func TestBucketsInFlight(t *testing.T) {
 		}
 		l.Settle(&s, true, false, &after)
 		remain("answered late", 3)
-		if s.InFlight() {
-			t.Errorf("%+v: what was answered is in flight", l)
-		}
+		must.Equal(t, s.InFlight(), false, "%+v: what was answered is in flight", l)
 	}
 }
 

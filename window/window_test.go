@@ -329,9 +329,7 @@ func checkAnswers(t *testing.T, l Limit, s State, cost uint64, allowed bool) {
 	if l.Max > 0 && !l.Allows(&s, remaining) && remaining > 0 {
 		t.Fatalf("%+v %+v: remaining %d does not pass", l, s, remaining)
 	}
-	if l.Allows(&s, remaining+1) {
-		t.Fatalf("%+v %+v: one more than remaining %d passes", l, s, remaining)
-	}
+	must.EqualOrEnd(t, l.Allows(&s, remaining+1), false, "%+v %+v: one more than remaining %d passes", l, s, remaining)
 	at, ok := l.FitsAt(&s, cost)
 	if never := l.Max == 0 || cost > l.Quota(); ok == never {
 		t.Fatalf("%+v %+v cost %d: fits %v", l, s, cost, ok)

@@ -155,10 +155,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	must.EqualOrEnd(t, fault, Sound, "fault")
 	at := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC).UnixNano()
 	number := c.At(at).Number
-	if n := testing.AllocsPerRun(100, func() {
+	must.Equal(t, testing.AllocsPerRun(100, func() {
 		c.At(at)
 		c.Of(number)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), 0, "allocations")
 }

@@ -83,9 +83,7 @@ func FuzzNetwork(f *testing.F) {
 			prefix = prefix4
 		}
 		want := must.Get(address.Prefix(prefix))(t)
-		if string(got) != string(want.Addr().AsSlice()) {
-			t.Errorf("%q: got %x, want %v", source, got, want)
-		}
+		must.Equal(t, string(got), string(want.Addr().AsSlice()), "%q", source)
 	})
 }
 
@@ -115,9 +113,7 @@ func FuzzPrefix(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, source string) {
 		want, err := netip.ParsePrefix(text)
 		got, ok := ParsePrefix(text)
-		if ok != (err == nil) {
-			t.Fatalf("ParsePrefix(%q) = %t, netip says %v", text, ok, err)
-		}
+		must.EqualOrEnd(t, ok, err == nil, "ParsePrefix(%q), netip says %v", text, err)
 		address, err := netip.ParseAddr(source)
 		if !ok || err != nil {
 			return

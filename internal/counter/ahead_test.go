@@ -20,14 +20,10 @@ func TestAhead(t *testing.T) {
 	must.Equal(t, load(t, rule, nil).Ahead(monday), 0, "a key that nothing is known of: ahead")
 	c = leased(t, rule, 40)
 	c.Count(40)
-	if got := c.Ahead(monday + second); got != 48 {
-		t.Errorf("a key that is hit 40 times a second: %d ahead, want a twentieth of 960", got)
-	}
+	must.Equal(t, c.Ahead(monday+second), 48, "a key that is hit 40 times a second: ahead, want a twentieth of 960")
 	c = leased(t, rule, 40)
 	c.Count(30)
-	if got := c.Ahead(monday + second); got != 38 {
-		t.Errorf("with 10 leased: %d ahead, want a twentieth of 970 less 10", got)
-	}
+	must.Equal(t, c.Ahead(monday+second), 38, "with 10 leased: ahead, want a twentieth of 970 less 10")
 	c = leased(t, shared(2, second, perMinute(100)), 40)
 	c.Count(40)
 	must.Equal(t, c.Ahead(monday+second), 0, "a small limit: ahead")

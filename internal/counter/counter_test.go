@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -27,9 +28,7 @@ func perHour(limit uint64) window.Limit {
 func load(t *testing.T, rule *Rule, payload []byte) *Counter {
 	t.Helper()
 	c := &Counter{}
-	if !c.Load(rule, payload) {
-		t.Fatalf("%x does not decode", payload)
-	}
+	must.EqualOrEnd(t, c.Load(rule, payload), true, "%x does not decode", payload)
 	return c
 }
 
@@ -62,14 +61,10 @@ func TestAllLimitsOrNone(t *testing.T) {
 		cost uint64
 		want bool
 	}{{0, true}, {3, true}, {4, false}, {10, false}, {11, false}} {
-		if got := c.Possible(test.cost); got != test.want {
-			t.Errorf("a cost of %d is possible: %v", test.cost, got)
-		}
+		must.Equal(t, c.Possible(test.cost), test.want, "a cost of %d is possible", test.cost)
 	}
 	for range 3 {
-		if !c.Allows(1) {
-			t.Fatal("refused within both limits")
-		}
+		must.EqualOrEnd(t, c.Allows(1), true, "refused within both limits")
 		c.Count(1)
 		c = load(t, rule, c.Append(nil, monday))
 		c.Advance(monday)
@@ -167,9 +162,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 		if i <= maxOthers {
 			want = 3
 		}
-		if got != want {
-			t.Errorf("limit %d: counted %d, want %d", i, got, want)
-		}
+		must.Equal(t, got, want, "limit %d: counted", i)
 	}
 }
 
@@ -201,9 +194,7 @@ func TestEntriesThatMakeNoSense(t *testing.T) {
 	}
 	for bit := range 8 {
 		flags := append([]byte{payload[0] | 1<<bit}, payload[1:]...)
-		if got := c.Load(rule, flags); got != (1<<bit <= knownFlags) {
-			t.Errorf("flags %x: valid %v", flags[0], got)
-		}
+		must.Equal(t, c.Load(rule, flags), 1<<bit <= knownFlags, "flags %x: valid", flags[0])
 	}
 	if !c.Load(rule, nil) || c.Load(rule, []byte{}) {
 		t.Error("a key that was never seen has no entry, rather than an empty one")
@@ -221,9 +212,7 @@ func TestForgetAndUse(t *testing.T) {
 	}
 	_, light := c.Worth()
 	// 0x3f80 is a full limit. Half of that is 1 less in its exponent.
-	if light != 0x3f00 {
-		t.Errorf("half of a limit ranks %x", light)
-	}
+	must.Equal(t, light, 0x3f00, "rank of half a limit")
 	c.Count(1)
 	if _, heavy := c.Worth(); heavy <= light {
 		t.Errorf("a use of 6 ranks %d, one of 5 %d", heavy, light)
@@ -433,9 +422,7 @@ func TestCountInPlace(t *testing.T) {
 		for _, flags := range []byte{0, revocableFlag} {
 			payload := append([]byte{flags}, payload[1:]...)
 			before := bytes.Clone(payload)
-			if !c.CountInPlace(test.rule, payload, monday+second, 3, test.revocable) {
-				t.Errorf("%s: not counted", name)
-			}
+			must.Equal(t, c.CountInPlace(test.rule, payload, monday+second, 3, test.revocable), true, "%s: not counted", name)
 			want.Load(test.rule, before)
 			want.Advance(monday + second)
 			if test.revocable {

@@ -69,9 +69,7 @@ func TestIdentitiesOfSecrets(t *testing.T) {
 		if salt := identities.Salt(); (salt == [2]uint64{}) != (secret == "") {
 			t.Errorf("secret %.20q: salt %x", secret, salt)
 		}
-		if n := testing.AllocsPerRun(100, func() { identities.Of(key) }); n != 0 {
-			t.Errorf("secret %.20q: %v allocations, want none", secret, n)
-		}
+		must.Equal(t, testing.AllocsPerRun(100, func() { identities.Of(key) }), 0, "secret %.20q: allocations", secret)
 	}
 }
 

@@ -149,9 +149,7 @@ func TestGrantAndPart(t *testing.T) {
 		if back := -c.States[0].Hits[0].Pending; c.Leased() != test.want || c.lease.Granted != test.want || uint64(back) != leased-test.want {
 			t.Errorf("%+v: %d are leased, %d granted, %d go back", test, c.Leased(), c.lease.Granted, back)
 		}
-		if c.lease.Since != DueAt(start) {
-			t.Errorf("%+v: since %d units", test, c.lease.Since.In(start)/dueUnit)
-		}
+		must.Equal(t, c.lease.Since, DueAt(start), "%+v: since %d units", test, c.lease.Since.In(start)/dueUnit)
 	}
 }
 

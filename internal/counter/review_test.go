@@ -1,7 +1,6 @@
 package counter
 
 import (
-	"slices"
 	"testing"
 
 	"weir/internal/must"
@@ -53,9 +52,7 @@ func TestReview(t *testing.T) {
 			t.Fatalf("%d of %d hits stand", c.Leased(), kept)
 		}
 	}
-	if want := []int64{1, 4, 4, 4}; !slices.Equal(pauses, want) {
-		t.Errorf("it was looked at after %v s, want %v", pauses, want)
-	}
+	must.Same(t, pauses, []int64{1, 4, 4, 4}, "seconds between looks")
 }
 
 // Tokens don't stand: they would come back meanwhile.
@@ -126,9 +123,7 @@ func TestReviewOnTime(t *testing.T) {
 				if c.Review(now); c.Leased() != want {
 					t.Fatalf("each %d ns: %d are leased, want %d", rate, c.Leased(), want)
 				}
-				if !c.Claim(now) {
-					t.Fatal("it is not claimed")
-				}
+				must.EqualOrEnd(t, c.Claim(now), true, "it is not claimed")
 				c.Settle(0, c.Sync().Claimed, now, &window.Totals{Newest: uint64(now / (3600 * second)), Hits: []uint64{want}})
 				// At the same time it has only come.
 				if c.sync.Due = DueAt(now); !c.Review(now) || c.Leased() != want {
@@ -151,9 +146,7 @@ func TestReviewKeepsThePace(t *testing.T) {
 		c := has(t, shared(2, interval, perHour(1000)), start, Lease{Since: DueAt(start) - 1000, Granted: test.granted, Pace: test.pace, Dry: DueAt(start) + 50},
 			window.Hits{Total: test.granted, Lease: test.leased})
 		c.sync.Due = DueAt(start)
-		if !c.Review(start) {
-			t.Errorf("%+v: nobody reviews it again", test)
-		}
+		must.Equal(t, c.Review(start), true, "%+v: nobody reviews it again", test)
 		if c.Leased() != test.kept || c.lease.Granted != test.kept || c.lease.Pace != test.wantPace || (c.lease.Since == DueAt(start)) != (test.granted > test.leased) {
 			t.Errorf("%+v: %d of %d are leased, at a pace of %d", test, c.Leased(), c.lease.Granted, c.lease.Pace)
 		}

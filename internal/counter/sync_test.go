@@ -18,32 +18,20 @@ func TestClaimAndSettle(t *testing.T) {
 	rule := &Rule{Limits: []window.Limit{perMinute(10)}, Interval: second}
 	c := load(t, rule, nil)
 	c.Advance(monday)
-	if c.Identified() {
-		t.Error("a new counter has an identity")
-	}
+	must.Equal(t, c.Identified(), false, "a new counter has an identity")
 	c.Identify([16]byte{1})
 	if !c.Adopt(monday, true) || !c.Sync().Due.Passed(monday, second) {
 		t.Errorf("the first hit's worker does not push at once, but in %d ns", c.Sync().Due.In(monday))
 	}
 	c.Count(3)
 	c = load(t, rule, c.Append(nil, monday))
-	if c.Adopt(monday+second, true) {
-		t.Error("two workers want to push")
-	}
-	if c.Adopt(monday+10*second, false) {
-		t.Error("while the backend is away a key changes hands")
-	}
-	if !c.Adopt(monday+10*second, true) {
-		t.Error("nobody adopts a key whose worker has gone")
-	}
-	if !c.Adopt(monday-3600*second, true) {
-		t.Error("nobody adopts a key that is due in an hour, as the clock went back")
-	}
+	must.Equal(t, c.Adopt(monday+second, true), false, "two workers want to push")
+	must.Equal(t, c.Adopt(monday+10*second, false), false, "while the backend is away a key changes hands")
+	must.Equal(t, c.Adopt(monday+10*second, true), true, "nobody adopts a key whose worker has gone")
+	must.Equal(t, c.Adopt(monday-3600*second, true), true, "nobody adopts a key that is due in an hour, as the clock went back")
 	var push window.Push
 	number := uint64(monday / minute)
-	if !c.Claim(monday) {
-		t.Fatal("not claimed")
-	}
+	must.EqualOrEnd(t, c.Claim(monday), true, "not claimed")
 	first := c.Sync().Claimed
 	if c.Outgoing(0, &push); push.Newest != number || len(push.Hits) != 2 || push.Hits[0] != 3 || c.Sync().Due != DueAt(monday+second) {
 		t.Fatalf("claimed %+v, due in %d", push, c.Sync().Due.In(monday))
@@ -51,13 +39,9 @@ func TestClaimAndSettle(t *testing.T) {
 	if c = load(t, rule, c.Append(nil, monday)); c.Pending() || c.Sync().ID != [16]byte{1} {
 		t.Errorf("after a claim: pending %v, identity %x", c.Pending(), c.Sync().ID)
 	}
-	if !c.Adopt(monday+1, true) {
-		t.Error("nobody pushes the hit after a claim")
-	}
+	must.Equal(t, c.Adopt(monday+1, true), true, "nobody pushes the hit after a claim")
 	c.Count(2)
-	if c.Claim(monday + second) {
-		t.Error("claimed while a push is out")
-	}
+	must.Equal(t, c.Claim(monday+second), false, "claimed while a push is out")
 	c.Settle(0, first, monday+second, &window.Totals{Newest: number, Hits: []uint64{8, 1}})
 	must.Equal(t, c.States[0].Hits, [2]window.Hits{{Total: 8, Pending: 2}, {Total: 1}}, "settled")
 	// An answer that never comes does not stop the key for ever; if it comes after all, nothing is
@@ -65,9 +49,7 @@ func TestClaimAndSettle(t *testing.T) {
 	c.Claim(monday + 2*second)
 	lost := c.Sync().Claimed
 	c.Count(1)
-	if !c.Claim(monday + 70*second) {
-		t.Error("a push without an answer stops the key")
-	}
+	must.Equal(t, c.Claim(monday+70*second), true, "a push without an answer stops the key")
 	c.Settle(0, lost, monday+2*second, &window.Totals{Newest: number, Hits: []uint64{10, 1}})
 	must.Equal(t, c.States[0].Hits[0], window.Hits{Total: 10, InFlight: 1}, "settled late")
 	c.Settle(0, c.Sync().Claimed, monday+71*second, &window.Totals{Newest: number, Hits: []uint64{11, 1}})
@@ -215,9 +197,7 @@ func TestAdopt(t *testing.T) {
 		if test.now {
 			due = DueAt(monday)
 		}
-		if c.sync.Due != due {
-			t.Errorf("%s: due in %d units", test.name, c.sync.Due.In(monday)/dueUnit)
-		}
+		must.Equal(t, c.sync.Due, due, "%s: due in %d units", test.name, c.sync.Due.In(monday)/dueUnit)
 	}
 }
 
@@ -244,13 +224,9 @@ func TestNothingToAdopt(t *testing.T) {
 	synced.Count(1)
 	alone := &Rule{Limits: limits}
 	for name, c := range map[string]*Counter{"a new one": load(t, alone, nil), "one that was pushed": load(t, alone, synced.Append(nil, monday))} {
-		if c.Adopt(monday+3600*second, true) {
-			t.Errorf("%s is adopted", name)
-		}
+		must.Equal(t, c.Adopt(monday+3600*second, true), false, "%s is adopted", name)
 	}
-	if c := load(t, alone, nil); !c.Identified() {
-		t.Error("a counter that nobody pushes needs an identity")
-	}
+	must.Equal(t, load(t, alone, nil).Identified(), true, "a counter that nobody pushes needs an identity")
 }
 
 // While a push is out, nobody makes another push of the key, however short the time; until it seems
@@ -282,9 +258,7 @@ func TestAnswersOutOfOrder(t *testing.T) {
 		c.Advance(monday)
 		total := window.Totals{Newest: c.Numbers(nil)[0], Hits: []uint64{8}}
 		for wrap := range int64(4) {
-			if !c.newer(monday + wrap<<(dueShift+30)) {
-				t.Error("the first answer is not the newest")
-			}
+			must.Equal(t, c.newer(monday+wrap<<(dueShift+30)), true, "the first answer is not the newest")
 		}
 		c.Learn(0, monday, &total)
 		c.Heard(monday)
@@ -343,9 +317,7 @@ func TestLeaseBounds(t *testing.T) {
 		}
 	}
 	for _, part := range []Lease{{Dry: 1}, {Since: 1}, {Worn: 1}, {Granted: 1}, {Pace: 1}, {Refused: 1}, {Short: 2}} {
-		if part.none() {
-			t.Errorf("%+v is nothing", part)
-		}
+		must.Equal(t, part.none(), false, "%+v is nothing", part)
 	}
 }
 
@@ -360,16 +332,12 @@ func TestOthersArePushed(t *testing.T) {
 	c.Count(4)
 	c.States[0] = window.State{Newest: monday} // only the other has something to push
 	c = load(t, one, c.Append(nil, monday))
-	if !c.Pending() {
-		t.Error("nobody has to push the other limit's hits")
-	}
+	must.Equal(t, c.Pending(), true, "nobody has to push the other limit's hits")
 	if got := c.ForgetAt(); got < monday+60*minute {
 		t.Errorf("forgotten after %d s, with hits to push", (got-monday)/second)
 	}
 	for round, want := range []int{1, 0} {
-		if !c.Claim(monday + int64(round)*second) {
-			t.Fatal("not claimed")
-		}
+		must.EqualOrEnd(t, c.Claim(monday+int64(round)*second), true, "not claimed")
 		visited := 0
 		c.ClaimedOthers(func(id [16]byte, l *window.Limit, p *window.Push, ends int64) {
 			if visited++; id != [16]byte{9} || l.Shape != both.Limits[1].Shape || p.Hits[0] != 4 || ends != monday+60*minute {
@@ -394,9 +362,7 @@ func TestLeaseOfAnotherLimit(t *testing.T) {
 	c := load(t, one, leased(t, both, 20).Append(nil, monday))
 	c.Claim(monday)
 	c.ClaimedOthers(func(_ [16]byte, _ *window.Limit, p *window.Push, _ int64) {
-		if p.Hits[0] != -20 {
-			t.Errorf("got %+v, want 20 to go back", p)
-		}
+		must.Equal(t, p.Hits[0], -20, "hits that go back: %+v", p)
 	})
 	if c = load(t, both, c.Append(nil, monday)); c.States[1].Hits[0].Lease != 0 {
 		t.Errorf("%d are still leased", c.States[1].Hits[0].Lease)
@@ -446,9 +412,7 @@ func TestKeyThatGetsABackend(t *testing.T) {
 		}
 		c.Count(1)
 		c = load(t, &Rule{Limits: limits, Interval: second}, c.Append(nil, monday))
-		if c.Adopt(monday, reachable) {
-			t.Errorf("reachable %v: adopted twice", reachable)
-		}
+		must.Equal(t, c.Adopt(monday, reachable), false, "reachable %v: adopted twice", reachable)
 		if c = load(t, &Rule{Limits: limits}, c.Append(nil, monday)); !c.Pending() || !equal(sums(c), 4, 4) {
 			t.Errorf("reachable %v: without a backend again %v hits, pending %v", reachable, sums(c), c.Pending())
 		}

@@ -207,9 +207,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		if _, kind := r.Value(); kind != c.kind {
 			t.Errorf("%.20s: kind %d, want %d", c.text, kind, c.kind)
 		}
-		if n := testing.AllocsPerRun(3, reading); n != 0 {
-			t.Errorf("%.20s allocates %v times", c.text, n)
-		}
+		must.Equal(t, testing.AllocsPerRun(3, reading), 0, "%.20s: allocations", c.text)
 	}
 }
 

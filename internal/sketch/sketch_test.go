@@ -113,9 +113,7 @@ func TestHeavyDoesNotOverflow(t *testing.T) {
 	for range 3 {
 		h.Add(idOf(1), math.MaxUint64)
 	}
-	if got := h.entries[0].Count; got != maxHits {
-		t.Errorf("count %d, want %d", got, uint64(maxHits))
-	}
+	must.Equal(t, h.entries[0].Count, maxHits, "count")
 }
 
 const second = int64(1e9)
@@ -216,7 +214,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	name := make([]byte, MaxName)
 	now := int64(0)
-	if got := testing.AllocsPerRun(10_000, func() {
+	must.Equal(t, testing.AllocsPerRun(10_000, func() {
 		now += second / 100
 		hash := r.Uint64()
 		e := h.Add(idOf(hash), 1)
@@ -224,9 +222,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		s.Add(hash, 1, now)
 		s.Refuse(hash, now)
 		s.Tend(now)
-	}); got != 0 {
-		t.Errorf("%v allocations", got)
-	}
+	}), 0, "allocations")
 }
 
 func BenchmarkAdd(b *testing.B) {

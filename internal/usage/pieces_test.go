@@ -180,9 +180,7 @@ func read(t *testing.T, r *usage.Reader, list *usage.PriceList, asked, tier, mod
 	r.Ask(list, asked, tier, []byte(strings.TrimPrefix(asked, tier)))
 	r.Feed([]byte(`{"model":"` + model + `","usage":{"prompt_tokens":10,"completion_tokens":10}}`))
 	cost, found := r.Cost()
-	if !found {
-		t.Errorf("%s tells no cost", model)
-	}
+	must.Equal(t, found, true, "%s tells no cost", model)
 	return cost
 }
 
@@ -215,9 +213,7 @@ func TestMostOfTime(t *testing.T) {
 	list := priced(map[string]uint64{"m": 9, "n": 4, "time=01:00-02:00/m": 2, "time=01:00-02:00/n": 3, "time=03:00-04:00/n": 11})
 	for minute, want := range map[int]uint64{0: 9, 60: 3, 180: 11} {
 		now, _ := list.At(minute, -1)
-		if got := now.Most()[usage.Output]; got != want*usage.Parts {
-			t.Errorf("minute %d: %d, want %d", minute, got, want)
-		}
+		must.Equal(t, now.Most()[usage.Output], want*usage.Parts, "minute %d", minute)
 	}
 }
 

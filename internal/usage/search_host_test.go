@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -45,9 +44,7 @@ func TestOnWebAssembly(t *testing.T) {
 		_, err := engine.InstantiateWithConfig(ctx, module, config)
 		said := output.String()
 		for _, name := range []string{"TestSearch", "TestSearchLong"} {
-			if !strings.Contains(said, "--- PASS: "+name+" ") {
-				t.Errorf("%s: %v: no %s in %s", filepath.Base(file), err, name, said)
-			}
+			must.Contains(t, said, "--- PASS: "+name+" ", "%s: %v", filepath.Base(file), err)
 		}
 	}
 }

@@ -169,14 +169,12 @@ func TestReaderIsUsedAgain(t *testing.T) {
 			t.Fatalf("after %d bytes: %d, %t", end, got, found)
 		}
 	}
-	if allocations := testing.AllocsPerRun(100, func() {
+	must.Equal(t, testing.AllocsPerRun(100, func() {
 		r.Reset(many, usage.JSON, nil)
 		r.Feed(body)
 		r.Reset(single, usage.Events, nil)
 		r.Feed(body)
-	}); allocations != 0 {
-		t.Errorf("%v allocations", allocations)
-	}
+	}), 0, "allocations")
 }
 
 // wholeEvents returns the data of a stream's events, by the standard's own steps. It includes the

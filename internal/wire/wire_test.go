@@ -321,9 +321,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 			t.Errorf("%d totals of %d, %d grants of %d, error %v", totals, r.Count, grants, r.Grants, r.Err())
 		}
 	}
-	if got := testing.AllocsPerRun(100, read); got != 0 {
-		t.Errorf("%v allocations, want none", got)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, read), 0, "allocations")
 	if totals != 3 || grants != 2 || rooms != 3 || grant.Units != MaxHits || grant.AtNanos != exampleAnswer().Grants[1].AtNanos || total.Newest != 1<<62 {
 		t.Errorf("read %d totals, %d grants of %d rooms, the last %+v and %+v", totals, grants, rooms, grant, total)
 	}
@@ -372,12 +370,8 @@ func TestReadingInTheWrongOrder(t *testing.T) {
 		},
 	} {
 		r := must.Get(NewAnswerReader(AppendAnswer(nil, exampleAnswer())))(t)
-		if read(&r) {
-			t.Errorf("%s: something was read", name)
-		}
-		if err := r.Err(); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s: error %v, want malformed", name, err)
-		}
+		must.Equal(t, read(&r), false, "%s: something was read", name)
+		must.Is(t, r.Err(), ErrMalformed, "%s: error, want malformed", name)
 	}
 	// Nor if all that is read can be read.
 	r, err := NewAnswerReader(AppendAnswer(nil, &Answer{Totals: []Total{{}}}))

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 //go:embed vectors.json
@@ -48,10 +50,7 @@ func Vectors(t *testing.T) (all []Vector) {
 // Time is when the request comes, on a day that begins then.
 func (s *Step) Time(t *testing.T, day time.Time) time.Time {
 	t.Helper()
-	after, err := time.ParseDuration(s.At)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(time.ParseDuration(s.At))(t)
 	return day.Add(after)
 }
 
