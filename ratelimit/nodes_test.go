@@ -344,9 +344,7 @@ func TestBackendFailure(t *testing.T) {
 					w.set(func() { w.away = false })
 					pause(20 * time.Second)
 					must.Report(t, n.Close(t.Context()))
-					if got := w.sum(t); got != int64(want.counted) {
-						t.Errorf("the backend has %d, want %d", got, want.counted)
-					}
+					must.Equal(t, w.sum(t), int64(want.counted), "hits that the backend has")
 				})
 			})
 		}
@@ -451,18 +449,14 @@ func TestRatesConverge(t *testing.T) {
 		// The minute before still counts: 40 hits, by the share of it that is left.
 		left := 40 * (1 - time.Since(time.Now().Truncate(time.Minute)).Minutes())
 		must.Equal(t, rate(t, one, "k", time.Minute), left+10, "previous 40, current 10")
-		if got, err := one.RateWith(t.Context(), Key{"k"}, time.Minute, 5); err != nil || got != left+15 {
-			t.Errorf("with another diff, which comes on top of what was pushed: got %v, %v, want %v", got, err, left+15)
-		}
+		must.Equal(t, must.Get(one.RateWith(t.Context(), Key{"k"}, time.Minute, 5))(t), left+15, "with another diff, which comes on top of what was pushed")
 		// When a key has no hits left, no node asks for it any more.
 		pause(4 * time.Minute)
 		for i, n := range []*Namespace{one, two} {
 			n.mu.Lock()
 			got := n.node.Backlog().Keys
 			n.mu.Unlock()
-			if got != 0 {
-				t.Errorf("node %d still asks for %d keys", i, got)
-			}
+			must.Equal(t, got, 0, "keys that node %d still asks for", i)
 		}
 	})
 }
@@ -574,9 +568,7 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, uint64(worker)))
 			for i := range hits {
 				key := strconv.Itoa(random.IntN(100))
-				if !decide(t, l, 1, key).Allowed {
-					t.Error("refused far below the limit")
-				}
+				must.Equal(t, decide(t, l, 1, key).Allowed, true, "refused far below the limit")
 				if _, err := n.Increment(t.Context(), Key{key}, 240*time.Hour, 1); err != nil {
 					t.Error(err)
 				}

@@ -235,9 +235,7 @@ func TestDecide(t *testing.T) {
 				d := decide(t, l, step.cost, "k")
 				got := []any{d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter}
 				want := []any{step.allowed, step.remaining, step.retry, step.reset}
-				if fmt.Sprint(got) != fmt.Sprint(want) {
-					t.Errorf("step %d: got %v, want %v", i, got, want)
-				}
+				must.Equal(t, fmt.Sprint(got), fmt.Sprint(want), "step %d", i)
 			}
 		})
 	}
@@ -254,9 +252,7 @@ func TestKeysAndRulesCountApart(t *testing.T) {
 		if !decide(t, a, 1, key...).Allowed || !decide(t, b, 1, key...).Allowed {
 			t.Errorf("key %q: refused at its first hit", key)
 		}
-		if decide(t, a, 1, key...).Allowed {
-			t.Errorf("key %q: allowed twice", key)
-		}
+		must.Equal(t, decide(t, a, 1, key...).Allowed, false, "key %q: allowed twice", key)
 	}
 	must.Equal(t, rate(t, n, "abc", time.Second), 0, "a rule's hits count as a key's without one")
 }
@@ -301,9 +297,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range spray {
 		decide(t, l, 1, "k", strconv.Itoa(i))
 	}
-	if decide(t, l, 1, "heavy").Allowed {
-		t.Error("the flood bought a fresh quota")
-	}
+	must.Equal(t, decide(t, l, 1, "heavy").Allowed, false, "the flood bought a fresh quota")
 	if most := 96*capacity + 100; n.data.Bytes() > most {
 		t.Errorf("%d bytes of shared data, want at most %d", n.data.Bytes(), most)
 	}
@@ -360,17 +354,13 @@ func TestNothingIsAllocated(t *testing.T) {
 	n := define(t, newFakeClock(), Options{Rules: []Rule{{Name: "r", Limits: []Limit{SlidingWindow(1000, time.Hour), TokenBucket(1, time.Hour, 500)}}}})
 	l := limiter(t, n, "r")
 	must.Equal(t, testing.AllocsPerRun(1500, func() { decide(t, l, 1, "ann", "7") }), 0, "allocations a decision")
-	if decide(t, l, 1, "ann", "7").Allowed {
-		t.Error("nothing was refused")
-	}
+	must.Equal(t, decide(t, l, 1, "ann", "7").Allowed, false, "nothing was refused")
 	ctx := t.Context()
-	if got := testing.AllocsPerRun(100, func() {
+	must.Equal(t, testing.AllocsPerRun(100, func() {
 		if allowed, err := l.Allow(ctx, "ann", "7"); allowed || err != nil {
 			t.Error(allowed, err)
 		}
-	}); got != 0 {
-		t.Errorf("%v allocations of Allow", got)
-	}
+	}), 0, "allocations of Allow")
 }
 
 // After Close nothing is counted, and the name is free.
@@ -390,9 +380,7 @@ func TestClose(t *testing.T) {
 	if _, err := n.Increment(t.Context(), Key{"k"}, time.Minute, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("increment: got %v", err)
 	}
-	if err := limiter(t, n, "r").GiveBack(t.Context(), nil, 1); !errors.Is(err, ErrClosed) {
-		t.Errorf("give back: got %v", err)
-	}
+	must.Is(t, limiter(t, n, "r").GiveBack(t.Context(), nil, 1), ErrClosed, "give back")
 	if err := n.Sync(t.Context()); err != nil {
 		t.Errorf("sync: got %v", err)
 	}

@@ -58,9 +58,7 @@ func waitAll(t *testing.T, l *ratelimit.Limiter, calls int, ctx context.Context,
 		synctest.Wait()
 	}
 	group.Wait()
-	if !slices.IsSorted(order) {
-		t.Errorf("calls had room in the order %v", order)
-	}
+	must.Equal(t, slices.IsSorted(order), true, "calls had room in the order %v", order)
 	return after, failed
 }
 
@@ -143,9 +141,7 @@ func TestWaitIsBounded(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := l.Wait(gone, "new"); !errors.Is(err, context.Canceled) {
-			t.Errorf("ctx has ended: %v", err)
-		}
+		must.Is(t, l.Wait(gone, "new"), context.Canceled, "ctx has ended")
 		flight, _ := n.Limiter("flight")
 		if err := flight.Wait(t.Context()); err == nil {
 			t.Error("Wait takes a place that nobody gives back")
@@ -175,9 +171,7 @@ func TestWaitEnds(t *testing.T) {
 			leaver, leave := context.WithCancel(t.Context())
 			var group sync.WaitGroup
 			group.Go(func() {
-				if err := l.Wait(leaver); !errors.Is(err, context.Canceled) {
-					t.Errorf("who leaves: %v", err)
-				}
+				must.Is(t, l.Wait(leaver), context.Canceled, "who leaves")
 			})
 			synctest.Wait()
 			group.Go(func() {
@@ -190,9 +184,7 @@ func TestWaitEnds(t *testing.T) {
 			group.Wait()
 			for range 3 {
 				group.Go(func() {
-					if err := l.Wait(t.Context()); !errors.Is(err, ratelimit.ErrClosed) {
-						t.Errorf("after Close: %v", err)
-					}
+					must.Is(t, l.Wait(t.Context()), ratelimit.ErrClosed, "after Close")
 				})
 			}
 			synctest.Wait()
@@ -202,9 +194,7 @@ func TestWaitEnds(t *testing.T) {
 			if took := time.Since(start); took > 500*time.Millisecond {
 				t.Errorf("Close took %v", took)
 			}
-			if err := l.Wait(t.Context()); !errors.Is(err, ratelimit.ErrClosed) {
-				t.Errorf("after Close: %v", err)
-			}
+			must.Is(t, l.Wait(t.Context()), ratelimit.ErrClosed, "after Close")
 		})
 	}
 }

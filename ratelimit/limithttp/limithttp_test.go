@@ -445,9 +445,7 @@ func TestHijackedConnectionsHoldTheirPlaces(t *testing.T) {
 		if got := ask("/"); got != http.StatusOK || len(conns) != 1 {
 			t.Fatalf("round %d: %d, %d connections", i, got, len(conns))
 		}
-		if got := ask("/"); got != http.StatusTooManyRequests {
-			t.Errorf("round %d: a second got %d beside one that is open", i, got)
-		}
+		must.Equal(t, ask("/"), http.StatusTooManyRequests, "round %d: a second beside one that is open", i)
 		conn := <-conns
 		for range 2 { // closed once more, it gives nothing back that others hold
 			_ = conn.Close()
