@@ -103,9 +103,7 @@ func TestForgedRequests(t *testing.T) {
 	for _, body := range [][]byte{{0xff}, {0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte{0x12, 0x80}, 1000), crowd} {
 		var answer []byte
 		err := on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, body, &answer, grpc.ForceCodec(raw{}))
-		if status.Code(err) != codes.Internal {
-			t.Errorf("%x: got %v", body[:1], err)
-		}
+		must.Equal(t, status.Code(err), codes.Internal, "%x: %v", body[:1], err)
 	}
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", "\x16\x03\x01\x02\x00\x01" + strings.Repeat("\x00", 64), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 64)} {
 		c := must.Get(net.Dial("tcp", on.address))(t)

@@ -71,9 +71,7 @@ func TestConfigMap(t *testing.T) {
 	var log bytes.Buffer
 	source := &Source{Path: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	must.OK(t, source.Load(s))
-	if s.Domains() != 3 {
-		t.Errorf("there are %d domains", s.Domains())
-	}
+	must.Equal(t, s.Domains(), 3, "domains")
 	ask := func(want string) {
 		t.Helper()
 		must.Equal(t, told(t, s, request("a", "k=1")), want, "")
@@ -143,9 +141,7 @@ func TestFilesAtRestAreNotRead(t *testing.T) {
 	of := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Now: newClock().now})})
 	must.OK(t, s.Load(of))
 	for range 2 {
-		if s.look(of) {
-			t.Error("files that have not changed were used again")
-		}
+		must.Equal(t, s.look(of), false, "files that have not changed were used again")
 	}
 	// Nothing tells that this file has been written.
 	write(t, file, limits("d", "2"))

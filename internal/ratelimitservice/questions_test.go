@@ -108,9 +108,7 @@ func TestRefusalTakesTheRest(t *testing.T) {
 					<-time.After(50 * time.Millisecond) // of the bubble
 				}
 				for _, hits := range []uint64{test.first, 7, 1} {
-					if got := ask('a', hits); got != pb.RateLimitResponse_OVER_LIMIT {
-						t.Errorf("%s: after %s, %d hits are %v, want a refusal", limit, test.before, hits, got)
-					}
+					must.Equal(t, ask('a', hits), pb.RateLimitResponse_OVER_LIMIT, "%s: after %s, %d hits", limit, test.before, hits)
 				}
 			})
 		}

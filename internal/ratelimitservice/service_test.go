@@ -363,9 +363,7 @@ descriptors:
 		for _, h := range answer.ResponseHeadersToAdd {
 			got += h.Key + ": " + h.Value + ", "
 		}
-		if got != want {
-			t.Errorf("answer %d:\ngot  %s\nwant %s", i, got, want)
-		}
+		must.Equal(t, got, want, "answer %d", i)
 	}
 	answer, err := s.ShouldRateLimit(t.Context(), request("d", "nobody=1"))
 	if err != nil || len(answer.ResponseHeadersToAdd) != 0 {
@@ -408,9 +406,7 @@ descriptors:
 		for _, h := range answer.ResponseHeadersToAdd[1:] {
 			got += h.Key + ": " + h.Value + ", "
 		}
-		if got != test.want {
-			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
-		}
+		must.Equal(t, got, test.want, "%s", name)
 	}
 }
 
@@ -486,9 +482,7 @@ descriptors:
 		metadata := must.Get(protojson.MarshalOptions{}.Marshal(answer.DynamicMetadata))(t)
 		got += " " + string(metadata)
 		// protojson has its spaces at random.
-		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
-			t.Errorf("answer %d:\ngot  %s\nwant %s", i, got, want)
-		}
+		must.Equal(t, strings.ReplaceAll(got, " ", ""), strings.ReplaceAll(want, " ", ""), "answer %d", i)
 	}
 }
 

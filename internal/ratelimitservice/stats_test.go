@@ -150,9 +150,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		must.Equal(t, stats.of("d", "detailed").counters[totalHits].Load(), uint64(asked-kept), "hits are counted as the configuration's, and %d descriptors by themselves", kept)
 		c.advance(askedLife + time.Minute)
 		told(t, s, request("d", "detailed=new"))
-		if n := stats.of("d", "detailed_new").counters[totalHits].Load(); n != 1 {
-			t.Errorf("of a new one %d hits are counted", n)
-		}
+		must.Equal(t, stats.of("d", "detailed_new").counters[totalHits].Load(), 1, "hits of a new one")
 		if n := len(stats.all()); n != before+1 {
 			t.Errorf("%d are kept", n-before)
 		}
