@@ -92,9 +92,7 @@ func TestPushesWaitForTheLock(t *testing.T) {
 		n := must.Get(client.Exists(t.Context(), lock).Result())(t)
 		passed = n == 1
 	}
-	if !passed {
-		t.Error("a window of the clock waits for the lock")
-	}
+	must.Equal(t, passed, true, "a window of the clock waits for the lock")
 	for sequence := range uint64(3) {
 		must.OK(t, client.Set(t.Context(), lock, "somebody", 50*time.Millisecond).Err())
 		must.Equal(t, must.Get(pushOne(t.Context(), counters, 100+sequence, epoch, counter(window.TokenBucket, 2, time.Minute)))(t).Applied, 1, "a token bucket: it applied")

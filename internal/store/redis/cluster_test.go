@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -156,9 +155,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 		}
 		before := calls(t, cluster)
 		must.Get(store.Push(t.Context(), p, 1))(t)
-		if got := calls(t, cluster) - before; got != test.want {
-			t.Errorf("%s: %d scripts, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, calls(t, cluster)-before, test.want, "%s: scripts", test.name)
 	}
 	// A large batch needs a script for each partition that it touches, whatever its size there.
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 10, Floor: 1}
@@ -193,9 +190,7 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 			t.Fatalf("%+v, %v", out, err)
 		}
 	}
-	if got := calls(t, cluster) - before; got != 2 {
-		t.Errorf("%d scripts for a take of two partitions, want 2", got)
-	}
+	must.Equal(t, calls(t, cluster)-before, 2, "scripts for a take of two partitions")
 }
 
 // testKeys checks the keys in Redis: their hash tags, and that each expires.
@@ -218,9 +213,7 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 			t.Fatalf("%d keys, %v", len(keys), err)
 		}
 		for _, key := range keys {
-			if !want.MatchString(key) {
-				t.Errorf("key %s", key)
-			}
+			must.Equal(t, want.MatchString(key), true, "key %s", key)
 			if life, err := cluster.Client(m).PTTL(t.Context(), key).Result(); err != nil || life <= 0 {
 				t.Errorf("%s lives for %v, error %v; want a bound", key, life, err)
 			}
@@ -252,9 +245,7 @@ func hammer(t *testing.T, url string) {
 		}
 	}
 	work.Wait()
-	if got := granted.Load(); got != limit {
-		t.Errorf("%d of %d takes granted, want %d", got, backends*requests*each, limit)
-	}
+	must.Equal(t, granted.Load(), limit, "granted of %d takes", backends*requests*each)
 	if all, _ := sum(t, open(t, url, atEpoch), 1); all != limit {
 		t.Errorf("%d hits counted, want %d", all, limit)
 	}
@@ -304,9 +295,7 @@ func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 			})
 		}
 		work.Wait()
-		if got := granted.Load(); got != 40 {
-			t.Errorf("%s: %d granted, want 40", name, got)
-		}
+		must.Equal(t, granted.Load(), 40, "%s: granted", name)
 		store := open(t, cluster.URL(), atEpoch)
 		_, ofFirst := sum(t, store, first)
 		_, ofSecond := sum(t, store, second)
@@ -468,9 +457,7 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 		}
 		out := must.Get(store.Push(t.Context(), p, 1))(t)
 		for _, total := range out.Answer.Grants[0].Totals {
-			if len(total.Hits) != 1 {
-				t.Errorf("outcome %+v, want totals of all rooms", out)
-			}
+			must.Equal(t, len(total.Hits), 1, "totals of all rooms: %+v", out)
 		}
 	}
 	take(1, ids[1], ids[2], ids[3])
@@ -539,9 +526,7 @@ func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
 			Rooms: []wire.Room{fixedRoom(first, 200), fixedRoom(second, 200)}}}}
 		for range 2 {
 			out := must.Get(store.Push(t.Context(), p, 1))(t)
-			if got := out.Answer.Grants[0].Units; got != test.want {
-				t.Errorf("%+v: %d units, want %d", test, got, test.want)
-			}
+			must.Equal(t, out.Answer.Grants[0].Units, test.want, "%+v: units", test)
 		}
 	}
 	// The time of an answer is the earliest.
@@ -734,9 +719,7 @@ func (e *everywhere) untilLeftAlone(t *testing.T, lost int) {
 			t.Error("a master takes hits that is lost")
 		}
 	}
-	if err := e.store.Ping(t.Context()); !errors.Is(err, store.ErrPartly) {
-		t.Errorf("ping: error %v, want %v", err, store.ErrPartly)
-	}
+	must.Is(t, e.store.Ping(t.Context()), store.ErrPartly, "ping: error")
 }
 
 // again repeats all pushes, and returns the number of their hits.
@@ -786,9 +769,7 @@ func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	if tr.failed.Load() == 0 {
 		t.Error("no push failed: the master was not missed")
 	}
-	if n, err := store.Join(t.Context(), counters, "ns", 1); err != nil || n != 1 {
-		t.Errorf("%d nodes, error %v", n, err)
-	}
+	must.Equal(t, must.Get(store.Join(t.Context(), counters, "ns", 1))(t), 1, "nodes")
 	must.Report(t, counters.Ping(t.Context()))
 }
 

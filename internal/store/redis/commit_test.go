@@ -89,17 +89,13 @@ func TestLateGroupsLock(t *testing.T) {
 		if s.committer.send(t.Context(), []*attempt{a}); a.err != nil || a.written {
 			t.Fatalf("written %v, error %v; want that it is late", a.written, a.err)
 		}
-		if want := sender == lockAfter; locked() != want {
-			t.Fatalf("after %d tries: locked %v, want %v", g.tries, !want, want)
-		}
+		must.EqualOrEnd(t, locked(), sender == lockAfter, "after %d tries: locked", g.tries)
 	}
 	s.committer.write(t.Context(), []*group{g})
 	if err := g.all[0].err; err != nil || b.state != stateApplied || b.takes[0].grant.Units != 1 {
 		t.Errorf("error %v, batch %+v; want a unit", err, b)
 	}
-	if locked() {
-		t.Error("the partition stays locked")
-	}
+	must.Equal(t, locked(), false, "the partition stays locked")
 	if found, err := store.CountersOf(t.Context(), s, "ns", c.ID); err != nil || len(found) != 1 || found[0].Windows[0].Hits != lockAfter+2 {
 		t.Errorf("counters %+v, error %v; want %d hits", found, err, lockAfter+2)
 	}

@@ -24,9 +24,7 @@ func TestAdvance(t *testing.T) {
 	server := redistest.Start(t)
 	url, client := server.URL(), raw(t, server)
 	advancetest.Run(t, nightly.Or(3000, 15), func(t *testing.T, seed uint64, now func() time.Time) advancetest.Store {
-		if err := client.FlushAll(t.Context()).Err(); err != nil { // a limit is listed after all keys were seen
-			t.Fatal(err)
-		}
+		must.OK(t, client.FlushAll(t.Context()).Err())
 		r := rand.New(rand.NewPCG(seed, 1))
 		backends := []*redis.Store{open(t, url, now), open(t, url, now)}
 		return advancetest.Store{Store: func() store.Store {
@@ -198,9 +196,8 @@ func TestWordsTogether(t *testing.T) {
 		for i := range words {
 			p := says(i, wire.Item{LimitCounter: advancetest.Hourly(7000), Newest: uint64(f.Now.UnixMilli()) / 3600_000, Hits: []int64{1}})
 			group.Go(func() {
-				if n := tell(i, p); n.KeyCount() != i%2 {
-					t.Errorf("round %d: sender %d hears of %d keys", round, i, n.KeyCount())
-				}
+				n := tell(i, p)
+				must.Equal(t, n.KeyCount(), i%2, "round %d: keys that sender %d hears of", round, i)
 			})
 		}
 		group.Wait()

@@ -31,9 +31,7 @@ func slot(key string) int {
 // TestPartitions wants each partition in its own part of the slots, for any namespace, and counters
 // in all of them.
 func TestPartitions(t *testing.T) {
-	if got := slot("x{123456789}y"); got != 0x31c3 {
-		t.Fatalf("slot %#x, want the specification's", got)
-	}
+	must.EqualOrEnd(t, slot("x{123456789}y"), 0x31c3, "slot, as the specification has it")
 	k := keys{partitions: clusterPartitions}
 	for _, namespace := range []string{"a", "ns", "default", "shop.eu-1", strings.Repeat("x", wire.MaxNamespace)} {
 		var parts []int
@@ -52,7 +50,5 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("%d counters in partition %d, want about 256", n, p)
 		}
 	}
-	if len(count) != clusterPartitions {
-		t.Errorf("counters in %d partitions, want all of %d", len(count), clusterPartitions)
-	}
+	must.Equal(t, len(count), clusterPartitions, "partitions with counters")
 }

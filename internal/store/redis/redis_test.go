@@ -259,9 +259,7 @@ func TestHostileBuckets(t *testing.T) {
 			out := must.Get(pushOne(t.Context(), counters, 1, epoch, coarse, log, bucket))(t)
 			var got [3]uint64
 			for i, total := range out.Answer.Totals {
-				if len(total.Hits) != 1 {
-					t.Fatalf("outcome %+v, want a total of each", out)
-				}
+				must.EqualOrEnd(t, len(total.Hits), 1, "outcome %+v, want a total of each", out)
 				got[i] = total.Hits[0]
 			}
 			if got != test.want || out.Applied != 3 || out.Repaired != test.repaired {
@@ -363,11 +361,9 @@ func TestGrants(t *testing.T) {
 	push := func(sequence, floor uint64) store.Outcome {
 		t.Helper()
 		room := wire.Room{LimitCounter: counter(window.FixedWindow, 1, time.Minute), Limit: 1000, Cost: 1}
-		out, err := counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: floor,
-			Takes: []wire.Take{{Least: 1, Most: 3, Rooms: []wire.Room{room}}, {Least: 1, Most: 1, Rooms: []wire.Room{room}}}}, 1)
-		if err != nil || len(out.Answer.Grants) != 2 {
-			t.Fatalf("outcome %+v, error %v", out, err)
-		}
+		out := must.Get(counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: floor,
+			Takes: []wire.Take{{Least: 1, Most: 3, Rooms: []wire.Room{room}}, {Least: 1, Most: 1, Rooms: []wire.Room{room}}}}, 1))(t)
+		must.EqualOrEnd(t, len(out.Answer.Grants), 2, "outcome %+v", out)
 		return out
 	}
 	for sequence := uint64(1); sequence <= 20; sequence++ {
