@@ -141,9 +141,7 @@ func TestLog(t *testing.T) {
 	l.buckets(log(1, 9, hits(now+1, 1)), hits(now, 3))
 	l.buckets(log(1, 9, hits(now, 1)), hits(now, 4), hits(now-width+1, 3))
 	l.set(minute)
-	if got := l.counting(log(1, 9).LimitCounter); !slices.Equal(got, []store.Window{hits(now+1, 1)}) {
-		t.Errorf("%v count, want the hit that came a nanosecond later", got)
-	}
+	must.Same(t, l.counting(log(1, 9).LimitCounter), []store.Window{hits(now+1, 1)}, "count, want the hit that came a nanosecond later")
 	l.set(minute + store.Grace)
 	l.read(log(1, 9, hits(now, 0)), hits(now+1, 1))
 
@@ -253,9 +251,7 @@ func TestBucketsOfClocksThatAreOff(t *testing.T) {
 				l.set(s.at)
 				if s.hits == 0 {
 					asked := take(1, 99, r)
-					if g := l.Decide(&asked, 1, l); g.Units != uint64(s.want) {
-						t.Errorf("%s, precision %v, step %d: %d units, want %d", name, width, i, g.Units, s.want)
-					}
+					must.Equal(t, l.Decide(&asked, 1, l).Units, uint64(s.want), "%s, precision %v, step %d: units", name, width, i)
 					continue
 				}
 				it := l.RoomItem(&r, 0)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -124,9 +125,7 @@ func (l *ledger) hits(item wire.Item, want ...uint64) wire.Total {
 func (l *ledger) used(r wire.Room, want uint64) {
 	l.t.Helper()
 	item := l.RoomItem(&r, 0)
-	if got := sumOf(l.Total(&item)); got != want {
-		l.t.Errorf("%+v at %v: %d hits, want %d", r.LimitCounter, time.Duration(l.NowNanos-epoch), got, want)
-	}
+	must.Equal(l.t, sumOf(l.Total(&item)), want, "hits of %+v at %v", r.LimitCounter, time.Duration(l.NowNanos-epoch))
 }
 
 func sumOf(t wire.Total) (sum uint64) {
@@ -168,9 +167,7 @@ func (l *ledger) often(r wire.Room, want uint64) {
 		one := take(1, 1, r)
 		passed += l.Decide(&one, 1, l).Units
 	}
-	if passed != want {
-		l.t.Errorf("%+v: %d of 50 takes passed, want %d", r.LimitCounter, passed, want)
-	}
+	must.Equal(l.t, passed, want, "%+v: passed of 50 takes", r.LimitCounter)
 }
 
 // counter returns a counter without buckets, named after id.

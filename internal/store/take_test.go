@@ -264,9 +264,7 @@ func TestTakesOfSeveralRooms(t *testing.T) {
 		l.take(take(1, 1, all...), 1)
 		l.take(take(1, 9, all...), 1)
 		for i, total := range l.take(take(1, 1, all...), 0).Totals {
-			if sumOf(total) != 4 {
-				t.Errorf("total %+v of room %d, want 4: a refused take gets nothing from any", total, i)
-			}
+			must.Equal(t, sumOf(total), 4, "total %+v of room %d: a refused take gets nothing from any", total, i)
 		}
 	}
 	l, a, c := newLedger(t), room(fixed, 1, 100, 10), room(sliding, 2, 100, 7)

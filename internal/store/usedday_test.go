@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -38,9 +39,7 @@ func TestUsedDayLosesNothing(t *testing.T) {
 			}
 		}
 		after, now := hits()
-		if now != sum+row.Hits {
-			t.Fatalf("%d hits and %d make %d", sum, row.Hits, now)
-		}
+		must.EqualOrEnd(t, now, sum+row.Hits, "%d hits and %d make", sum, row.Hits)
 		for label := range after {
 			if _, changed := day.Changed[label]; !changed && after[label] != before[label] {
 				t.Fatalf("%q has %d hits, and is not said to have changed from %d", label, after[label], before[label])

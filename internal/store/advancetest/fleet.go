@@ -122,9 +122,7 @@ func (f *Fleet) Hit(hits int64, from, to int) {
 // Wants wants so many hits of a key granted, of so many that are asked for, for a rule.
 func (f *Fleet) Wants(what string, key int, most, want uint64, tag uint16) {
 	f.T.Helper()
-	if got := f.Push(3, func(p *wire.Push) { p.Takes = []wire.Take{Thousand(key, most, tag)} }).Grants[0].Units; got != want {
-		f.T.Errorf("%s: got %d hits, want %d", what, got, want)
-	}
+	must.Equal(f.T, f.Push(3, func(p *wire.Push) { p.Takes = []wire.Take{Thousand(key, most, tag)} }).Grants[0].Units, want, "%s: hits", what)
 }
 
 // HasPart wants the sender to have a part.

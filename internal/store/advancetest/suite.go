@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -127,9 +128,7 @@ func nearInAWindow(f *Fleet) {
 		for i := range n.KeyCount() {
 			got = got || n.Key(i) == wire.NearKey(Hourly(key).ID, form)
 		}
-		if got != want {
-			f.T.Errorf("%s: near %t, want %t", what, got, want)
-		}
+		must.Equal(f.T, got, want, "%s: near", what)
 	}
 	in, full := wire.NearWindow, wire.NearFull
 	f.Hit(600, 1, 5)
@@ -216,9 +215,7 @@ func tooManyRules(f *Fleet) {
 		f.Wants("a hit", 1, 1, 1, tag|1)
 	}
 	n := f.Whole()
-	if n.LimitCount() != wire.MaxNearLimits {
-		f.T.Errorf("the list has %d limits", n.LimitCount())
-	}
+	must.Equal(f.T, n.LimitCount(), wire.MaxNearLimits, "limits in the list")
 	if _, err := wire.DecodeAnswer(wire.AppendAnswer(nil, &wire.Answer{Near: n})); err != nil {
 		f.T.Error(err)
 	}
@@ -238,9 +235,8 @@ func tooManyNearKeys(f *Fleet) {
 	f.Hit(600, 70_000, 70_001)
 	for range 110 {
 		f.Now = f.Now.Add(5 * time.Second)
-		if n := f.Tells(); n.LimitCount() != 0 {
-			f.T.Fatal("the limit does not rest")
-		}
+		n := f.Tells()
+		must.EqualOrEnd(f.T, n.LimitCount(), 0, "limits of a tell: they do not rest")
 	}
 	listed := func(what string, want bool) {
 		f.T.Helper()

@@ -55,9 +55,7 @@ func TestRest(t *testing.T) {
 		if got := f.Wake(now + uint64(test.after)); got != test.want || f.Limits[0].Watched() != test.want {
 			t.Errorf("after %v: awake %t, want %t", test.after, got, test.want)
 		}
-		if f.End(before, 5) {
-			t.Errorf("after %v: a walk of before the rest lists the limit", test.after)
-		}
+		must.Equal(t, f.End(before, 5), false, "after %v: a walk of before the rest lists the limit", test.after)
 		walk, begins := f.Walk(before)
 		if _, again := f.Walk(walk); begins != test.want || again || f.Wake(now) || f.End(walk, 6) != test.want {
 			t.Errorf("after %v: a walk begins: %t, another: %t", test.after, begins, again)

@@ -118,9 +118,7 @@ func TestRestart(t *testing.T) {
 	// The next transaction removes the expired records from the file.
 	must.OK(t, s.Ping(t.Context()))
 	closed(t, s)
-	if n := recordsIn(t, path); n != 2 { // the list, and the ping's sender
-		t.Errorf("%d records, want 2", n)
-	}
+	must.Equal(t, recordsIn(t, path), 2, "records")
 }
 
 // recordsIn returns the number of records in a file.
@@ -249,9 +247,7 @@ func TestDamaged(t *testing.T) {
 			refused++
 			continue
 		}
-		if got := s.Size().Counters; got != 500 {
-			t.Errorf("damaged at %d: %d counters, want 500 or an error", at, got)
-		}
+		must.Equal(t, s.Size().Counters, 500, "damaged at %d: counters, as there was no error", at)
 		closed(t, s)
 	}
 	if refused == 0 || refused == 300 {
@@ -294,9 +290,7 @@ func TestBoundIsLowered(t *testing.T) {
 		t.Errorf("%+v, want 10 counters", size)
 	}
 	closed(t, s)
-	if n := recordsIn(t, path); n != 11 { // 10 counters and the sender
-		t.Errorf("%d records are left, want 11", n)
-	}
+	must.Equal(t, recordsIn(t, path), 11, "records are left")
 }
 
 // A small bucket lies inside another's page. If the position of an element points outside, it is

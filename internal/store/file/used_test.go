@@ -34,9 +34,7 @@ func TestUsedOutlivesTheProcess(t *testing.T) {
 	}
 	must.Equal(t, recordsIn(t, path), 0, "records that an older version can't read")
 	s = openAt(t, path, o)
-	if done := account(2, 7); !done.Duplicate {
-		t.Error("a message counts again after a restart")
-	}
+	must.Equal(t, account(2, 7).Duplicate, true, "a message counts again after a restart")
 	account(3, 10)
 	rows := 0
 	if err := s.Used(t.Context(), "shop", day, day, func(r wire.UsedRow) error {

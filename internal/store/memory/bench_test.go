@@ -74,9 +74,7 @@ func BenchmarkPushWhileListed(b *testing.B) {
 	}
 	b.ReportMetric(float64(slowest.Microseconds())/1e3, "slowest-ms/push")
 	close(done)
-	if err := <-listed; err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, <-listed)
 }
 
 // BenchmarkTakeOfLogs measures a take of full logs, one for each limit that a request may have. The

@@ -56,9 +56,7 @@ func TestGrantsAreForgottenBelowTheFloor(t *testing.T) {
 			t.Fatalf("%d grants remembered, want those from the floor on", remembered(s))
 		}
 	}
-	if got := s.Size().GrantsDropped; got != 0 {
-		t.Errorf("%d grants dropped, want none", got)
-	}
+	must.Equal(t, s.Size().GrantsDropped, 0, "grants dropped")
 }
 
 // A sender whose floor does not move uses only its part of the memory. None of its pushes is
@@ -123,9 +121,7 @@ func TestGrantsOfAllSendersAreBounded(t *testing.T) {
 	const senders, takes, most = 200, 200, 64 << 10
 	s.grants.max = most
 	for id := range uint64(senders) {
-		if push(t, s, taking(id, 1, 1, takes)).Duplicate {
-			t.Fatalf("the push of sender %d is a duplicate", id)
-		}
+		must.EqualOrEnd(t, push(t, s, taking(id, 1, 1, takes)).Duplicate, false, "the push of sender %d is a duplicate", id)
 		if size := s.Size(); size.GrantBytes > most {
 			t.Fatalf("%d bytes are remembered, want at most %d", size.GrantBytes, most)
 		}

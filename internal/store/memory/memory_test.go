@@ -48,9 +48,7 @@ func TestFullStoreForgetsWhatWasHitLeastRecently(t *testing.T) {
 	}
 	wantSize(t, s, memory.Size{CounterBytes: 3 * memory.OneWindow, Counters: 3, Senders: 1, CountersEvicted: 1})
 	must.Equal(t, pushOne(t, s, 5, 1, now, time.Second), 2, "the counter of a second has hits")
-	if got := pushOne(t, s, 6, 0, now, time.Hour); got != 1 {
-		t.Errorf("the counter of an hour has %d hits, want to begin again with 1", got)
-	}
+	must.Equal(t, pushOne(t, s, 6, 0, now, time.Hour), 1, "hits of the hour's counter, which begins again")
 }
 
 func TestExpiredCountersAreSwept(t *testing.T) {

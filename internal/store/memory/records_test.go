@@ -30,9 +30,7 @@ func recorded(t testing.TB, o memory.Options) []memory.Record {
 	must.Get(s.SetOverrides(t.Context(), "shop", 0, []byte("list")))(t)
 	records := s.Changes()
 	slices.SortFunc(records, func(a, b memory.Record) int { return bytes.Compare(a.Key, b.Key) })
-	if len(records) != 6 {
-		t.Fatalf("%d records, want 2 counters, a sender, its grants, a node and a list", len(records))
-	}
+	must.EqualOrEnd(t, len(records), 6, "records, want 2 counters, a sender, its grants, a node and a list")
 	return records
 }
 

@@ -86,7 +86,5 @@ func TestAFullStoreRefusesNewSenders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !push(t, s, theirs).Duplicate {
-		t.Error("another namespace's sender is forgotten")
-	}
+	must.Equal(t, push(t, s, theirs).Duplicate, true, "another namespace's sender is forgotten")
 }

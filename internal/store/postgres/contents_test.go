@@ -64,9 +64,7 @@ func TestExpired(t *testing.T) {
 	lasting := counter(window.FixedWindow, 0, 24*time.Hour)
 	now = now.Add(time.Minute)
 	wantTotal(t, counters, 1, now, lasting, 1)
-	if got := rows("counters"); got != many+1 {
-		t.Errorf("%d counters, want %d: totals of a window that has just ended can be read", got, many+1)
-	}
+	must.Equal(t, rows("counters"), many+1, "counters: totals of a window that has just ended can be read")
 	now = now.Add(time.Hour)
 	left := rows("counters")
 	for sequence := uint64(2); left > 1; sequence++ {
@@ -85,9 +83,7 @@ func TestExpired(t *testing.T) {
 			now = now.Add(time.Second)
 		}
 	}
-	if got := rows("senders"); got != 1 {
-		t.Errorf("%d senders, want the one that goes on", got)
-	}
+	must.Equal(t, rows("senders"), 1, "senders, want the one that goes on")
 	if nodes, err := store.Join(t.Context(), counters, "ns", 3); err != nil || nodes != 1 || rows("nodes") != 1 {
 		t.Errorf("%d nodes, error %v, %d rows; want one", nodes, err, rows("nodes"))
 	}
@@ -103,9 +99,7 @@ func TestExpired(t *testing.T) {
 	if out, err := counters.Push(t.Context(), p, 1); err != nil || out.Applied != 100 || out.Dropped != 1 {
 		t.Fatalf("outcome %+v, error %v; want 100 applied, 1 dropped", out, err)
 	}
-	if got := rows("counters"); got != 1+1000+100-2*101+1 {
-		t.Errorf("%d counters, want twice as many fewer as were added, the one in vain included", got)
-	}
+	must.Equal(t, rows("counters"), 1+1000+100-2*101+1, "counters, want twice as many fewer as were added, the one in vain included")
 }
 
 // TestSenderOutlivesItsWindows lets a sender's last push need a short memory.
@@ -137,9 +131,7 @@ func TestExpiredAndLocked(t *testing.T) {
 	now = now.Add(10 * time.Minute)
 	wantTotal(t, counters, 2, now, other, 1)
 	exec(t, raw, "COMMIT")
-	if got := number(t, raw, "SELECT hits[1] FROM weir.counters WHERE kind = 5"); got != 5 {
-		t.Errorf("%d hits, want those of the transaction that was under way", got)
-	}
+	must.Equal(t, number(t, raw, "SELECT hits[1] FROM weir.counters WHERE kind = 5"), 5, "hits, want those of the transaction that was under way")
 }
 
 func TestHostileContents(t *testing.T) {

@@ -29,8 +29,6 @@ func TestDocumentsAreThoseOfTheFirstRelease(t *testing.T) {
 		"reports WHERE sender = -2 AND report = 'a report' AND reported_at = " + now,
 		"nodes WHERE node = -2 AND joined_at = " + joined,
 	} {
-		if n := number(t, raw, "SELECT count(*) FROM weir."+want); n != 1 {
-			t.Errorf("%d rows of %s, want one", n, want)
-		}
+		must.Equal(t, number(t, raw, "SELECT count(*) FROM weir."+want), 1, "rows of %s", want)
 	}
 }

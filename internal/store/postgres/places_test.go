@@ -17,9 +17,7 @@ func TestPlacesOfANarrowPool(t *testing.T) {
 			go func() { _ = p.take(t.Context(), "evil") }()
 		}
 		synctest.Wait()
-		if held := p.held["evil"]; held != 2 {
-			t.Errorf("a namespace has %d of 4 connections, want half", held)
-		}
+		must.Equal(t, p.held["evil"], 2, "connections of 4 that a namespace has")
 		for range 2 {
 			must.OK(t, p.take(t.Context(), "victim"))
 		}

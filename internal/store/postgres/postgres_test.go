@@ -164,9 +164,7 @@ func TestManyStores(t *testing.T) {
 			t.Fatal("sessions do not end")
 		}
 	}
-	if got := number(t, raw, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); got != 0 {
-		t.Errorf("%d deadlocks, want none", got)
-	}
+	must.Equal(t, number(t, raw, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), 0, "deadlocks")
 }
 
 func TestRestart(t *testing.T) {
@@ -245,9 +243,7 @@ func TestSchemaAtOnce(t *testing.T) {
 		})
 	}
 	stores.Wait()
-	if got := number(t, connect(t, url), "SELECT sum(version) FROM weir.version"); got != 1 {
-		t.Errorf("versions sum up to %d, want one of 1", got)
-	}
+	must.Equal(t, number(t, connect(t, url), "SELECT sum(version) FROM weir.version"), 1, "sum of the versions")
 }
 
 func TestSchemaVanishes(t *testing.T) {

@@ -152,13 +152,9 @@ func TestCounterWithoutAnswer(t *testing.T) {
 		there.take(full, limit-1, limit-1, false)
 		<-time.After(3 * time.Second)
 		m.set(mood{deaf: func(p *wire.Push) bool { return names(p, stuck) }})
-		if here.take(stuck, 1, 1, false).Units != 1 { // only this counter
-			t.Error("refused by the policy, though the parent does not answer")
-		}
+		must.Equal(t, here.take(stuck, 1, 1, false).Units, 1, "refused by the policy, though the parent does not answer")
 		<-time.After(attemptTimeout)
-		if two.Away() {
-			t.Error("the parent seems away, which has no answer for one counter")
-		}
+		must.Equal(t, two.Away(), false, "the parent seems away, which has no answer for one counter")
 		for i, want := range []uint64{1, 1, 5} {
 			room := stuck
 			room.Cost = want
@@ -166,9 +162,7 @@ func TestCounterWithoutAnswer(t *testing.T) {
 			must.Equal(t, answer.Grants[0].Units, 1, "push %d: refused by the policy, though the parent does not answer for it", i)
 			must.Equal(t, answer.Grants[1].Units, 0, "push %d: passed above a limit that the parent says is used up", i)
 			<-time.After(1700 * time.Millisecond)
-			if two.Away() {
-				t.Errorf("push %d: the parent seems away", i)
-			}
+			must.Equal(t, two.Away(), false, "push %d: the parent seems away", i)
 		}
 		began := time.Now()
 		if here.take(hourly(3, window.FixedWindow, limit), 1, 1, false).Units != 1 || time.Since(began) < 2*oneWay {
@@ -200,9 +194,7 @@ func TestRefusedPush(t *testing.T) {
 			p := &wire.Push{Namespace: namespace, Sender: here.id, Node: 1, Sequence: here.sequence, Floor: here.sequence,
 				Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
 			_, err := two.Push(t.Context(), p, 1)
-			if two.Away() {
-				t.Errorf("%s: the parent seems away", namespace)
-			}
+			must.Equal(t, two.Away(), false, "%s: the parent seems away", namespace)
 			return err
 		}
 		for range 5 {
@@ -306,9 +298,7 @@ func TestNodesThatDoNotWait(t *testing.T) {
 				}
 				<-time.After(time.Minute)
 				closed(t, r)
-				if got := strings.Count(log.String(), "set their backend.timeout to twice answers_take\" answers_take=150ms"); got != want {
-					t.Errorf("told %d times, want %d:\n%s", got, want, &log)
-				}
+				must.Equal(t, strings.Count(log.String(), "set their backend.timeout to twice answers_take\" answers_take=150ms"), want, "times told:\n%s", &log)
 			})
 		})
 	}

@@ -150,9 +150,7 @@ func TestCopiesOfAFile(t *testing.T) {
 		sea.cut(time.Minute)
 		late := must.Get(onFile(t, sea, Share, third))(t)
 		<-time.After(2 * time.Minute)
-		if err := late.Ping(t.Context()); !errors.Is(err, ErrCopied) {
-			t.Errorf("error %v, want %v", err, ErrCopied)
-		}
+		must.Is(t, late.Ping(t.Context()), ErrCopied, "error")
 		must.Report(t, r.Ping(t.Context()))
 		must.Report(t, errors.Join(late.Close(), late.own.Close(), r.Close(), r.own.Close()))
 	})
@@ -173,9 +171,7 @@ func TestCopyOfARunningRegion(t *testing.T) {
 		copied(t, path, second)
 		next := must.Get(onFile(t, sea, Share, second))(t)
 		<-time.After((lookTicks + 1) * every)
-		if err := r.Ping(t.Context()); !errors.Is(err, ErrCopied) {
-			t.Errorf("error %v, want %v", err, ErrCopied)
-		}
+		must.Is(t, r.Ping(t.Context()), ErrCopied, "error")
 		if _, err := r.Push(t.Context(), &wire.Push{Namespace: "shop", Sequence: 1, Floor: 1}, 1); !errors.Is(err, ErrCopied) {
 			t.Errorf("error %v, want %v", err, ErrCopied)
 		}
@@ -229,9 +225,7 @@ func TestDamagedRecord(t *testing.T) {
 		own := memory.New(memory.Options{})
 		must.Get(own.SetOverrides(t.Context(), identityNamespace, 0, kept[:identityBytes]))(t)
 		r := New(Options{Parent: &ocean{}, Logger: slog.New(slog.DiscardHandler)})
-		if err := r.Start(t.Context(), own); !errors.Is(err, errRecord) {
-			t.Errorf("error %v, want %v", err, errRecord)
-		}
+		must.Is(t, r.Start(t.Context(), own), errRecord, "error")
 		r.end()
 	})
 }

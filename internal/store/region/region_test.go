@@ -187,9 +187,7 @@ func TestNewWindowWithoutRequests(t *testing.T) {
 					}
 					<-time.After(2 * time.Minute)
 				}
-				if got := counted(t, shared, room); got != 0 {
-					t.Errorf("two minutes later the parent counts %d hits of the new window", got)
-				}
+				must.Equal(t, counted(t, shared, room), 0, "hits of the new window at the parent, two minutes later")
 				closed(t, one)
 			})
 		})
@@ -228,9 +226,7 @@ func TestPolicies(t *testing.T) {
 				}
 				must.Equal(t, two.Overshoot()["shop"], want.bound, "a bound of")
 				<-time.After(11 * time.Minute)
-				if two.Away() {
-					t.Error("the parent is away though the partition is over")
-				}
+				must.Equal(t, two.Away(), false, "the parent is away though the partition is over")
 				closed(t, one, two)
 				must.Equal(t, counted(t, shared, room), passed+1, "the parent counts hits")
 			})

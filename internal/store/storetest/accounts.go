@@ -79,9 +79,7 @@ func testAccounts(t *testing.T, b *bench) {
 	}
 	b.wantUsed("ns", want)
 	// Other namespaces have no part in it, and have their own senders.
-	if done := b.account("other", 2, 1, used(1, 0, 4)); done.Duplicate {
-		t.Error("a sender of another namespace was known")
-	}
+	must.Equal(t, b.account("other", 2, 1, used(1, 0, 4)).Duplicate, false, "a sender of another namespace was known")
 	b.wantUsed("other", map[key]int64{{0, "r", 1}: 4})
 	// Hits that are given back are subtracted from the day on which they were counted.
 	b.account("ns", 1, 2, used(1, 0, -8), used(2, -1, -2))
@@ -99,9 +97,7 @@ func testAccounts(t *testing.T, b *bench) {
 	b.wantUsed("ns", want)
 
 	stop := errors.New("enough")
-	if err := b.store.Used(t.Context(), "ns", 0, wire.MaxUsedDay, func(wire.UsedRow) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("a visit that ends: %v", err)
-	}
+	must.Is(t, b.store.Used(t.Context(), "ns", 0, wire.MaxUsedDay, func(wire.UsedRow) error { return stop }), stop, "a visit that ends")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	row := []wire.UsedRow{used(1, 0, 1)}
@@ -152,11 +148,9 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	}
 	must.EqualOrEnd(t, add(store.MaxUsed, func(i uint32) wire.UsedRow { return used(1+i, 0, 1) }), 0, "folded")
 	const more = store.MaxUsed + 1
-	if folded := add(5, func(i uint32) wire.UsedRow {
+	must.Equal(t, add(5, func(i uint32) wire.UsedRow {
 		return []wire.UsedRow{used(more, 0, 5), used(8, 0, 2), used(more+1, 0, 6), usedOf("s", 1, 0, 9), used(more, -1, 3)}[i]
-	}); folded != 3 {
-		t.Errorf("%d folded, want three", folded)
-	}
+	}), 3, "folded")
 	if others, a, c, s := of("r", 0), of("r", more), of("r", more+1), of("s", 1); others != 3 || a != 5 || c != 6 || s != 9 {
 		t.Errorf("others have %d, and the last three %d, %d, %d", others, a, c, s)
 	}
@@ -175,9 +169,7 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	}
 	// Hits that a label without a place gives back are taken from others.
 	add(1, func(uint32) wire.UsedRow { return used(3*steady, 0, -2) })
-	if has := of("r", 3*steady); has != 0 {
-		t.Errorf("a label that gives back has %d hits", has)
-	}
+	must.Equal(t, of("r", 3*steady), 0, "hits of a label that gives back")
 	// Invented rules are bounded too.
 	add(2*store.MaxUsedOthers, func(i uint32) wire.UsedRow { return usedOf(fmt.Sprint("rule-", i), 1, 0, 1) })
 	day, _ := b.usedOn("ns", today, today)

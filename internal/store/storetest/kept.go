@@ -312,9 +312,7 @@ func testCancelled(t *testing.T, b *bench) {
 	for name, err := range map[string]error{
 		"push": push, "join": join, "ping": b.store.Ping(ctx), "counters": b.store.Counters(ctx, "ns", nil, func(store.LimitCounter) error { return nil }),
 	} {
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: error %v, want cancelled", name, err)
-		}
+		must.Is(t, err, context.Canceled, "%s", name)
 	}
 	if err := b.store.Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)
@@ -367,10 +365,8 @@ func testWidths(t *testing.T, b *bench) {
 func testCountersOf(t *testing.T, b *bench) {
 	want := func(namespace string, want int) {
 		t.Helper()
-		found, err := store.CountersOf(t.Context(), b.store, namespace, wire.ID{1})
-		if err != nil || len(found) != want {
-			t.Fatalf("found %+v, error %v; want %d", found, err, want)
-		}
+		found := must.Get(store.CountersOf(t.Context(), b.store, namespace, wire.ID{1}))(t)
+		must.EqualOrEnd(t, len(found), want, "found %+v", found)
 		slices.SortFunc(found, func(a, b store.LimitCounter) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
 		for i, c := range found {
 			r := b.model.of(c.LimitCounter)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 )
@@ -17,9 +18,7 @@ func (b *bench) nodes(namespace string, node, want uint64, join ...uint64) {
 			b.t.Fatalf("%s: %d nodes with %d, error %v; want %d", namespace, got, joins, err, want)
 		}
 	}
-	if got, err := store.CountNodes(b.t.Context(), b.store, namespace, node); err != nil || got != want {
-		b.t.Fatalf("%s: %d nodes with %d, error %v; want %d", namespace, got, node, err, want)
-	}
+	must.EqualOrEnd(b.t, must.Get(store.CountNodes(b.t.Context(), b.store, namespace, node))(b.t), want, "%s: nodes with %d", namespace, node)
 }
 
 func testNodes(t *testing.T, b *bench) {

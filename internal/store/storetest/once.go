@@ -80,9 +80,7 @@ func testZombie(t *testing.T, b *bench) {
 	p := &wire.Push{Namespace: "ns", Sender: 8, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(wide(r, 1), 1)}}
 	b.send(p, 1)
 	b.clock.advance(store.SenderLife - time.Millisecond)
-	if !b.send(p, 1).Duplicate {
-		t.Error("the sender is forgotten too soon")
-	}
+	must.Equal(t, b.send(p, 1).Duplicate, true, "the sender is forgotten too soon")
 }
 
 // testLate sends hits of each algorithm again, also those of a clock that is ahead as far as it may be. The sender is

@@ -30,9 +30,7 @@ func (b *bench) setOverrides(from uint64, list []byte) (version uint64) {
 	if want := store.NextVersion(from, b.clock.now()); err != nil || version != want {
 		b.t.Fatalf("set overrides: version %d, error %v; want %d", version, err, want)
 	}
-	if got := b.wantOverrides("ns", list); got != version {
-		b.t.Errorf("version %d, want %d", got, version)
-	}
+	must.Equal(b.t, b.wantOverrides("ns", list), version, "version")
 	return version
 }
 
@@ -48,9 +46,7 @@ func testOverrides(t *testing.T, b *bench) {
 	if list, same, err := b.store.Overrides(t.Context(), "ns", version); len(list) > 0 || same != version || err != nil {
 		t.Errorf("got %q of version %d, error %v, want nothing new", list, same, err)
 	}
-	if v := b.wantOverrides("another", nil); v != 0 {
-		t.Errorf("another namespace has version %d, want none", v)
-	}
+	must.Equal(t, b.wantOverrides("another", nil), 0, "version of another namespace")
 	// Lists are not listed as counters, and outlive them.
 	b.list()
 	b.clock.advance(400 * 24 * time.Hour)

@@ -200,9 +200,7 @@ func (b *bench) send(p *wire.Push, nodes uint64) store.Outcome {
 func (b *bench) used(r wire.Room, want uint64) {
 	b.t.Helper()
 	out := b.send(&wire.Push{Namespace: "ns", Sender: 99, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(r, 0)}}, 1)
-	if got := sumOf(out.Answer.Totals[0]); got != want {
-		b.t.Fatalf("%+v: %d hits, want %d", r.LimitCounter, got, want)
-	}
+	must.EqualOrEnd(b.t, sumOf(out.Answer.Totals[0]), want, "hits of %+v", r.LimitCounter)
 }
 
 func sumOf(t wire.Total) (sum uint64) {
@@ -257,9 +255,7 @@ func (b *bench) list() {
 			b.t.Fatalf("counter %+v, want %+v", got[of], c)
 		}
 	}
-	if len(got) != want {
-		b.t.Fatalf("counters %+v, want %d", got, want)
-	}
+	must.EqualOrEnd(b.t, len(got), want, "counters %+v", got)
 }
 
 // room returns a room of a counter named after id, with a window of a minute, in which a unit costs

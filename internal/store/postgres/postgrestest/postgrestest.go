@@ -148,9 +148,7 @@ func Database(t testing.TB) (url string) {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
-	if !shared.run {
-		t.Fatal("postgrestest.Database needs a TestMain that calls postgrestest.Main")
-	}
+	must.EqualOrEnd(t, shared.run, true, "postgrestest.Database needs a TestMain that calls postgrestest.Main")
 	if shared.server == nil {
 		s := must.Get(start())(t)
 		shared.server = s
