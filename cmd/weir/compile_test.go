@@ -50,9 +50,7 @@ func TestCompileKept(t *testing.T) {
 	must.OK(t, os.MkdirAll(foreign, 0o700))
 	compiles("a plugin", wasm)
 	first := kept()
-	if len(first) != 1 {
-		t.Fatalf("%q are kept, want a file", first)
-	}
+	must.EqualOrEnd(t, len(first), 1, "%q are kept, want a file", first)
 	written := must.Get(os.Stat(first[0]))(t)
 	compiles("the plugin again", wasm)
 	if again, err := os.Stat(first[0]); err != nil || !os.SameFile(written, again) {

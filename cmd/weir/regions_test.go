@@ -52,9 +52,7 @@ func TestRegionsKilled(t *testing.T) {
 	two.end()
 	got, granted := parent.counted(), int64(0)
 	for id, n := range want {
-		if got[id] != n {
-			t.Errorf("counter %x: the parent has %d hits, want %d", id[:2], got[id], n)
-		}
+		must.Equal(t, got[id], n, "counter %x: hits at the parent", id[:2])
 		if id[0] == 1 {
 			if granted += n; n > limit {
 				t.Errorf("%d hits were granted of a limit of %d", n, limit)

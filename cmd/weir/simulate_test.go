@@ -175,9 +175,7 @@ func TestSimulateDeployed(t *testing.T) {
 			}
 			var report simulate.Report
 			must.OK(t, json.Unmarshal([]byte(stdout), &report))
-			if report.Refused != uint64(test.refused) {
-				t.Errorf("%d refused, want %d", report.Refused, test.refused)
-			}
+			must.Equal(t, report.Refused, uint64(test.refused), "refused")
 		})
 	}
 }

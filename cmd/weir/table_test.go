@@ -105,9 +105,7 @@ func TestTable(t *testing.T) {
 	if row := until(`^ *per-user +0 +10 +2 `); len(row[0]) > 40 {
 		t.Errorf("a line of %d characters on a terminal of 40", len(row[0]))
 	}
-	if _, err := terminal.Write([]byte{3}); err != nil { // Ctrl-C
-		t.Fatal(err)
-	}
+	must.Get(terminal.Write([]byte{3}))(t)
 	for lines.Scan() {
 		continue
 	}

@@ -111,9 +111,7 @@ func TestTopFollows(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "401") || asked != len(answers) {
 		t.Errorf("ended with %v after %d calls, want the refusal after %d", err, asked, len(answers))
 	}
-	if n := strings.Count(out.String(), "no node has reported"); n != 2 {
-		t.Errorf("%d pages, want 2:\n%s", n, &out)
-	}
+	must.Equal(t, strings.Count(out.String(), "no node has reported"), 2, "pages, want 2:\n%s", &out)
 	want := ""
 	for _, status := range []string{"503 Service Unavailable", "502 Bad Gateway", "503 Service Unavailable"} {
 		want += "weir top: the backend answered " + status + ": no reason given; is this weir serve?; asking again\n"

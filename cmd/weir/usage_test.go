@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -31,15 +32,13 @@ func TestUsage(t *testing.T) {
 	budget := wire.AppendBudget(nil, &wire.Budget{
 		AtSeconds: uint64(now().Unix()), StartSeconds: uint64(now().Unix()) - 15*86400, EndSeconds: uint64(now().Unix()) + 15*86400, Used: 750, Quota: 1000,
 	})
-	if _, err := counters.Account(t.Context(), &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1, Rows: []wire.UsedRow{
+	must.Get(counters.Account(t.Context(), &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1, Rows: []wire.UsedRow{
 		{Label: label(1, "gpt-5", "ann", "team a"), Day: day, Hits: 700, Budget: budget},
 		{Label: label(2, "gpt-5-mini", "=1+2", "b…"), Day: day - 1, Hits: 50},
 		{Label: label(0, ""), Day: day - 20, Hits: 9},
 		{Label: label(4, "\x1b]0;mine\a", "eve"), Day: day - 50, Hits: 1}, // an invented label
 		{Label: label(3, "", ""), Day: day - 1, Hits: -4},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler), Now: now}))
 	t.Cleanup(s.Close)
 	const hash1, hash2, hash3 = "01000000000000000000000000000000", "02000000000000000000000000000000", "03000000000000000000000000000000"

@@ -209,9 +209,7 @@ func TestNoChangeWithoutRecord(t *testing.T) {
 	_, price := b.By(by("")).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, true)
 	_, _, counter := b.By(by("")).ChangeCounter(t.Context(), "shop", &Change{Rule: "r"})
 	for _, err := range []error{set, price, counter} {
-		if !errors.Is(err, ErrUnrecorded) {
-			t.Errorf("error %v", err)
-		}
+		must.Is(t, err, ErrUnrecorded, "error")
 	}
 	must.Equal(t, must.Get(b.Overrides(t.Context(), "shop"))(t).Version, 0, "something has changed")
 	s.notes, s.lists = nil, errors.New("away")
@@ -310,9 +308,7 @@ func TestChangesRevealAsNodesDo(t *testing.T) {
 		t.Errorf("the store has %d, %v", len(bodies), err)
 	}
 	id := identity("per-user", []string{"Änne-Marie"})
-	if !strings.Contains(string(bodies[0].Body), hex.EncodeToString(id[:])) {
-		t.Errorf("%s lacks the hash", bodies[0].Body)
-	}
+	must.Contains(t, string(bodies[0].Body), hex.EncodeToString(id[:]), "%s lacks the hash", bodies[0].Body)
 }
 
 // A record fits its bound, whatever is changed by whomever, and says how many it has no room for.
@@ -331,10 +327,8 @@ func TestRecordsAreBounded(t *testing.T) {
 	must.Get(b.By(hostile).ForceOverrides(t.Context(), "shop", long))(t)
 	must.Get(b.By(hostile).ForceOverrides(t.Context(), "shop", many...))(t)
 	must.Get(b.By(hostile).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: strings.Repeat("\x03", 256), Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, false))(t)
-	notes, err := b.store.Notes(t.Context(), store.Changes, "shop")
-	if err != nil || len(notes) != 3 {
-		t.Fatalf("%d records, %v", len(notes), err)
-	}
+	notes := must.Get(b.store.Notes(t.Context(), store.Changes, "shop"))(t)
+	must.EqualOrEnd(t, len(notes), 3, "records")
 	for _, n := range notes {
 		var r Record
 		if err := json.Unmarshal(n.Body, &r); err != nil || len(n.Body) > store.MaxChange || !r.Made || len(r.Of)+r.More != 1 && len(r.Of)+r.More != 5000 || len(r.Reason) != MaxReason {

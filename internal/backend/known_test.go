@@ -63,9 +63,7 @@ func TestRulesAreKnown(t *testing.T) {
 		all := must.Get(b.Configurations(t.Context(), "shop"))(t)
 		return all
 	}
-	if !one.say(a, nil) {
-		t.Error("nobody is asked for unknown rules")
-	}
+	must.Equal(t, one.say(a, nil), true, "nobody is asked for unknown rules")
 	if other.say(a, nil) || one.say(a, nil) {
 		t.Error("several are asked at once")
 	}
@@ -78,9 +76,7 @@ func TestRulesAreKnown(t *testing.T) {
 		t.Error("forged rules are taken for others")
 	}
 	now = now.Add(askEvery)
-	if !one.say(a, nil) {
-		t.Error("nobody is asked again")
-	}
+	must.Equal(t, one.say(a, nil), true, "nobody is asked again")
 	if one.say(a, one.told) || one.say(a, nil) || other.say(a, nil) || other.say(b, nil) {
 		t.Error("known rules are asked for")
 	}
@@ -123,9 +119,7 @@ func TestRulesAreKnown(t *testing.T) {
 	if c := configurations(a); len(c) != 0 {
 		t.Errorf("after a month: %+v", c)
 	}
-	if !one.say(a, nil) {
-		t.Error("forgotten rules are not asked for")
-	}
+	must.Equal(t, one.say(a, nil), true, "forgotten rules are not asked for")
 }
 
 // reads counts the notes that are asked for.

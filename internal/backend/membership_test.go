@@ -46,10 +46,7 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	m := membership{now: func() time.Time { return now }}
 	push := func(namespace string, node, want uint64) {
 		t.Helper()
-		got, err := m.count(t.Context(), store, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Node: node, Items: hit()})
-		if err != nil || got != want {
-			t.Fatalf("%d nodes, error %v; want %d", got, err, want)
-		}
+		must.EqualOrEnd(t, must.Get(m.count(t.Context(), store, &wire.Push{Namespace: namespace, Sequence: 1, Floor: 1, Node: node, Items: hit()}))(t), want, "nodes")
 	}
 	for range 3 {
 		push("a", 7, 1)
@@ -77,9 +74,7 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	// A namespace that nobody pushes to any more is not remembered for long.
 	now = now.Add(2 * time.Minute)
 	push("a", 7, 7)
-	if m.joined.count != 1 {
-		t.Errorf("%d nodes remembered, want one", m.joined.count)
-	}
+	must.Equal(t, m.joined.count, 1, "nodes remembered")
 }
 
 // A node that only reads has the nodes counted once a second, and is none of them before its first
@@ -90,10 +85,7 @@ func TestWhoOnlyReadsDoesNotJoin(t *testing.T) {
 	m := membership{now: func() time.Time { return now }}
 	push := func(want uint64, items ...wire.Item) {
 		t.Helper()
-		got, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 7, Items: items})
-		if err != nil || got != want {
-			t.Fatalf("%d nodes, error %v; want %d", got, err, want)
-		}
+		must.EqualOrEnd(t, must.Get(m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 7, Items: items}))(t), want, "nodes")
 	}
 	for range 3 {
 		push(3)

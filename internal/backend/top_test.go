@@ -110,9 +110,7 @@ func TestMeasuredByTheNewestLimits(t *testing.T) {
 		for _, at := range order {
 			reports = append(reports, report(at, 10*at))
 		}
-		if got := merge(reports, "").Rules[0].Measured.Limits[0].Limit; got != 30 {
-			t.Errorf("%v: limit %d, want the newest, 30", order, got)
-		}
+		must.Equal(t, merge(reports, "").Rules[0].Measured.Limits[0].Limit, 30, "%v: the newest limit", order)
 	}
 }
 

@@ -390,9 +390,7 @@ func TestProxyClientLeavesWhilePaused(t *testing.T) {
 	p, base := serve(t, ProxyConfig{})
 	leave, gone := waits(t, p, base, "pause")
 	leave()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
-		t.Errorf("client: %v", err)
-	}
+	must.Is(t, <-gone, context.Canceled, "client")
 	until(func() bool { return streams(p, 0) == 0 })
 	for _, name := range []string{"logs", "deletes"} {
 		must.Equal(t, p.Process().Metrics().Value(name), 1, "%s", name)
@@ -506,9 +504,7 @@ func TestProxyConfigure(t *testing.T) {
 	if err := p.Configure([]byte("refuse this")); err == nil || !strings.Contains(err.Error(), "this") {
 		t.Errorf("error %v", err)
 	}
-	if n := p.Process().Metrics().Value("configured"); n != 4 {
-		t.Errorf("configured %d times: want three at the start, and the canary that refused", n)
-	}
+	must.Equal(t, p.Process().Metrics().Value("configured"), 4, "configurations, three at the start and the canary that refused")
 	if n, current := roots(0); n != 1 || current != 1 {
 		t.Errorf("after a refusal: %d roots, current %d", n, current)
 	}
@@ -562,9 +558,7 @@ func TestProxyFailurePolicies(t *testing.T) {
 			mu.Unlock()
 			must.Equal(t, get(t, client(t), base, "x-do", step.do).status, step.want, "step %d: status", i)
 		}
-		if n := p.Process().Metrics().Value("configured"); n != 4 {
-			t.Errorf("configured %d times: canary, first, and two new VMs", n)
-		}
+		must.Equal(t, p.Process().Metrics().Value("configured"), 4, "configurations: canary, first, and two new VMs")
 	})
 }
 
@@ -579,9 +573,7 @@ func TestProxyTrapLeavesWaitingStreams(t *testing.T) {
 	default:
 	}
 	leave()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
-		t.Errorf("client: %v", err)
-	}
+	must.Is(t, <-gone, context.Canceled, "client")
 	until(func() bool { return streams(p, 0) == 0 })
 }
 
@@ -623,17 +615,11 @@ func TestProxyClose(t *testing.T) {
 	until(func() bool { return streams(p, 0) == 1 })
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := p.Close(now); !errors.Is(err, context.Canceled) {
-		t.Errorf("close: %v", err)
-	}
+	must.Is(t, p.Close(now), context.Canceled, "close")
 	must.Report(t, <-served)
-	if n := p.Process().Metrics().Value("deletes"); n != 3 {
-		t.Errorf("%d contexts ended: want a stream and two roots", n)
-	}
+	must.Equal(t, p.Process().Metrics().Value("deletes"), 3, "contexts that ended, a stream and two roots")
 	must.Equal(t, p.Process().SharedData("vm").Len(), 0, "keys are left")
-	if err := p.Configure(nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("configure: %v", err)
-	}
+	must.Is(t, p.Configure(nil), ErrClosed, "configure")
 	must.Report(t, conn.Close())
 	until(func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -157,9 +157,7 @@ func TestInitializationTrapsHostCalls(t *testing.T) {
 	p := NewProcess(ProcessConfig{})
 	_, err := startAssembled(t, p, abi01, malloc, function{"_initialize", toNothing, nil},
 		function{"main", twoToI32, []byte{constant, 1, call, 0}})
-	if !errors.Is(err, ErrFailed) {
-		t.Errorf("main: error %v", err)
-	}
+	must.Is(t, err, ErrFailed, "main: error")
 	vm := must.Get(startAssembled(t, p, abi01, function{"malloc", i32ToI32, []byte{constant, 1, call, 0}},
 		function{"proxy_on_configure", twoToI32, []byte{constant, 0, constant, 4, call, 2}}))(t)
 	if _, err := vm.NewRoot(Plugin{Configuration: []byte("x")}); !errors.Is(err, ErrFailed) {
@@ -237,9 +235,7 @@ func TestLogging(t *testing.T) {
 		{"level=INFO", "to stdout"},
 		{"level=ERROR", "to stderr", "context=1"},
 	} {
-		if !j.has(want...) {
-			t.Errorf("not logged: %q in %q", want, j.lines)
-		}
+		must.Equal(t, j.has(want...), true, "not logged: %q in %q", want, j.lines)
 	}
 }
 
@@ -261,9 +257,7 @@ func TestLogPhaseReadsRequest(t *testing.T) {
 	s, _ := ask(t, r, "")
 	s.Close()
 	s.Close()
-	if !j.has("log /a/b?c=d 0") {
-		t.Errorf("logged %q", j.lines)
-	}
+	must.Equal(t, j.has("log /a/b?c=d 0"), true, "logged %q", j.lines)
 	for _, name := range []string{"logs", "dones", "deletes"} {
 		must.Equal(t, p.Metrics().Value(name), 1, "%s", name)
 	}
@@ -282,9 +276,7 @@ func TestLocalReplyRunsResponsePhase(t *testing.T) {
 	}
 	want := NewHeaders(":status", "429", "x-why", "limit", "x-do", "get 0 :path", "content-length", "9",
 		"content-type", "text/plain", "x-response-phases", "1", "x-result", " 2")
-	if !slices.Equal(l.Headers.fields, want.fields) {
-		t.Errorf("headers\n got %v\nwant %v", l.Headers.fields, want.fields)
-	}
+	must.Same(t, l.Headers.fields, want.fields, "headers")
 	if l.Status != 429 || l.Details != "by_plugin" || string(l.Body) != "slow down" || l.GRPCStatus != 8 {
 		t.Errorf("reply %+v", l)
 	}
@@ -332,9 +324,7 @@ func TestTickActsOnPausedStream(t *testing.T) {
 	var periods []time.Duration
 	vm := newVM(t, p, VMConfig{OnTickPeriod: func(_ *Root, d time.Duration) { periods = append(periods, d) }})
 	r := newRoot(t, vm, "tick 50")
-	if !slices.Equal(periods, []time.Duration{50 * time.Millisecond}) {
-		t.Errorf("periods %v", periods)
-	}
+	must.Same(t, periods, []time.Duration{50 * time.Millisecond}, "periods")
 	for _, test := range []struct {
 		command string
 		check   func(*Stream) bool
@@ -347,13 +337,9 @@ func TestTickActsOnPausedStream(t *testing.T) {
 		s, _ := ask(t, r, "pause;wait "+test.command)
 		changes := 0
 		s.info.OnChange = func() { changes++ }
-		if !s.Paused(Request) {
-			t.Fatal("not paused")
-		}
+		must.EqualOrEnd(t, s.Paused(Request), true, "not paused")
 		must.OK(t, vm.Tick(r))
-		if !test.check(s) {
-			t.Errorf("%s had no effect", test.command)
-		}
+		must.Equal(t, test.check(s), true, "%s had no effect", test.command)
 		must.Equal(t, changes, len(strings.TrimPrefix(test.command[:3], "set"))/3, "%s: times told", test.command)
 		s.Close()
 	}
@@ -391,9 +377,7 @@ func TestCalloutAnswers(t *testing.T) {
 			t.Errorf("answer %q, want %q", got, test.want)
 		}
 		must.Equal(t, !s.Paused(Request) && s.LocalReply() == nil, i == 0, "answer %d: continued", i)
-		if err := vm.HTTPCallResponse(c.ID, test.answer); !errors.Is(err, ErrNoCallout) {
-			t.Errorf("second answer: %v", err)
-		}
+		must.Is(t, vm.HTTPCallResponse(c.ID, test.answer), ErrNoCallout, "second answer")
 	}
 	// The stream is gone when the answer comes.
 	s, _ := ask(t, r, "call known / 1;pause")
@@ -404,9 +388,7 @@ func TestCalloutAnswers(t *testing.T) {
 	s, _ = ask(t, next, "call known / 1;pause")
 	s.Close()
 	next.Close()
-	if err := vm.HTTPCallResponse(calls[4].ID, CalloutResponse{}); !errors.Is(err, ErrNoCallout) {
-		t.Errorf("root is gone: %v", err)
-	}
+	must.Is(t, vm.HTTPCallResponse(calls[4].ID, CalloutResponse{}), ErrNoCallout, "root is gone")
 }
 
 // A new configuration makes a second root context; the first ends when its last stream has.
@@ -423,9 +405,7 @@ func TestRootsSideBySide(t *testing.T) {
 	if _, err := old.NewStream(StreamInfo{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("new stream in a closing root: %v", err)
 	}
-	if old.Closed() {
-		t.Error("the old root went before its stream")
-	}
+	must.Equal(t, old.Closed(), false, "the old root went before its stream")
 	if _, got := ask(t, next, "ids"); got != "2" {
 		t.Errorf("%s root contexts in the guest", got)
 	}
@@ -447,17 +427,13 @@ func TestDoneLater(t *testing.T) {
 	r := newRoot(t, vm, "delaydone;tick 10")
 	next := newRoot(t, vm, "")
 	r.Close()
-	if r.Closed() {
-		t.Fatal("gone at once")
-	}
+	must.EqualOrEnd(t, r.Closed(), false, "gone at once")
 	must.OK(t, vm.Tick(r))
 	s, got := ask(t, next, fmt.Sprintf("effective %d;done;effective 0", r.ID()))
 	if got != "0|0|0" || !r.Closed() || r.TickPeriod() != 0 {
 		t.Errorf("statuses %s, closed %v, period %v", got, r.Closed(), r.TickPeriod())
 	}
-	if err := vm.Tick(r); !errors.Is(err, ErrClosed) {
-		t.Errorf("tick: %v", err)
-	}
+	must.Is(t, vm.Tick(r), ErrClosed, "tick")
 	s.Close()
 }
 
@@ -479,9 +455,7 @@ func TestTrapFailsTheVMForGood(t *testing.T) {
 	if _, err := r.NewStream(StreamInfo{}); !errors.Is(err, ErrFailed) {
 		t.Errorf("new stream: %v", err)
 	}
-	if err := vm.Tick(r); !errors.Is(err, ErrFailed) {
-		t.Errorf("tick: %v", err)
-	}
+	must.Is(t, vm.Tick(r), ErrFailed, "tick")
 	waiting.Close()
 	s.Close()
 	if _, got := ask(t, newRoot(t, other, ""), "ids"); got != "1" {
@@ -653,9 +627,7 @@ func FuzzPairs(f *testing.F) {
 
 func TestHeaders(t *testing.T) {
 	h := NewHeaders("A", "1", "b", "2", "a", "3", "c")
-	if got := h.Values("A"); !slices.Equal(got, []string{"1", "3"}) {
-		t.Errorf("values %q", got)
-	}
+	must.Same(t, h.Values("A"), []string{"1", "3"}, "values")
 	h.Set("A", "4")
 	h.Set("d", "5")
 	h.Del("B")

@@ -57,9 +57,7 @@ func TestAgain(t *testing.T) {
 			cancel()
 			panic("a fault")
 		})
-		if runs != 4 {
-			t.Errorf("it ran %d times, want once more", runs-3)
-		}
+		must.Equal(t, runs, 4, "runs, once more")
 	})
 }
 

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"weir/internal/must"
@@ -40,9 +39,7 @@ func TestRequestsWait(t *testing.T) {
 	w.Advance(w.Now + Millisecond)
 	w.Request(1, 1, []byte("ann"), 0) // the third
 	w.Advance(w.Now + Second)
-	if !slices.Equal(passed, []int64{4 * Millisecond, 5 * Millisecond, 5 * Millisecond}) {
-		t.Errorf("requests passed at %d", passed)
-	}
+	must.Same(t, passed, []int64{4 * Millisecond, 5 * Millisecond, 5 * Millisecond}, "requests passed at")
 	if w.Requests != 4 || w.Waits.Requests != 4 || w.Waits.Longest != 4*Millisecond || w.Sent-sent < 4 {
 		t.Errorf("got %d requests, %+v, %d callouts", w.Requests, w.Waits, w.Sent-sent)
 	}

@@ -285,9 +285,7 @@ func TestJSON(t *testing.T) {
 		" rules.limits.least rules.limits.least.keys_limit rules.limits.least.limit rules.limits.least.share rules.limits.limit rules.limits.window rules.missing rules.name " +
 		"rules.refused rules.refused_by_rule rules.refused_by_rule_share rules.refused_keys rules.refused_keys_share rules.refused_share rules.requests " +
 		"rules.wait_p50_ms rules.wait_p99_ms rules.worst rules.worst.refused_by_rule rules.worst.refused_by_rule_share rules.worst.requests rules.worst.values timeline timeline.from timeline.refused timeline.requests timeline.seconds to"
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	must.Equal(t, got, want, "")
 }
 
 // The events of a key are read again as they were added.

@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -122,7 +121,5 @@ func replaced(t *testing.T, protocol string) {
 	}
 	client.CloseIdleConnections()
 	must.Report(t, s.Close())
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		t.Error(err)
-	}
+	must.Is(t, <-served, http.ErrServerClosed, "")
 }

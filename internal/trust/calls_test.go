@@ -100,9 +100,7 @@ func TestVerbsOfSeveralLines(t *testing.T) {
 		"push":       client.May(PushHits, "web") == Allowed && client.May(GetTop, "web") != Allowed,
 		"no names":   client.May(GetNames, "") != Allowed,
 	} {
-		if !is {
-			t.Errorf("want %s", want)
-		}
+		must.Equal(t, is, true, "want %s", want)
 	}
 }
 

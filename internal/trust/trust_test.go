@@ -110,9 +110,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		c.advance(time.Second)
 		known("first", "second")
 	}
-	if got := strings.Count(log.String(), "level=ERROR"); got != 1 {
-		t.Errorf("%d errors logged, want one:\n%s", got, &log)
-	}
+	must.Equal(t, strings.Count(log.String(), "level=ERROR"), 1, "errors logged, want one:\n%s", &log)
 	write(t, path, "shop second")
 	c.advance(-time.Hour) // the clock is set back
 	known("second")

@@ -54,13 +54,9 @@ func TestSetLimits(t *testing.T) {
 	want := func(overrides int, limits string, some ...string) {
 		t.Helper()
 		all := s.overrides()
-		if len(all) != overrides {
-			t.Errorf("%d overrides, want %d: %q", len(all), overrides, all)
-		}
+		must.Equal(t, len(all), overrides, "overrides: %q", all)
 		for _, one := range some {
-			if !slices.Contains(all, one) {
-				t.Errorf("lacks %q: %q", one, all)
-			}
+			must.Equal(t, slices.Contains(all, one), true, "lacks %q: %q", one, all)
 		}
 		must.Equal(t, fmt.Sprint(s.view.state().Limits), limits, "pages are told")
 	}

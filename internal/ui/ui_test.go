@@ -61,17 +61,13 @@ func TestLines(t *testing.T) {
 	go func() { ended <- call(t.Context(), 0) }()
 	<-called
 	lines.Set(Faults{Away: true})
-	if err := <-ended; !errors.Is(err, errCut) {
-		t.Errorf("a call under way has %v", err)
-	}
+	must.Is(t, <-ended, errCut, "a call under way has")
 	lines.Set(Faults{DelayMS: maxDelayMS})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { ended <- call(ctx, 1) }()
 	<-called
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("a call that was given up has %v", err)
-	}
+	must.Is(t, <-ended, context.Canceled, "a call that was given up has")
 	// They are counted, of each node by itself.
 	for node, want := range []Callouts{{Callouts: 5, Failed: 2}, {Callouts: 5, Failed: 3}, {}} {
 		must.Equal(t, lines.Callouts(node), want, "node %d has", node)
@@ -165,9 +161,7 @@ func TestMomentsOfMany(t *testing.T) {
 			}
 			v.note(&s, nil)
 		}
-		if each := v.setup().Each; each != c.each {
-			t.Errorf("%d nodes of %d rules: each is %v", c.nodes, c.rules, each)
-		}
+		must.Equal(t, v.setup().Each, c.each, "%d nodes of %d rules: each", c.nodes, c.rules)
 		told := func(asked ...string) (moments []Moment, rules []int) {
 			set := map[string]bool{}
 			for _, name := range asked {
@@ -188,13 +182,9 @@ func TestMomentsOfMany(t *testing.T) {
 			t.Errorf("%d nodes of %d rules: asked for two, %v are told", c.nodes, c.rules, got)
 		}
 		moments, got := told()
-		if !slices.Equal(got, none) {
-			t.Errorf("%d nodes of %d rules: asked for none, %v are told", c.nodes, c.rules, got)
-		}
+		must.Same(t, got, none, "%d nodes of %d rules: told who asks for none", c.nodes, c.rules)
 		must.Equal(t, moments[2].Rules[3], Sum{Allowed: 6 * int64(c.nodes), Rejected: 2 * int64(c.nodes), Overshoot: int64(c.nodes) - 1}, "%d nodes of %d rules: all together have", c.nodes, c.rules)
-		if !v.busy() {
-			t.Error("nodes that have had requests are not busy")
-		}
+		must.Equal(t, v.busy(), true, "nodes that have had requests are not busy")
 	}
 }
 

@@ -118,9 +118,7 @@ func TestWhy(t *testing.T) {
 	rules := s.view.o.Config.Rules
 	want := func(query url.Values, want string) {
 		t.Helper()
-		if got := s.told(query); got != want {
-			t.Errorf("%v:\n got %s\nwant %s", query, got, want)
-		}
+		must.Equal(t, s.told(query), want, "%v", query)
 	}
 	ann := url.Values{"rule": {"per-user"}, "key": {"ann"}}
 	id := s.view.identity(&rules[0], []string{"ann"})
@@ -171,9 +169,7 @@ func TestWhyAsNodesDecide(t *testing.T) {
 		"login 2001:db8::9": "[2001:db8::9] overridden; 0 of 2, 2 left",
 	} {
 		rule, value, _ := strings.Cut(key, " ")
-		if got := s.told(url.Values{"rule": {rule}, "key": {value}}); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", key, got, want)
-		}
+		must.Equal(t, s.told(url.Values{"rule": {rule}, "key": {value}}), want, "%s", key)
 	}
 	// A pattern goes behind a key's own override, and before what is set for the whole rule.
 	wider := []wire.Override{
@@ -192,9 +188,7 @@ func TestWhyAsNodesDecide(t *testing.T) {
 		for i, word := range strings.Fields(key) {
 			query.Add([]string{"rule", "key"}[i], word)
 		}
-		if got := s.told(query); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", key, got, want)
-		}
+		must.Equal(t, s.told(query), want, "%s", key)
 	}
 }
 

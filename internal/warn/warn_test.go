@@ -64,10 +64,7 @@ func run(t *testing.T, o warn.Options, log io.Writer) (*warn.Warner, *prometheus
 func expect(t *testing.T, registry *prometheus.Registry, metric string, want int) {
 	t.Helper()
 	text := fmt.Sprintf("%s %d\n", metric, want)
-	got, err := testutil.GatherAndCount(registry, metric)
-	if err != nil || got != 1 {
-		t.Fatalf("%s: %v", metric, err)
-	}
+	must.EqualOrEnd(t, must.Get(testutil.GatherAndCount(registry, metric))(t), 1, "%s", metric)
 	families := must.Get(registry.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == metric && int(f.GetMetric()[0].GetCounter().GetValue()) != want {
@@ -224,9 +221,7 @@ func TestWebhook(t *testing.T) {
 			}
 		}
 		mu.Lock()
-		if !reflect.DeepEqual(pauses, test.pauses) {
-			t.Errorf("%v: pauses %v, want %v", test.answers, pauses, test.pauses)
-		}
+		must.Same(t, pauses, test.pauses, "%v: pauses", test.answers)
 		pauses = nil
 		mu.Unlock()
 	}
@@ -259,9 +254,7 @@ func TestSteps(t *testing.T) {
 	half.At, half.Used, most.At = 500, 50, 800
 	w.Hear("shop", []wire.Warning{half, half, most, half, most})
 	for _, want := range []string{" at=0.5 used=50 of=100 ", " at=0.8 used=81 of=100 "} {
-		if line := <-log; !strings.Contains(line, want) {
-			t.Errorf("got %s, want %s", line, want)
-		}
+		must.Contains(t, <-log, want, "")
 	}
 	last := example
 	last.ID = wire.ID{9}

@@ -75,9 +75,7 @@ func Sum(t testing.TB, s store.Store, namespace string) (sum int64) {
 // WantSum wants a store to have so many hits of the namespace default.
 func WantSum(t testing.TB, s store.Store, want int64, when string) {
 	t.Helper()
-	if got := Sum(t, s, "default"); got != want {
-		t.Errorf("%s: the backend has %d hits, want %d", when, got, want)
-	}
+	must.Equal(t, Sum(t, s, "default"), want, "%s: hits that the backend has", when)
 }
 
 // Used visits the usage that a store has of a namespace, with the names of keys: their values, one after
@@ -88,9 +86,7 @@ func Used(t testing.TB, s store.Store, namespace string, visit func(l wire.UsedL
 	rows := func(visit func(r wire.UsedRow, l wire.UsedLabel)) {
 		must.OK(t, s.Used(t.Context(), namespace, 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
 			l, ok := wire.DecodeUsedLabel(r.Label)
-			if !ok {
-				t.Errorf("a label that can't be read: %q", r.Label)
-			}
+			must.Equal(t, ok, true, "a label that can't be read: %q", r.Label)
 			visit(r, l)
 			return nil
 		}))
@@ -100,9 +96,7 @@ func Used(t testing.TB, s store.Store, namespace string, visit func(l wire.UsedL
 		name := ""
 		for rest := l.Name; len(rest) > 0; {
 			value, cut, after, ok := wire.NextValue(rest)
-			if !ok {
-				t.Fatalf("a name that can't be read: %q", l.Name)
-			}
+			must.EqualOrEnd(t, ok, true, "a name that can't be read: %q", l.Name)
 			if name += string(value); cut {
 				name += "…"
 			}
