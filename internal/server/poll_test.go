@@ -77,10 +77,11 @@ func TestPolls(t *testing.T) {
 
 // A poll is answered while its sender still waits.
 func TestPollsOfShortPatience(t *testing.T) {
+	t.Parallel()
 	s := start(t, open(), server.Options{})
 	push := wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true, Within: 1 << 50}}
 	asked := request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push))
-	asked.Header.Set("x-envoy-expected-rq-timeout-ms", "400")
+	asked.Header.Set("x-envoy-expected-rq-timeout-ms", "8000") // a second is left for the answer
 	if answer, body := do(t, s.Client(), asked); answer.StatusCode != 200 {
 		t.Errorf("status %d: %s", answer.StatusCode, body)
 	}
