@@ -27,7 +27,7 @@ const (
 	askNanos = tickNanos / 2
 )
 
-// asks are questions for hits that only the backend can allow.
+// acquires are questions for hits that only the backend can allow.
 type acquires struct {
 	link    *link.Link
 	entries *entry.Entries

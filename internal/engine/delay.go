@@ -44,13 +44,11 @@ func (q *requests) delaying(checks []rule.Check) (first *rule.Check) {
 // decided otherwise.
 func (q *requests) follow(w *Wait, checks []rule.Check, now int64) (verdict counter.Verdict, decided bool) {
 	for i := range checks {
-		if d := &checks[i]; d.Rule.Delays() {
-			if verdict, decided = q.lineUp(w, checks, d, now, true); decided {
-				return verdict, true
-			}
+		if d := &checks[i]; d.Rule.Delays() && !decided {
+			verdict, decided = q.lineUp(w, checks, d, now, true)
 		}
 	}
-	return counter.Unsure, false
+	return verdict, decided
 }
 
 // waitForRoom makes a rejected request wait, if a rule delays it.

@@ -33,7 +33,7 @@ const (
 	usualItems = 511
 )
 
-// callouts are a worker's pushes that are not done.
+// outbox has a worker's pushes that are not done.
 type outbox struct {
 	tallies *entry.Tallies
 	host    Host

@@ -113,9 +113,6 @@ func (q *queue) end(w *Wait) {
 	w.until, q.lastOver = over, w
 }
 
-// over reports whether the wait of some request is over.
-func (q *queue) over() bool { return q.lastOver != nil }
-
 //go:noinline
 func (q *queue) remove(w *Wait) {
 	if q.lastOver == w {

@@ -1,6 +1,6 @@
 // Package credit decides checks without asking the backend, and takes their hits: in the table, or on credit. On
-// credit are hits that pass before the backend has counted them, because their keys are far from their limits.
-// It has the part of each limit that the worker may use for that.
+// credit are hits that pass before the backend has counted them, because their keys are far from their limits:
+// they are advanced. It has the part of each limit that the worker may use for that.
 package credit
 
 import (
@@ -15,10 +15,6 @@ import (
 	"weir/internal/wire"
 	"weir/window"
 )
-
-// Hits of a key that is far from its limit may pass before the backend has counted them: they are
-// advanced. The worker keeps them outside of the table until the backend has counted them, so it
-// knows their number whatever happens to the key's entry.
 
 const (
 	// wishLife is how long a worker that could use a part goes on asking for it, in nanoseconds.

@@ -166,7 +166,10 @@ func (k *Entries) Write(d *rule.Check, now int64) (written bool) {
 		return false
 	}
 	if d.Slot.Crowded() {
-		d.Slot.Evicted(k.rescueEvicted)
+		d.Slot.Evicted(func(payload []byte) {
+			k.tallies.Evicted++
+			counter.Orphans(payload, k.keepOrphan) // they would be lost otherwise
+		})
 	}
 	return true
 }

@@ -1,18 +1,11 @@
 package entry
 
 import (
-	"weir/internal/counter"
 	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
 )
-
-// rescueEvicted keeps the pending hits of an evicted entry, which would be lost otherwise.
-func (k *Entries) rescueEvicted(payload []byte) {
-	k.tallies.Evicted++
-	counter.Orphans(payload, k.keepOrphan)
-}
 
 // keepOrphan keeps pending hits of a counter that left the table. They are lost if there is no room.
 func (k *Entries) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) {

@@ -39,8 +39,6 @@ type hastyKey struct {
 const maxHasty = 1 << 10
 
 // Hasten has a key pushed before the next request.
-//
-//go:noinline
 func (p *Pending) Hasten(r *rule.Rule, a sharedata.Address) {
 	if len(p.hasty) < maxHasty {
 		p.hasty = append(p.hasty, hastyKey{a, r})
