@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"weir/internal/counter"
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
@@ -138,16 +136,8 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 		}
 		q.acquires.add(t)
 	}
-	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
+	r.kept = q.entries.SaveAll(r.kept, checks) // an ask may have found a key's identity, or an answer a rule that marks
 	return true
-}
-
-// keep saves everything needed to decide a request later.
-func (q *requests) keep(w *Wait, checks []rule.Check) {
-	w.kept = slices.Grow(w.kept[:0], len(checks))[:len(checks)]
-	for i := range checks {
-		w.kept[i] = q.entries.Save(&checks[i])
-	}
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the

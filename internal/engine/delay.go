@@ -103,7 +103,7 @@ func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int6
 	if joined == wait.Leads {
 		q.setDue(w, checks, now)
 	}
-	q.keep(w, checks)
+	w.kept = q.entries.SaveAll(w.kept, checks)
 	return counter.Unsure, true
 }
 

@@ -3,6 +3,8 @@
 package entry
 
 import (
+	"slices"
+
 	"weir/internal/counter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/pending"
@@ -95,6 +97,15 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 		}
 	}
 	return d.Ref
+}
+
+// SaveAll saves the checks of a request that waits, in the memory of refs.
+func (k *Entries) SaveAll(refs []rule.Ref, checks []rule.Check) []rule.Ref {
+	refs = slices.Grow(refs[:0], len(checks))
+	for i := range checks {
+		refs = append(refs, k.Save(&checks[i]))
+	}
+	return refs
 }
 
 // Restore makes a check from its saved part.
