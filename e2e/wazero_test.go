@@ -127,7 +127,7 @@ func (p *proxyNode) configure(configuration string) error { return p.Configure([
 func (p *proxyNode) metric(t *testing.T, name string) int64 {
 	t.Helper()
 	must.OK(t, p.Tick())
-	return p.Process().Metrics().Value(name)
+	return p.Process().Metrics().Snapshot()[name]
 }
 
 func (p *proxyNode) wantSome(t *testing.T, name string) {

@@ -33,9 +33,6 @@ const (
 	// PauseWatermark, from a body callback, keeps the body too, and reads no more of it while the
 	// buffer is full. The next callback sees only the part that has come since.
 	PauseWatermark
-	// PauseNoBuffer, from a body callback, drops the part that the callback saw. So does any larger
-	// number.
-	PauseNoBuffer
 )
 
 // bufferLimit is the size of the host's buffer for a body, in bytes: the
@@ -61,8 +58,6 @@ const (
 	mapGRPCInitialMetadata
 	mapGRPCTrailingMetadata
 	mapCallResponseHeaders
-	mapCallResponseTrailers
-	mapTypes
 )
 
 type bufferType uint32
@@ -91,7 +86,7 @@ type hostcall struct {
 	early bool
 }
 
-// hostcalls is the part of the ABI that a guest can import from env. In the comments, a suffix _ptr
+// hostcalls is the part of the ABI that a guest can import from env: what Weir's plugin does. In the comments, a suffix _ptr
 // marks an address where the host writes a result; name, key, value … are (address, size) pairs.
 var hostcalls = []hostcall{
 	{"proxy_log", "ib", (*VM).proxyLog, true},                                     // level, message
@@ -105,23 +100,17 @@ var hostcalls = []hostcall{
 	{"proxy_set_property", "bb", (*VM).proxySetProperty, false},  // path, value
 
 	{"proxy_get_header_map_value", "ibii", (*VM).proxyGetHeaderMapValue, false},        // map, key, value_ptr, size_ptr
-	{"proxy_add_header_map_value", "ibb", (*VM).proxyAddHeaderMapValue, false},         // map, key, value
 	{"proxy_replace_header_map_value", "ibb", (*VM).proxyReplaceHeaderMapValue, false}, // map, key, value
 	{"proxy_remove_header_map_value", "ib", (*VM).proxyRemoveHeaderMapValue, false},    // map, key
 	{"proxy_get_header_map_pairs", "iii", (*VM).proxyGetHeaderMapPairs, false},         // map, pairs_ptr, size_ptr
-	{"proxy_set_header_map_pairs", "ib", (*VM).proxySetHeaderMapPairs, false},          // map, pairs
 
 	{"proxy_get_buffer_bytes", "iiiii", (*VM).proxyGetBufferBytes, false}, // buffer, start, length, data_ptr, size_ptr
 	{"proxy_set_buffer_bytes", "iiib", (*VM).proxySetBufferBytes, false},  // buffer, start, length, data
-	{"proxy_get_configuration", "ii", (*VM).proxyGetConfiguration, false}, // data_ptr, size_ptr (ABI 0.1.0)
 
 	{"proxy_call_foreign_function", "bbii", (*VM).proxyCallForeignFunction, false}, // name, argument, result_ptr, size_ptr
 
 	{"proxy_send_local_response", "ibbbi", (*VM).proxySendLocalResponse, false}, // status, details, body, headers, grpc_status
 	{"proxy_continue_stream", "i", (*VM).proxyContinueStream, false},            // direction
-	{"proxy_close_stream", "i", (*VM).proxyCloseStream, false},                  // direction
-	{"proxy_continue_request", "", (*VM).proxyContinueRequest, false},           // (ABI 0.1.0)
-	{"proxy_continue_response", "", (*VM).proxyContinueResponse, false},         // (ABI 0.1.0)
 
 	{"proxy_http_call", "bbbbii", (*VM).proxyHTTPCall, false}, // cluster, headers, body, trailers, timeout_ms, id_ptr
 
@@ -131,7 +120,6 @@ var hostcalls = []hostcall{
 	{"proxy_define_metric", "ibi", (*VM).proxyDefineMetric, false},      // kind, name, id_ptr
 	{"proxy_increment_metric", "iI", (*VM).proxyIncrementMetric, false}, // id, offset
 	{"proxy_record_metric", "iI", (*VM).proxyRecordMetric, false},       // id, value
-	{"proxy_get_metric", "ii", (*VM).proxyGetMetric, false},             // id, value_ptr
 }
 
 // args are a host call's arguments on wazero's stack.
@@ -211,10 +199,10 @@ var callbacks = [callbackCount]struct {
 	onConfigure:        {"proxy_on_configure", 2, 1},          // root, configuration size
 	onTick:             {"proxy_on_tick", 1, 0},               // root
 	onHTTPCallResponse: {"proxy_on_http_call_response", 5, 0}, // root, id, headers, body size, trailers
-	onRequestHeaders:   {"proxy_on_request_headers", 3, 0},    // stream, headers, end of stream (not in ABI 0.1.0)
+	onRequestHeaders:   {"proxy_on_request_headers", 3, 0},    // stream, headers, end of stream
 	onRequestBody:      {"proxy_on_request_body", 3, 0},       // stream, size, end of stream
 	onRequestTrailers:  {"proxy_on_request_trailers", 2, 0},   // stream, trailers
-	onResponseHeaders:  {"proxy_on_response_headers", 3, 0},   // stream, headers, end of stream (not in ABI 0.1.0)
+	onResponseHeaders:  {"proxy_on_response_headers", 3, 0},   // stream, headers, end of stream
 	onResponseBody:     {"proxy_on_response_body", 3, 0},      // stream, size, end of stream
 	onResponseTrailers: {"proxy_on_response_trailers", 2, 0},  // stream, trailers
 	onLog:              {"proxy_on_log", 1, 0},                // context
@@ -222,12 +210,10 @@ var callbacks = [callbackCount]struct {
 	onDelete:           {"proxy_on_delete", 1, 0},             // context
 }
 
-// checkCallback refuses an export that can't be called as the callback. In ABI 0.1.0, headers
-// callbacks have a parameter less.
+// checkCallback refuses an export that can't be called as the callback.
 func checkCallback(cb callback, f api.FunctionDefinition) error {
 	got, want := len(f.ParamTypes()), callbacks[cb].params
-	short := cb == onRequestHeaders || cb == onResponseHeaders
-	if got != want && (!short || got != want-1) || len(f.ResultTypes()) > 1 {
+	if got != want || len(f.ResultTypes()) > 1 {
 		return fmt.Errorf("export %s: want %d parameters, got %d", callbacks[cb].name, want, got)
 	}
 	return nil

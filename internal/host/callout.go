@@ -14,19 +14,17 @@ type Callout struct {
 	// Cluster is a cluster that the process knows.
 	Cluster string
 	// Headers have at least :method, :path and :authority.
-	Headers  *Headers
-	Body     []byte
-	Trailers *Headers
+	Headers *Headers
+	Body    []byte
 	// Timeout bounds the whole call; 0 is no bound.
 	Timeout time.Duration
 }
 
 // CalloutResponse is the answer to a callout. The zero value stands for a callout that failed
-// without an answer: the plugin sees zero headers, an empty body and zero trailers.
+// without an answer: the plugin sees zero headers and an empty body.
 type CalloutResponse struct {
-	Headers  *Headers
-	Body     []byte
-	Trailers *Headers
+	Headers *Headers
+	Body    []byte
 }
 
 // ErrNoCallout says that a callout is no longer under way: it has been answered, or its root
@@ -46,6 +44,6 @@ func (vm *VM) HTTPCallResponse(id uint32, response CalloutResponse) error {
 	vm.answer = &response
 	defer func() { vm.answer = nil }()
 	_, err := vm.call(onHTTPCallResponse, scope{root: root}, uint64(root.id), uint64(id),
-		uint64(response.Headers.Len()), uint64(len(response.Body)), uint64(response.Trailers.Len()))
+		uint64(response.Headers.Len()), uint64(len(response.Body)), 0)
 	return err
 }

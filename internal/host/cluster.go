@@ -64,10 +64,6 @@ func (p *Proxy) fetch(c Callout) CalloutResponse {
 	}
 	r.Host = c.Headers.Value(":authority")
 	r.Header = httpHeader(c.Headers)
-	if c.Trailers.Len() > 0 {
-		r.ContentLength = -1
-		r.Trailer = httpHeader(c.Trailers)
-	}
 	answer, err := p.config.CalloutTransport.RoundTrip(r)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -80,13 +76,7 @@ func (p *Proxy) fetch(c Callout) CalloutResponse {
 	if err = errors.Join(err, answer.Body.Close()); err != nil || len(body) > maxCalloutBody {
 		return CalloutResponse{}
 	}
-	response := CalloutResponse{Headers: responseHeaders(answer.StatusCode, answer.Header), Body: body, Trailers: &Headers{}}
-	for name, values := range answer.Trailer {
-		for _, v := range values {
-			response.Trailers.Add(name, v)
-		}
-	}
-	return response
+	return CalloutResponse{Headers: responseHeaders(answer.StatusCode, answer.Header), Body: body}
 }
 
 // localAnswer is an answer to a callout that Envoy makes itself.
@@ -94,7 +84,6 @@ func localAnswer(status int, text string) CalloutResponse {
 	return CalloutResponse{
 		Headers: NewHeaders(":status", strconv.Itoa(status), "content-length", strconv.Itoa(len(text)),
 			"content-type", "text/plain", "date", time.Now().UTC().Format(http.TimeFormat)),
-		Body:     []byte(text),
-		Trailers: &Headers{},
+		Body: []byte(text),
 	}
 }

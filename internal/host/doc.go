@@ -7,8 +7,7 @@
 //   - The VM layer is single-threaded and deterministic: [Compile] a [Module] once, make a
 //     [Process] (the shared data, metrics, clusters and clock of one Envoy process), start VMs with [Process.NewVM], give them configurations with [VM.NewRoot], and
 //     drive requests by hand with [Root.NewStream]. It starts no goroutine and reads no clock but
-//     the one it was given. Use it for tests that decide who runs when; the hook of
-//     [Process.SetSharedDataHook] lets another VM run between a plugin's get and its set.
+//     the one it was given. Use it for tests that decide who runs when.
 //   - The proxy layer, [Proxy], is one Envoy process with real traffic: a canary, then one VM and
 //     one goroutine for each worker, an HTTP server in front (HTTP/1.1 and HTTP/2 without TLS), an
 //     upstream behind, real timers, HTTP callouts, a failure policy. Use it to try a plugin with
@@ -22,8 +21,7 @@
 // wraps [ErrFailed] and names the callback. The host checks the guest's pointers, and keeps none of
 // them after a host call.
 //
-// This host lacks some things that Envoy has: gRPC callouts, foreign functions other than
-// clear_route_cache, shared queues, properties
-// that a plugin sets, network filters, and TLS. [Process.NewVM] refuses a module that imports their
-// host calls.
+// This host has of the ABI what Weir's plugin uses. It lacks gRPC callouts, trailers of callouts, resets of
+// streams, foreign functions other than clear_route_cache, shared queues, network filters, and TLS, among others.
+// [Process.NewVM] refuses a module that imports other host calls.
 package host

@@ -4,9 +4,6 @@ import "time"
 
 // Tests look at these.
 
-// ABI is the newest known ABI version that the module exports, such as "0_2_1".
-func (m *Module) ABI() string { return m.abi }
-
 // Callbacks counts the calls of the guest's callbacks, by the names of their exports. Those that
 // were never called, or that the guest does not export, are not there.
 func (vm *VM) Callbacks() map[string]uint64 {

@@ -103,8 +103,7 @@ func newStream(t testing.TB, r *Root) *Stream {
 // ask runs commands in the request phase of a new stream.
 func ask(t testing.TB, r *Root, commands string) (*Stream, string) {
 	t.Helper()
-	s := must.Get(r.NewStream(StreamInfo{Source: "10.0.0.1:1234", Destination: "[2001:db8::1]:80", Protocol: "HTTP/1.1",
-		RouteName: "route", Properties: map[string]string{"metadata.filter_metadata.tenant": "acme"}}))(t)
+	s := must.Get(r.NewStream(StreamInfo{Source: "10.0.0.1:1234", Destination: "[2001:db8::1]:80", Protocol: "HTTP/1.1"}))(t)
 	h := NewHeaders(":authority", "example.com", ":path", "/a/b?c=d", ":method", "GET", ":scheme", "http",
 		"X-Two", "1", "x-two", "2", "x-request-id", "rq", "x-do", commands)
 	must.Get(s.RequestHeaders(h, true))(t)
@@ -112,9 +111,8 @@ func ask(t testing.TB, r *Root, commands string) (*Stream, string) {
 }
 
 // assemble makes a module by hand: what stock Go can't make. It imports
-// proxy_set_tick_period_milliseconds (function 0), proxy_continue_request (1) and
-// proxy_get_configuration (2), and exports functions, given by name, of one of the types below,
-// with a body in bytecode.
+// proxy_set_tick_period_milliseconds (function 0) and proxy_get_buffer_bytes (1), and exports functions,
+// given by name, of one of the types below, with a body in bytecode.
 func assemble(functions ...function) []byte {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	imported := func(name string, kind byte) []byte {
@@ -123,7 +121,7 @@ func assemble(functions ...function) []byte {
 	var types, exports, bodies [][]byte
 	for i, f := range functions {
 		types = append(types, []byte{f.kind})
-		exports = append(exports, append(text(f.name), 0, byte(3+i)))
+		exports = append(exports, append(text(f.name), 0, byte(2+i)))
 		body := append(append([]byte{0}, f.body...), end)
 		bodies = append(bodies, append([]byte{byte(len(body))}, body...))
 	}
@@ -132,9 +130,8 @@ func assemble(functions ...function) []byte {
 		id    byte
 		items [][]byte
 	}{
-		{1, [][]byte{{0x60, 0, 0}, {0x60, 0, 1, i32}, {0x60, 1, i32, 1, i32}, {0x60, 2, i32, i32, 1, i32}}},
-		{2, [][]byte{imported("proxy_set_tick_period_milliseconds", i32ToI32),
-			imported("proxy_continue_request", toI32), imported("proxy_get_configuration", twoToI32)}},
+		{1, [][]byte{{0x60, 0, 0}, {0x60, 1, i32, 1, i32}, {0x60, 2, i32, i32, 1, i32}, {0x60, 3, i32, i32, i32, 1, i32}, {0x60, 5, i32, i32, i32, i32, i32, 1, i32}}},
+		{2, [][]byte{imported("proxy_set_tick_period_milliseconds", i32ToI32), imported("proxy_get_buffer_bytes", fiveToI32)}},
 		{3, types},
 		{5, [][]byte{{0, 1}}},
 		{7, append(exports, append(text("memory"), 2, 0))},
@@ -156,14 +153,14 @@ type function struct {
 
 // Types and opcodes.
 const (
-	toNothing, toI32, i32ToI32, twoToI32 = 0, 1, 2, 3
+	toNothing, i32ToI32, twoToI32, threeToI32, fiveToI32 = 0, 1, 2, 3, 4
 
-	i32                                 = 0x7f
-	end, call, drop, constant, argument = 0x0b, 0x10, 0x1a, 0x41, 0x20
+	i32                       = 0x7f
+	end, call, drop, constant = 0x0b, 0x10, 0x1a, 0x41
 )
 
 var (
-	abi01  = function{"proxy_abi_version_0_1_0", toNothing, nil}
+	abi    = function{abiVersion, toNothing, nil}
 	malloc = function{"malloc", i32ToI32, []byte{constant, 32}}
 )
 

@@ -165,9 +165,6 @@ func (vm *VM) property(path string) (string, bool) {
 	if s == nil {
 		return "", false
 	}
-	if v, ok := s.info.Properties[path]; ok {
-		return v, true
-	}
 	if v, ok := s.state[path]; ok {
 		return v, true
 	}
@@ -194,8 +191,6 @@ func (s *Stream) property(path string) (string, bool) {
 		return present(s.info.Destination)
 	case "destination.port":
 		return port(s.info.Destination)
-	case "route_name":
-		return present(s.info.RouteName)
 	case "request.protocol":
 		return present(s.info.Protocol)
 	case "request.path":
@@ -244,17 +239,11 @@ func (s *Stream) property(path string) (string, bool) {
 func (vm *VM) headerMap(t mapType) (*Headers, Status) {
 	s := vm.scope.stream
 	switch t {
-	case mapCallResponseHeaders, mapCallResponseTrailers:
+	case mapCallResponseHeaders:
 		if vm.answer == nil || vm.answer.Headers == nil {
 			return nil, StatusBadArgument
 		}
-		if t == mapCallResponseHeaders {
-			return vm.answer.Headers, StatusOK
-		}
-		if vm.answer.Trailers == nil {
-			return nil, StatusBadArgument
-		}
-		return vm.answer.Trailers, StatusOK
+		return vm.answer.Headers, StatusOK
 	case mapRequestHeaders, mapRequestTrailers, mapResponseHeaders, mapResponseTrailers:
 		if s == nil {
 			return nil, StatusBadArgument
@@ -292,16 +281,12 @@ func (vm *VM) proxyGetHeaderMapValue(a args) Status {
 	return give(vm, value, a.u32(3), a.u32(4))
 }
 
-func (vm *VM) proxyAddHeaderMapValue(a args) Status { return vm.changeHeader(a, (*Headers).Add) }
-
-func (vm *VM) proxyReplaceHeaderMapValue(a args) Status { return vm.changeHeader(a, (*Headers).Set) }
-
-func (vm *VM) changeHeader(a args, change func(h *Headers, name, value string)) Status {
+func (vm *VM) proxyReplaceHeaderMapValue(a args) Status {
 	h, status := vm.mutableMap(mapType(a.u32(0)))
 	if status != StatusOK {
 		return status
 	}
-	change(h, string(vm.bytes(a, 1)), string(vm.bytes(a, 3)))
+	h.Set(string(vm.bytes(a, 1)), string(vm.bytes(a, 3)))
 	return StatusOK
 }
 
@@ -332,19 +317,6 @@ func (vm *VM) proxyGetHeaderMapPairs(a args) Status {
 	return give(vm, vm.scratch, a.u32(1), a.u32(2))
 }
 
-func (vm *VM) proxySetHeaderMapPairs(a args) Status {
-	h, status := vm.mutableMap(mapType(a.u32(0)))
-	if status != StatusOK {
-		return status
-	}
-	pairs, status := vm.pairs(a, 1)
-	if status != StatusOK {
-		return status
-	}
-	h.fields = pairs.fields
-	return StatusOK
-}
-
 // pairs reads a header map that the guest has serialized.
 func (vm *VM) pairs(a args, i int) (*Headers, Status) {
 	h, ok := parsePairs(vm.bytes(a, i))
@@ -367,8 +339,6 @@ func (vm *VM) buffer(t bufferType) ([]byte, Status) {
 		return s.half[Response].body, StatusOK
 	case t == bufferCallResponseBody && vm.answer != nil:
 		return vm.answer.Body, StatusOK
-	case t == bufferVMConfiguration:
-		return vm.config.Configuration, StatusOK
 	case t == bufferPluginConfiguration && vm.starting != nil:
 		return vm.starting.Configuration, StatusOK
 	}
@@ -415,14 +385,6 @@ func (vm *VM) proxySetBufferBytes(a args) Status {
 	return StatusOK
 }
 
-func (vm *VM) proxyGetConfiguration(a args) Status {
-	var b []byte
-	if vm.starting != nil {
-		b = vm.starting.Configuration
-	}
-	return give(vm, b, a.u32(0), a.u32(1))
-}
-
 // ---- the stream's way
 
 func (vm *VM) proxySendLocalResponse(a args) Status {
@@ -438,14 +400,9 @@ func (vm *VM) proxySendLocalResponse(a args) Status {
 	return StatusOK
 }
 
-func (vm *VM) proxyContinueStream(a args) Status { return vm.continueStream(Direction(a.u32(0))) }
-
-func (vm *VM) proxyContinueRequest(args) Status { return vm.continueStream(Request) }
-
-func (vm *VM) proxyContinueResponse(args) Status { return vm.continueStream(Response) }
-
-// continueStream does nothing in a root context, as in Envoy.
-func (vm *VM) continueStream(d Direction) Status {
+// proxyContinueStream does nothing in a root context, as in Envoy.
+func (vm *VM) proxyContinueStream(a args) Status {
+	d := Direction(a.u32(0))
 	if d > Response {
 		return StatusBadArgument
 	}
@@ -455,26 +412,11 @@ func (vm *VM) continueStream(d Direction) Status {
 	return StatusOK
 }
 
-func (vm *VM) proxyCloseStream(a args) Status {
-	if Direction(a.u32(0)) > Response {
-		return StatusBadArgument
-	}
-	if s := vm.scope.stream; s != nil {
-		s.close()
-	}
-	return StatusOK
-}
-
 // ---- callouts
 
 func (vm *VM) proxyHTTPCall(a args) Status {
 	cluster := vm.bytes(a, 0)
 	headers, status := vm.pairs(a, 2)
-	if status != StatusOK {
-		return status
-	}
-	body := vm.bytes(a, 4)
-	trailers, status := vm.pairs(a, 6)
 	if status != StatusOK {
 		return status
 	}
@@ -488,13 +430,12 @@ func (vm *VM) proxyHTTPCall(a args) Status {
 	}
 	vm.nextCallout++
 	c := Callout{
-		ID:       vm.nextCallout,
-		Root:     vm.scope.root,
-		Cluster:  string(cluster),
-		Headers:  headers,
-		Body:     slices.Clone(body),
-		Trailers: trailers,
-		Timeout:  time.Duration(a.u32(8)) * time.Millisecond,
+		ID:      vm.nextCallout,
+		Root:    vm.scope.root,
+		Cluster: string(cluster),
+		Headers: headers,
+		Body:    slices.Clone(vm.bytes(a, 4)),
+		Timeout: time.Duration(a.u32(8)) * time.Millisecond,
 	}
 	if status := vm.writeU32(a.u32(9), c.ID); status != StatusOK {
 		return status
@@ -509,13 +450,9 @@ func (vm *VM) proxyHTTPCall(a args) Status {
 // ---- shared data
 
 func (vm *VM) proxyGetSharedData(a args) Status {
-	key := vm.bytes(a, 0)
-	if hook := vm.process.hook.Load(); hook != nil {
-		(*hook)(SharedDataAccess{VM: vm, Key: string(key)})
-	}
 	var cas uint32
 	var status Status
-	vm.scratch, cas, status = vm.data.get(vm.scratch, key)
+	vm.scratch, cas, status = vm.data.get(vm.scratch, vm.bytes(a, 0))
 	if status != StatusOK {
 		return status
 	}
@@ -526,12 +463,7 @@ func (vm *VM) proxyGetSharedData(a args) Status {
 }
 
 func (vm *VM) proxySetSharedData(a args) Status {
-	key := vm.bytes(a, 0)
-	value := vm.bytes(a, 2)
-	if hook := vm.process.hook.Load(); hook != nil {
-		(*hook)(SharedDataAccess{VM: vm, Set: true, Key: string(key)})
-	}
-	return vm.data.set(key, value, a.u32(4))
+	return vm.data.set(vm.bytes(a, 0), vm.bytes(a, 2), a.u32(4))
 }
 
 // ---- metrics
@@ -549,14 +481,6 @@ func (vm *VM) proxyIncrementMetric(a args) Status {
 }
 
 func (vm *VM) proxyRecordMetric(a args) Status { return vm.process.metrics.record(a.u32(0), a[1]) }
-
-func (vm *VM) proxyGetMetric(a args) Status {
-	v, status := vm.process.metrics.get(a.u32(0))
-	if status != StatusOK {
-		return status
-	}
-	return vm.writeU64(a.u32(1), v)
-}
 
 // number encodes a property of Envoy's type int64.
 func number(decimal string, ok bool) (string, bool) {

@@ -8,22 +8,12 @@ import (
 // MetricKind is the kind of a metric.
 type MetricKind uint32
 
-// The kinds of the ABI.
+// The kinds that Weir's plugin has.
 const (
 	Counter MetricKind = iota
 	Gauge
-	Histogram
 	metricKinds
 )
-
-// Metric is the state of a metric at one moment. Names lack Envoy's prefix "wasmcustom.".
-type Metric struct {
-	Kind MetricKind
-	// Value is the value of a counter or gauge, or the sum of the values that a histogram recorded.
-	Value int64
-	// Count is the number of values that a histogram recorded.
-	Count uint64
-}
 
 // Metrics are the metrics of a process, which are never removed. They are safe for concurrent use.
 type Metrics struct {
@@ -37,29 +27,17 @@ type metric struct {
 	name  string
 	kind  MetricKind
 	value atomic.Int64
-	count atomic.Uint64
 }
 
-// Snapshot returns all metrics, by name.
-func (m *Metrics) Snapshot() map[string]Metric {
-	all := map[string]Metric{}
+// Snapshot returns the values of all metrics, by their names without Envoy's prefix "wasmcustom.".
+func (m *Metrics) Snapshot() map[string]int64 {
+	all := map[string]int64{}
 	if list := m.list.Load(); list != nil {
 		for _, x := range *list {
-			all[x.name] = Metric{Kind: x.kind, Value: x.value.Load(), Count: x.count.Load()}
+			all[x.name] = x.value.Load()
 		}
 	}
 	return all
-}
-
-// Value returns the value of a metric, or 0 if no VM has defined it.
-func (m *Metrics) Value(name string) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	id, ok := m.byName[name]
-	if !ok {
-		return 0
-	}
-	return m.find(id).value.Load()
 }
 
 // define returns the id of a metric, which is the same for all VMs. A name keeps its first kind.
@@ -103,36 +81,23 @@ func (m *Metrics) increment(id uint32, offset int64) Status {
 	switch {
 	case x == nil:
 		return StatusNotFound
-	case x.kind == Histogram || x.kind == Counter && offset <= 0:
+	case x.kind == Counter && offset <= 0:
 		return StatusBadArgument
 	}
 	x.value.Add(offset)
 	return StatusOK
 }
 
-// record adds to a counter, sets a gauge, and adds a value to a histogram.
+// record adds to a counter, and sets a gauge.
 func (m *Metrics) record(id uint32, value uint64) Status {
-	x := m.find(id)
-	if x == nil {
-		return StatusNotFound
-	}
-	switch x.kind {
-	case Gauge:
-		x.value.Store(int64(value))
-	default:
-		x.value.Add(int64(value))
-		x.count.Add(1)
-	}
-	return StatusOK
-}
-
-func (m *Metrics) get(id uint32) (uint64, Status) {
 	x := m.find(id)
 	switch {
 	case x == nil:
-		return 0, StatusNotFound
-	case x.kind == Histogram:
-		return 0, StatusBadArgument
+		return StatusNotFound
+	case x.kind == Gauge:
+		x.value.Store(int64(value))
+	default:
+		x.value.Add(int64(value))
 	}
-	return uint64(x.value.Load()), StatusOK
+	return StatusOK
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -19,33 +18,24 @@ type Options struct {
 	CacheDir string
 	// Interpreter skips compilation: the start is faster, and calls are slower.
 	Interpreter bool
-	// MemoryLimitPages bounds each VM's memory, in pages of 64 KiB; 0 is WebAssembly's own bound, 4
-	// GiB.
-	MemoryLimitPages uint32
 }
 
 // Module is a compiled plugin. VMs of several processes may be made from it, concurrently.
 type Module struct {
-	abi      string
 	runtime  wazero.Runtime
 	cache    wazero.CompilationCache
 	compiled wazero.CompiledModule
 }
 
-const abiPrefix = "proxy_abi_version_"
+// abiVersion is exported by plugins of this version of the ABI.
+const abiVersion = "proxy_abi_version_0_2_1"
 
-var abiVersions = []string{"0_1_0", "0_2_0", "0_2_1"}
-
-// Compile compiles a plugin. It refuses a module that exports none of the ABI versions 0.1.0, 0.2.0
-// and 0.2.1, or no function to allocate memory. A module that imports functions that the host lacks
+// Compile compiles a plugin. It refuses a module of another ABI version than 0.2.1, or with no function to allocate memory. A module that imports functions that the host lacks
 // compiles; [Process.NewVM] refuses it.
 func Compile(ctx context.Context, wasm []byte, options Options) (_ *Module, err error) {
 	config := wazero.NewRuntimeConfigCompiler()
 	if options.Interpreter {
 		config = wazero.NewRuntimeConfigInterpreter()
-	}
-	if options.MemoryLimitPages > 0 {
-		config = config.WithMemoryLimitPages(options.MemoryLimitPages)
 	}
 	m := &Module{}
 	if options.CacheDir != "" {
@@ -74,14 +64,8 @@ func Compile(ctx context.Context, wasm []byte, options Options) (_ *Module, err 
 
 func (m *Module) check() error {
 	exports := m.compiled.ExportedFunctions()
-	for _, version := range slices.Backward(abiVersions) {
-		if _, ok := exports[abiPrefix+version]; ok {
-			m.abi = version
-			break
-		}
-	}
-	if m.abi == "" {
-		return fmt.Errorf("module exports no %s function: want one of %q", abiPrefix, abiVersions)
+	if exports[abiVersion] == nil {
+		return errors.New("module exports no function " + abiVersion)
 	}
 	for _, name := range []string{"malloc", "proxy_on_memory_allocate"} {
 		if f, ok := exports[name]; ok {

@@ -33,7 +33,6 @@ type Process struct {
 	clock    Clock
 	clusters map[string]string
 	metrics  Metrics
-	hook     atomic.Pointer[SharedDataHook]
 	traffic  struct{ requests, answered, waited, waitedNanos atomic.Int64 }
 
 	mu      sync.Mutex

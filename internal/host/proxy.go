@@ -22,8 +22,6 @@ type FailurePolicy int
 const (
 	// FailClosed answers 503.
 	FailClosed FailurePolicy = iota
-	// FailOpen lets requests pass without the plugin.
-	FailOpen
 	// FailReload makes a new VM for the next request, at most once a second; until then it is
 	// FailClosed.
 	FailReload
@@ -37,9 +35,8 @@ type ProxyConfig struct {
 	Module *Module
 	// Process is shared by the proxies of one Envoy; nil is a new process.
 	Process *Process
-	// VMID and VMConfiguration are Envoy's vm_id and VM configuration.
-	VMID            string
-	VMConfiguration []byte
+	// VMID is Envoy's vm_id.
+	VMID string
 	// Plugin is the first configuration.
 	Plugin Plugin
 	// Workers is the number of worker threads, each with its own VM; 0 is 1.
@@ -57,9 +54,6 @@ type ProxyConfig struct {
 	// address at this place from the end of X-Forwarded-For. With 0, or too short a list, it is the
 	// connection's.
 	TrustedHops int
-	// RouteName and Properties are given to all streams; see [StreamInfo].
-	RouteName  string
-	Properties map[string]string
 	// ManualTicks disables the timers: only [Proxy.Tick] ticks.
 	ManualTicks bool
 	// ConnState is http.Server's; nil for none.
@@ -93,9 +87,7 @@ func NewProxy(ctx context.Context, config ProxyConfig) (_ *Proxy, err error) {
 		return nil, errors.New("proxy: module and upstream are required")
 	}
 	config.Workers = max(config.Workers, 1)
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	p := &Proxy{config: config, process: config.Process}
 	if p.process == nil {
 		p.process = NewProcess(ProcessConfig{})
@@ -141,11 +133,7 @@ func (p *Proxy) Process() *Process { return p.process }
 // canary tries a configuration in its own VM, on the caller's goroutine. In Envoy, the main thread
 // does so.
 func (p *Proxy) canary(plugin Plugin) error {
-	vm, err := p.process.NewVM(p.ctx, p.config.Module, VMConfig{
-		ID:            p.config.VMID,
-		Configuration: p.config.VMConfiguration,
-		Logger:        p.config.Logger.With(slog.Bool("canary", true)),
-	})
+	vm, err := p.process.NewVM(p.ctx, p.config.Module, VMConfig{ID: p.config.VMID, Logger: p.config.Logger.With(slog.Bool("canary", true))})
 	if err != nil {
 		return err
 	}

@@ -187,7 +187,7 @@ func TestProxySpreadsConnections(t *testing.T) {
 	for i := range p.Workers() {
 		p.Do(i, func(vm *VM, _ *Root) {
 			// One define for each stream's context, and one for the root's.
-			must.Equal(t, p.Process().Metrics().Value("created"), 12+4, "contexts in all, canary among them")
+			must.Equal(t, p.Process().Metrics().Snapshot()["created"], 12+4, "contexts in all, canary among them")
 			must.Equal(t, vm.HostCalls()["proxy_replace_header_map_value"], 4, "worker %d: responses", i)
 		})
 	}
@@ -393,7 +393,7 @@ func TestProxyClientLeavesWhilePaused(t *testing.T) {
 	must.Is(t, <-gone, context.Canceled, "client")
 	until(func() bool { return streams(p, 0) == 0 })
 	for _, name := range []string{"logs", "deletes"} {
-		must.Equal(t, p.Process().Metrics().Value(name), 1, "%s", name)
+		must.Equal(t, p.Process().Metrics().Snapshot()[name], 1, "%s", name)
 	}
 }
 
@@ -409,7 +409,7 @@ func TestProxyTick(t *testing.T) {
 			}
 			must.Equal(t, (<-answer).status, http.StatusAccepted, "status")
 			if !manual {
-				until(func() bool { return p.Process().Metrics().Value("ticks") > 2 })
+				until(func() bool { return p.Process().Metrics().Snapshot()["ticks"] > 2 })
 			}
 		})
 	}
@@ -430,9 +430,7 @@ func TestProxyCallouts(t *testing.T) {
 			w.Header().Set("Content-Length", "100")
 			w.WriteHeader(200)
 		default:
-			w.Header().Set("Trailer", "X-Trailer")
 			fmt.Fprint(w, r.Host, " ", string(body), " ", r.Header.Get("X-Call"))
-			w.Header().Set("X-Trailer", "end")
 		}
 	}))
 	defer backend.Close()
@@ -452,8 +450,8 @@ func TestProxyCallouts(t *testing.T) {
 	}{
 		{"backend /ok 5000", 202, ""},
 		{"backend /ok 0", 202, ""},
-		{"backend /hang 20", 503, `callout 504 "upstream request timeout" 1 trailers `},
-		{"backend /cut 5000", 503, `callout  "" 0 trailers `},
+		{"backend /hang 20", 503, `callout 504 "upstream request timeout" 1`},
+		{"backend /cut 5000", 503, `callout  "" 0`},
 		{"refused / 5000", 503, `callout 503 "upstream connect error`},
 		{"faulty /fault 5000", 503, `callout 503 "upstream connect error`},
 	} {
@@ -462,10 +460,10 @@ func TestProxyCallouts(t *testing.T) {
 			t.Errorf("%s: %d %q", test.call, r.status, r.body)
 		}
 		if test.status == 202 {
-			must.Equal(t, get(t, client(t), base, "x-do", "last").header.Get("X-Plugin"), `200 "backend ping 1" 1 trailers end`, "%s: answer", test.call)
+			must.Equal(t, get(t, client(t), base, "x-do", "last").header.Get("X-Plugin"), `200 "backend ping 1" 1`, "%s: answer", test.call)
 		}
 	}
-	must.Equal(t, p.Process().Metrics().Value("answers"), 6, "answers")
+	must.Equal(t, p.Process().Metrics().Snapshot()["answers"], 6, "answers")
 	// One of them has waited for 20 ms until its call was given up. The others may have their answers before the proxy holds them back.
 	if got := p.Process().Traffic(); got.Requests != 8 || got.Answered != 4 || got.Waited < 1 || got.Waited > 6 || got.WaitedNanos < 20e6 {
 		t.Errorf("the process has counted %+v", got)
@@ -493,7 +491,7 @@ func TestProxyConfigure(t *testing.T) {
 	if v, _, _ := p.Process().SharedData("vm").Get("canary"); string(v) != "3" {
 		t.Errorf("canary and two workers counted %q", v)
 	}
-	must.Equal(t, p.Process().Metrics().Value("dones"), 0, "the canary was told its end")
+	must.Equal(t, p.Process().Metrics().Snapshot()["dones"], 0, "the canary was told its end")
 	answer := make(chan result, 1)
 	go func() { answer <- get(t, client(t), base, "x-do", "pause;wait continue 0") }()
 	until(func() bool { return streams(p, 0) == 1 })
@@ -504,7 +502,7 @@ func TestProxyConfigure(t *testing.T) {
 	if err := p.Configure([]byte("refuse this")); err == nil || !strings.Contains(err.Error(), "this") {
 		t.Errorf("error %v", err)
 	}
-	must.Equal(t, p.Process().Metrics().Value("configured"), 4, "configurations, three at the start and the canary that refused")
+	must.Equal(t, p.Process().Metrics().Snapshot()["configured"], 4, "configurations, three at the start and the canary that refused")
 	if n, current := roots(0); n != 1 || current != 1 {
 		t.Errorf("after a refusal: %d roots, current %d", n, current)
 	}
@@ -522,15 +520,6 @@ func TestProxyFailurePolicies(t *testing.T) {
 		_, base := serve(t, ProxyConfig{})
 		for _, do := range []string{"panic", ""} {
 			must.Equal(t, get(t, client(t), base, "x-do", do).status, 503, "%q: status", do)
-		}
-	})
-	t.Run("open", func(t *testing.T) {
-		_, base := serve(t, ProxyConfig{FailurePolicy: FailOpen})
-		for _, do := range []string{"panic", ""} {
-			r := send(t, client(t), http.MethodPost, base, strings.NewReader("mark"), "x-do", do)
-			if r.status != 202 || r.body != "mark" {
-				t.Errorf("%q: %+v", do, r)
-			}
 		}
 	})
 	t.Run("reload", func(t *testing.T) {
@@ -558,7 +547,7 @@ func TestProxyFailurePolicies(t *testing.T) {
 			mu.Unlock()
 			must.Equal(t, get(t, client(t), base, "x-do", step.do).status, step.want, "step %d: status", i)
 		}
-		must.Equal(t, p.Process().Metrics().Value("configured"), 4, "configurations: canary, first, and two new VMs")
+		must.Equal(t, p.Process().Metrics().Snapshot()["configured"], 4, "configurations: canary, first, and two new VMs")
 	})
 }
 
@@ -575,15 +564,6 @@ func TestProxyTrapLeavesWaitingStreams(t *testing.T) {
 	leave()
 	must.Is(t, <-gone, context.Canceled, "client")
 	until(func() bool { return streams(p, 0) == 0 })
-}
-
-func TestProxyReset(t *testing.T) {
-	_, base := serve(t, ProxyConfig{})
-	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil))(t)
-	r.Header.Set("x-do", "close 0")
-	if answer, err := client(t).Do(r); err == nil {
-		t.Errorf("status %d", answer.StatusCode)
-	}
 }
 
 func TestProxyTrustedHops(t *testing.T) {
@@ -617,7 +597,7 @@ func TestProxyClose(t *testing.T) {
 	cancel()
 	must.Is(t, p.Close(now), context.Canceled, "close")
 	must.Report(t, <-served)
-	must.Equal(t, p.Process().Metrics().Value("deletes"), 3, "contexts that ended, a stream and two roots")
+	must.Equal(t, p.Process().Metrics().Snapshot()["deletes"], 3, "contexts that ended, a stream and two roots")
 	must.Equal(t, p.Process().SharedData("vm").Len(), 0, "keys are left")
 	must.Is(t, p.Configure(nil), ErrClosed, "configure")
 	must.Report(t, conn.Close())

@@ -84,7 +84,7 @@ func (vm *VM) NewRoot(plugin Plugin) (*Root, error) {
 		vm.starting = &r.plugin
 		defer func() { vm.starting = nil }()
 		step = "vm_start"
-		accepted, err = vm.call(onVMStart, in, uint64(r.id), uint64(len(vm.config.Configuration)))
+		accepted, err = vm.call(onVMStart, in, uint64(r.id), 0)
 		if err != nil || accepted == 0 {
 			return err
 		}

@@ -83,7 +83,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	errReset       = errors.New("stream reset by the plugin")
 	errUnavailable = errors.New("the worker's vm has failed")
 	errLocalReply  = errors.New("local reply")
 )
@@ -95,7 +94,7 @@ type exchange struct {
 	worker *worker
 	stream *Stream // nil without plugin
 	client context.Context
-	// changed gets a token when the plugin may have continued, answered or reset the stream.
+	// changed gets a token when the plugin may have continued or answered the stream.
 	changed chan struct{}
 	headers *Headers
 	bodies  [2]bool // by Direction: whether the plugin wants to see the body, or the trailers behind it
@@ -156,11 +155,9 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 // request after the plugin has seen it, or nil if the plugin doesn't look at the rest.
 func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 	info := StreamInfo{
-		Source:     x.proxy.source(r),
-		Protocol:   r.Proto,
-		RouteName:  x.proxy.config.RouteName,
-		Properties: x.proxy.config.Properties,
-		OnChange:   x.signal,
+		Source:   x.proxy.source(r),
+		Protocol: r.Proto,
+		OnChange: x.signal,
 	}
 	if strings.HasPrefix(r.Proto, "HTTP/2") {
 		info.Protocol = "HTTP/2"
@@ -199,7 +196,7 @@ func (x *exchange) request(r *http.Request) (body io.ReadCloser, err error) {
 }
 
 // phase runs a callback on the worker, and waits until the plugin lets the direction continue. The
-// error is errLocalReply, errReset, errUnavailable, or the client's when it leaves. If the VM fails
+// error is errLocalReply, errUnavailable, or the client's when it leaves. If the VM fails
 // meanwhile, the stream hangs until the client leaves, as in Envoy. body, unless it is nil, gets
 // the part that was kept back. It also takes the parts that come while only the headers wait.
 func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Action, error)) error {
@@ -207,17 +204,15 @@ func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Actio
 		var err error
 		action, replied := Continue, false
 		ran := x.worker.do(func() {
-			// Another context may have answered or reset the stream since its last callback.
-			if x.stream == nil || !x.stream.Reset() && x.stream.LocalReply() == nil {
+			// Another context may have answered the stream since its last callback.
+			if x.stream == nil || x.stream.LocalReply() == nil {
 				action, err = callback()
 			}
-			replied = x.stream != nil && (x.stream.Reset() || x.stream.LocalReply() != nil)
+			replied = x.stream != nil && x.stream.LocalReply() != nil
 		})
 		switch {
 		case !ran:
 			return errUnavailable
-		case err != nil && x.proxy.config.FailurePolicy == FailOpen:
-			return nil
 		case err != nil:
 			return errors.Join(errUnavailable, err)
 		case action == Continue && !replied:
@@ -235,10 +230,9 @@ func (x *exchange) phase(d Direction, body *filteredBody, callback func() (Actio
 // plugin sees meanwhile.
 func (x *exchange) wait(d Direction, body *filteredBody) (next *chunk, err error) {
 	for {
-		var state struct{ reset, replied, paused, full bool }
+		var state struct{ replied, paused, full bool }
 		ran := x.worker.do(func() {
 			s := x.stream
-			state.reset = s.Reset()
 			state.replied = s.LocalReply() != nil
 			state.paused = s.Paused(d) || state.replied && s.Paused(Response)
 			state.full = s.Full(d)
@@ -249,8 +243,6 @@ func (x *exchange) wait(d Direction, body *filteredBody) (next *chunk, err error
 		switch {
 		case !ran:
 			return nil, errUnavailable
-		case state.reset:
-			return nil, errReset
 		case state.paused:
 		case state.replied:
 			return nil, errLocalReply
@@ -289,7 +281,7 @@ func (x *exchange) reply(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errUnavailable):
 		x.proxy.write(w, r, NewHeaders(":status", "503"), nil)
 	default:
-		panic(http.ErrAbortHandler) // a reset: the server cuts the connection, or resets the HTTP/2 stream
+		panic(http.ErrAbortHandler) // the client has gone
 	}
 }
 
@@ -366,7 +358,7 @@ func (x *exchange) response(r *http.Response) error {
 // upstreamFailed answers for an upstream that did not, and runs the response phase on that answer,
 // as for every local reply. If the error came from the response phase, it ends the exchange.
 func (x *exchange) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
-	if x.client.Err() != nil || errors.Is(err, errReset) {
+	if x.client.Err() != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if errors.Is(err, errUnavailable) || errors.Is(err, errLocalReply) {
@@ -454,7 +446,6 @@ func (a *ahead) cut(w *http.ResponseController) {
 	}
 }
 
-// Read implements io.Reader.
 func (a *ahead) Read(p []byte) (int, error) {
 	if len(a.rest.data) == 0 && a.rest.err == nil {
 		select {

@@ -6,28 +6,8 @@ type SharedData struct {
 	vmID    string
 }
 
-// A SharedDataAccess is a host call that is about to read or write shared data.
-type SharedDataAccess struct {
-	VM  *VM
-	Set bool
-	Key string
-}
-
-// SharedDataHook runs before each access of a plugin to shared data, on that VM's goroutine and
-// without a lock. It may run other VMs, but not the calling VM.
-type SharedDataHook func(SharedDataAccess)
-
 // SharedData returns the shared data of a vm_id.
 func (p *Process) SharedData(vmID string) SharedData { return SharedData{p, vmID} }
-
-// SetSharedDataHook sets the hook of this process; nil removes it.
-func (p *Process) SetSharedDataHook(hook SharedDataHook) {
-	if hook == nil {
-		p.hook.Store(nil)
-		return
-	}
-	p.hook.Store(&hook)
-}
 
 // Get returns a copy of a value, and the number of the write that made it, or NotFound.
 func (d SharedData) Get(key string) (value []byte, cas uint32, status Status) {

@@ -12,21 +12,16 @@ type StreamInfo struct {
 	Source, Destination string
 	// Protocol is "HTTP/1.1", "HTTP/2" …
 	Protocol string
-	// RouteName is the property route_name.
-	RouteName string
-	// Properties has further properties, by path with dots: "metadata.filter_metadata.tenant".
-	Properties map[string]string
-	// OnChange is called when the plugin has continued, answered or reset a stream that was paused
-	// or idle between two callbacks. It runs on the VM's goroutine, after the callback that did so.
+	// OnChange is called when the plugin has continued or answered a stream that was paused or idle
+	// between two callbacks. It runs on the VM's goroutine, after the callback that did so.
 	OnChange func()
 }
 
 // Stream is one request and its response. Call its methods in Envoy's order: RequestHeaders,
 // RequestBody, RequestTrailers, the same for the response, and Close, which must always come last.
 //
-// After [Pause], wait until the plugin continues ([Stream.Paused] is false), answers
-// ([Stream.LocalReply]) or resets ([Stream.Reset]) the stream in another callback. OnChange is
-// called when it does.
+// After [Pause], wait until the plugin continues ([Stream.Paused] is false) or answers
+// ([Stream.LocalReply]) the stream in another callback. OnChange is called when it does.
 type Stream struct {
 	root    *Root
 	id      uint32
@@ -34,7 +29,6 @@ type Stream struct {
 	half    [2]half // by Direction
 	phase   phase
 	local   *LocalReply
-	reset   bool
 	replied bool // a local reply has been asked for
 	grpc    bool // the client wants errors the gRPC way
 	head    bool // the method is HEAD
@@ -65,7 +59,6 @@ type half struct {
 	headers, trailers *Headers
 	body              []byte // the part that the body callback sees
 	kept              []byte // the waiting part of the body before that
-	end               bool   // the last callback had the end of the stream
 	reach             part   // the parts that host calls can reach
 	answer            Action // of the last callback
 	paused            bool
@@ -89,8 +82,6 @@ type LocalReply struct {
 	// Details give the reason for access logs; clients don't see them.
 	Details string
 	Body    []byte
-	// GRPCStatus is the plugin's gRPC status, or -1 for none.
-	GRPCStatus int32
 	// Headers are those of the whole response, :status included, after the response phase. A
 	// request of type application/grpc gets :status 200 with grpc-status and grpc-message, and no
 	// body.
@@ -168,9 +159,6 @@ func (s *Stream) Full(d Direction) bool {
 // paused.
 func (s *Stream) LocalReply() *LocalReply { return s.local }
 
-// Reset reports whether the plugin has reset the stream.
-func (s *Stream) Reset() bool { return s.reset }
-
 // TakeBody returns the part of a body that a pause kept back, and forgets it.
 func (s *Stream) TakeBody(d Direction) []byte {
 	h := &s.half[d]
@@ -203,7 +191,6 @@ func (s *Stream) Close() {
 
 func (s *Stream) headers(d Direction, cb callback, h *Headers, end bool) (Action, error) {
 	s.half[d].headers = h
-	s.half[d].end = end
 	action, err := s.run(d, cb, headersPart, uint64(h.Len()), flag(end))
 	only := s.root.plugin.AllowOnHeadersStopIteration && s.half[d].answer == Pause
 	s.half[d].stopped = s.half[d].paused && !only
@@ -234,7 +221,6 @@ func (s *Stream) data(d Direction, cb callback, chunk []byte, end bool) ([]byte,
 	if s.root.vm.guest[cb] == nil && !h.paused {
 		return chunk, s.action(d), s.root.vm.failure
 	}
-	h.end = end
 	h.body = append(h.body, chunk...)
 	action, err := s.run(d, cb, bodyPart, uint64(len(h.body)), flag(end))
 	switch {
@@ -243,8 +229,6 @@ func (s *Stream) data(d Direction, cb callback, chunk []byte, end bool) ([]byte,
 	case !h.paused:
 	case h.answer == PauseWatermark:
 		h.kept, h.body = append(h.kept, h.body...), nil
-	case h.answer >= PauseNoBuffer:
-		h.body = nil
 	case d == Request && len(h.kept)+len(h.body) > bufferLimit:
 		s.reply(s.newLocalReply(413, "request_payload_too_large", []byte("Payload Too Large"), &Headers{}, -1))
 		s.root.vm.drain()
@@ -257,7 +241,6 @@ func (s *Stream) trailersCallback(d Direction, cb callback, t *Headers) (Action,
 		return Pause, ErrStopped
 	}
 	s.half[d].trailers = t
-	s.half[d].end = true
 	return s.run(d, cb, trailersPart, uint64(t.Len()))
 }
 
@@ -296,7 +279,7 @@ func (s *Stream) run(d Direction, cb callback, p part, args ...uint64) (Action, 
 
 // action returns the owner's answer after a callback of one direction.
 func (s *Stream) action(d Direction) Action {
-	if s.half[d].paused || s.reset || s.local != nil && d == Request {
+	if s.half[d].paused || s.local != nil && d == Request {
 		return Pause
 	}
 	return Continue
@@ -305,11 +288,6 @@ func (s *Stream) action(d Direction) Action {
 func (s *Stream) resume(d Direction) {
 	h := &s.half[d]
 	h.paused, h.stopped, h.resumed, h.reach = false, false, true, 0
-	s.changed()
-}
-
-func (s *Stream) close() {
-	s.reset = true
 	s.changed()
 }
 
@@ -379,7 +357,7 @@ func isGRPC(contentType string) bool {
 
 // newLocalReply makes the response in the way of Envoy's prepareLocalReply.
 func (s *Stream) newLocalReply(status uint32, details string, body []byte, headers *Headers, grpc int32) *LocalReply {
-	l := &LocalReply{Status: status, Details: details, Body: body, GRPCStatus: grpc}
+	l := &LocalReply{Status: status, Details: details, Body: body}
 	l.Headers = NewHeaders(":status", strconv.Itoa(int(status)))
 	l.Headers.fields = append(l.Headers.fields, headers.fields...)
 	l.Headers.Del("content-length")

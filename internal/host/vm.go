@@ -2,11 +2,11 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -30,13 +30,9 @@ var (
 type VMConfig struct {
 	// ID is the vm_id: VMs of a process with equal ids share data.
 	ID string
-	// Configuration is the VM configuration, which the plugin may read in proxy_on_vm_start.
-	Configuration []byte
 	// Logger gets the guest's log messages, and the lines of its standard output (info) and
 	// standard error (error). nil logs nothing.
 	Logger *slog.Logger
-	// Rand is the guest's source of random bytes; nil is crypto/rand.
-	Rand io.Reader
 	// OnCallout gets HTTP callouts. The receiver delivers each answer with [VM.HTTPCallResponse].
 	// If it is nil, callouts are never answered.
 	OnCallout func(Callout)
@@ -118,12 +114,7 @@ func vmOf(ctx context.Context) *VM { return ctx.Value(vmKey{}).(*VM) }
 // no _initialize, it runs _start. Most host calls trap in these functions. The VM keeps the values
 // of ctx; its end has no effect.
 func (p *Process) NewVM(ctx context.Context, m *Module, config VMConfig) (_ *VM, err error) {
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
-	if config.Rand == nil {
-		config.Rand = rand.Reader
-	}
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	vm := &VM{
 		process:  p,
 		config:   config,
@@ -146,7 +137,7 @@ func (p *Process) NewVM(ctx context.Context, m *Module, config VMConfig) (_ *VM,
 		WithStartFunctions().
 		WithStdout(&vm.output[0]).
 		WithStderr(&vm.output[1]).
-		WithRandSource(config.Rand).
+		WithRandSource(rand.Reader).
 		WithWalltime(func() (int64, int32) {
 			now := p.clock()
 			return now / 1e9, int32(now % 1e9)

@@ -43,11 +43,10 @@ func (p *Proxy) newWorker(index int) (*worker, error) {
 func (w *worker) start() error {
 	c := &w.proxy.config
 	vm, err := w.proxy.process.NewVM(w.proxy.ctx, c.Module, VMConfig{
-		ID:            c.VMID,
-		Configuration: c.VMConfiguration,
-		Logger:        c.Logger.With(slog.Int("worker", w.index)),
-		OnCallout:     func(call Callout) { w.proxy.callout(w, call) },
-		OnTickPeriod:  w.setTimer,
+		ID:           c.VMID,
+		Logger:       c.Logger.With(slog.Int("worker", w.index)),
+		OnCallout:    func(call Callout) { w.proxy.callout(w, call) },
+		OnTickPeriod: w.setTimer,
 	})
 	if err != nil {
 		return err

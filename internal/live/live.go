@@ -86,11 +86,10 @@ func (s *Sampler) Take(at time.Time, nodes []*host.Process) Sample {
 }
 
 // read reads the plugin's metrics. Their names contain labels: see package filter.
-func (s *Sampler) read(metrics map[string]host.Metric) (n Node) {
+func (s *Sampler) read(metrics map[string]int64) (n Node) {
 	clear(s.places)
-	for full, metric := range metrics {
+	for full, value := range metrics {
 		m := s.meaning(full)
-		value := metric.Value
 		switch m.name {
 		case "requests_total":
 			rule := s.rule(&n, m)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"weir/internal/host"
 	"weir/internal/must"
 )
 
@@ -12,22 +11,22 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	const shop = "weir.weir_namespace=.=shop.eu;.;"
 	var s Sampler
-	got := s.read(map[string]host.Metric{
-		shop + "weir_rule=.=per-user;.;weir_outcome=.=allowed;.;requests_total":               {Value: 7},
-		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected;.;requests_total":              {Value: 2},
-		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected_by_other;.;requests_total":     {Value: 9},
-		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_allowed;.;requests_total":             {Value: 5},
-		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_rejected;.;requests_total":            {Value: 4},
-		"weir.weir_namespace=.=api;.;weir_rule=.=z;.;weir_outcome=.=allowed;.;requests_total": {Value: 1},
-		shop + "weir_rule=.=per-user;.;overshoot_bound":                                       {Value: 30},
-		shop + "waited_requests_total":                                                        {Value: 3},
-		"weir.weir_namespace=.=api;.;waited_requests_total":                                   {Value: 10},
-		shop + "late_requests_total":                                                          {Value: 2},
-		shop + "decided_alone_total":                                                          {Value: 1},
-		shop + "pushed_hits_total":                                                            {Value: 8},
-		shop + "failed_pushes_total":                                                          {Value: 6},
-		shop + "evicted_counters_total":                                                       {Value: 99},
-		"somebody_elses_requests_total":                                                       {Value: 99},
+	got := s.read(map[string]int64{
+		shop + "weir_rule=.=per-user;.;weir_outcome=.=allowed;.;requests_total":               7,
+		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected;.;requests_total":              2,
+		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected_by_other;.;requests_total":     9,
+		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_allowed;.;requests_total":             5,
+		shop + "weir_rule=.=new;.;weir_outcome=.=shadow_rejected;.;requests_total":            4,
+		"weir.weir_namespace=.=api;.;weir_rule=.=z;.;weir_outcome=.=allowed;.;requests_total": 1,
+		shop + "weir_rule=.=per-user;.;overshoot_bound":                                       30,
+		shop + "waited_requests_total":                                                        3,
+		"weir.weir_namespace=.=api;.;waited_requests_total":                                   10,
+		shop + "late_requests_total":                                                          2,
+		shop + "decided_alone_total":                                                          1,
+		shop + "pushed_hits_total":                                                            8,
+		shop + "failed_pushes_total":                                                          6,
+		shop + "evicted_counters_total":                                                       99,
+		"somebody_elses_requests_total":                                                       99,
 	})
 	want := Node{Waited: 13, Late: 2, Alone: 1, Pushed: 8, Failed: 6, Rules: []Rule{
 		{Namespace: "api", Name: "z", Allowed: 1}, {Namespace: "shop.eu", Name: "new", Shadow: true, Allowed: 5, Rejected: 4},
@@ -38,11 +37,11 @@ func TestRead(t *testing.T) {
 
 // BenchmarkRead reads the metrics of a node with 256 rules.
 func BenchmarkRead(b *testing.B) {
-	metrics := map[string]host.Metric{}
+	metrics := map[string]int64{}
 	for i := range 256 {
 		rule := fmt.Sprintf("weir.weir_namespace=.=shop;.;weir_rule=.=rule-%03d;.;", i)
 		for _, name := range []string{"weir_outcome=.=allowed;.;requests_total", "weir_outcome=.=rejected;.;requests_total", "overshoot_bound"} {
-			metrics[rule+name] = host.Metric{Value: 7}
+			metrics[rule+name] = 7
 		}
 	}
 	b.ReportAllocs()

@@ -55,17 +55,14 @@ func (t *Tables) Look(s *Sample) (most [][]uint64) {
 // readOnly is shared data that rejects writes.
 type readOnly struct{ of host.SharedData }
 
-// Get implements sharedata.Data.
 func (d readOnly) Get(key, _ []byte) (value []byte, cas uint32, found bool) {
 	value, cas, status := d.of.Get(string(key))
 	return value, cas, status == host.StatusOK
 }
 
-// Set implements sharedata.Data.
 func (d readOnly) Set(_, _ []byte, _ uint32) bool { return false }
 
 // clock returns the time of the sample.
 type clock struct{ tables *Tables }
 
-// Now implements engine.Clock.
 func (c clock) Now() int64 { return c.tables.at.UnixNano() }

@@ -121,15 +121,15 @@ func decide(t *testing.T, configuration string, all []demand) decided {
 		s.Close()
 	}
 	must.OK(t, vm.Tick(root))
-	for name, metric := range process.Metrics().Snapshot() {
+	for name, value := range process.Metrics().Snapshot() {
 		_, name, found := strings.Cut(name, ";.;weir_rule=.=")
 		rule, outcome, _ := strings.Cut(name, ";.;weir_outcome=.=")
 		switch {
 		case !found:
 		case outcome == "allowed;.;requests_total":
-			out.allowed[rule] = uint64(metric.Value)
+			out.allowed[rule] = uint64(value)
 		case outcome == "rejected;.;requests_total", outcome == "rejected_by_other;.;requests_total":
-			out.rejected[rule] += uint64(metric.Value)
+			out.rejected[rule] += uint64(value)
 		}
 	}
 	return out

@@ -25,9 +25,6 @@ func proxy_get_property(k p, kn uint32, v *uint32, n *uint32) uint32
 //go:wasmimport env proxy_get_header_map_value
 func proxy_get_header_map_value(m uint32, k p, kn uint32, v *uint32, n *uint32) uint32
 
-//go:wasmimport env proxy_add_header_map_value
-func proxy_add_header_map_value(m uint32, k p, kn uint32, v p, n uint32) uint32
-
 //go:wasmimport env proxy_replace_header_map_value
 func proxy_replace_header_map_value(m uint32, k p, kn uint32, v p, n uint32) uint32
 
@@ -36,9 +33,6 @@ func proxy_remove_header_map_value(m uint32, k p, kn uint32) uint32
 
 //go:wasmimport env proxy_get_header_map_pairs
 func proxy_get_header_map_pairs(m uint32, v *uint32, n *uint32) uint32
-
-//go:wasmimport env proxy_set_header_map_pairs
-func proxy_set_header_map_pairs(m uint32, v p, n uint32) uint32
 
 //go:wasmimport env proxy_get_buffer_bytes
 func proxy_get_buffer_bytes(t, start, length uint32, v *uint32, n *uint32) uint32
@@ -51,9 +45,6 @@ func proxy_send_local_response(status uint32, d p, dn uint32, b p, bn uint32, h 
 
 //go:wasmimport env proxy_continue_stream
 func continueStream(direction uint32) uint32
-
-//go:wasmimport env proxy_close_stream
-func closeStream(direction uint32) uint32
 
 //go:wasmimport env proxy_http_call
 func proxy_http_call(c p, cn uint32, h p, hn uint32, b p, bn uint32, t p, tn uint32, ms uint32, id *uint32) uint32
@@ -73,9 +64,6 @@ func proxy_increment_metric(id uint32, offset int64) uint32
 //go:wasmimport env proxy_record_metric
 func proxy_record_metric(id uint32, value uint64) uint32
 
-//go:wasmimport env proxy_get_metric
-func proxy_get_metric(id uint32, value *uint64) uint32
-
 func ptr(s string) p { return p(unsafe.StringData(s)) }
 
 func size(s string) uint32 { return uint32(len(s)) }
@@ -91,10 +79,6 @@ func get(m uint32, k string) (string, uint32) {
 	return text(v, n), s
 }
 
-func add(m uint32, k, v string) uint32 {
-	return proxy_add_header_map_value(m, ptr(k), size(k), ptr(v), size(v))
-}
-
 func set(m uint32, k, v string) uint32 {
 	return proxy_replace_header_map_value(m, ptr(k), size(k), ptr(v), size(v))
 }
@@ -106,8 +90,6 @@ func pairs(m uint32) (string, uint32) {
 	s := proxy_get_header_map_pairs(m, &v, &n)
 	return text(v, n), s
 }
-
-func setPairs(m uint32, v string) uint32 { return proxy_set_header_map_pairs(m, ptr(v), size(v)) }
 
 func buffer(t, start, length uint32) (string, uint32) {
 	var v, n uint32
