@@ -167,6 +167,10 @@ var (
 // start returns a proxy on which the plugin runs.
 func start(document []byte) (*proxy, error) {
 	p := &proxy{document: document, metrics: map[string]uint64{}, waiting: map[uint32]*delayed{}, stream: 1, period: 1e9}
+	p.decided = func([]engine.Check, bool, *delayed) {}
+	p.measured = func([]engine.Check, *delayed) {}
+	p.charged = func(int, int64) {}
+	p.asks = func() []int32 { return nil }
 	vm := &filter.VM{}
 	vm.Observer = p
 	defer proxywasm.Use(p)()
@@ -187,25 +191,17 @@ func (p *proxy) send(r *accesslog.Request) (refused, waits bool) {
 	s := p.plugin.NewHttpContext(p.stream)
 	switch passes := s.OnHttpRequestHeaders(len(r.Fields), true) == types.ActionContinue; {
 	case passes:
-		p.answer(s, p.keys())
+		p.answer(s, p.asks())
 	case p.refused:
 		s.OnHttpStreamDone()
 	default:
 		if len(p.waiting) == 0 && p.tickAt <= p.now {
 			p.tickAt = p.now + p.period
 		}
-		p.waiting[p.stream] = &delayed{request: *r, stream: s, keys: p.keys()}
+		p.waiting[p.stream] = &delayed{request: *r, stream: s, keys: p.asks()}
 		return false, true
 	}
 	return p.refused, false
-}
-
-// keys returns the keys of the last request, as far as its rules are known.
-func (p *proxy) keys() []int32 {
-	if p.asks == nil {
-		return nil
-	}
-	return p.asks()
 }
 
 // total returns the sum of a metric over all its labels.
@@ -229,32 +225,19 @@ func (p *proxy) Decided(demands []engine.Check, verdict counter.Verdict) {
 		d.waited, d.refused = p.now-d.request.Time, verdict == counter.Rejected
 		p.settled = append(p.settled, d)
 	}
-	if p.decided != nil {
-		p.decided(demands, verdict == counter.Rejected, d)
-	}
+	p.decided(demands, verdict == counter.Rejected, d)
 }
 
-// Measured implements filter.Observer.
+// Measured implements filter.Observer. The request is that which the running tick settled last, if there is one.
 func (p *proxy) Measured(demand []engine.Check) {
-	if p.measured != nil {
-		p.measured(demand, p.lastSettled())
+	var settled *delayed
+	if len(p.settled) > 0 {
+		settled = p.settled[len(p.settled)-1]
 	}
+	p.measured(demand, settled)
 }
 
-// lastSettled returns the request that the running tick settled last, or nil outside of ticks.
-func (p *proxy) lastSettled() *delayed {
-	if len(p.settled) == 0 {
-		return nil
-	}
-	return p.settled[len(p.settled)-1]
-}
-
-// Charged implements filter.Observer.
-func (p *proxy) Charged(rule int, hits int64) {
-	if p.charged != nil {
-		p.charged(rule, hits)
-	}
-}
+func (p *proxy) Charged(rule int, hits int64) { p.charged(rule, hits) }
 
 // find returns a part of the request in the log.
 func (p *proxy) find(kind accesslog.PartKind, path string) (value []byte, found bool) {
@@ -288,28 +271,24 @@ func (p *proxy) ask(kind accesslog.PartKind, path string) *asked {
 	return &p.asked[len(p.asked)-1]
 }
 
-// Log implements proxywasm.Host.
+// The rest is what the plugin asks of the proxy. A log has no bodies, each header as a single line, and
+// nothing to change; there is no later filter, and no backend.
+
 func (p *proxy) Log(level proxywasm.LogLevel, message string) {
 	if level != proxywasm.LogInfo {
 		p.log = append(p.log, message)
 	}
 }
 
-// Now implements proxywasm.Host.
-func (p *proxy) Now() int64 {
-	return p.now
-}
+func (p *proxy) Now() int64 { return p.now }
 
-// SetTickPeriod implements proxywasm.Host.
 func (p *proxy) SetTickPeriod(millis uint32) {
 	p.period = int64(millis) * 1e6
 	p.tickAt = p.now + p.period
 }
 
-// PluginConfiguration implements proxywasm.Host.
 func (p *proxy) PluginConfiguration() ([]byte, bool) { return p.document, true }
 
-// RequestHeader implements proxywasm.Host.
 func (p *proxy) RequestHeader(name string) ([]byte, bool) {
 	if name == "x-weir-over" && p.request.Find(accesslog.Header, name) == nil {
 		return nil, false // a rule that marks looks whether the client has sent it: no log tells, and it counts for nothing
@@ -317,7 +296,6 @@ func (p *proxy) RequestHeader(name string) ([]byte, bool) {
 	return p.find(accesslog.Header, name)
 }
 
-// RequestLines implements proxywasm.Host. A log has each header as a single line.
 func (p *proxy) RequestLines(name, _ string) (values []byte, lines int) {
 	values, found := p.RequestHeader(name)
 	if !found {
@@ -326,88 +304,51 @@ func (p *proxy) RequestLines(name, _ string) (values []byte, lines int) {
 	return values, 1
 }
 
-// ResponseHeader implements proxywasm.Host.
 func (p *proxy) ResponseHeader(name string) ([]byte, bool) {
 	return p.find(accesslog.ResponseHeader, name)
 }
 
-// ReplaceRequestBody implements proxywasm.Host.
-func (p *proxy) ReplaceRequestBody(int, []byte) {}
-
-// ReplaceResponseBody implements proxywasm.Host.
-func (p *proxy) ReplaceResponseBody(int, []byte) {}
-
-// ReplaceResponseHeader implements proxywasm.Host.
-func (p *proxy) ReplaceResponseHeader(string, []byte) {}
-
-// ReplaceRequestHeader implements proxywasm.Host.
-func (p *proxy) ReplaceRequestHeader(string, []byte) {}
-
-// RemoveRequestHeader implements proxywasm.Host.
-func (p *proxy) RemoveRequestHeader(string) {}
-
-// ClearRouteCache implements proxywasm.Host.
-func (p *proxy) ClearRouteCache() {}
-
-// SendLocalResponse implements proxywasm.Host.
 func (p *proxy) SendLocalResponse(*proxywasm.LocalResponse) bool {
 	p.refused = true
 	return true
 }
 
-// SetProperty implements proxywasm.Host: there is no later filter.
-func (p *proxy) SetProperty(string, []byte) {}
-
-// Property implements proxywasm.Host.
 func (p *proxy) Property(path string) ([]byte, bool) { return p.find(accesslog.Property, path) }
 
-// GetSharedData implements proxywasm.Host.
 func (p *proxy) GetSharedData(key []byte) (data []byte, cas uint32, found bool) {
 	p.page, cas, found = p.data.Get(key, p.page)
 	return p.page, cas, found
 }
 
-// SetSharedData implements proxywasm.Host.
 func (p *proxy) SetSharedData(key, value []byte, cas uint32) bool {
 	return p.data.Set(key, value, cas)
 }
 
-// SetContext implements proxywasm.Host.
 func (p *proxy) SetContext(id uint32) {
 	if p.context = id; p.waiting[id] != nil {
 		p.request = &p.waiting[id].request
 	}
 }
 
-// ResumeRequest implements proxywasm.Host.
-func (p *proxy) ResumeRequest() {}
-
-// Dispatch implements proxywasm.Host. There is no backend.
-func (p *proxy) Dispatch(*proxywasm.Callout) bool { return false }
-
-// CalloutHeader implements proxywasm.Host.
-func (p *proxy) CalloutHeader(string) ([]byte, bool) { return nil, false }
-
-// CalloutBody implements proxywasm.Host.
-func (p *proxy) CalloutBody(int) ([]byte, bool) { return nil, false }
-
-// DefineMetric implements proxywasm.Host.
 func (p *proxy) DefineMetric(name string, _ bool) proxywasm.Metric {
 	p.names = append(p.names, name)
 	return proxywasm.Metric(len(p.names) - 1)
 }
 
-// AddMetric implements proxywasm.Host.
 func (p *proxy) AddMetric(m proxywasm.Metric, n uint64) { p.metrics[p.names[m]] += n }
-
-// SetMetric implements proxywasm.Host.
 func (p *proxy) SetMetric(m proxywasm.Metric, n uint64) { p.metrics[p.names[m]] = n }
 
-// PluginDone implements proxywasm.Host.
-func (p *proxy) PluginDone() {}
-
-// RequestBody implements proxywasm.Host. Logs have no bodies.
-func (p *proxy) RequestBody(int, int) ([]byte, bool) { return nil, false }
-
-// ResponseBody implements proxywasm.Host. Logs have no bodies.
-func (p *proxy) ResponseBody(int, int) ([]byte, bool) { return nil, false }
+func (*proxy) ReplaceRequestBody(int, []byte)       {}
+func (*proxy) ReplaceResponseBody(int, []byte)      {}
+func (*proxy) ReplaceResponseHeader(string, []byte) {}
+func (*proxy) ReplaceRequestHeader(string, []byte)  {}
+func (*proxy) RemoveRequestHeader(string)           {}
+func (*proxy) ClearRouteCache()                     {}
+func (*proxy) SetProperty(string, []byte)           {}
+func (*proxy) ResumeRequest()                       {}
+func (*proxy) PluginDone()                          {}
+func (*proxy) Dispatch(*proxywasm.Callout) bool     { return false }
+func (*proxy) CalloutHeader(string) ([]byte, bool)  { return nil, false }
+func (*proxy) CalloutBody(int) ([]byte, bool)       { return nil, false }
+func (*proxy) RequestBody(int, int) ([]byte, bool)  { return nil, false }
+func (*proxy) ResponseBody(int, int) ([]byte, bool) { return nil, false }

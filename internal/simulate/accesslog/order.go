@@ -54,7 +54,6 @@ func (e earliest) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 // Push and Pop exist only for heap.Interface.
 func (e *earliest) Push(any) {}
 
-// Pop implements heap.Interface.
 func (e *earliest) Pop() any { return nil }
 
 func (o *order) read() (Request, error) {
