@@ -4,6 +4,7 @@ package playground
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"embed"
 	"encoding/base64"
@@ -72,10 +73,7 @@ func Handler() http.Handler {
 		h.Set("referrer-policy", "no-referrer")
 		h.Set("cache-control", "no-cache")
 		h.Set("vary", "accept-encoding")
-		name := strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/")
-		if name == "" {
-			name = "index.html"
-		}
+		name := cmp.Or(strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/"), "index.html")
 		if !strings.Contains(r.Header.Get("accept-encoding"), "gzip") || r.Header.Get("range") != "" || strings.HasSuffix(r.URL.Path, "/index.html") {
 			plain.ServeHTTP(w, r)
 			return

@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"path"
@@ -142,14 +143,8 @@ func (f *finder) manager(n, list *node) {
 // envoy reads an envoy.extensions.wasm.v3.PluginConfig, which is in a filter's configuration.
 func (f *finder) envoy(n, filter *node) {
 	code := n.get("vm_config", "code")
-	module := code.get("local", "filename").string()
-	if module == "" {
-		module = code.get("remote", "http_uri", "uri").string()
-	}
-	p := plugin{vm: n.get("vm_config", "vm_id"), filters: f.filters}
-	if p.vm == nil {
-		p.vm = n.get("vm_config")
-	}
+	module := cmp.Or(code.get("local", "filename").string(), code.get("remote", "http_uri", "uri").string())
+	p := plugin{vm: cmp.Or(n.get("vm_config", "vm_id"), n.get("vm_config")), filters: f.filters}
 	if stops := n.get("allow_on_headers_stop_iteration"); stops == nil || stops.text != "true" {
 		p.bodies = bodiesKept
 	}
@@ -173,10 +168,7 @@ func (f *finder) envoy(n, filter *node) {
 // policy.
 func (f *finder) module(n *node) {
 	library := n.get("dynamic_module_config")
-	module := library.get("module", "local", "filename").string()
-	if module == "" {
-		module = library.get("name").string()
-	}
+	module := cmp.Or(library.get("module", "local", "filename").string(), library.get("name").string())
 	f.any(f.native(n, "filter_name"), module, n, "filter_config")
 }
 
@@ -234,10 +226,7 @@ func (f *finder) gateway(policy, wasm *node) {
 	if open := wasm.get("failOpen"); open != nil && open.text == "true" {
 		p.unlimited, p.unlimitedPath = open, "failOpen"
 	}
-	module := wasm.get("code", "http", "url").string()
-	if module == "" {
-		module = wasm.get("code", "image", "url").string()
-	}
+	module := cmp.Or(wasm.get("code", "http", "url").string(), wasm.get("code", "image", "url").string())
 	f.kubernetes(p, module, wasm, "config")
 }
 
@@ -302,12 +291,7 @@ func (p *plugin) limits() bool {
 	case !json.Valid(p.document.text):
 		return bytes.Contains(p.document.text, []byte(`"rules"`)) && bytes.Contains(p.document.text, []byte(`"limits"`))
 	}
-	for _, rule := range readJSON(p.document.text).get("rules").elements() {
-		if rule.get("limits") != nil {
-			return true
-		}
-	}
-	return false
+	return limited(readJSON(p.document.text))
 }
 
 // clusters returns the names of all clusters that an Envoy with this bootstrap has, or that a dump of its

@@ -14,8 +14,12 @@ func Found(name string, content []byte, readers ...Reader) *Report {
 
 // evident reports whether a document is certainly a configuration of Weir's.
 func evident(n *node) bool {
-	return n.get("sync_rate") != nil || n.get("on_backend_failure") != nil ||
-		slices.ContainsFunc(n.get("rules").elements(), func(rule *node) bool { return rule.get("limits") != nil })
+	return n.get("sync_rate") != nil || n.get("on_backend_failure") != nil || limited(n)
+}
+
+// limited reports whether a document has rules with limits.
+func limited(n *node) bool {
+	return slices.ContainsFunc(n.get("rules").elements(), func(rule *node) bool { return rule.get("limits") != nil })
 }
 
 // meant reports whether an unreadable text was meant to contain a configuration.

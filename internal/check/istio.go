@@ -253,7 +253,7 @@ func (f *finder) refuse(at *node, path, problem string) {
 // oneOf tells of a value that Istio or Envoy refuses.
 func (f *finder) oneOf(value *node, path string, want ...string) {
 	if value != nil && value.kind == kindString && !slices.Contains(want, value.text) {
-		f.refuse(value, path, "want "+strings.Join(want[:len(want)-1], ", ")+" or "+want[len(want)-1]+", got "+strconv.Quote(short(value.text)))
+		f.refuse(value, path, "want "+list(want)+", got "+strconv.Quote(short(value.text)))
 	}
 }
 

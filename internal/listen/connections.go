@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -57,9 +58,7 @@ type Connections struct {
 // NewConnections bounds the connections of an address to ofAddress, or DefaultConnections if that
 // is 0, and all connections to half of the files that the process may open.
 func NewConnections(ofAddress int, log *slog.Logger) *Connections {
-	if ofAddress == 0 {
-		ofAddress = DefaultConnections
-	}
+	ofAddress = cmp.Or(ofAddress, DefaultConnections)
 	files := MostFiles()
 	// If the process may open few files, a quarter of them is left for stores and logs.
 	all := max(files/2, files-max(64, min(files/4, 1024)))
@@ -85,7 +84,6 @@ type bounded struct {
 	by *Connections
 }
 
-// Accept implements net.Listener.
 func (b bounded) Accept() (net.Conn, error) {
 	conn, err := b.Listener.Accept()
 	if err != nil {
@@ -109,7 +107,6 @@ type connection struct {
 	requests int           // of gRPC, that have come whole and are not answered yet
 }
 
-// Close implements net.Conn.
 func (c *connection) Close() error {
 	c.by.note(c, http.StateClosed)
 	return c.Conn.Close()

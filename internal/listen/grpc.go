@@ -53,7 +53,6 @@ type counted struct {
 	of *connection
 }
 
-// ServerHandshake implements credentials.TransportCredentials.
 func (c counting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	of, bounded := raw.(*connection)
@@ -138,7 +137,6 @@ func newStreams(conn net.Conn, of *connection) *streams {
 	return &streams{Conn: conn, of: of, open: map[uint32]*stream{}, in: frames{skip: prefaceBytes}, answers: pending{of: of}}
 }
 
-// Read implements net.Conn.
 func (s *streams) Read(into []byte) (int, error) {
 	n, err := s.Conn.Read(into)
 	s.mu.Lock()
@@ -157,7 +155,6 @@ func (s *streams) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (s *streams) Write(from []byte) (int, error) {
 	s.mu.Lock()
 	s.out.each(from, s.sent)
@@ -166,7 +163,6 @@ func (s *streams) Write(from []byte) (int, error) {
 	return s.Conn.Write(from)
 }
 
-// Close implements net.Conn.
 func (s *streams) Close() error {
 	s.mu.Lock()
 	for id := range s.open {

@@ -96,7 +96,6 @@ type body struct {
 	read int
 }
 
-// Read implements io.Reader.
 func (b *body) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	switch counts := min(n, maxCounted-b.read); {

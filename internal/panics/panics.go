@@ -90,13 +90,11 @@ type answer struct {
 	begun bool
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) {
 	a.begun = a.begun || status >= http.StatusOK || status == http.StatusSwitchingProtocols
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter.
 func (a *answer) Write(b []byte) (int, error) {
 	a.begun = true
 	return a.ResponseWriter.Write(b)

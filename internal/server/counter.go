@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -268,9 +269,7 @@ func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsk
 		// none yet.
 		if at := slices.IndexFunc(override, func(l wire.OverrideLimit) bool { return l.WidthMillis == a.of.WidthMillis }); at >= 0 {
 			a.limit, a.burst, a.known = override[at].Max, override[at].Burst, true
-			if a.burst == 0 {
-				a.burst = max(1, a.limit)
-			}
+			a.burst = cmp.Or(a.burst, max(1, a.limit))
 			override = slices.Delete(override, at, at+1)
 		}
 		l := a.standing(calendar)

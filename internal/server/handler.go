@@ -6,6 +6,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -116,9 +117,7 @@ type Options struct {
 // host than Options.Host has, and 415 to a body of JSON that does not say so in its Content-Type.
 // Reasons are JSON problem documents (RFC 9457).
 func Handler(counters store.Store, o Options) http.Handler {
-	if o.Registry == nil {
-		o.Registry = prometheus.NewRegistry()
-	}
+	o.Registry = cmp.Or(o.Registry, prometheus.NewRegistry())
 	if m, ok := counters.(inMemory); ok {
 		o.Registry.MustRegister(memorySize(m))
 	}
@@ -128,9 +127,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	if r, ok := counters.(regional); ok {
 		o.Registry.MustRegister(regionState(r))
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}

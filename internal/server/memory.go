@@ -13,7 +13,6 @@ type collector func(ch chan<- prometheus.Metric)
 // Describe implements prometheus.Collector. Which metrics there are is known once they are collected.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) { c(ch) }
 
 // gauge returns a gauge that is now so high.

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
@@ -239,9 +240,7 @@ func (t *tokens) changing() (who []string) {
 		case name == "":
 			name = fmt.Sprintf("the token of line %d", l.number)
 		}
-		if where == "" {
-			where = "all namespaces"
-		}
+		where = cmp.Or(where, "all namespaces")
 		who = append(who, name+" in "+where)
 	}
 	if more := len(who) - mostTold; more > 0 {

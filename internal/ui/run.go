@@ -2,6 +2,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -196,9 +197,7 @@ func New(o Options) *View {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	v := &View{o: o, looked: new(Looked), set: map[string][]uint64{}, traffic: newTraffic(o.Nodes, o.Config, o.Now), ended: make(chan struct{}), tick: make(chan struct{})}
 	v.moments = server.History[Moment]{Keep: kept, Old: keptOld, Every: keptEvery}
 	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -279,9 +280,7 @@ func (t *traffic) request(ctx context.Context, d demand) (*http.Request, error) 
 		case config.SelectQuery:
 			query.Set(s.Name, value)
 		case config.SelectHost:
-			if host == "" {
-				host = value
-			}
+			host = cmp.Or(host, value)
 		case config.SelectPath:
 			if d.rule.Match.Path == nil {
 				u.Path = value

@@ -206,9 +206,7 @@ var errAtParent = errors.New("ask the parent: it has this data for all regions")
 
 // New returns a region, which does nothing before Meet and Start.
 func New(o Options) *Store {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}
