@@ -69,8 +69,7 @@ func (c *converter) apisix() {
 	a := &apisix{c: c, groups: map[string]place{}}
 	objects := map[string][]value{}
 	for _, d := range c.documents() {
-		if kind := d.get("kind"); kind.there() {
-			kind.lose("kind: convert reads apisix.yaml and the Admin API's answers, and no resources of Kubernetes")
+		if d.loses("kind", "kind: convert reads apisix.yaml and the Admin API's answers, and no resources of Kubernetes") {
 			continue
 		}
 		if !d.get("uri").there() && !d.get("uris").there() {
@@ -128,9 +127,7 @@ func (c *converter) apisix() {
 	}
 	for _, m := range objects["plugin_metadata"] {
 		for _, name := range []string{"limit_header", "remaining_header", "reset_header"} {
-			if h := m.get(name); h.there() {
-				h.lose("%s: the rules send their own headers; want header_names", name)
-			}
+			m.loses(name, "%s: the rules send their own headers; want header_names")
 		}
 	}
 }
@@ -156,10 +153,7 @@ func (a *apisix) route(v value, services, configs map[string]*apisixOwner) {
 	of := location{at: v.at()}
 	of.rest.Methods = v.get("methods").texts()
 	for _, name := range []string{"filter_func", "remote_addr", "remote_addrs"} {
-		if c := v.get(name); c.there() {
-			c.lose("%s: a rule has no such condition", name)
-			of.partly = true
-		}
+		of.partly = v.loses(name, "%s: a rule has no such condition") || of.partly
 	}
 	for _, expression := range v.get("vars").list() {
 		if !variableIs(&of.rest, expression) {
@@ -273,8 +267,7 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	at := config.at()
 	config.tell(name, slices.Concat(apisixCommon, apisixStore, apisixLimitFields[name])...)
 	config.get("_meta").tell("_meta", "disable", "filter", "priority")
-	if filter := config.get("_meta", "filter"); filter.there() {
-		filter.lose("_meta.filter: a rule has no such condition")
+	if config.get("_meta").loses("filter", "_meta.filter: a rule has no such condition") {
 		return
 	}
 	var own, others []*location
@@ -363,8 +356,7 @@ func (a *apisix) connections(config value) *limit {
 
 // count returns a limit whose windows start with a key's first hit.
 func (a *apisix) count(config value) *limit {
-	if rules := config.get("rules"); rules.there() {
-		rules.lose("rules: convert reads a single limit of a plugin")
+	if config.loses("rules", "rules: convert reads a single limit of a plugin") {
 		return nil
 	}
 	for _, name := range []string{"count", "time_window"} {

@@ -70,8 +70,7 @@ var (
 func (c *converter) kong() {
 	k := &kong{c: c, spaces: map[string]place{}}
 	for _, d := range c.documents() {
-		if kind := d.get("kind"); kind.there() {
-			kind.lose("kind: convert reads Kong's declarative configuration, and no resources of Kubernetes")
+		if d.loses("kind", "kind: convert reads Kong's declarative configuration, and no resources of Kubernetes") {
 			continue
 		}
 		d.tell("Kong's configuration", append(kongFields, mergedFields(d)...)...)
@@ -224,9 +223,7 @@ func (k *kong) route(r value, services []string) {
 		l.rest.header(strings.ToLower(h.name), text{regex, "(?i)" + strings.Join(texts, "|")})
 	}
 	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
-		if v := r.get(name); v.there() {
-			no(v.at(), "%s: a rule has no such condition", name)
-		}
+		l.partly = r.loses(name, "%s: a rule has no such condition") || l.partly
 	}
 	if l.partly && slices.Contains(l.paths, text{}) {
 		l.paths = nil // a path is left out, so that all may be the route's
@@ -274,6 +271,16 @@ func (k *kong) readPlugin(p value, service, route string) *kongPlugin {
 		}
 	}
 	return read
+}
+
+// byWhat returns the value that says what a plugin counts by, or the plugin if none does.
+func (p *kongPlugin) byWhat() value {
+	for _, name := range []string{"limit_by", "identifier"} {
+		if v := p.config.get(name); v.there() {
+			return v
+		}
+	}
+	return p.value
 }
 
 // holds reports whether a plugin applies to a route.
@@ -334,9 +341,7 @@ func (k *kong) limit(p *kongPlugin) {
 			k.spaces[space.text()] = space.at()
 		}
 		for _, name := range []string{"compound_identifier", "counter_key"} {
-			if v := config.get(name); v.there() {
-				v.lose("%s: the rule counts by identifier alone", name)
-			}
+			config.loses(name, "%s: the rule counts by identifier alone")
 		}
 		if throttling := config.get("throttling"); throttling.get("enabled").truth(false) {
 			throttling.lose("throttling: Kong makes requests wait for room; the rule refuses them")
@@ -441,11 +446,7 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string, who *identi
 		r.Key = []any{client()}
 	case "service", "route":
 		if p.route == "" && (by == "route" || p.service == "") && len(k.routes) > 0 {
-			where := config.get("limit_by")
-			if !where.there() {
-				where = config.get("identifier")
-			}
-			where.lose("%s: a rule for several counts them together; want a plugin for each %[1]s", by)
+			p.byWhat().lose("%s: a rule for several counts them together; want a plugin for each %[1]s", by)
 		}
 	case "header":
 		name := headerName(strings.ToLower(config.get("header_name").text()))
@@ -515,13 +516,7 @@ func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *i
 		k.add(p.value.at(), config, r)
 		return
 	}
-	where := p.value
-	if v := config.get("limit_by"); v.there() {
-		where = v
-	} else if v := config.get("identifier"); v.there() {
-		where = v
-	}
-	a := who.auth
+	where, a := p.byWhat(), who.auth
 	var tokens []token
 	rest, others := []any{client()}, "by address"
 	if a.config.get("anonymous").text() != "" {

@@ -119,9 +119,7 @@ func (c *converter) policyOf(d value) *policy {
 			p.Spec.TargetRefs = append(p.Spec.TargetRefs, t)
 		}
 	}
-	if s := d.get("spec", "targetSelectors"); s.there() {
-		s.lose("targetSelectors: a RateLimitPolicy names its targets: write them into targetRefs")
-	}
+	d.get("spec").loses("targetSelectors", "targetSelectors: a RateLimitPolicy names its targets: write them into targetRefs")
 	return p
 }
 
@@ -271,9 +269,7 @@ func (c *converter) backendTrafficPolicy(d value) {
 		}
 		return
 	}
-	if merge := d.get("spec", "mergeType"); merge.there() {
-		merge.lose("mergeType: of two RateLimitPolicies that for more says how they merge: defaults, with strategy: merge")
-	}
+	d.get("spec").loses("mergeType", "mergeType: of two RateLimitPolicies that for more says how they merge: defaults, with strategy: merge")
 	limits.tell("a rateLimit", "type", "global", "local")
 	only := strings.ToLower(limits.get("type").text())
 	for _, scope := range []string{"global", "local"} {
@@ -414,9 +410,7 @@ func (c *converter) gatewayCost(said value, path string, r object) (lost bool) {
 			lost = true
 		}
 	}
-	if from := said.get("limit", "fromMetadata"); from.there() {
-		from.lose("%s.limit.fromMetadata: has a unit, too: limit_from takes a number alone; requests and unit hold for all", path)
-	}
+	said.get("limit").loses("fromMetadata", path+".limit.fromMetadata: has a unit, too: limit_from takes a number alone; requests and unit hold for all")
 	if said.get("shadowMode").truth(false) {
 		r["mode"] = shadow
 	}

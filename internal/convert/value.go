@@ -118,6 +118,15 @@ func (v value) at() place { return v.where }
 
 func (v value) lose(format string, args ...any) { v.c.lose(v.at(), format, args...) }
 
+// loses tells of a field, which the format names, that no rule can say, and reports whether it is there.
+func (v value) loses(name, format string) bool {
+	of := v.get(name)
+	if of.there() {
+		of.lose("%s", strings.Replace(format, "%s", name, 1))
+	}
+	return of.there()
+}
+
 type field struct {
 	name  string
 	at    place
