@@ -165,6 +165,7 @@ func (v *fakeVM) leased() (leased uint64) {
 
 // left describes what a VM still has to do.
 func (v *fakeVM) left() string {
+	defer proxywasm.Use(v)()
 	if left := v.plugin.Node().Backlog(); left != (engine.Backlog{}) || v.plugin.Node().Unfinished() {
 		return fmt.Sprintf("%+v", left)
 	}

@@ -2,8 +2,7 @@
 //
 // It has the same functions twice. For wasip1, the form that ships, it binds the host's functions
 // directly, and allocates nothing on the path of a request. Natively it forwards to a [Host] of the
-// caller, or to the SDK (github.com/tetratelabs/proxy-wasm-go-sdk), whose proxytest then drives the
-// same filter in plain go test. RATIONALE.md says why the binding is not the SDK's.
+// caller. RATIONALE.md says why the binding is not that of an SDK.
 //
 // Returned bytes belong to the package, and are valid until its next call. It keeps no bytes that
 // are passed in. All calls must come from the one thread that runs the VM.

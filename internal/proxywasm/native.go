@@ -2,13 +2,6 @@
 
 package proxywasm
 
-import (
-	"strings"
-	"time"
-
-	sdk "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
-)
-
 // Host runs the plugin when it isn't built for wasip1. Its methods have the names and contracts of
 // the package's functions. It is as wide as the ABI that it stands for.
 type Host interface {
@@ -43,19 +36,19 @@ type Host interface {
 	PluginDone()
 }
 
-var host Host = sdkHost{}
+var host Host
 
-// Use makes h the host of all later calls, in place of the SDK, until restore is called. As in a
-// VM, all calls must come from one goroutine. A caller with several hosts calls Use before each
-// callback.
+// Use makes h the host of all later calls, until restore is called. There is none before the first
+// Use. As in a VM, all calls must come from one goroutine. A caller with several hosts calls Use
+// before each callback.
 func Use(h Host) (restore func()) {
 	before := host
 	host = h
 	return func() { host = before }
 }
 
-// SetVMContext registers the plugin with the SDK.
-func SetVMContext(context VM) { sdk.SetVMContext(context) }
+// SetVMContext does nothing: who has a host calls the plugin itself.
+func SetVMContext(VM) {}
 
 // Log writes to the proxy's log.
 func Log(level LogLevel, message string) { host.Log(level, message) }
@@ -175,159 +168,3 @@ func (m Metric) Add(n uint64) { host.AddMetric(m, n) }
 
 // Set sets a gauge.
 func (m Metric) Set(n uint64) { host.SetMetric(m, n) }
-
-// sdkHost forwards to the SDK, whose emulator of a proxy is proxytest.
-type sdkHost struct{}
-
-func (sdkHost) Log(level LogLevel, message string) {
-	switch level {
-	case LogInfo:
-		sdk.LogInfo(message)
-	case LogWarn:
-		sdk.LogWarn(message)
-	default:
-		sdk.LogError(message)
-	}
-}
-
-func (sdkHost) Now() int64 { return time.Now().UnixNano() }
-
-func (sdkHost) SetTickPeriod(milliseconds uint32) {
-	if err := sdk.SetTickPeriodMilliSeconds(milliseconds); err != nil {
-		sdk.LogError("set tick period: " + err.Error())
-	}
-}
-
-func (sdkHost) PluginConfiguration() ([]byte, bool) { return found(sdk.GetPluginConfiguration()) }
-
-func (sdkHost) RequestHeader(name string) ([]byte, bool) {
-	value, err := sdk.GetHttpRequestHeader(name)
-	return []byte(value), err == nil
-}
-
-func (sdkHost) RequestLines(name, separator string) (values []byte, lines int) {
-	all, _ := sdk.GetHttpRequestHeaders() // empty with an error
-	var pairs Pairs
-	for _, h := range all {
-		pairs.Add(h[0], h[1])
-	}
-	return linesOf(pairs.encode(), name, separator)
-}
-
-func (sdkHost) ResponseHeader(name string) ([]byte, bool) {
-	value, err := sdk.GetHttpResponseHeader(name)
-	return []byte(value), err == nil
-}
-
-func (sdkHost) RequestBody(start, size int) ([]byte, bool) {
-	return found(sdk.GetHttpRequestBody(start, size))
-}
-
-func (sdkHost) ResponseBody(start, size int) ([]byte, bool) {
-	return found(sdk.GetHttpResponseBody(start, size))
-}
-
-func (sdkHost) ReplaceRequestBody(_ int, piece []byte) {
-	if err := sdk.ReplaceHttpRequestBody(piece); err != nil {
-		sdk.LogError("replace request body: " + err.Error())
-	}
-}
-
-func (sdkHost) ReplaceResponseBody(_ int, piece []byte) {
-	if err := sdk.ReplaceHttpResponseBody(piece); err != nil {
-		sdk.LogError("replace response body: " + err.Error())
-	}
-}
-
-func (sdkHost) ReplaceResponseHeader(name string, value []byte) {
-	if err := sdk.ReplaceHttpResponseHeader(name, string(value)); err != nil {
-		sdk.LogError("replace response header: " + err.Error())
-	}
-}
-
-func (sdkHost) ReplaceRequestHeader(name string, value []byte) {
-	_ = sdk.ReplaceHttpRequestHeader(name, string(value))
-}
-
-func (sdkHost) RemoveRequestHeader(name string) { _ = sdk.RemoveHttpRequestHeader(name) }
-
-func (sdkHost) ClearRouteCache() { _, _ = sdk.CallForeignFunction("clear_route_cache", nil) }
-
-func (sdkHost) SendLocalResponse(r *LocalResponse) bool {
-	// The SDK has no response code details.
-	return sdk.SendHttpResponse(r.Status, list(r.Headers), []byte(r.Body), r.GRPCStatus) == nil
-}
-
-func (sdkHost) Property(path string) ([]byte, bool) {
-	return found(sdk.GetProperty(strings.Split(path, "\x00")))
-}
-
-func (sdkHost) SetProperty(name string, value []byte) {
-	_ = sdk.SetProperty([]string{name}, value)
-}
-
-func (sdkHost) GetSharedData(key []byte) (data []byte, cas uint32, exists bool) {
-	data, cas, err := sdk.GetSharedData(string(key))
-	return data, cas, err == nil
-}
-
-func (sdkHost) SetSharedData(key, value []byte, cas uint32) bool {
-	return sdk.SetSharedData(string(key), value, cas) == nil
-}
-
-func (sdkHost) SetContext(id uint32) {
-	if err := sdk.SetEffectiveContext(id); err != nil {
-		sdk.LogError("set effective context: " + err.Error())
-	}
-}
-
-func (sdkHost) ResumeRequest() {
-	if err := sdk.ResumeHttpRequest(); err != nil {
-		sdk.LogError("resume request: " + err.Error())
-	}
-}
-
-func (sdkHost) Dispatch(c *Callout) bool {
-	_, err := sdk.DispatchHttpCall(c.Cluster, list(c.Headers), c.Body, nil, c.TimeoutMillis,
-		func(headers, _, _ int) { c.Done(headers != 0) })
-	return err == nil
-}
-
-func (sdkHost) CalloutHeader(name string) ([]byte, bool) {
-	headers, err := sdk.GetHttpCallResponseHeaders()
-	if err != nil {
-		return nil, false
-	}
-	for _, h := range headers {
-		if h[0] == name {
-			return []byte(h[1]), true
-		}
-	}
-	return nil, false
-}
-
-func (sdkHost) CalloutBody(limit int) ([]byte, bool) {
-	return found(sdk.GetHttpCallResponseBody(0, limit))
-}
-
-// The SDK keeps a metric's kind in its type only; the host needs just the number.
-func (sdkHost) DefineMetric(name string, gauge bool) Metric {
-	if gauge {
-		return Metric(sdk.DefineGaugeMetric(name))
-	}
-	return Metric(sdk.DefineCounterMetric(name))
-}
-
-func (sdkHost) AddMetric(m Metric, n uint64) { sdk.MetricCounter(m).Increment(n) }
-
-func (sdkHost) SetMetric(m Metric, n uint64) { sdk.MetricHistogram(m).Record(n) }
-
-func (sdkHost) PluginDone() { sdk.PluginDone() }
-
-func found(value []byte, err error) ([]byte, bool) { return value, err == nil }
-
-func list(p *Pairs) [][2]string {
-	pairs := make([][2]string, 0, p.Len())
-	p.Visit(func(name, value string) { pairs = append(pairs, [2]string{name, value}) })
-	return pairs
-}
