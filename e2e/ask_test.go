@@ -35,10 +35,8 @@ func send(t *testing.T, client *http.Client, address string, headers ...string) 
 // fetch gets a page, which must be there.
 func fetch(t *testing.T, url string) (body string) {
 	t.Helper()
-	r, err := send(t, envoytest.Client, url, ":path", "")
-	if err != nil || r.status != http.StatusOK {
-		t.Fatalf("%s: status %d, %v", url, r.status, err)
-	}
+	r := must.Get(send(t, envoytest.Client, url, ":path", ""))(t)
+	must.EqualOrEnd(t, r.status, http.StatusOK, "%s: status", url)
 	return r.body
 }
 

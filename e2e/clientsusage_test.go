@@ -145,9 +145,7 @@ func TestClientsAskForUsage(t *testing.T) {
 		if !strings.Contains(string(out), fmt.Sprintf(`["streams", %d]`, streams)) || t.Failed() {
 			t.Errorf("want %d streams as without proxies, got\n%s", streams, out)
 		}
-		if n := through.silent.Load(); n != 0 {
-			t.Errorf("the upstream had %d streams that did not ask", n)
-		}
+		must.Equal(t, through.silent.Load(), 0, "streams that did not ask")
 		want, got := fmt.Sprintf(" %d of 100000000 used", through.tokens.Load()), ""
 		if !pushed.until(t, func() bool {
 			got = weir(t, backend, "counter", "get", "default", "tokens")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // Nodes whose clocks are wrong by twenty minutes use the same windows of a quarter of an hour as
@@ -42,9 +44,7 @@ func inOneWindow(t *testing.T, d driver, rate string) bool {
 	var wrong []string
 	for i := range requests {
 		status, header, err := f.ask(t, client(t), i%len(offsets), "ann") // each client connects to the next worker
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if reset := header.Get("x-ratelimit-reset"); reset != end {
 			wrong = append(wrong, fmt.Sprintf("the clock is %v off: status %d, the window ends at %s, want %s", offsets[i%len(offsets)], status, reset, end))
 		}

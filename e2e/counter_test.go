@@ -57,9 +57,7 @@ func TestCountersAreEmptied(t *testing.T) {
 			want(weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"),
 				"60 given back\n", "nothing is counted now\n", "known to 3 of 3 nodes\n")
 			for i, address := range addresses {
-				if !send(address, "ann") {
-					t.Errorf("node %d refuses though the counter was emptied", i)
-				}
+				must.Equal(t, send(address, "ann"), true, "node %d refuses though the counter was emptied", i)
 			}
 			must.Equal(t, exhaust(), 57, "passed then")
 			want(weir(t, backend, "counter", "grant", "countered", "per-user", "ann", "15", "--wait", "60s"),

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"weir/internal/must"
 )
 
 const (
@@ -78,9 +80,7 @@ func TestFairShares(t *testing.T) {
 					t.Errorf("%s: %s has %d of %d", rule, user, n, part)
 				}
 			}
-			if told := asks(0, "ann", "1").header.Get("x-ratelimit-remaining"); told != "0" {
-				t.Errorf("%s: ann is told of %s hits", rule, told)
-			}
+			must.Equal(t, asks(0, "ann", "1").header.Get("x-ratelimit-remaining"), "0", "%s: hits that ann is told of", rule)
 			for _, n := range started {
 				n.wantSome(t, metricName("uneven_requests_total", rule))
 			}

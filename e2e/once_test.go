@@ -183,9 +183,7 @@ func (s *stage) settle(gone int64) {
 	for range 100 {
 		pass(2 * time.Second)
 	}
-	if got := counted(s.t, s.backend, "default"); got != want {
-		s.t.Errorf("later on the backend has %d hits, want %d", got, want)
-	}
+	must.Equal(s.t, counted(s.t, s.backend, "default"), want, "hits that the backend has later on")
 }
 
 // push lets worker 0 admit three hits of bob, and returns the held callout with them.

@@ -250,9 +250,7 @@ func TestRulesMove(t *testing.T) {
 		weir(t, backend, "override", "set", "default", "per-user", "--prefix", "ed", "99/366d", "--wait", "60s")
 		for i, address := range addresses[:2] {
 			for user, want := range map[string]int{"eddy": 99, "dee": limit + 3} {
-				if r := ask(t, envoytest.Client, address, "x-user", user); r.header.Get("x-ratelimit-limit") != fmt.Sprint(want) {
-					t.Errorf("node %d: the limit of %s is %s, want %d", i, user, r.header.Get("x-ratelimit-limit"), want)
-				}
+				must.Equal(t, ask(t, envoytest.Client, address, "x-user", user).header.Get("x-ratelimit-limit"), fmt.Sprint(want), "node %d: the limit of %s", i, user)
 			}
 		}
 		rule("off", "--all", "default")

@@ -358,7 +358,5 @@ func (c *crowd) all(t *testing.T, limit int, addresses []string) {
 	}) {
 		t.Errorf("%d of %d places can be had: the others are lost", passed, limit)
 	}
-	if !ask() {
-		t.Errorf("more than %d requests are in flight", limit)
-	}
+	must.Equal(t, ask(), true, "more than %d requests are in flight", limit)
 }

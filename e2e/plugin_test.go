@@ -97,9 +97,7 @@ func (w *worker) send(headers ...string) (passed bool) {
 	if stream.LocalReply() != nil {
 		return false
 	}
-	if action != host.Continue {
-		w.t.Fatalf("got action %v without a reply", action)
-	}
+	must.EqualOrEnd(w.t, action, host.Continue, "action without a reply")
 	response := host.NewHeaders(":status", "200", "x-ratelimit-limit", "the upstream's", "x-ratelimit-limit", "twice")
 	must.Get(stream.ResponseHeaders(response, true))(w.t)
 	return true

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A proxy whose requests only ask whether a budget has room hears of what the requests of another proxy have
@@ -47,8 +49,6 @@ func questionsHearOfOtherProxies(t *testing.T, d driver, rate string) {
 	if spent <= limit {
 		t.Errorf("a request is refused when %d tokens are spent of %d", spent, limit)
 	}
-	if request(0, 0) {
-		t.Error("the proxy that has charged all lets a request pass")
-	}
+	must.Equal(t, request(0, 0), false, "the proxy that has charged all lets a request pass")
 	all[1].wantSome(t, metricName("waited_requests_total")) // questions asked the backend
 }

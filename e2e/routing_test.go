@@ -81,9 +81,7 @@ func inTurn(namespace string, limit int) string {
 // want429 fails unless an answer is a rejection by inTurn's rule.
 func (r reply) want429(t *testing.T, limit int) {
 	t.Helper()
-	if r.status != http.StatusTooManyRequests {
-		t.Errorf("got status %d, want 429", r.status)
-	}
+	must.Equal(t, r.status, http.StatusTooManyRequests, "got status")
 	r.want(t, fmt.Sprintf(`
 		ratelimit-policy: "r";q=%d;w=3600
 		ratelimit: "r";r=0;t=3600

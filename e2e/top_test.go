@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -91,16 +90,12 @@ func whoIsLimited(t *testing.T, d driver) {
 				shown, cut = user[:3], true
 			}
 			k := &r.Used[j]
-			if !slices.Equal(k.Values, []server.Value{{Text: shown, Cut: cut}}) {
-				t.Errorf("%s: key %d is %+v, want %s", r.Rule, j, k, user)
-			}
+			must.Same(t, k.Values, []server.Value{{Text: shown, Cut: cut}}, "%s: values of key %d", r.Rule, j)
 			share, want := k.HitsPerSecond/r.HitsPerSecond, float64(demand[user])/float64(total)
 			if bound := (k.HitsMore+k.HitsMargin)/r.HitsPerSecond + 0.01; math.Abs(share-want) > bound {
 				t.Errorf("%s: %s has %v of all hits, want %v ± %v", r.Rule, user, share, want, bound)
 			}
-			if k.Nodes != 3 {
-				t.Errorf("%s: %s was seen by %d nodes", r.Rule, user, k.Nodes)
-			}
+			must.Equal(t, k.Nodes, 3, "%s: nodes that saw %s", r.Rule, user)
 		}
 		// Only refused users are among the refused.
 		_, keys := refused(limit)

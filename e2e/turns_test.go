@@ -48,9 +48,7 @@ func TestTurnsAreLogged(t *testing.T) {
 		wantSaid(t, wrong, "namespace turns-refused: pushes to cluster weir are refused with 401: want a token that the backend knows"+until+
 			"requests are refused (on_backend_failure: deny)")
 		for said, times := range map[string]int{n.said(): 3, wrong.said(): 1} {
-			if got := strings.Count(said, ": pushes to cluster "); got != times {
-				t.Errorf("%d lines, want %d:\n%s", got, times, said)
-			}
+			must.Equal(t, strings.Count(said, ": pushes to cluster "), times, "lines:\n%s", said)
 		}
 	})
 }

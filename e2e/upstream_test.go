@@ -32,17 +32,13 @@ func TestUpstreamHoldsBack(t *testing.T) {
 					if !pushed.until(t, func() bool { return !passes(address, "ann") }) {
 						t.Errorf("%s lets it pass", address)
 					}
-					if !passes(address, "bob") {
-						t.Errorf("%s refuses somebody else", address)
-					}
+					must.Equal(t, passes(address, "bob"), true, "%s refuses somebody else", address)
 				}
 				all[0].wantMetric(t, metricName("upstream_holds_total"), 1)
 				must.Contains(t, weir(t, backend, "counter", "get", "default", "r", "ann"), "refused whatever room there is", "")
 				weir(t, backend, "counter", "reset", "default", "r", "ann", "--wait", "60s")
 				for _, address := range addresses {
-					if !passes(address, "ann") {
-						t.Errorf("%s refuses after the reset", address)
-					}
+					must.Equal(t, passes(address, "ann"), true, "%s refuses after the reset", address)
 				}
 			})
 		}
