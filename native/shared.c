@@ -9,8 +9,7 @@ typedef struct item item;
 struct item {
   item* next;
   uint32_t hash, key_size, size, room, cas;
-  char* value;
-  char key[];
+  char data[]; // the key, and the value in so much room
 };
 
 typedef struct {
@@ -42,7 +41,6 @@ void shared_free(shared* s) {
     for (uint32_t at = 0; at <= s->shards[i].mask; at++) {
       for (item *m = s->shards[i].places[at], *next; m; m = next) {
         next = m->next;
-        free(m->value);
         free(m);
       }
     }
@@ -63,11 +61,11 @@ static shard* of(shared* s, uint32_t h) { return &s->shards[h % shards]; }
 
 static item** place(shard* s, uint32_t h) { return &s->places[h / shards & s->mask]; }
 
-static item* find(shard* s, uint32_t h, bytes key) {
-  for (item* m = *place(s, h); m; m = m->next) {
-    if (m->hash == h && m->key_size == key.size && memcmp(m->key, key.data, key.size) == 0) return m;
-  }
-  return NULL;
+// find returns what points to the item of a key, or would.
+static item** find(shard* s, uint32_t h, bytes key) {
+  item** at = place(s, h);
+  while (*at && ((*at)->hash != h || (*at)->key_size != key.size || memcmp((*at)->data, key.data, key.size) != 0)) at = &(*at)->next;
+  return at;
 }
 
 static void grow(shard* s) {
@@ -86,21 +84,24 @@ static void grow(shard* s) {
   s->mask = bigger.mask;
 }
 
-static item* add(shard* s, uint32_t h, bytes key) {
-  if (s->used++ > s->mask) grow(s);
-  item* m = calloc(1, sizeof *m + key.size);
-  item** at = place(s, h);
-  *m = (item){.next = *at, .hash = h, .key_size = key.size};
-  memcpy(m->key, key.data, key.size);
-  return *at = m;
-}
-
-static void write_value(item* m, bytes value) {
-  if (m->room < value.size) {
-    m->room = value.size + value.size / 4;
-    m->value = realloc(m->value, m->room);
+// write_value gives the key of an item its value. The item is yet to be added if at points to none.
+static void write_value(shard* s, item** at, uint32_t h, bytes key, bytes value) {
+  if (!*at && s->used++ > s->mask) {
+    grow(s);
+    at = find(s, h, key);
   }
-  if (value.size) memcpy(m->value, value.data, value.size);
+  item* m = *at;
+  if (!m || m->room < value.size) {
+    const uint32_t room = value.size + value.size / 4;
+    item* larger = realloc(m, sizeof *m + key.size + room);
+    if (!m) {
+      *larger = (item){.hash = h, .key_size = key.size};
+      memcpy(larger->data, key.data, key.size);
+    }
+    m = *at = larger;
+    m->room = room;
+  }
+  if (value.size) memcpy(m->data + key.size, value.data, value.size);
   m->size = value.size;
   m->cas = atomic_fetch_add_explicit(&writes, 1, memory_order_relaxed) + 1;
 }
@@ -118,9 +119,9 @@ u32 Z_envZ_proxy_get_shared_data(vm* v, u32 key_at, u32 key_size, u32 value_at, 
   const uint32_t h = hash(key);
   shard* s = of(v->domain->shared, h);
   lock(v, s);
-  const item* m = find(s, h, key);
+  const item* m = *find(s, h, key);
   if (m) {
-    give(v, (bytes){m->value, m->size}, value_at, size_at);
+    give(v, (bytes){m->data + key.size, m->size}, value_at, size_at);
     vm_put32(v, cas_at, m->cas);
   }
   unlock(v);
@@ -132,9 +133,9 @@ u32 Z_envZ_proxy_set_shared_data(vm* v, u32 key_at, u32 key_size, u32 value_at, 
   const uint32_t h = hash(key);
   shard* s = of(v->domain->shared, h);
   lock(v, s);
-  item* m = find(s, h, key);
-  const bool fits = !m || !cas || cas == m->cas;
-  if (fits) write_value(m ? m : add(s, h, key), value);
+  item** at = find(s, h, key);
+  const bool fits = !*at || !cas || cas == (*at)->cas;
+  if (fits) write_value(s, at, h, key, value);
   unlock(v);
   return fits ? OK : CAS_MISMATCH;
 }
