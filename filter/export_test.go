@@ -98,3 +98,13 @@ func (s *stream) Charges() int { return len(s.charges.list) }
 
 // Holds reports whether the request holds places.
 func (s *stream) Holds() bool { return s.charges.holding.holders != nil }
+
+// GoAround makes the plugin decide all requests the general way. It reports whether the straight one was to be had.
+func (p *plugin) GoAround() (straight bool) {
+	straight = p.streams.rules.only != nil
+	p.streams.rules.only = nil
+	return straight
+}
+
+// Move moves a rule to a mode at run time.
+func (p *plugin) Move(rule int, mode wire.Mode) { p.streams.rules.Move(rule, mode) }

@@ -30,9 +30,8 @@ func TestFinish(t *testing.T) {
 		v.request = map[string][]byte{":method": []byte("POST"), ":path": []byte("/"), ":authority": []byte("shop.example"), "x-cost": []byte("1")}
 		v.response, v.context = map[string]string{}, 1
 		restore := proxywasm.Use(v)
-		s := v.plugin.NewStream(1)
-		s.OnHttpRequestHeaders(len(v.request), false)
-		must.Equal(t, s.Finish(), c.over, "%s: over", name)
+		s, _ := v.plugin.OnRequest(1, false)
+		must.Equal(t, s == nil, c.over, "%s: the stream is over", name)
 		must.Equal(t, len(v.response) > 0, c.headers, "%s: the response has headers %v", name, v.response)
 		restore()
 	}

@@ -163,10 +163,16 @@ func (v *fakeVM) receive(method, path string, headers []string) {
 func (v *fakeVM) stream() (passed bool) {
 	defer proxywasm.Use(v)()
 	v.streams++
-	s := v.plugin.NewStream(v.streams)
 	v.resumed, v.context = false, v.streams
-	passed = s.OnHttpRequestHeaders(len(v.request), false) == types.ActionContinue
-	if v.streams%2 == 0 && s.Finish() { // the native form's host has every other stream
+	var s types.HttpContext
+	var action types.Action
+	if v.streams%2 == 0 { // the native form's host has every other stream
+		s, action = v.plugin.OnRequest(v.streams, false)
+	} else {
+		s = v.plugin.NewHttpContext(v.streams)
+		action = s.OnHttpRequestHeaders(len(v.request), false)
+	}
+	if passed = action == types.ActionContinue; s == nil {
 		if passed == (v.reply != nil) {
 			v.t.Fatalf("continue is %v after the reply %+v, and the stream is over", passed, v.reply)
 		}

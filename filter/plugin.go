@@ -45,7 +45,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	n, err := engine.New(p.options())
 	if err != nil {
-		all.rules.list = nil // no request is decided
+		all.rules.list, all.rules.only = nil, nil // no request is decided
 		proxywasm.Log(proxywasm.LogError, "weir: open the table of counters: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
@@ -155,5 +155,16 @@ func (p *plugin) left() bool {
 // NewHttpContext implements types.PluginContext.
 func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return p.streams.newStream(id) }
 
-// NewStream implements proxywasm.Plugin.
-func (p *plugin) NewStream(id uint32) proxywasm.Stream { return p.streams.newStream(id) }
+// OnRequest implements proxywasm.Plugin.
+func (p *plugin) OnRequest(id uint32, end bool) (types.HttpContext, types.Action) {
+	s := p.streams.newStream(id)
+	action := s.OnHttpRequestHeaders(0, end)
+	if s.remains() {
+		return s, action
+	}
+	if s.decorate {
+		s.decorateResponse()
+	}
+	s.OnHttpStreamDone()
+	return nil, action
+}

@@ -139,7 +139,11 @@ func (r *request) beginRequest(body *bodyValues) {
 // the host.
 func (r *request) value(i int) (value []byte, ok bool) {
 	p := &r.properties[i]
-	if !p.shared {
+	switch {
+	case p.shared:
+	case p.header != "" && p.lines == firstLine:
+		return proxywasm.RequestHeader(p.header) // as readProperty would
+	default:
 		return r.readProperty(p)
 	}
 	if p.state == unread {

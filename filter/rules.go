@@ -33,6 +33,10 @@ type rules struct {
 	marks bool
 	// readsBodies means that some rule reads a request's body, and holds that some has places.
 	readsBodies, holds bool
+	// leaves means that a stream may have more to do than to wait when its request was decided.
+	leaves bool
+	// only is the only rule, if it asks for nothing that few rules ask for; otherwise nil.
+	only *rule
 	// upstream means that some rule follows what the upstream tells of its own limits.
 	upstream bool
 	// looked is a check that only looks at its key.
@@ -71,6 +75,7 @@ func (r *rules) compile(c *config.Config) {
 			l.Widest = c.Widest()
 		}
 		l.Delay = engine.Delay{Most: int64(c.Delay), Queue: c.Queue}
+		r.leaves = r.leaves || c.Delay != 0
 		if r.upstream = r.upstream || c.Upstream; c.Block != 0 || c.Upstream {
 			block := window.NewHold()
 			if c.Block != 0 {
@@ -83,6 +88,11 @@ func (r *rules) compile(c *config.Config) {
 		}
 	}
 	r.checks = make([]engine.Check, places)
+	r.leaves = r.leaves || r.costsLater || r.charges || r.needsHints || r.readsBodies || r.upstream
+	if of := &r.list[0]; len(r.list) == 1 && !r.leaves && !r.bounds && !r.marks && !r.request.shared && !c.AccessLog && c.UsagePath == "" &&
+		of.always && of.class < 0 && of.variants == nil && !of.cost.selected {
+		r.only = of
+	}
 }
 
 // makeVariants makes the rules' variants once there is a node that knows the rules.

@@ -8,6 +8,7 @@ import (
 	"weir/internal/fields"
 	"weir/internal/proxywasm"
 	"weir/internal/usage"
+	"weir/internal/wire"
 )
 
 // streams are the streams of a plugin context, and memory that they use in turn.
@@ -29,15 +30,7 @@ type stream struct {
 	types.DefaultHttpContext
 	all *streams
 	id  uint32
-	// decorate means that the response gets the headers written in the request phase. A local reply
-	// has them already.
-	decorate bool
-	// answered means that the proxy accepted a reply in place of the upstream's.
-	answered bool
-	// asked means that the request was made to ask for its usage, which the client did not.
-	asked bool
-	// looks means that the request waits to be told how its limits stand.
-	looks bool
+	progress
 	// identity is the id of a call of JSON-RPC, as JSON has it.
 	identity []byte
 	headers  fields.List
@@ -55,6 +48,21 @@ type stream struct {
 	wait engine.Wait
 }
 
+// progress is what has become of a request so far.
+type progress struct {
+	// begun means that the request's headers have come.
+	begun bool
+	// decorate means that the response gets the headers written in the request phase. A local reply
+	// has them already.
+	decorate bool
+	// answered means that the proxy accepted a reply in place of the upstream's.
+	answered bool
+	// asked means that the request was made to ask for its usage, which the client did not.
+	asked bool
+	// looks means that the request waits to be told how its limits stand.
+	looks bool
+}
+
 func (all *streams) setNode(n *engine.Engine) {
 	all.decider.node = n
 	all.responses = responses{rules: &all.rules, decider: &all.decider}
@@ -63,25 +71,33 @@ func (all *streams) setNode(n *engine.Engine) {
 
 // newStream returns a stream for a request. Streams are reused, so that a request allocates
 // nothing.
+//
+//go:noinline
 func (all *streams) newStream(id uint32) *stream {
-	s, ok := takeIdle(&all.idle)
-	if !ok {
-		s = &stream{all: all}
+	last := len(all.idle) - 1
+	if last < 0 {
+		s := &stream{all: all, id: id}
 		s.charges.responses = &all.responses
 		s.wait.Request = s
+		return s
 	}
-	s.id = id
+	s := all.idle[last]
+	s.id, all.idle = id, all.idle[:last]
 	return s
 }
 
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
-	s.forget()
+	if s.all.rules.leaves || s.wait.Waiting() {
+		s.forget()
+	}
+	s.progress = progress{}
 	keepIdle(&s.all.idle, s, maxIdle)
 }
 
+// forget forgets what a stream has if it waited, or if some rule leaves it more to do.
 func (s *stream) forget() {
-	s.decorate, s.answered, s.looks, s.asked, s.shadows = false, false, false, false, s.shadows[:0]
+	s.shadows = s.shadows[:0]
 	if s.unasked != nil {
 		keepIdle(&s.all.responses.unasked, s.unasked, maxIdleReaders)
 		s.unasked = nil
@@ -99,7 +115,13 @@ func (s *stream) forget() {
 // OnHttpRequestHeaders implements types.HttpContext: it decides the request.
 func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	all := s.all
-	s.forget()
+	if s.begun {
+		s.forget()
+	}
+	s.progress = progress{begun: true}
+	if rule := all.rules.only; rule != nil && rule.mode == wire.Enforce && !all.decider.node.HasRetries() {
+		return s.decideOnly()
+	}
 	if all.rules.marks {
 		all.answer.clearMark()
 	}
@@ -122,14 +144,10 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	return s.decide(checks, shadows)
 }
 
-// Finish implements proxywasm.Stream.
-func (s *stream) Finish() (over bool) {
-	if s.body != nil || len(s.deferred.list) > 0 || len(s.upstream) > 0 || len(s.charges.list) > 0 || s.wait.Waiting() {
-		return false
-	}
-	s.decorateResponse()
-	s.OnHttpStreamDone()
-	return true
+// remains reports whether anything but the response's headers is left to do after the request's.
+func (s *stream) remains() bool {
+	return s.wait.Waiting() ||
+		s.all.rules.leaves && (s.body != nil || len(s.deferred.list) > 0 || len(s.upstream) > 0 || len(s.charges.list) > 0)
 }
 
 // awaitBody makes a request wait for its body, or decides it if the body can't be read.
@@ -283,6 +301,35 @@ func (s *stream) decide(checks, shadows []engine.Check) types.Action {
 		all.shadows.decide(shadows, now, &s.deferred, &s.charges)
 	}
 	return action
+}
+
+// decideOnly decides a request by the only rule of a configuration that asks for nothing besides. It does what
+// findChecks, decide and conclude do for such a rule.
+func (s *stream) decideOnly() types.Action {
+	all := s.all
+	r := &all.rules
+	if cap(r.keys) > maxIdleKeys {
+		r.keys = nil
+	}
+	checks := r.checks
+	d := &checks[0]
+	d.Rule, d.Cost, d.Key = r.only.limits, r.only.cost.fixed, r.request.appendKey(r.keys[:0], r.only)
+	r.keys = d.Key
+	n := all.decider.node
+	now := n.Time(proxywasm.Now())
+	verdict := n.Decide(checks, now, &s.wait)
+	if verdict == counter.Unsure {
+		return types.ActionPause // until Decided is called
+	}
+	if verdict != counter.Allowed {
+		return s.conclude(checks, now, verdict)
+	}
+	tellDecided(all.decider.observed, checks, verdict)
+	r.only.allowed.count++
+	if s.decorate = all.answer.describes; s.decorate {
+		all.answer.describe(checks, now, &s.headers)
+	}
+	return types.ActionContinue
 }
 
 // Decided implements engine.Request: it continues a paused request.

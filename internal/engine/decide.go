@@ -203,16 +203,6 @@ func (e *decider) reject(checks []rule.Check, now int64) {
 	}
 }
 
-// decideOne is decide for a request of one check, on a node without a backend. Nearly every request goes this
-// way. Where it does not do, nothing is taken and the verdict is unsure.
-func (e *decider) decideOne(checks []rule.Check, now int64) counter.Verdict {
-	verdict := e.entries.TakeOne(&checks[0], now, e.yields)
-	if verdict == counter.Rejected {
-		e.reject(checks, now)
-	}
-	return verdict
-}
-
 // block blocks the keys of rules that refused or marked the request, if these rules block.
 //
 //go:noinline

@@ -230,5 +230,9 @@ func (e *Engine) Remembers(d *Check, now int64) bool { return e.entries.Remember
 // DecideOne decides a request of one check the straight way, if that can.
 func (e *Engine) DecideOne(checks []Check, now int64) counter.Verdict {
 	e.entries.Locate(&checks[0])
-	return e.decider.decideOne(checks, now)
+	verdict := e.entries.TakeOne(&checks[0], now, e.decider.yields)
+	if verdict == counter.Rejected {
+		e.decider.reject(checks, now)
+	}
+	return verdict
 }

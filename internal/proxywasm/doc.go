@@ -20,17 +20,10 @@ type VM interface {
 // Plugin is a plugin context.
 type Plugin interface {
 	types.PluginContext
-	// NewStream is NewHttpContext for a host that need not call a stream after its request's
-	// headers.
-	NewStream(id uint32) Stream
-}
-
-// Stream is a stream that may need no more calls after its request's headers.
-type Stream interface {
-	types.HttpContext
-	// Finish is called right after the request's headers. It ends the stream if nothing is left to
-	// do, and reports whether it did. It may replace headers of the response, which is yet to come.
-	Finish() (over bool)
+	// OnRequest is NewHttpContext and OnHttpRequestHeaders for a host that need not call a stream after
+	// its request's headers. If nothing is left to do then, there is no stream, and OnRequest may have
+	// replaced headers of the response, which is yet to come.
+	OnRequest(id uint32, end bool) (types.HttpContext, types.Action)
 }
 
 // LogLevel is the severity of a message, in Envoy's numbers.

@@ -429,13 +429,12 @@ func onRequest(id, parent, endOfStream uint32) uint32 {
 	if p == nil {
 		return uint32(types.ActionContinue) | streamOver
 	}
-	s := p.NewStream(id)
-	action := uint32(s.OnHttpRequestHeaders(0, endOfStream != 0))
-	if s.Finish() {
-		return action | streamOver
+	s, action := p.OnRequest(id, endOfStream != 0)
+	if s == nil {
+		return uint32(action) | streamOver
 	}
 	vm.streams.put(id, s)
-	return action
+	return uint32(action)
 }
 
 //go:wasmexport proxy_on_request_body

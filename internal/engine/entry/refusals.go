@@ -57,6 +57,12 @@ func (r *refusals) find(d *rule.Check, now int64) []byte {
 	return p.payload[:p.length]
 }
 
+// may reports whether there may be a refusal of a check's key.
+func (r *refusals) may(d *rule.Check) bool {
+	hash := d.Address.Hash()
+	return r.marks[hash%refusalPlaces] == mark(hash)
+}
+
 func mark(hash uint64) uint8 { return uint8(hash>>56) | 1 }
 
 // Refused reports whether the worker remembers that a check's key is refused. That needs no shared data, as

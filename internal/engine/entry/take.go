@@ -27,12 +27,14 @@ func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict
 	switch {
 	case d.Cost == 0:
 		return counter.Unsure
-	case !yields && k.Refused(d, now):
+	case !yields && k.refusals.may(d) && k.Refused(d, now):
 		d.Verdict = counter.Rejected
 		return counter.Rejected
 	}
 	found := k.recalls && k.Table.Recall(&d.Slot, d.Address) || k.Table.Borrow(&d.Slot, d.Address)
-	if !found || !d.CountInPlace(now, false) {
+	if found && d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, false) {
+		d.CountInSlot()
+	} else {
 		if d.Slot.Corrupt() || !d.Counter.Load(&d.Rule.Rule, d.Slot.Payload()) {
 			return counter.Unsure
 		}
