@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -27,11 +28,14 @@ func DecideEach(ctx context.Context, demands ...Demand) ([]Decision, error) {
 			return nil, l.wantsAcquire()
 		}
 	}
-	e := each{demands, make([]Decision, len(demands)), make([]*call, len(demands)), nil}
+	e := each{demands, make([]Decision, len(demands)), make([]*call, len(demands)), nil, nil}
 	for i := range demands {
 		if e.calls[i] == nil && e.decisions[i].At.IsZero() && e.err == nil {
-			e.begin(i)
+			e.begin(ctx, i)
 		}
+	}
+	if e.own != nil {
+		e.own.send()
 	}
 	for i := range demands {
 		if e.calls[i] != nil {
@@ -45,12 +49,13 @@ func DecideEach(ctx context.Context, demands ...Demand) ([]Decision, error) {
 type each struct {
 	demands   []Demand
 	decisions []Decision
-	calls     []*call // of the demands that are being decided
-	err       error   // the first
+	calls     []*call  // of the demands that are being decided
+	err       error    // the first
+	own       *pushing // a push that the call sends itself: see Namespace.caller
 }
 
 // begin decides those demands of a namespace that need not wait. at is the index of the first.
-func (e *each) begin(at int) {
+func (e *each) begin(ctx context.Context, at int) {
 	n := e.demands[at].limiter.namespace
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,17 +63,19 @@ func (e *each) begin(at int) {
 		e.err = fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 		return
 	}
+	waits := false
 	for ; at < len(e.demands); at++ { // again after a panic, which is that of one demand
 		if n.guard(func() {
 			n.renew()
 			now := n.now()
 			n.node.Together(func() {
 				for ; at < len(e.demands); at++ {
-					if c := e.call(n, at); c != nil {
-						if verdict := n.node.Decide(c.demands, now, &c.wait); verdict != counter.Unsure {
-							c.conclude(&c.decision, c.demands, now, verdict)
-							e.end(at, nil)
-						}
+					if c := e.call(n, at); c == nil {
+					} else if verdict := n.node.Decide(c.demands, now, &c.wait); verdict == counter.Unsure {
+						waits = true
+					} else {
+						c.conclude(&c.decision, c.demands, now, verdict)
+						e.end(at, nil)
 					}
 				}
 			})
@@ -78,6 +85,20 @@ func (e *each) begin(at int) {
 			}
 		}
 	}
+	if waits { // one push asks for all calls that are about to be decided
+		n.mu.Unlock()
+		runtime.Gosched()
+		n.mu.Lock()
+	}
+	n.caller = ctx
+	_ = n.guard(n.node.Send) // who waits hears of it
+	if n.own != nil {
+		if e.own != nil {
+			go e.own.send()
+		}
+		e.own = n.own
+	}
+	n.caller, n.own = nil, nil
 }
 
 // call returns the call of a demand; nil if that is on a rule of another namespace. The lock is held.

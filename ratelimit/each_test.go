@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,6 +69,30 @@ func TestEachByItself(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Calls that come together ask by one push, though none knows of the others.
+func TestEachTogether(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // in turns
+	counted := &counting{Backend: newWorld()}
+	n := must.Get(NewNamespace(Options{Name: "n", Backend: counted, Exact: true, Rules: rule(FixedWindow(3, time.Hour))}))(t)
+	l, begin := limiter(t, n, "r"), make(chan struct{})
+	var working sync.WaitGroup
+	const calls = 32
+	for i := range calls {
+		working.Go(func() {
+			<-begin
+			if d, err := DecideEach(t.Context(), l.Demand(Key{fmt.Sprint(i)}, 1)); err != nil || !d[0].Allowed {
+				t.Errorf("call %d: %v, %v", i, d, err)
+			}
+		})
+	}
+	runtime.Gosched()
+	close(begin)
+	if working.Wait(); counted.pushes.Load() > 2 { // and 5 if the first did not wait for those behind it
+		t.Errorf("%d calls asked by %d pushes", calls, counted.pushes.Load())
+	}
+	must.Report(t, n.Close(t.Context()))
 }
 
 // Calls whose keys overlap, of nodes whose pushes are lost, and of callers that go, never take more than a

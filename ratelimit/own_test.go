@@ -25,7 +25,7 @@ func (a *watched) KeepsDeadlines() bool { return a.keeps }
 func (a *watched) Push(ctx context.Context, push []byte) ([]byte, error) {
 	stack := make([]byte, 1<<14)
 	a.set(func() {
-		if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "AllowN") {
+		if by := string(stack[:runtime.Stack(stack, false)]); strings.Contains(by, "AllowN") || strings.Contains(by, "DecideEach") {
 			a.own++
 		}
 	})
@@ -55,7 +55,12 @@ func TestOwnPushes(t *testing.T) {
 		"long, no answer":    {timeout: time.Minute, slow: true, cancel: 7 * time.Millisecond, lasts: 7 * time.Millisecond, fails: context.Canceled},
 		"cancelled long ago": {cancel: time.Nanosecond, fails: context.Canceled},
 	} {
-		t.Run(name, func(t *testing.T) {
+		alone := func(l *Limiter, ctx context.Context) (bool, error) { return l.Allow(ctx, "ann") }
+		each := func(l *Limiter, ctx context.Context) (bool, error) {
+			all, err := DecideEach(ctx, l.Demand(Key{"ann"}, 1), l.Demand(Key{"ben"}, 1))
+			return all[0].Allowed && all[1].Allowed, err
+		}
+		for i, allow := range []func(*Limiter, context.Context) (bool, error){alone, each} {
 			synctest.Test(t, func(t *testing.T) {
 				held := make(chan struct{}, 1) // a lock of the program, which holds it while it calls
 				b := &watched{world: newWorld(), keeps: !c.foreign}
@@ -81,23 +86,23 @@ func TestOwnPushes(t *testing.T) {
 				}
 				start := time.Now()
 				held <- struct{}{}
-				allowed, err := l.Allow(ctx, "ann")
+				allowed, err := allow(l, ctx)
 				<-held
 				if lasted := time.Since(start); lasted != c.lasts || !errors.Is(err, c.fails) || allowed != (err == nil) {
-					t.Errorf("after %v: %t, %v; want %v and %v", lasted, allowed, err, c.lasts, c.fails)
+					t.Errorf("%s, %d: after %v: %t, %v; want %v and %v", name, i, lasted, allowed, err, c.lasts, c.fails)
 				}
 				b.set(func() {
 					if got := b.own == 1; got != c.own {
-						t.Errorf("the caller sent %d pushes, want its own: %t", b.own, c.own)
+						t.Errorf("%s, %d: the caller sent %d pushes, want its own: %t", name, i, b.own, c.own)
 					}
 				})
 				pause(time.Second)
 				if held <- struct{}{}; c.slow && c.timeout == 0 && told == 0 {
-					t.Error("a push that failed was not told")
+					t.Errorf("%s, %d: a push that failed was not told", name, i)
 				}
 				<-held
 			})
-		})
+		}
 	}
 }
 

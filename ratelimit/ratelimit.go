@@ -85,9 +85,9 @@ type Options struct {
 	// Timeout bounds a push, and so the wait of a request for it. It is at least 1 ms; 0 means 200
 	// ms.
 	Timeout time.Duration
-	// Collect is how long calls that have to ask the backend are collected after a push, so that
-	// one push asks for all. At thousands a second they wait half of it longer on average, and cost
-	// less. 0 collects none.
+	// Collect is how long calls that have to ask the backend are collected while the answer to others
+	// is under way, so that one push asks for all of them once it is here, which costs less. After that
+	// time the next call sends the push. 0 collects none.
 	Collect time.Duration
 	// OnBackendFailure says how requests are decided while the backend can't be reached.
 	OnBackendFailure FailureMode

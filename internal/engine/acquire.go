@@ -143,8 +143,8 @@ func (a *acquires) add(t *ask) {
 func (a *acquires) sendAll(deadline int64) {
 	if len(a.unsent) > 0 {
 		start := a.outbox.host.Now()
-		if ago := start - a.sentAt; a.collect > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected {
-			return // they wait for more; the next tick sends them
+		if ago := start - a.sentAt; a.outbox.asking > 0 && a.openBatch == nil && 0 <= ago && ago < a.collect && len(a.unsent) < maxCollected {
+			return // they wait for more: the answer to a callout sends them, or a tick
 		}
 		handled := 0
 		for late := start >= deadline; handled < len(a.unsent) && a.outbox.asking < maxAsking && !late; late = a.link.Late(handled, deadline) {

@@ -227,15 +227,16 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 	return e.requests.decideLocated(checks, now, w)
 }
 
-// Together calls decide, and sends what the requests that it decides have to ask afterwards, in as few
-// pushes as that fits.
+// Together calls decide. What the requests that it decides have to ask is sent by the next [Engine.Send], in as
+// few pushes as that fits.
 func (e *Engine) Together(decide func()) {
 	e.requests.gathers = true
 	defer func() { e.requests.gathers = false }()
 	decide()
-	e.requests.gathers = false
-	e.requests.send(nil)
 }
+
+// Send sends what requests have to ask.
+func (e *Engine) Send() { e.requests.send(nil) }
 
 // DecideAlone is Decide without the backend: by what is known here, or as Options.OnBackendFailure says.
 func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {

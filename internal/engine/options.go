@@ -34,8 +34,8 @@ type Options struct {
 	// backend, nothing is sent, and of this and the following fields only the host's time is used.
 	Host    Host
 	Timeout int64
-	// Collect is how long questions of waiting requests are collected after a callout with
-	// questions, in nanoseconds. Callouts then carry more questions each, and cost less.
+	// Collect is how long questions of waiting requests are collected while a callout with questions
+	// is under way, in nanoseconds. Callouts then carry more questions each, and cost less.
 	Collect int64
 	// Turned, unless it is nil, is called when requests stop waiting for the backend, with the
 	// outcome of its pushes, when the outcome changes, and with PushAnswered when the backend is

@@ -167,18 +167,17 @@ func TestAnsweredPartEndsNoLaterWait(t *testing.T) {
 			ben = user
 		}
 	}
-	f.Decide([]rule.Check{f.check(0, ann, 1)}, f.time(), &newRequest().Wait) // a callout, after which others are collected
-	for _, p := range f.taken() {
-		f.answer(p)
-	}
-	s.fails[0] = wire.NotApplied
+	f.Decide([]rule.Check{f.check(0, ann, 1)}, f.time(), &newRequest().Wait) // a callout, whose answer others wait for
+	under := f.taken()
 	a, b := newRequest(), newRequest()
 	if f.Decide([]rule.Check{f.check(0, ann, 1), f.check(1, ann, 1)}, f.time(), &a.Wait) != counter.Unsure ||
 		f.Decide([]rule.Check{f.check(0, ben, 1)}, f.time(), &b.Wait) != counter.Unsure {
 		t.Fatal("the requests do not wait")
 	}
-	w.pass(60 * time.Millisecond)
-	f.tick()
+	for _, p := range under {
+		f.answer(p)
+	}
+	s.fails[0] = wire.NotApplied
 	first := f.taken()
 	if len(first) != 1 {
 		t.Fatalf("%d pushes, want one with both questions", len(first))

@@ -19,7 +19,7 @@ const (
 	// maxNamespaces bounds the namespaces of counters: one for all of the protocol's units, and one
 	// for each other shape.
 	maxNamespaces = 64
-	// collect is how long requests that wait for the backend are collected under load, so that one
+	// collect is how long requests that have to ask the backend wait for the answer to others, so that one
 	// push asks for all.
 	collect = time.Millisecond
 	// DefaultCapacity is how many counters an instance keeps by default in each namespace.
