@@ -181,7 +181,6 @@ type values []string
 
 func (v *values) String() string { return strings.Join(*v, " ") }
 
-// Set implements flag.Value.
 func (v *values) Set(text string) error {
 	*v = append(*v, text)
 	return nil

@@ -214,10 +214,7 @@ func suggestCommand(name string) string {
 	for _, c := range commands() {
 		names = append(names, c.name)
 	}
-	if near := nearest(name, names); near != "" {
-		return ": did you mean " + near + "?"
-	}
-	return ""
+	return meant(name, names)
 }
 
 // suggestFlag names a flag that may have been meant, if err says that a flag does not exist.

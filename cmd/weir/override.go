@@ -383,7 +383,6 @@ func (m *moment) String() string {
 	return time.Time(*m).Format(time.RFC3339)
 }
 
-// Set implements flag.Value.
 func (m *moment) Set(text string) error {
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
 		if at, err := time.Parse(layout, text); err == nil {

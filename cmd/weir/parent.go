@@ -117,7 +117,6 @@ type toParent struct{ http.RoundTripper }
 // longestRefusal is how many bytes of a refusal are read.
 const longestRefusal = 1 << 12
 
-// RoundTrip implements http.RoundTripper.
 func (t toParent) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(server.RegionHeader, "1")
@@ -164,7 +163,6 @@ func refusedAlone(response *http.Response, body []byte) string {
 // closers closes several values in turn.
 type closers []io.Closer
 
-// Close implements io.Closer.
 func (c closers) Close() (err error) {
 	for _, closer := range c {
 		err = errors.Join(err, closer.Close())

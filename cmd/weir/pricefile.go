@@ -443,19 +443,9 @@ func exactly(text string) (price *big.Rat, ok bool) {
 // writeDifferences writes what prices have that others lack (+), what they lack (-), and what they have
 // at another price.
 func writeDifferences(w io.Writer, before, after modelPrices) (differences int) {
-	names := map[string]bool{}
-	for name := range before {
-		names[name] = true
-	}
-	for name := range after {
-		names[name] = true
-	}
-	sorted := make([]string, 0, len(names))
-	for name := range names {
-		sorted = append(sorted, name)
-	}
-	slices.Sort(sorted)
-	for _, name := range sorted {
+	either := maps.Clone(before)
+	maps.Copy(either, after)
+	for _, name := range slices.Sorted(maps.Keys(either)) {
 		line := ""
 		for _, kind := range tokens.KindNames {
 			old, had := before[name][kind]
