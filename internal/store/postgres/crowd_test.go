@@ -64,7 +64,7 @@ func TestLockedCounter(t *testing.T) {
 	for number(t, watch, waiting) < 2 { // the first waits for the row, and the others behind it
 	}
 	for sequence := uint64(1); sequence <= 50; sequence++ {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := s.Push(ctx, hit("neighbour", 1, sequence), 1)
 		if cancel(); err != nil {
 			t.Errorf("push %d of a neighbour: %v", sequence, err)
@@ -89,7 +89,7 @@ func TestGivenUp(t *testing.T) {
 	before := number(t, watch, oldest)
 	unlock := lock(t, url, "locked")
 	for sequence := uint64(2); sequence < 4; sequence++ {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		_, err := s.Push(ctx, hit("locked", 1, sequence), 1)
 		if err == nil || !strings.Contains(err.Error(), "lock timeout") || ctx.Err() != nil {
 			t.Errorf("error %v, and of the context %v; want a lock timeout before it ends", err, ctx.Err())
@@ -98,12 +98,12 @@ func TestGivenUp(t *testing.T) {
 	}
 	// A caller that gives up while it waits closes no connection either.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	gone := make(chan error)
+	gone := make(chan error, 1)
 	go func() {
 		_, err := s.Push(ctx, hit("locked", 1, 4), 1)
 		gone <- err
 	}()
-	for number(t, watch, waiting) == 0 {
+	for number(t, watch, waiting) == 0 && len(gone) == 0 {
 	}
 	cancel()
 	if err := <-gone; err == nil {
