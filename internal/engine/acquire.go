@@ -147,7 +147,7 @@ func (a *acquires) sendAll(deadline int64) {
 			return // they wait for more: the answer to a callout sends them, or a tick
 		}
 		handled := 0
-		for late := start >= deadline; handled < len(a.unsent) && a.outbox.asking < maxAsking && !late; late = a.link.Late(handled, deadline) {
+		for ended := start >= deadline; handled < len(a.unsent) && a.outbox.asking < maxAsking && !ended; ended = late(a.outbox.host, handled, deadline) {
 			if t := a.unsent[handled]; !t.wanted() {
 				a.waits.recycle(t)
 			} else if a.lost(t) {

@@ -143,7 +143,7 @@ func (q *requests) waitsOn(w *Wait, checks []rule.Check, now int64, verdict coun
 // their coming, as long as the tick has time.
 func (q *requests) letGo() {
 	deadline := q.outbox.host.Now() + tickNanos
-	for handled := 0; !q.link.Late(handled, deadline); handled++ {
+	for handled := 0; !late(q.outbox.host, handled, deadline); handled++ {
 		p, first, more := q.lines.Turn()
 		if !more {
 			return

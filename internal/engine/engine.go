@@ -186,7 +186,7 @@ func (e *Engine) Overrides() (applied, unfit int) {
 // Ticks do so little by little, so call it before the first request.
 func (e *Engine) CatchUp() {
 	if e.rules.Synced {
-		e.feed.AdoptOverrides(1<<63 - 1)
+		e.feed.AdoptOverrides(func(int) bool { return false })
 	}
 }
 

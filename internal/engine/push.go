@@ -36,7 +36,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 	handled := 0
 	p.crowded = false
 	next := func() *batch { // nil when time or room is over
-		if b = p.room(b); b == nil || p.link.Late(handled, deadline) {
+		if b = p.room(b); b == nil || late(p.outbox.host, handled, deadline) {
 			p.crowded = b == nil
 			return nil
 		}

@@ -319,7 +319,7 @@ func (q *requests) giveUp(waited bool, deadline int64) (done bool) {
 		if w == nil || w.until != over && (!waited || now < w.until && w.until-now <= q.link.Timeout) {
 			return true
 		}
-		if q.link.Late(handled, deadline) {
+		if late(q.outbox.host, handled, deadline) {
 			return false
 		}
 		q.giveUpOn(w.current())

@@ -83,14 +83,14 @@ func (a *answers) settle(deadline int64) (done bool) {
 			continue
 		}
 		for b.settled < len(b.items) {
-			if a.link.Late(handled, deadline) {
+			if late(a.outbox.host, handled, deadline) {
 				return false
 			}
 			a.settleKey(b)
 			handled++
 		}
 		for b.settledAsks < len(b.asks) {
-			if a.link.Late(handled, deadline) {
+			if late(a.outbox.host, handled, deadline) {
 				return false
 			}
 			if a.settleAsk(b, b.asks[b.settledAsks]) {

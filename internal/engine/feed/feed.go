@@ -354,9 +354,9 @@ func (v *Feed) notice(b *building, r *rule.Rule) {
 	}
 }
 
-// AdoptOverrides takes in the overrides that this process has received. It returns false if time
-// ran out.
-func (v *Feed) AdoptOverrides(deadline int64) (done bool) {
+// AdoptOverrides takes in the overrides that this process has received. It returns false if it is late, before that
+// is done.
+func (v *Feed) AdoptOverrides(late func(handled int) bool) (done bool) {
 	w := &v.news
 	v.variants.Turn()
 	w.read()
@@ -371,7 +371,7 @@ func (v *Feed) AdoptOverrides(deadline int64) (done bool) {
 		return true
 	}
 	for handled := 0; v.next(w.building); handled++ {
-		if v.link.Late(handled, deadline) {
+		if late(handled) {
 			return false
 		}
 	}

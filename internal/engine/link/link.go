@@ -301,16 +301,6 @@ func (l *Link) Now() int64 { return l.HostNow() + l.offset }
 //go:noinline
 func (l *Link) HostNow() int64 { return l.clock.Now() }
 
-// tickKeys is how many keys or requests a tick handles between two looks at the clock.
-const tickKeys = 16
-
-// Late reports whether a tick's time is over. It checks the clock only once for some keys.
-//
-//go:noinline
-func (l *Link) Late(handled int, deadline int64) bool {
-	return handled%tickKeys == tickKeys-1 && l.HostNow() >= deadline
-}
-
 // turnsApart is the least time between two bad outcomes that a host is told of, in nanoseconds. A
 // backend that comes and goes would fill its log.
 const turnsApart = int64(10e9)
