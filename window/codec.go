@@ -1,6 +1,9 @@
 package window
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // A state in shared data describes itself, so that every proxy can read, carry along, expire and
 // push the states of limits that it isn't configured with:
@@ -404,7 +407,8 @@ func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint
 	body := b[c.length:]
 	newest := binary.LittleEndian.Uint64(body)
 	ends := (newest/uint64(c.limit.Width) + 1) * uint64(c.limit.Width)
-	if newest > uint64(now) || uint64(now) >= ends || now > maxTime || cost > MaxHits {
+	now = notBefore(newest, now)
+	if uint64(now) >= ends || now > maxTime || cost > MaxHits {
 		return 0
 	}
 	current, at := sum(body, 8)
@@ -418,7 +422,8 @@ func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint
 	s.Newest, s.Start, s.ends, s.Buckets = now, 0, int64(ends), s.Buckets[:0]
 	s.endLog()
 	s.Hits[0], s.Hits[1] = Hits{Total: current}, Hits{Total: previous}
-	if !c.limit.Allows(s, cost) {
+	// As in Allows, which may find more room.
+	if (current+previous+cost > c.limit.Max || c.limit.Max == 0) && !c.limit.Allows(s, cost) {
 		return 0
 	}
 	if current += cost; !putUvarint(body, 8, at, current) {
@@ -438,23 +443,37 @@ func (c *Codec) countStarted(b []byte, last bool, s *State, now int64, cost uint
 	newest := binary.LittleEndian.Uint64(body)
 	since, at := uvarint(body, 8, newest)
 	hits, end := sum(body, at)
-	if newest > uint64(now) || now > maxTime || cost-1 >= MaxHits || end == wrong || last && end != len(body) {
+	now = notBefore(newest, now)
+	if now > maxTime || cost-1 >= MaxHits || end == wrong || last && end != len(body) {
 		return 0
 	}
 	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), int64(newest-since), 0, s.Buckets[:0]
 	s.endLog()
 	s.Hits[0], s.Hits[1] = Hits{Total: hits}, Hits{}
 	l := c.limit
-	if l.Advance(s, now); !l.Allows(s, cost) {
+	expireStarted(l, s, now)
+	if s.Newest = now; !l.Allows(s, cost) {
 		return 0
 	}
-	l.Count(s, cost)
-	if !fits(at-8, uint64(now-s.Start)) || !putUvarint(body, at, end, min(s.Hits[0].Sum(), MaxHits)) {
+	countStarted(s, cost)
+	if !fits(at-8, uint64(s.Newest-s.Start)) || !putUvarint(body, at, end, min(s.Hits[0].Sum(), MaxHits)) {
 		return 0
 	}
-	putUvarint(body, 8, at, uint64(now-s.Start))
-	binary.LittleEndian.PutUint64(body, uint64(now))
+	putUvarint(body, 8, at, uint64(s.Newest-s.Start))
+	binary.LittleEndian.PutUint64(body, uint64(s.Newest))
 	return c.length + end
+}
+
+// notBefore is now, or the time of a state that another goroutine or worker has just written, as for [Limit.Advance]. A
+// state of a clock that was wrong has no such time.
+func notBefore(newest uint64, now int64) int64 {
+	switch ahead := newest - uint64(now); {
+	case newest <= uint64(now):
+		return now
+	case ahead <= uint64(maxBack):
+		return int64(newest)
+	}
+	return math.MaxInt64
 }
 
 // fits reports whether a number takes exactly size bytes.

@@ -233,18 +233,25 @@ func advance(l *Limit, s *State, now int64) {
 	}
 	s.ends, now = 0, max(s.Newest, now)
 	switch k := l.Kind; {
-	case k.Refills():
-		refill(l, s, now)
+	case k.Started():
+		expireStarted(l, s, now)
 	case k.Bucketed():
 		dropBuckets(l, s, now)
-	case k.Started():
-		expireFirstHit(l, s, now)
 	case k == SlidingWindow:
 		turnSliding(l, s, now)
 	case k.Clocked():
 		turnFixed(l, s, now)
 	}
 	s.Newest = now
+}
+
+// expireStarted drops hits of a kind that starts with a hit.
+func expireStarted(l *Limit, s *State, now int64) {
+	if l.Kind.Refills() {
+		refill(l, s, now)
+	} else {
+		expireFirstHit(l, s, now)
+	}
 }
 
 // Used is how many hits of the quota are in use at the time of s, rounded up. It is above the quota

@@ -276,10 +276,13 @@ func (l *Limit) Standing(s *State, now int64) Standing {
 // the hits of a sliding window's previous window count in full.
 func (l *Limit) Worth(s *State) (forgetAt int64, share float32) {
 	if l.Kind.Clocked() {
-		return clockForgetAt(l, s), float32(s.Hits[0].Sum()+s.Hits[1].Sum()) / float32(max(l.Max, 1))
+		return clockForgetAt(l, s), shareOf(s.Hits[0].Sum()+s.Hits[1].Sum(), l.Max)
 	}
-	return l.ForgetAt(s), float32(l.Used(s)) / float32(max(l.Quota(), 1))
+	return l.ForgetAt(s), shareOf(l.Used(s), l.Quota())
 }
+
+// shareOf converts signed numbers, which takes one instruction.
+func shareOf(used, quota uint64) float32 { return float32(int64(used)) / float32(int64(max(quota, 1))) }
 
 // Count counts cost hits at the time of s, whether or not they fit. A cost of 0 changes nothing and
 // starts no window.
