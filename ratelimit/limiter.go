@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -246,11 +247,60 @@ func (l *Limiter) decide(ctx context.Context, key Key, cost uint64, brief bool, 
 		return l.wantsAcquire()
 	}
 	n := l.namespace
+	var broken error
+	if node := n.beside.Load(); node != nil && len(l.limits) == 1 {
+		var taken bool
+		if taken, broken = l.takeBeside(node, key, cost, brief, to); taken {
+			return nil
+		}
+	}
 	n.mu.Lock()
 	c := n.call()
 	c.brief = brief
 	c.add(l, key, cost)
-	return n.decide(ctx, c, to)
+	return n.decide(ctx, c, to, broken)
+}
+
+// shortKey is the longest key, with its rule's prefix, of a call that is decided without the lock, in bytes.
+const shortKey = 128
+
+// takeBeside decides a call without the lock, beside others, if its hits have room and need no more than counting. An error
+// is that of guard.
+func (l *Limiter) takeBeside(node *engine.Engine, key Key, cost uint64, brief bool, to *Decision) (taken bool, err error) {
+	n := l.namespace
+	length := len(l.rule.Prefix)
+	for _, part := range key {
+		length += binary.MaxVarintLen32 + len(part)
+	}
+	if length > shortKey {
+		return false, nil
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			err = n.fail(reason)
+		}
+	}()
+	var buffer [shortKey]byte
+	var s window.State
+	now := n.clock.now()
+	if !node.TakeInPlace(l.rule, key.append(append(buffer[:0], l.rule.Prefix...)), cost, now, &s) {
+		return false, nil
+	}
+	if to.Allowed = true; !brief {
+		limit := &l.rule.Limits[0]
+		*to = Decision{Allowed: true, At: time.Unix(0, now), Standing: l.standing(0, limit, limit.Standing(&s, now))}
+	}
+	return true, nil
+}
+
+// standing is how one of a rule's limits stands, which may be an override's.
+func (l *Limiter) standing(index int, limit *window.Limit, s window.Standing) Standing {
+	return Standing{
+		Limiter: l, Index: index, Limit: Limit{limit: *limit},
+		Remaining: s.Remaining, RoomAfter: time.Duration(s.Next), ResetAfter: time.Duration(max(s.Reset, 0)),
+	}
 }
 
 func (l *Limiter) wantsAcquire() error {
@@ -345,7 +395,7 @@ func decideAll(ctx context.Context, demands []Demand, held **place) (d Decision,
 		c.add(demands[i].limiter, demands[i].key, demands[i].cost)
 	}
 	c.all, c.held = true, held
-	err = n.decide(ctx, c, &d)
+	err = n.decide(ctx, c, &d, nil)
 	return d, err
 }
 
@@ -406,6 +456,7 @@ func (n *Namespace) release(c *call) {
 	n.calls = append(n.calls, c)
 	n.taken--
 	n.leave()
+	n.steer()
 }
 
 func (c *call) add(l *Limiter, key Key, cost uint64) {
@@ -431,8 +482,8 @@ func (c *call) demand(r *engine.Rule) *engine.Check {
 	return d
 }
 
-// decide decides a call, and releases it. The caller holds the lock; decide unlocks it.
-func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err error) {
+// decide decides a call, and releases it. An attempt to decide it may have been broken by a panic. The caller holds the lock; decide unlocks it.
+func (n *Namespace) decide(ctx context.Context, c *call, to *Decision, broken error) (err error) {
 	defer n.finish(c)
 	if n.closed {
 		return fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
@@ -440,7 +491,10 @@ func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err erro
 	if !c.patient {
 		n.caller = ctx
 	}
-	decided, broken := c.attempt(to)
+	decided := false
+	if broken == nil {
+		decided, broken = c.attempt(to)
+	}
 	own := n.own
 	n.caller, n.own = nil, nil
 	if own != nil && (broken != nil || decided) {
@@ -456,6 +510,7 @@ func (n *Namespace) decide(ctx context.Context, c *call, to *Decision) (err erro
 	}
 	if n.backend == nil {
 		n.alarm.arm()
+		n.steer()
 	}
 	if own != nil {
 		n.sendOwn(own)
@@ -605,13 +660,8 @@ func (c *call) tell(d *Decision, demand *engine.Check, l *Limiter, now int64, ti
 		if open {
 			s.Remaining, s.Next = limit.Quota(), 0
 		}
-		standing := Standing{Remaining: s.Remaining, RoomAfter: time.Duration(s.Next)}
+		standing := l.standing(j, limit, s)
 		tightest := tightest && (d.Limiter == nil || standing.tighter(&d.Standing))
-		if !tightest && !c.all {
-			continue
-		}
-		standing.Limiter, standing.Index, standing.ResetAfter = l, j, time.Duration(max(s.Reset, 0))
-		standing.Limit.limit = *limit
 		if tightest {
 			d.Standing = standing
 		}

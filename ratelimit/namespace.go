@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/counter"
@@ -21,7 +22,7 @@ import (
 // [NewNamespace] makes one. All methods are safe for concurrent use.
 type Namespace struct {
 	instance *Instance // nil if NewNamespace made it
-	clock    watch
+	clock    *watch
 	name     string
 	rules    []engine.Rule
 	limiters map[string]*Limiter
@@ -35,6 +36,9 @@ type Namespace struct {
 	running     context.Context // for ticks and pushes; stop ends it
 	stop        context.CancelFunc
 	stopped     chan struct{} // closed when there are no more ticks
+
+	// beside is the node while calls may take from it beside others, without the lock.
+	beside atomic.Pointer[engine.Engine]
 
 	// mu is held while the node works, and never while something waits.
 	mu   sync.Mutex
@@ -157,8 +161,25 @@ func (n *Namespace) guard(work func()) (err error) {
 // rescue is deferred by what guards work itself.
 func (n *Namespace) rescue(err *error) {
 	if reason := recover(); reason != nil {
-		*err = fmt.Errorf("ratelimit: namespace %q: %w", n.name, panics.Tell("ratelimit namespace "+n.name, reason))
-		n.restart()
+		*err = n.fail(reason)
+	}
+}
+
+// fail replaces a node that has panicked. The caller holds the lock.
+func (n *Namespace) fail(reason any) error {
+	err := fmt.Errorf("ratelimit: namespace %q: %w", n.name, panics.Tell("ratelimit namespace "+n.name, reason))
+	n.restart()
+	return err
+}
+
+// steer says whether calls may take without the lock. The caller holds it.
+func (n *Namespace) steer() {
+	var node *engine.Engine
+	if !n.closed && n.node.Concurrent() {
+		node = n.node
+	}
+	if n.beside.Load() != node {
+		n.beside.Store(node)
 	}
 }
 
@@ -169,6 +190,7 @@ func (n *Namespace) restart() {
 		n.node, n.measuring = again, 0
 		clear(n.modes) // until it has the list
 	} // or else there is no room in shared data, and the old one goes on
+	n.steer()
 	close(n.broken)
 	n.broken = make(chan struct{})
 }
@@ -370,6 +392,7 @@ func (n *Namespace) Close(ctx context.Context) error {
 	if n.closed = true; !again {
 		close(n.shut)
 	}
+	n.steer()
 	n.leave()
 	n.mu.Unlock()
 	if again {

@@ -156,7 +156,7 @@ func newNamespace(o Options) (*Namespace, error) {
 		return nil, err
 	}
 	n := &Namespace{
-		clock: watch{own: o.Now}, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
+		clock: newWatch(o.Now), name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
 		inline: o.Timeout <= longestOwn && keepsDeadlines(o.Backend),
 		exact:  o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		broken:  make(chan struct{}),
@@ -181,6 +181,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	if o.Backend != nil {
 		n.start()
 	}
+	n.steer()
 	return n, nil
 }
 

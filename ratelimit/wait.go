@@ -42,7 +42,7 @@ func (l *Limiter) WaitN(ctx context.Context, key Key, cost uint64) error {
 	c.add(l, key, cost)
 	c.patient, c.wait.Patience = true, patience
 	var d Decision
-	err := n.decide(ctx, c, &d)
+	err := n.decide(ctx, c, &d, nil)
 	switch {
 	case err != nil:
 		return err
@@ -90,6 +90,7 @@ func (a *alarm) ring() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_ = n.guard(n.node.Tick) // who waits hears of it
+	n.steer()
 	if a.armed = n.node.Delayed() > 0; a.armed {
 		a.timer.Reset(a.every)
 	}

@@ -2,8 +2,11 @@ package sharedata
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 
 	"weir/internal/must"
@@ -43,7 +46,7 @@ func TestBorrow(t *testing.T) {
 			} else {
 				table.Read(s, a)
 			}
-			if s.lent != nil {
+			if s.Lent() {
 				lent++
 			}
 			switch old := s.Payload(); {
@@ -65,8 +68,9 @@ func TestBorrow(t *testing.T) {
 				t.Fatalf("step %d: %x, and by a copy %x", step, slots[0].Payload(), s.Payload())
 			}
 		}
+		slots[0].Return()
 		for name, v := range copies.values {
-			if got := lends.values[name]; got == nil || !bytes.Equal(got.value, v.value) || got.cas != v.cas {
+			if got, _, found := lends.Get([]byte(name), nil); !found || !bytes.Equal(got, v.value) {
 				t.Fatalf("step %d: page %x differs from %x by a copy", step, got, v.value)
 			}
 		}
@@ -76,7 +80,79 @@ func TestBorrow(t *testing.T) {
 			t.Fatalf("step %d: another slot reads %x, and by a copy %x", step, other[0].Payload(), other[1].Payload())
 		}
 	}
+	for i := range lends.lent.pages {
+		if got, most := cap(lends.lent.pages[i].value), tables[0].pageBytes; got > most {
+			t.Errorf("page %d has %d bytes of memory, want at most %d", i, got, most)
+		}
+	}
 	if lends.Bytes() != copies.Bytes() || lent < 40_000 || evicted < 1000 {
 		t.Errorf("%d bytes, and by copies %d; %d lent, %d evicted", lends.Bytes(), copies.Bytes(), lent, evicted)
+	}
+}
+
+// Goroutines that change entries where they are, and others that copy pages and compare, lose nothing of each other.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	const each, keys = 3000, 3
+	var data Map
+	table := must.Get(Open(&data, Options{Namespace: "n", Capacity: 40, Lends: &data}, rand.Uint64))(t)
+	addresses := make([]Address, keys)
+	var s Slot
+	for i := range addresses {
+		addresses[i] = table.Address(1, fmt.Append(nil, i))
+		if _, found := table.Hold(addresses[i]); found {
+			t.Fatal("holds an entry that nobody has written")
+		}
+		table.Borrow(&s, addresses[i])
+		table.Write(&s, make([]byte, 8), Meta{ExpiresNanos: 1e18}, 0)
+		s.Return()
+	}
+	raise := func(payload []byte) { binary.LittleEndian.PutUint64(payload, binary.LittleEndian.Uint64(payload)+1) }
+	ways := []func(s *Slot, a Address) (done bool){
+		func(_ *Slot, a Address) bool {
+			h, found := table.Hold(a)
+			if found {
+				raise(h.Payload())
+				h.Changed(Meta{ExpiresNanos: 1e18, Use: 7})
+				h.Let()
+			}
+			return found
+		},
+		func(s *Slot, a Address) bool {
+			table.Read(s, a)
+			raise(s.Payload())
+			return table.Rewrite(s, Meta{ExpiresNanos: 1e18}, 0)
+		},
+		func(s *Slot, a Address) bool {
+			defer s.Return()
+			table.Borrow(s, a)
+			raise(s.Payload())
+			return table.Rewrite(s, Meta{ExpiresNanos: 1e18}, 0)
+		},
+	}
+	var all sync.WaitGroup
+	for way := range 2 * len(ways) {
+		all.Go(func() {
+			var s Slot
+			for i := range each {
+				for !ways[way%len(ways)](&s, addresses[i%keys]) {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	all.Wait()
+	sum := uint64(0)
+	for _, a := range addresses {
+		table.Read(&s, a)
+		sum += binary.LittleEndian.Uint64(s.Payload())
+	}
+	must.Equal(t, sum, uint64(2*len(ways)*each), "changes")
+	var copies Map
+	table = must.Get(Open(&copies, Options{Namespace: "n", Capacity: 40}, rand.Uint64))(t)
+	table.Read(&s, addresses[0])
+	table.Write(&s, make([]byte, 8), Meta{ExpiresNanos: 1e18}, 0)
+	if _, found := table.Hold(addresses[0]); found {
+		t.Error("holds an entry of a table that lends nothing")
 	}
 }

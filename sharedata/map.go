@@ -1,20 +1,23 @@
 package sharedata
 
+import "sync"
+
 // Map is shared data within one process, with Envoy's rules of compare-and-set. The zero Map is
 // empty and ready to use. Get and Set allocate nothing for existing keys. It is not safe for
-// concurrent use.
+// concurrent use, but for pages that are lent.
 type Map struct {
 	// Numbers is where the map's writes get their numbers. Several maps may share Numbers, as those
 	// of one Envoy do. If it is nil, the map makes its own.
 	Numbers *Numbers
 
 	values map[string]*versioned
-	bytes  int
+	lent   lent
 }
 
 type versioned struct {
+	mu    sync.Mutex // of a lent page
+	cas   uint32     // 0 if it was never written
 	value []byte
-	cas   uint32
 }
 
 // Numbers is the last number given to a write. The next write gets the next number, and after the
@@ -32,27 +35,39 @@ func (n *Numbers) next() uint32 {
 
 // Get implements Data: it appends the value to buffer[:0].
 func (m *Map) Get(key, buffer []byte) (value []byte, cas uint32, found bool) {
-	v := m.values[string(key)]
+	v, _ := m.find(key)
 	if v == nil {
 		return buffer[:0], 0, false
 	}
-	return append(buffer[:0], v.value...), v.cas, true
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return append(buffer[:0], v.value...), v.cas, v.cas != 0
 }
 
 // Set implements Data. A cas of 0 always writes. Any other cas must be the number of the key's last
 // write. A missing key is created with any cas. The map keeps a copy of the value.
 func (m *Map) Set(key, value []byte, cas uint32) (written bool) {
-	v := m.values[string(key)]
-	switch {
-	case v == nil:
+	v, numbers := m.find(key)
+	if v == nil {
 		v = m.add(key)
-	case cas != 0 && cas != v.cas:
+		numbers = m.Numbers
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if cas != 0 && v.cas != 0 && cas != v.cas {
 		return false
 	}
-	m.bytes += len(value) - len(v.value)
 	v.value = append(v.value[:0], value...)
-	v.cas = m.Numbers.next()
+	v.cas = numbers.next()
 	return true
+}
+
+// find returns a key's value, and where its writes get their numbers. The value is nil if there is none.
+func (m *Map) find(key []byte) (*versioned, *Numbers) {
+	if v := m.lent.page(key); v != nil {
+		return v, v.numbers()
+	}
+	return m.values[string(key)], m.Numbers
 }
 
 func (m *Map) add(key []byte) *versioned {
@@ -64,7 +79,6 @@ func (m *Map) add(key []byte) *versioned {
 	}
 	v := &versioned{}
 	m.values[string(key)] = v
-	m.bytes += len(key)
 	return v
 }
 
@@ -72,4 +86,14 @@ func (m *Map) add(key []byte) *versioned {
 func (m *Map) Len() int { return len(m.values) }
 
 // Bytes returns the sum of the lengths of all keys and values.
-func (m *Map) Bytes() int { return m.bytes }
+func (m *Map) Bytes() (bytes int) {
+	for name, v := range m.values {
+		bytes += len(name) + len(v.value)
+	}
+	for i := range m.lent.pages {
+		if v := &m.lent.pages[i]; v.cas != 0 {
+			bytes += len(m.lent.name) + numberSize + len(v.value)
+		}
+	}
+	return bytes
+}

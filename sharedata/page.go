@@ -50,8 +50,9 @@ type Slot struct {
 	cas     uint32
 	// recalled means that the page was remembered, not read.
 	recalled bool
-	// lent is the value that page is, and own the slot's own memory meanwhile; nil unless it was borrowed.
+	// lent is the locked value that page is, and own the slot's own memory meanwhile; nil unless it was borrowed.
 	lent    *versioned
+	lender  Lender
 	own     []byte
 	at      int // of the entry in page; 0 if there is none
 	evicted []byte
@@ -85,28 +86,6 @@ func (t *Table) Read(s *Slot, a Address) (found bool) {
 	return s.find()
 }
 
-// Borrow is [Table.Read] without a copy if the table is in a [Map] of which the table's only worker says
-// that it lends: see [Options.Lends]. Then what the caller changes in the slot's payload is changed in the
-// table at once. So it changes nothing, or writes the slot before the table is used again.
-func (t *Table) Borrow(s *Slot, a Address) (found bool) {
-	if t.lends == nil {
-		return t.Read(s, a)
-	}
-	s.locate(t, a)
-	s.recalled = false
-	number := t.page(a)
-	v := t.lent[number]
-	if v == nil {
-		if v = t.lends.values[string(s.name)]; v == nil {
-			return t.Read(s, a)
-		}
-		t.lent[number] = v
-	}
-	s.own, s.lent = s.page, v
-	s.page, s.cas = v.value, v.cas
-	return s.find()
-}
-
 // Recall is [Table.Read] for a page as the slot's worker last wrote it, without a get. It returns
 // false if the page or the entry is not remembered; then read it. Use the result only for a
 // Rewrite, because another worker may have written the page.
@@ -132,20 +111,12 @@ func (t *Table) Recall(s *Slot, a Address) (found bool) {
 
 // locate sets the name of an address's page.
 func (s *Slot) locate(t *Table, a Address) {
-	s.giveBack()
 	s.address = a
 	if s.table != t {
 		s.table, s.name = t, append(append(s.name[:0], t.name...), make([]byte, numberSize)...)
 	}
 	putNumber(s.name, t.page(a))
 	s.evicted = s.evicted[:0]
-}
-
-// giveBack returns a lent page without a copy.
-func (s *Slot) giveBack() {
-	if s.lent != nil {
-		s.page, s.own, s.lent = s.own, nil, nil
-	}
 }
 
 // putNumber writes a page's number to the end of its name.
@@ -159,33 +130,42 @@ func (s *Slot) find() bool {
 	s.at, s.corrupt = 0, false
 	page := s.page
 	if len(page) == 0 {
-		s.giveBack()
-		s.page = append(s.page[:0], Format)
+		s.page = append(page, Format)
 		return false
 	}
-	at := 1
-	if page[0] == Format {
-		lo, hi := s.address.lo, s.address.hi
-		for at <= len(page)-payloadAt {
-			head := (*[payloadAt]byte)(page[at:])
-			length := int(binary.LittleEndian.Uint16(head[:]))
-			if binary.LittleEndian.Uint64(head[fingerprintAt:]) == lo && binary.LittleEndian.Uint64(head[fingerprintAt+8:]) == hi &&
-				length >= payloadAt && length <= len(page)-at {
-				s.at = at
-				return true
-			}
-			if length < payloadAt {
-				break
-			}
-			at += length
-		}
+	at, found := search(page, s.address)
+	if found {
+		s.at = at
+		return true
 	}
-	if at != len(page) || page[0] != Format {
+	if at != len(page) {
 		s.corrupt = true
-		s.giveBack()
-		s.page = append(s.page[:0], Format)
+		if s.lent != nil {
+			page = nil // what is lent stays as it is, until the slot is written
+		}
+		s.page = append(page[:0], Format)
 	}
 	return false
+}
+
+// search returns where the entry of an address is in a page, or how far the page has a form that a table writes.
+func search(page []byte, a Address) (at int, found bool) {
+	if page[0] != Format {
+		return 0, false
+	}
+	for at = 1; at <= len(page)-payloadAt; {
+		head := (*[payloadAt]byte)(page[at:])
+		length := int(binary.LittleEndian.Uint16(head[:]))
+		if binary.LittleEndian.Uint64(head[fingerprintAt:]) == a.lo && binary.LittleEndian.Uint64(head[fingerprintAt+8:]) == a.hi &&
+			length >= payloadAt && length <= len(page)-at {
+			return at, true
+		}
+		if length < payloadAt {
+			break
+		}
+		at += length
+	}
+	return at, false
 }
 
 // Corrupt reports whether the page that was read had a form that no table writes.
@@ -240,9 +220,7 @@ func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
 	if len(s.page) > t.pageBytes {
 		return t.Write(s, append([]byte(nil), s.Payload()...), meta, now)
 	}
-	head := (*[payloadAt]byte)(s.page[s.at:])
-	binary.LittleEndian.PutUint16(head[useAt:], meta.Use)
-	binary.LittleEndian.PutUint32(head[expiresAt:], expiry(meta.ExpiresNanos)+1)
+	meta.put(s.page[s.at:])
 	return s.set()
 }
 
@@ -272,16 +250,11 @@ func (s *Slot) set() (written bool) {
 	return true
 }
 
-// changed says of a lent page that it was changed where it is, and reports whether it is one.
-func (s *Slot) changed() (lent bool) {
-	v := s.lent
-	if v == nil {
-		return false
-	}
-	m := s.table.lends
-	m.bytes += len(s.page) - len(v.value)
-	v.value, v.cas = s.page, m.Numbers.next()
-	return true
+// put writes it to the head of an entry.
+func (m Meta) put(entry []byte) {
+	head := (*[payloadAt]byte)(entry)
+	binary.LittleEndian.PutUint16(head[useAt:], m.Use)
+	binary.LittleEndian.PutUint32(head[expiresAt:], expiry(m.ExpiresNanos)+1)
 }
 
 // makeRoom makes the slot's entry length bytes long, at the cost of others if it has to. old is how
@@ -298,7 +271,7 @@ func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
 		for len(s.page)-old+length > t.pageBytes && s.evict() {
 		}
 	}
-	s.place(old, length)
+	s.place(old, length, t.pageBytes)
 }
 
 // expiry converts a time to the unit of pages. From the year 2106 on, everything expires at the
@@ -306,15 +279,15 @@ func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
 func expiry(nanos int64) uint32 { return uint32(min(max(nanos, 0)>>30, 1<<32-2)) }
 
 // place resizes the slot's entry from old bytes to length bytes. old is 0 if the entry is yet to be
-// added.
-func (s *Slot) place(old, length int) {
+// added. A page that grows gets memory for one more, up to a size of pages.
+func (s *Slot) place(old, length, most int) {
 	if old == 0 {
 		s.at = len(s.page)
 	}
 	tail := s.page[s.at+old:]
 	size := s.at + length + len(tail)
 	if size > cap(s.page) {
-		s.page = append(s.page, make([]byte, size-len(s.page))...)
+		s.page = append(make([]byte, 0, max(size, min(size+length, most))), s.page...)
 	}
 	s.page = s.page[:size]
 	copy(s.page[s.at+length:], tail)

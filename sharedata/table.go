@@ -65,7 +65,7 @@ type Options struct {
 	// Salt goes into the hash of keys: keys with different salts have different entries.
 	Salt [2]uint64
 	// Lends is the map that is the data, if this table alone uses it; otherwise nil. See [Table.Borrow].
-	Lends *Map
+	Lends Lender
 }
 
 // Table is a bounded table of entries in shared data.
@@ -75,9 +75,8 @@ type Table struct {
 	salt      [2]uint64
 	pages     uint32
 	pageBytes int
-	name      []byte       // name of a page, without its number
-	lends     *Map         // the data, if they lend
-	lent      []*versioned // by the numbers of their pages, as far as they were borrowed
+	name      []byte // name of a page, without its number
+	lender    Lender // the data, if they lend pages
 }
 
 const (
@@ -120,8 +119,8 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	// Rounded down, so that all pages together stay within the bound. A page is copied by each get,
 	// so it must not be huge, even if the table was made for a far smaller capacity.
 	t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
-	if t.lends = options.Lends; t.lends != nil {
-		t.lent = make([]*versioned, t.pages)
+	if t.lender = options.Lends; t.lender != nil {
+		t.lender.lend(t)
 	}
 	return t, nil
 }

@@ -193,6 +193,15 @@ func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint6
 	return counted
 }
 
+// CountInPlace is [Counter.CountInPlace] for a rule of one limit, without a counter. It returns what [Counter.Worth] would.
+func (r *Rule) CountInPlace(payload []byte, s *window.State, now int64, cost uint64) (counted bool, forgetAt int64, use uint16) {
+	if len(payload) == 0 || payload[0]&^revocableFlag != 0 || len(r.codecs) != 1 || r.codecs[0].CountInPlace(payload[1:], true, s, now, cost) == 0 {
+		return false, 0, 0
+	}
+	forgetAt, share := r.Limits[0].Worth(s)
+	return true, forgetAt, useOf(math.Float32bits(share))
+}
+
 // countAll is CountInPlace for several limits: it counts in all of them, or in none.
 func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool) {
 	c.before = append(c.before[:0], payload...)
@@ -455,8 +464,11 @@ func (c *Counter) Worth() (forgetAt int64, use uint16) {
 	if c.synced || len(c.others) > 0 {
 		forgetAt = max(forgetAt, c.wantedUntil())
 	}
-	return forgetAt, uint16(min(most, math.Float32bits(1)) >> 16)
+	return forgetAt, useOf(most)
 }
+
+// useOf returns the upper half of a share's bits, of a share of at most 1.
+func useOf(bits uint32) uint16 { return uint16(min(bits, math.Float32bits(1)) >> 16) }
 
 // wantedUntil is the time until which the backend, or another rule, needs the counter.
 func (c *Counter) wantedUntil() (at int64) {

@@ -14,6 +14,7 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
+	"weir/window"
 )
 
 // Engine decides the requests of one worker. Make it with New. It is not safe for concurrent use. It
@@ -42,6 +43,7 @@ type Engine struct {
 
 	leaveBy  int64 // when a leaving node gives up, by the host's clock
 	straight bool  // no rule needs the backend or warns
+	lends    bool  // the table lends its pages
 }
 
 // New makes a node. If the node has a backend, its host must call Tick every [Engine.TickMillis] from
@@ -75,7 +77,7 @@ func New(o *Options) (*Engine, error) {
 		Owner: o.Owner, Configuration: o.Configuration, InFlight: o.InFlight, Send: e.outbox.tell,
 	})
 	e.ticks.period = e.ticks.millis
-	e.straight = !e.rules.Synced && !e.rules.Warns
+	e.straight, e.lends = !e.rules.Synced && !e.rules.Warns, o.Lends != nil
 	return e, nil
 }
 
@@ -225,6 +227,18 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 		}
 	}
 	return e.requests.decideLocated(checks, now, w)
+}
+
+// Concurrent reports whether [Engine.TakeInPlace] may be called from now on.
+func (e *Engine) Concurrent() bool {
+	return e.straight && e.lends && !e.decider.yields && (e.requests.lines == nil || e.requests.lines.Count == 0)
+}
+
+// TakeInPlace is Decide for a single check with hits that have room. The state of its limit, after the decision, is s. It
+// is safe for concurrent use, also beside all other methods. Most requests find a key whose state is simple enough; for others it
+// takes nothing and returns false.
+func (e *Engine) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, s *window.State) (taken bool) {
+	return e.entries.TakeInPlace(r, key, cost, now, s)
 }
 
 // Together calls decide. What the requests that it decides have to ask is sent by the next [Engine.Send], in as

@@ -18,7 +18,7 @@ type Options struct {
 	Data     sharedata.Data
 	Capacity int
 	// Lends is Data if this node alone uses it; otherwise nil. Then most decisions copy nothing of it.
-	Lends *sharedata.Map
+	Lends sharedata.Lender
 	// Rules must have Limits and SyncRate, and may have Prefix, CountRejected, CostsLater, Watched,
 	// Widest, WarnAt, Shadow, Reveal and the other settings above Index. The node keeps the
 	// slice.

@@ -3,6 +3,8 @@ package entry
 import (
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
+	"weir/sharedata"
+	"weir/window"
 )
 
 // Taking says how to treat hits without room.
@@ -32,6 +34,7 @@ func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict
 		return counter.Rejected
 	}
 	found := k.recalls && k.Table.Recall(&d.Slot, d.Address) || k.Table.Borrow(&d.Slot, d.Address)
+	defer d.Slot.Return()
 	if found && d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, false) {
 		d.CountInSlot()
 	} else {
@@ -42,7 +45,7 @@ func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict
 			return counter.Unsure
 		}
 		if !d.Counter.Allows(d.Cost) {
-			if d.Slot.Recalled() || yields {
+			if d.Slot.Recalled() || yields || d.Slot.Lent() && d.Rule.CountRejected {
 				return counter.Unsure
 			}
 			d.Verdict = counter.Rejected
@@ -56,6 +59,22 @@ func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict
 	}
 	d.Write()
 	return counter.Allowed
+}
+
+// TakeInPlace takes hits of a key from a rule of one limit if the table lends the entry, and the hits can be counted
+// there: see [counter.Rule.CountInPlace]. Otherwise it takes nothing. Many calls may run at the same time, beside the
+// worker.
+func (k *Entries) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, s *window.State) (taken bool) {
+	held, found := k.Table.Hold(k.Table.Address(r.Group, key))
+	if !found {
+		return false
+	}
+	defer held.Let()
+	meta := sharedata.Meta{}
+	if taken, meta.ExpiresNanos, meta.Use = r.CountInPlace(held.Payload(), s, now, cost); taken {
+		held.Changed(meta)
+	}
+	return taken
 }
 
 // Take takes the hits of a check that was read, unless they need room and have it no longer.

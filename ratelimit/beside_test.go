@@ -1,0 +1,154 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/must"
+)
+
+// besides are rules of one limit, of which a call can take without the namespace's lock.
+func besides(most uint64) []Rule {
+	return []Rule{
+		{Name: "fixed", Limits: []Limit{FixedWindow(most, time.Hour)}},
+		{Name: "first", Limits: []Limit{FirstHitWindow(most, time.Hour)}},
+		{Name: "sliding", Limits: []Limit{SlidingWindow(most, time.Hour)}},
+		{Name: "bucket", Limits: []Limit{TokenBucket(1, 24*time.Hour, most)}},
+	}
+}
+
+// A call takes hits of a known key while another holds the lock, and never once the namespace is closed.
+func TestTakesWithoutTheLock(t *testing.T) {
+	t.Parallel()
+	clock := newFakeClock()
+	n := define(t, clock, Options{Rules: besides(10)})
+	long := string(make([]byte, shortKey))
+	for name, l := range n.limiters {
+		decide(t, l, 1, "ann")
+		n.mu.Lock()
+		if allowed, err := l.Allow(t.Context(), "ann"); !allowed || err != nil {
+			t.Errorf("%s: %v, %v", name, allowed, err)
+		}
+		must.Equal(t, decide(t, l, 2, "ann").Remaining, 6, name)
+		n.mu.Unlock()
+		for i := range 11 {
+			must.Equal(t, decide(t, l, 1, long).Allowed, i < 10, "a key too long for that")
+		}
+	}
+	must.OK(t, n.Close(t.Context()))
+	if _, err := n.limiters["fixed"].Allow(t.Context(), "ann"); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// Calls without the lock get the same answers as those with it.
+func TestBesideAsWithTheLock(t *testing.T) {
+	t.Parallel()
+	clock, refused := newFakeClock(), 0
+	a, b := define(t, clock, Options{Rules: besides(40)}), define(t, clock, Options{Name: "other", Rules: besides(40)})
+	random := rand.New(rand.NewPCG(5, 2))
+	for step := range 20_000 {
+		clock.advance(time.Duration(random.Int64N(int64(2*time.Minute)) - int64(10*time.Second)))
+		rule, key, cost := besides(0)[random.IntN(4)].Name, Key{fmt.Sprint(random.IntN(5))}, random.Uint64N(4)
+		got := must.Get(limiter(t, a, rule).Decide(t.Context(), key, cost))(t)
+		want := must.Get(Decide(t.Context(), limiter(t, b, rule).Demand(key, cost)))(t)
+		want.Standings, want.Limiter = nil, got.Limiter
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Fatalf("step %d, %s: %d hits:\n%+v, and with the lock\n%+v", step, rule, cost, got, want)
+		}
+		if !got.Allowed {
+			refused++
+		}
+	}
+	if refused < 500 {
+		t.Errorf("%d were refused: such runs show little", refused)
+	}
+}
+
+// However goroutines take from a key, also several at once and all that is left, exactly its limit passes. What they give
+// back passes again.
+func TestExactBesideEachOther(t *testing.T) {
+	t.Parallel()
+	const most, keys, goroutines = 3000, 2, 8
+	n := must.Get(NewNamespace(Options{Name: "test", Capacity: 100, Rules: besides(most)}))(t)
+	if n.beside.Load() == nil {
+		t.Fatal("all calls take the lock")
+	}
+	for name, l := range n.limiters {
+		var passed, back [keys]atomic.Uint64
+		var all sync.WaitGroup
+		for g := range goroutines {
+			all.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(g), 1))
+				for range 2 * most {
+					k, cost, allowed, err := random.IntN(keys), 1+random.Uint64N(2), false, error(nil)
+					key, ctx := Key{fmt.Sprint("user-", k)}, context.Background()
+					switch random.IntN(10) {
+					case 0:
+						var d Decision
+						d, err = Decide(ctx, l.Demand(key, cost))
+						allowed = d.Allowed
+					case 1:
+						var d Decision
+						d, err = l.Decide(ctx, key, cost)
+						allowed = d.Allowed
+					case 2:
+						if random.IntN(20) > 0 {
+							continue
+						}
+						if allowed, err = l.AllowN(ctx, key, cost); allowed && err == nil {
+							if err = l.GiveBack(ctx, key, cost); err == nil {
+								back[k].Add(cost)
+							}
+						}
+					default:
+						allowed, err = l.AllowN(ctx, key, cost)
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					if allowed {
+						passed[k].Add(cost)
+					}
+				}
+			})
+		}
+		all.Wait()
+		for k := range keys {
+			key := fmt.Sprint("user-", k)
+			for must.Get(l.Allow(t.Context(), key))(t) {
+				passed[k].Add(1)
+			}
+			must.Equal(t, passed[k].Load()-back[k].Load(), uint64(most), "%s: %s: passed", name, key)
+		}
+	}
+}
+
+// While a call waits for room, no other takes without the lock.
+func TestNobodyTakesBesideWhoWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := must.Get(NewLimiter(FixedWindow(2, time.Minute)))(t)
+		n := l.Namespace()
+		for range 2 {
+			decide(t, l, 1, "ann")
+		}
+		done := make(chan error)
+		go func() { done <- l.WaitN(t.Context(), Key{"ann"}, 2) }()
+		synctest.Wait()
+		if n.beside.Load() != nil {
+			t.Error("others may take the place of a call that waits")
+		}
+		must.OK(t, <-done)
+		if n.beside.Load() == nil {
+			t.Error("nobody waits, and all calls take the lock")
+		}
+	})
+}
