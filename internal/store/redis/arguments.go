@@ -192,7 +192,7 @@ func (h *held) additions(args []any, calendar store.Calendar) []any {
 func (h *held) addition(number, current uint64) (most, hits int64) {
 	was, is := hitsOf(h.seen.contents.Windows, number), hitsOf(h.contents.Windows, number)
 	spare := h.spare
-	if spare < wire.MaxHits {
+	if spare < wire.MaxHits && window.Kind(h.Kind).Windows() > 1 {
 		if spare /= 2; number == current {
 			spare = h.spare - spare
 		}

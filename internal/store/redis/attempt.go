@@ -118,7 +118,7 @@ func (a *attempt) held(namespace string, item *wire.Item) *held {
 	if h == nil {
 		key := a.group.c.store.keys.counter(namespace, item.LimitCounter)
 		h = &held{LimitCounter: item.LimitCounter, key: key, seen: unseen, spare: wire.MaxHits}
-		if seen, ok := a.group.c.seen.get(key); ok {
+		if seen, ok := a.group.c.seen.get(key); ok && (a.group.tries > 0 || !seen.over(item.LimitCounter, a.calendar)) {
 			h.seen = seen
 		}
 		h.exact = h.seen.broken || !clocked(item.LimitCounter) || a.group.tries > exactAfter

@@ -27,6 +27,12 @@ type entry struct {
 // unseen is the entry of a counter that was not seen yet.
 var unseen = &entry{limitless: true}
 
+// over reports whether a hash of windows of the clock has expired since, as none of its windows is kept.
+func (e *entry) over(of wire.LimitCounter, c store.Calendar) bool {
+	seen := e.contents.Windows // newest first
+	return clocked(of) && !e.broken && len(seen) > 0 && seen[0].Number < c.Span(of).Kept
+}
+
 // foreign stands for a key of another type.
 const foreign = "?"
 

@@ -2,10 +2,10 @@
 -- few commands. If that may do anything else, nothing is left.
 --
 -- KEYS  the sender's record, the counters, and the namespace's fleet, if it can have one
--- ARGV  lone of message.go, and one for each counter
--- Returns nothing, or the server's time in microseconds, and for each counter the window's hits, and those of the window
---         before, if that is named
-local call, try, sender, n = redis.call, redis.pcall, KEYS[1], (#ARGV - lone.size) / one.size
+-- ARGV  lone of message.go, and one for counters that follow each other, if they have the same
+-- Returns nothing, or the server's time in microseconds, and for each counter the window's hits, and if the window before is
+--         named, the hits of that
+local call, try, sender, n = redis.call, redis.pcall, KEYS[1], tonumber(ARGV[1 + lone.counters])
 local sequence, floor = ARGV[1 + lone.sequence], ARGV[1 + lone.floor]
 if KEYS[n + 2] and call('EXISTS', KEYS[n + 2]) > 0 then
   return
@@ -24,32 +24,41 @@ local fresh = tonumber(ARGV[1 + lone.new]) -- these have nothing else
 if fresh > 0 and call('EXISTS', unpack(KEYS, 2, 1 + fresh)) > 0 then
   fresh = 0
 end
-local reply, fits, new, counted, at = {now}, true, nil, 0, 1 + lone.size
-while fits and counted < n do
-  local key, window, hits, before, earlier = KEYS[counted + 2], ARGV[at + one.window], ARGV[at + one.hits], ARGV[at + one.before], false
-  if before ~= '' and counted >= fresh then
-    earlier = try('HGET', key, before)
-    fits = not earlier or type(earlier) == 'string' and string.find(earlier, '^%d+$') and tonumber(earlier) <= tonumber(ARGV[at + one.mostbefore])
-  end
-  -- One command reads and writes. What was there is a number as this package writes it, or this fails.
-  local is = fits and try('HINCRBY', key, window, hits)
-  fits = type(is) == 'number'
-  if fits then
-    counted = counted + 1
-    local had = is - hits
-    fits = had >= 0 and had <= tonumber(ARGV[at + one.most])
-    if fits and had == 0 then
-      new = new or {}
-      new[#new + 1] = at
-      new[#new + 1] = counted
-      new[#new + 1] = earlier
-      fits = counted <= fresh or call('HLEN', key) == (earlier and 2 or 1) -- or else other windows may have to go
+local reply, size, fits, new, counted, at = {now}, 1, true, nil, 0, 1 + lone.size
+repeat
+  local window, hits, before, last = ARGV[at + one.window], ARGV[at + one.hits], ARGV[at + one.before], counted + ARGV[at + one.count]
+  local adds, most, named = tonumber(hits), tonumber(ARGV[at + one.most]), before ~= ''
+  repeat
+    local key, earlier = KEYS[counted + 2], false
+    if named and counted >= fresh then
+      earlier = try('HGET', key, before)
+      fits = not earlier or type(earlier) == 'string' and string.find(earlier, '^%d+$') and tonumber(earlier) <= tonumber(ARGV[at + one.mostbefore])
     end
-    reply[#reply + 1] = is
-    reply[#reply + 1] = earlier
-  end
+    -- One command reads and writes. What was there is a number as this package writes it, or this fails.
+    local is = fits and try('HINCRBY', key, window, hits)
+    fits = type(is) == 'number'
+    if fits then
+      counted = counted + 1
+      local had = is - adds
+      fits = had >= 0 and had <= most
+      if fits and had == 0 then
+        new = new or {}
+        new[#new + 1] = at
+        new[#new + 1] = counted
+        new[#new + 1] = earlier or ARGV[at + one.others] ~= '0'
+        -- There are no windows that may have to go.
+        fits = counted <= fresh or call('HLEN', key) == (earlier and 2 or 1) + ARGV[at + one.others]
+      end
+      size = size + 1
+      reply[size] = is
+      if named then
+        size = size + 1
+        reply[size] = earlier
+      end
+    end
+  until not fits or counted == last
   at = at + one.size
-end
+until not fits or counted == n
 
 if fits then
   local floored = tonumber(known) < tonumber(floor)
@@ -70,8 +79,13 @@ if fits then
     call('ZREM', sender, ARGV[1 + lone.granted])
   end
 end
+at = 1 + lone.size
+local last = tonumber(ARGV[at + one.count])
 for i = 1, counted do
-  at = 1 + lone.size + (i - 1) * one.size
+  if i > last then
+    at = at + one.size
+    last = last + ARGV[at + one.count]
+  end
   if call('HINCRBY', KEYS[i + 1], ARGV[at + one.window], '-' .. ARGV[at + one.hits]) == 0 then
     call('HDEL', KEYS[i + 1], ARGV[at + one.window])
   end

@@ -340,3 +340,21 @@ func TestLoneTakesBesideAWindow(t *testing.T) {
 		t.Errorf("of 5 hits in a minute the first take had %d times 5, the second, two seconds later, %d times; want the first alone, and lone.lua to have run", first, second)
 	}
 }
+
+// The first hit in a window needs no other script, while the window before is kept and after that has expired.
+func TestLoneTakesOfNewWindows(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0).Truncate(time.Minute).Add(59 * time.Second)
+	s := newSide(t, false, func() time.Time { return now })
+	loneTake(t, s.backends[0], 2, 1)
+	for i, passes := range []time.Duration{0, 2 * time.Second, 3 * time.Minute} {
+		if now = now.Add(passes); passes > time.Minute {
+			s.forget(t, now)
+		}
+		loneTake(t, s.backends[0], 1, uint64(2+2*i)) // prolongs the sender's record
+		ran, all := s.lone.Load(), s.calls(t, "evalsha")
+		loneTake(t, s.backends[0], 2, uint64(3+2*i))
+		if lone, of := s.lone.Load()-ran, s.calls(t, "evalsha")-all; lone != 1 || of != 1 {
+			t.Errorf("%v later lone.lua ran %d times, of %d scripts, want it alone", passes, lone, of)
+		}
+	}
+}

@@ -60,22 +60,26 @@ type (
 		Life  string
 		Kept  uint64
 	}
-	// lone comes first in the arguments of lone.lua, then one for each counter.
+	// lone comes first in the arguments of lone.lua, then one for counters that are alike.
 	lone struct {
 		Decided  string // as that of a plan
 		Sequence string
 		Floor    uint64
 		Granted  string
 		New      int // as that of a plan, up to 1000
+		Counters int
 	}
-	// one is a counter. Most is the most hits that the window may have had, MostBefore those of the window before.
+	// one is Count counters, one after the other. Most is the most hits that the window may have had, MostBefore those of the
+	// window before. Others is how many other windows each has.
 	one struct {
+		Count      int
 		Life       string
 		Hits       int64
 		Window     uint64
 		Most       int64
 		Before     string // "" if that window does not count
 		MostBefore int64
+		Others     int
 	}
 	// list is that of a fleet, by which the pushes were decided. So many words, marks and leaves follow.
 	list struct {
