@@ -31,10 +31,14 @@ func main() {
 	})
 }
 
-// configurations are measured in this order; the first of each pair is its name.
-var configurations = [][2]string{
-	{"with headers", `{"rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1m"}]}]}`},
-	{"`headers: []`", `{"headers": [], "rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1m"}]}]}`},
+// configurations are measured in this order.
+var configurations = []struct {
+	name, headers string
+	users         int
+}{
+	{"with headers", ``, 1},
+	{"`headers: []`", `"headers": [],`, 1},
+	{"`headers: []`, 100,000 keys", `"headers": [],`, 100_000},
 }
 
 // measure prints a table of nanoseconds.
@@ -50,11 +54,12 @@ func measure(ctx context.Context, objects string, requests, code int) (err error
 	}
 	fmt.Print(strings.TrimPrefix(page.Head("nanoseconds", "in all", "request headers", "response headers", "response body", "end"), "\n"))
 	for _, c := range configurations {
-		printed, err := run(exec.CommandContext(ctx, program, c[1], fmt.Sprint(requests)))
+		configuration := `{` + c.headers + `"capacity": 200000, "rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000000, "window": "1m"}]}]}`
+		printed, err := run(exec.CommandContext(ctx, program, configuration, fmt.Sprint(requests), fmt.Sprint(c.users)))
 		if err != nil {
 			return err
 		}
-		sum, cells := 0, []string{c[0], ""}
+		sum, cells := 0, []string{c.name, ""}
 		for line := range strings.Lines(printed) {
 			_, took, _ := strings.Cut(strings.TrimSpace(line), "\t")
 			nanos := 0

@@ -1,7 +1,9 @@
 // Requests of the native form, with other code and data between Envoy's hooks as in Envoy. It prints the
 // median time of each hook in nanoseconds.
 //
-//	cold CONFIGURATION REQUESTS
+//	cold CONFIGURATION REQUESTS USERS
+//
+// Requests are of a random user each. Every user has asked twice before, on average.
 #define main unused
 #include "envoy.c"
 #undef main
@@ -31,17 +33,22 @@ enum { most = 1 << 16 };
 static const char* const names[] = {"request headers", "response headers", "response body", "end"};
 static uint32_t took[4][most];
 static int asked_for;
+static bool displaces;
 
 #define TIMED(hook, calls)                        \
   do {                                            \
-    displace();                                   \
+    if (displaces) displace();                    \
     const uint64_t begun = ticks();               \
     calls;                                        \
     took[hook][asked_for % most] = ticks() - begun; \
   } while (0)
 
-static void ask_cold(const void* module) {
+static void ask_cold(const void* module, uint32_t users) {
+  static uint32_t random = 1;
+  random = random * 1664525u + 1013904223u;
+  char user[16];
   filter f = {.maps = {[REQUEST_HEADERS] = request, [RESPONSE_HEADERS] = response}, .piece = TEXT("{\"items\": []}")};
+  f.maps[REQUEST_HEADERS].headers[request.n - 1].value = (bytes){user, snprintf(user, sizeof user, "user-%06d", (random >> 8) % users)};
   const void* m;
   int action;
   TIMED(0, m = ON(http_filter_new)(module, &f); action = ON(http_filter_request_headers)(&f, m, true));
@@ -56,15 +63,22 @@ static void ask_cold(const void* module) {
 static int compare(const void* a, const void* b) { return (*(uint32_t*)a > *(uint32_t*)b) - (*(uint32_t*)a < *(uint32_t*)b); }
 
 int main(int n, char** args) {
-  if (n != 3 || atoi(args[2]) < 1) return fprintf(stderr, "want a configuration and the number of requests\n"), 2;
+  if (n != 4 || atoi(args[2]) < 1 || atoi(args[3]) < 1) return fprintf(stderr, "want a configuration and the numbers of requests and users\n"), 2;
   int config;
   ON(program_init)();
   const void* module = ON(http_filter_config_new)(&config, TEXT("cold"), (bytes){args[1], strlen(args[1])});
   if (!module) return 1;
-  const uint64_t nanos_before = system_nanos(), ticks_before = ticks();
-  for (int i = 0; i < atoi(args[2]); i++) {
-    nanos += 200000;
-    ask_cold(module);
+  const int users = atoi(args[3]), before = 2 * users;
+  uint64_t nanos_before, ticks_before;
+  for (int i = 0; i < before + atoi(args[2]); i++) {
+    if (i == before) {
+      displaces = true;
+      asked_for = 0;
+      nanos_before = system_nanos();
+      ticks_before = ticks();
+    }
+    nanos += displaces ? 200000 : 20000;
+    ask_cold(module, users);
     if (scheduled || i % 500 == 0) {
       scheduled = false;
       ON(http_filter_config_scheduled)(&config, module, 0);
