@@ -94,9 +94,7 @@ func TestConfigurations(t *testing.T) {
 				t.Errorf("%s: sample %d: no configuration found", page, i)
 			}
 			for _, f := range report.Findings {
-				if !f.Warning {
-					t.Errorf("%s: sample %d: %d:%d: %s: %s", page, i, f.Line, f.Column, f.Path, f.Problem)
-				}
+				must.Equal(t, f.Warning, true, "%s: sample %d: %d:%d: %s: %s", page, i, f.Line, f.Column, f.Path, f.Problem)
 			}
 			checked++
 		}

@@ -177,9 +177,7 @@ func TestCookbook(t *testing.T) {
 			}
 			for _, run := range exampleRun.FindAllStringSubmatch(text, -1) {
 				file := read(t, filepath.Join("..", run[1]))
-				if !strings.Contains(text, "\n"+file+"```\n") {
-					t.Errorf("the recipe does not show %s as it is", run[1])
-				}
+				must.Contains(t, text, "\n"+file+"```\n", "the recipe does not show %s as it is", run[1])
 				if !regexp.MustCompile(`"?backend"?: \{"?cluster`).MatchString(file) {
 					t.Errorf("%s has no backend: its limits are each proxy's own", run[1])
 				}

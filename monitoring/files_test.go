@@ -193,9 +193,7 @@ func TestDashboardIsGrafanas(t *testing.T) {
 		if p.Type == "row" {
 			continue
 		}
-		if !slices.Contains([]string{"timeseries", "stat"}, p.Type) {
-			t.Errorf("%s: panel of type %s", p.Title, p.Type)
-		}
+		must.Equal(t, slices.Contains([]string{"timeseries", "stat"}, p.Type), true, "%s: panel of type %s", p.Title, p.Type)
 		if p.Description == "" || len(p.Targets) == 0 || p.GridPos.W == 0 || p.GridPos.H == 0 {
 			t.Errorf("%s: want a description, queries and a size", p.Title)
 		}

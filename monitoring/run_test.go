@@ -146,9 +146,7 @@ func (f *traffic) flow() {
 func (f *traffic) send(method, address string, headers map[string]string) {
 	f.t.Helper()
 	request, err := http.NewRequest(method, "http://"+address, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, err)
 	for name, value := range headers {
 		request.Header.Set(name, value)
 	}
@@ -157,9 +155,7 @@ func (f *traffic) send(method, address string, headers map[string]string) {
 		_, err = io.Copy(io.Discard, response.Body)
 		err = errors.Join(err, response.Body.Close())
 	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, err)
 }
 
 // poll is the pause between two queries.
@@ -282,9 +278,7 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 		`"timeout": "200ms"`:                   `"timeout": "5s"`, // a busy machine is no outage: the bound stays 0
 		`"rules": [`:                           `"rules": [{"name": "trial", "mode": "shadow", "key": [{"header": "x-user"}], "cost": {"header": "x-cost"}, "warn_at": 0.5, "reveal": "plain", "limits": [{"limit": 2, "window": "1m"}]}, {"name": "exports", "match": {"path": {"prefix": "/exports"}}, "limits": [{"limit": 2, "algorithm": "in_flight"}]}, {"name": "even", "key": [{"header": "x-user"}], "limits": [{"limit": 100000, "window": "1m", "algorithm": "fixed_window"}], "classes": {"by": {"header": "x-class"}, "of": {"batch": {"guaranteed": 0.1}}, "fair": true}},`,
 	} {
-		if n := strings.Count(bootstrap, before); n != 1 {
-			t.Fatalf("envoy.yaml has %q %d times", before, n)
-		}
+		must.EqualOrEnd(t, strings.Count(bootstrap, before), 1, "times envoy.yaml has %q", before)
 		bootstrap = strings.Replace(bootstrap, before, after, 1)
 	}
 	dir := t.TempDir()
@@ -331,9 +325,7 @@ func metricsAreKnown(t *testing.T, p prometheus, d dashboard) {
 	scraped := metricsIn(strings.Join(names, "\n"))
 	for place, got := range map[string][]string{"tables of the documents": documented(t), "the dashboard": d.shown()} {
 		for _, name := range scraped {
-			if !slices.Contains(got, name) {
-				t.Errorf("%s is not in %s", name, place)
-			}
+			must.Equal(t, slices.Contains(got, name), true, "%s is not in %s", name, place)
 		}
 		for _, name := range got {
 			// The backend here has a store in memory. internal/server tests the metrics of a store

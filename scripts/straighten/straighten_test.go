@@ -55,9 +55,7 @@ func TestProgram(t *testing.T) {
 	}
 	for _, names := range []bool{false, true} {
 		after := must.Get(straighten(before, names))(t)
-		if got := run(t, after); got != want {
-			t.Errorf("names %v: got\n%swant\n%s", names, got, want)
-		}
+		must.Equal(t, run(t, after), want, "names %v", names)
 	}
 }
 
