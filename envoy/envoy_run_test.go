@@ -123,15 +123,11 @@ func limitsLogins(t *testing.T, p *proxy) {
 	logged(t, p, `127\.0\.0\.4:[0-9]+ "POST /login\?x=1" 429 weir_rate_limited:login [0-9]+ms`)
 	for _, target := range []string{"/%2flogin", "/x%2f..%2flogin", "/%5Clogin"} {
 		a := one.send(t, "POST", target)
-		if a.status != http.StatusTemporaryRedirect {
-			t.Errorf("POST %s: got %d, want a redirect", target, a.status)
-		}
+		must.Equal(t, a.status, http.StatusTemporaryRedirect, "POST %s, want a redirect", target)
 		a.matches(t, map[string]string{"Location": "/login", "Upstream-Saw": ""})
 	}
 	for _, target := range []string{"/login#x", "/login%00"} {
-		if a := one.send(t, "POST", target); a.status != http.StatusBadRequest {
-			t.Errorf("POST %s: got %d, want it refused as malformed", target, a.status)
-		}
+		must.Equal(t, one.send(t, "POST", target).status, http.StatusBadRequest, "POST %s, want it refused as malformed", target)
 	}
 	// These are other paths, and reach the upstream unchanged.
 	for _, r := range [][2]string{{"POST", "/login/"}, {"POST", "/LOGIN"}, {"POST", "/%256cogin"}, {"GET", "/login"}} {

@@ -59,9 +59,7 @@ func runQuickstart(t *testing.T, on envoytest.Binary, text, module, file string)
 	for range 2 {
 		p := around.run(t, on, encoded)
 		listeners := slices.Collect(maps.Keys(p.listeners))
-		if len(listeners) != 1 {
-			t.Fatalf("got listeners %q, want one", listeners)
-		}
+		must.EqualOrEnd(t, len(listeners), 1, "listeners %q", listeners)
 		clients = append(clients, p.at(local, listeners[0]))
 	}
 	for i := range 12 {

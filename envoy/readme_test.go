@@ -48,9 +48,7 @@ func TestExcerptRuns(t *testing.T) {
 			}
 		}
 		a := login.send(t, "POST", "/%2Flogin")
-		if a.status != http.StatusTemporaryRedirect {
-			t.Errorf("POST /%%2Flogin: got %d, want a redirect", a.status)
-		}
+		must.Equal(t, a.status, http.StatusTemporaryRedirect, "POST /%%2Flogin, want a redirect")
 		a.matches(t, map[string]string{"Location": "/login"})
 		for _, target := range []string{"/login/", "/LOGIN"} {
 			if a := login.send(t, "POST", target, "x-user: "+target); a.status != http.StatusOK || a.names("login") {
@@ -68,9 +66,7 @@ func TestExcerptRuns(t *testing.T) {
 				break
 			}
 		}
-		if !refused {
-			t.Error("a client got past its limit by another x-user in each request")
-		}
+		must.Equal(t, refused, true, "a client got past its limit by another x-user in each request")
 		if a := guarded.send(t, "GET", "/healthz"); a.status != http.StatusOK || a.header.Get("RateLimit") != "" {
 			t.Errorf("a route without the filter: got %d %s", a.status, a.header)
 		}

@@ -76,9 +76,7 @@ const patience = "30s"
 func substitute(t *testing.T, text string, replacements map[string]string) string {
 	t.Helper()
 	for _, before := range slices.Sorted(maps.Keys(replacements)) {
-		if n := strings.Count(text, before); n != 1 {
-			t.Fatalf("want %q once, got it %d times", before, n)
-		}
+		must.EqualOrEnd(t, strings.Count(text, before), 1, "times %q is there", before)
 		text = strings.Replace(text, before, replacements[before], 1)
 	}
 	return text

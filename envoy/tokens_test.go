@@ -173,9 +173,7 @@ func complete(gateway, key string, most int) (completion, error) {
 func spendTokens(t *testing.T, gateways []string, b *backend) {
 	t.Helper()
 	const streams = 20
-	if len(gateways) != 2 {
-		t.Fatalf("got gateways %q, want two", gateways)
-	}
+	must.EqualOrEnd(t, len(gateways), 2, "gateways %q", gateways)
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	streamed, warned := int64(0), 0

@@ -119,9 +119,7 @@ func TestResumedByBody(t *testing.T) {
 			return
 		}
 		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("got %d, want the upstream's answer", response.StatusCode)
-		}
+		must.Equal(t, response.StatusCode, http.StatusOK, "status, the upstream's")
 	}()
 	<-arrived
 	wantStatus(t, app, "unreachable", 503)
