@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"weir/internal/must"
 	"weir/playground"
 )
 
@@ -114,7 +115,7 @@ func tabOf(t testing.TB, url string, l look) *page {
 			t.Errorf("the console says: %s", problem)
 		}
 	})
-	err := chromedp.Listen(tab, func(event any) {
+	must.OK(t, chromedp.Listen(tab, func(event any) {
 		switch e := event.(type) {
 		case *cdp.EventConsoleAPICalled:
 			if e.Type == cdp.ConsoleAPICalledTypeError || e.Type == cdp.ConsoleAPICalledTypeWarning {
@@ -127,10 +128,7 @@ func tabOf(t testing.TB, url string, l look) *page {
 				p.problem(e.Entry.Text + " " + e.Entry.URL)
 			}
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	p.wear(l)
 	p.do(chromedp.Navigate(url + l.path))
 	return p
@@ -145,15 +143,11 @@ func (p *page) wear(l look) {
 	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 500,
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 	_, err = chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: l.theme}, {Name: "prefers-reduced-motion", Value: motion},
 	}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 }
 
 func (p *page) problem(text string) {
@@ -183,9 +177,7 @@ func (p *page) expect() string {
 
 func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, actions...); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, chromedp.Do(p.ctx, actions...))
 }
 
 // until waits until an expression is true in the page, also if another page is just replacing it.
@@ -196,9 +188,7 @@ func (p *page) until(expression string) {
 		if err == nil {
 			return
 		}
-		if !p.replaced(err) {
-			p.t.Fatalf("%s: %v", expression, err)
-		}
+		must.EqualOrEnd(p.t, p.replaced(err), true, "%s: %v", expression, err)
 	}
 }
 

@@ -37,9 +37,7 @@ const (
 func TestHit(t *testing.T) {
 	p := began(t)
 	p.click("#hit")
-	if got := p.sent(); got != 1 {
-		t.Errorf("a click sends %d requests", got)
-	}
+	must.Equal(t, p.sent(), 1, "requests that a click sends")
 	for range 11 {
 		p.click("#hit")
 	}
@@ -143,9 +141,7 @@ func TestPauseAndStep(t *testing.T) {
 	must.Equal(t, now(), stood, "time goes on while it is paused")
 	must.Equal(t, p.text("#step"), "Step 0.2 s", "the button says")
 	p.click("#step")
-	if got := now() - stood; got != 0.2e9 {
-		t.Errorf("a step is %v ns", got)
-	}
+	must.Equal(t, now()-stood, 0.2e9, "ns of a step")
 	p.click("#pause")
 	p.until(fmt.Sprintf("playground.world.now > %v", stood+0.2e9))
 }
@@ -200,9 +196,7 @@ func TestPresets(t *testing.T) {
 				t.Error("nothing is told")
 			}
 			pressed := value[[]string](p, `[...document.querySelectorAll("#presets [aria-pressed=true]")].map((e) => e.dataset.preset)`)
-			if !slices.Equal(pressed, []string{test.name}) {
-				t.Errorf("pressed are %v", pressed)
-			}
+			must.Same(t, pressed, []string{test.name}, "pressed are")
 		})
 	}
 }

@@ -75,9 +75,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.types("#act-limits-1", "25")
 	p.choose("act-until", "")
 	p.click("#act-set")
-	if value[bool](p, `document.getElementById("act-reason").validity.valid`) {
-		t.Error("a change wants no reason")
-	}
+	must.Equal(t, value[bool](p, `document.getElementById("act-reason").validity.valid`), false, "a change wants no reason")
 	p.types("#act-reason", "ann's import")
 	p.until(`document.getElementById("act-command-set").textContent.startsWith("weir override set shop per-user ann 77/1h 25/1d --reason 'ann'\\''s import' --backend http://127.0.0.1:")`)
 	p.click("#act-set")
@@ -93,9 +91,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	// A number that can't be is not sent, or is told of.
 	p.types("#new-limit", "-5")
 	p.click("#set-limit")
-	if valid := value[bool](p, `document.getElementById("new-limit").validity.valid`); valid {
-		t.Error("-5 is a limit")
-	}
+	must.Equal(t, value[bool](p, `document.getElementById("new-limit").validity.valid`), false, "-5 is a limit")
 	p.run(`document.getElementById("new-limit").removeAttribute("max")`)
 	p.types("#new-limit", "2000000")
 	p.click("#set-limit")

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -183,15 +182,13 @@ func TestLiveSeesOthers(t *testing.T) {
 		p.until(curve(want[0], want[1]))
 	}
 	hints := value[[]string](p, `[...document.querySelectorAll("#curves .hint")].map((e) => e.textContent)`)
-	if want := []string{
+	must.Same(t, hints, []string{
 		"Hits that count, of the key with most, all nodes together.",
 		"Hits that count, of the key with most at each node, added up, because nodes count alone.",
 		"Hits that count, of the key with most, all nodes together.",
 		"Hits that count, of the key with most, all nodes together.",
 		"Hits that count, of the key with most, all nodes together. Keys may have limits of their own, which the line does not show.",
-	}; !slices.Equal(hints, want) {
-		t.Errorf("curves are of %q, want %q", hints, want)
-	}
+	}, "curves are of")
 	must.Equal(t, value[int](p, `document.querySelectorAll("#curves .status.refused").length`), 0, "limits look as though they were exceeded")
 	// A rule that leases nothing says nothing of leases.
 	p.until(`[...document.querySelectorAll("#nodes .node")].every((node) => [...node.querySelectorAll(".rule")].every((rule) => {
@@ -580,9 +577,7 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 		if want.shown == "0" {
 			p.until(says("live-next", "\"namespace\": \"default\",\n\"backend\": {\"cluster\": \"weir\"}") + " && " + says("live-told", "This is no error."))
 		}
-		if last := <-told; last != want.last {
-			t.Errorf("stream %d: the page says that it was told %s, want %s", i, last, want.last)
-		}
+		must.Equal(t, <-told, want.last, "stream %d: the page was told", i)
 	}
 	// The last server has begun anew.
 	must.Equal(t, value[int](p, points), 1, "points")

@@ -70,9 +70,7 @@ func accessible(p *page, axe string) {
 	p.run(axe)
 	found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations", "incomplete"]}).then((r) =>
 		[...r.violations, ...r.incomplete].map((v) => ({id: v.id, help: v.help, count: v.nodes.length, first: v.nodes[0].html + " " + v.nodes[0].failureSummary})))`)
-	if string(found) != "[]" {
-		p.t.Errorf("axe-core finds %s", found)
-	}
+	must.Equal(p.t, string(found), "[]", "what axe-core finds")
 }
 
 // fits wants nothing to scroll sideways, and nothing to be cut off at the side.
@@ -118,9 +116,7 @@ func drawn(p *page) {
 			});
 		});
 	}`)
-	if len(counts) != lanes {
-		p.t.Fatalf("%d pictures", len(counts))
-	}
+	must.EqualOrEnd(p.t, len(counts), lanes, "pictures")
 	for i, count := range counts {
 		if count[0] < 50 || count[1] < 50 {
 			p.t.Errorf("lane %d has %d pixels of what passed, and %d of what was refused", i, count[0], count[1])
@@ -201,9 +197,7 @@ func TestViews(t *testing.T) {
 			}
 			files.ServeHTTP(w, r)
 		}), desktop)
-		if !value[bool](p, `!document.getElementById("views").hidden`) {
-			t.Error("no way to the live view")
-		}
+		must.Equal(t, value[bool](p, `!document.getElementById("views").hidden`), true, "no way to the live view")
 		p.click(`nav a[href="#live"]`)
 		p.until(`!document.getElementById("live").hidden && document.getElementById("playground").hidden`)
 		p.click(`nav a[href="#playground"]`)
@@ -218,17 +212,14 @@ func TestViews(t *testing.T) {
 func TestEngineIsMissing(t *testing.T) {
 	t.Parallel()
 	site := fstest.MapFS{}
-	err := fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
+	must.OK(t, fs.WalkDir(playground.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || path == "engine.wasm" {
 			return err
 		}
 		data, err := fs.ReadFile(playground.Files(), path)
 		site[path] = &fstest.MapFile{Data: data}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	p := open(t, http.FileServerFS(site), desktop)
 	must.Contains(t, p.text("#missing"), "make build", "the page says")
 	must.Contains(t, p.expect(), "engine.wasm", "the console says")
@@ -242,9 +233,7 @@ func TestWithoutScripts(t *testing.T) {
 	for _, theme := range themes {
 		for _, width := range widths {
 			p := tabOf(t, "about:blank", look{width: width, height: 900, theme: theme})
-			if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))(t)
 			p.do(chromedp.Navigate(server.URL))
 			const shown = `[...document.querySelectorAll(%q)].filter((e) => e.checkVisibility()%s).length`
 			must.Equal(t, value[int](p, fmt.Sprintf(shown, ".screen img", " && e.naturalWidth > 0 && e.alt")), 10, "drawings")

@@ -150,9 +150,7 @@ func crowd(t testing.TB, keys int) (*page, *many) {
 func TestManyRules(t *testing.T) {
 	t.Parallel()
 	p, m := crowd(t, 0)
-	if !value[bool](p, `location.hash === "#live"`) {
-		t.Error("there is traffic, and the page opens elsewhere")
-	}
+	must.Equal(t, value[bool](p, `location.hash === "#live"`), true, "there is traffic, and the page opens elsewhere")
 	first := func(want string) {
 		t.Helper()
 		p.until(fmt.Sprintf(`document.querySelector("#rules tbody button").textContent === %q`, want))
@@ -177,9 +175,7 @@ func TestManyRules(t *testing.T) {
 	}
 	p.until(`document.querySelectorAll("#curves .curve .outage").length === 1`)
 	p.until(`document.querySelector("#curves .curve:not([hidden]) .mean").textContent.startsWith("0 to ")`)
-	if hidden := value[bool](p, `document.getElementById("nodes").hidden`); !hidden {
-		t.Error("50 nodes are drawn")
-	}
+	must.Equal(t, value[bool](p, `document.getElementById("nodes").hidden`), true, "50 nodes are drawn")
 	p.click("#more-nodes button")
 	m.listening("rule=rule-041") // the page asks for the rule that is open
 	m.step()

@@ -67,10 +67,7 @@ func (p *page) picture(l look, prefix string) {
 	// Colours fade from one theme to the other, and pictures are drawn anew for another width.
 	p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 	p.until("document.getAnimations().length === 0")
-	shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	shot := must.Get(chromedp.Run(p.ctx, chromedp.CaptureScreenshot()))(p.t)
 	picture := small(p.t, shot)
 	if len(picture) > 100<<10 {
 		p.t.Errorf("%s%s has %d bytes", prefix, l.name(), len(picture))
@@ -78,9 +75,7 @@ func (p *page) picture(l look, prefix string) {
 	if *pictures == "" {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(*pictures, prefix+l.name()+".png"), picture, 0o644); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, os.WriteFile(filepath.Join(*pictures, prefix+l.name()+".png"), picture, 0o644))
 }
 
 // small is a PNG with a palette of the colours that it has most.

@@ -59,9 +59,7 @@ func TestSite(t *testing.T) {
 		report := check.File("recipe.yaml", []byte(text))
 		must.Equal(t, report.Configurations, 1, "configurations in\n%s", text)
 		for _, f := range report.Findings {
-			if !f.Warning {
-				t.Errorf("%s: %s in\n%s", f.Path, f.Problem, text)
-			}
+			must.Equal(t, f.Warning, true, "%s: %s in\n%s", f.Path, f.Problem, text)
 		}
 	}
 	if len(tabs) < 40 || programs < 11 {

@@ -63,9 +63,7 @@ func TestSpeed(t *testing.T) {
 		clock.run();
 		performance.now = now;
 	})`)
-	if passed != 1.6e9 {
-		t.Errorf("a frame is %v ns", passed)
-	}
+	must.Equal(t, passed, 1.6e9, "ns of a frame")
 }
 
 // The address says what is set, and opens it. Values that the page can't have are as if they were absent.
@@ -148,9 +146,7 @@ func TestScreens(t *testing.T) {
 		screen := fmt.Sprintf("[data-lane=%s]:nth-child(%d) ", kind.Name, i+2)
 		p.click(screen + "[data-preset]")
 		must.Equal(t, value[int](p, `[...document.getElementById("lanes").children].findIndex((e) => e.classList.contains("pointed"))`), i, "%s points at lane", kind.Name)
-		if got := value[int](p, `document.querySelectorAll("#presets [aria-pressed=true]").length`); got != 1 {
-			t.Errorf("%s plays %d presets", kind.Name, got)
-		}
+		must.Equal(t, value[int](p, `document.querySelectorAll("#presets [aria-pressed=true]").length`), 1, "%s: presets that play", kind.Name)
 		for copied, want := range map[string]string{"link": "lane=" + kind.Name, "frame": "embed=" + kind.Name, "rule": `"name": "` + kind.Name} {
 			p.click(screen + "[data-copy=" + copied + "]")
 			p.until(fmt.Sprintf(`globalThis.copied.includes(%q)`, want))

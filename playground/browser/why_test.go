@@ -50,9 +50,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	row(`^10 in 1 hour \(first hit window\)\|10 used, 0 left: one passes in \d+ (min|s)( \d+ s)?, all back in \d+ (min|s)( \d+ s)?$`)
 	p.until(`/^One passes in \d+ (min|s)( \d+ s)?\.$/.test(document.getElementById("why-next").textContent)`)
 	fact("No override is in force: the limits are the rule’s.")
-	if !value[bool](p, `document.activeElement.id === "why-title"`) {
-		t.Error("the answer does not have the focus")
-	}
+	must.Equal(t, value[bool](p, `document.activeElement.id === "why-title"`), true, "the answer does not have the focus")
 
 	// The answer follows what happens.
 	p.types("#new-limit", "25")

@@ -53,9 +53,7 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s: before the first hit %+v", test.name, v)
 		}
 		for _, at := range []int64{9 * second, 12*second + 5e8, 12*second + 5e8} {
-			if !l.Hit(start + at).Allowed {
-				t.Errorf("%s: refused", test.name)
-			}
+			must.Equal(t, l.Hit(start+at).Allowed, true, "%s: refused", test.name)
 		}
 		for range 2 { // looking changes nothing
 			l.Look(start+12*second+5e8, &v)
