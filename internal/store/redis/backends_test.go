@@ -112,7 +112,7 @@ func TestLocksThatDoNotEnd(t *testing.T) {
 		"a list": {"rpush", lock, "somebody"},
 	} {
 		must.OK(t, errors.Join(client.Del(t.Context(), lock).Err(), client.Do(t.Context(), command...).Err()))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		sequence++
 		must.Equal(t, must.Get(pushOne(ctx, counters, sequence, epoch, counter(window.TokenBucket, 2, time.Minute)))(t).Applied, 1, "%s: it applied", name)
 		cancel()

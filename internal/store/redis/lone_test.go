@@ -288,20 +288,20 @@ func TestLoneTakesHearOfFleets(t *testing.T) {
 func TestLoneTakesByAnotherTime(t *testing.T) {
 	s := newSide(t, false, nil)
 	b := s.backends[0]
-	recent := func(what string, nanos uint64) {
+	recent := func(what string, began time.Time, nanos uint64) {
 		t.Helper()
-		if age := time.Since(time.Unix(0, int64(nanos))); age.Abs() > 2*time.Second {
-			t.Errorf("%s: %v ago", what, age)
+		if at := time.Unix(0, int64(nanos)); at.Before(began.Add(-2*time.Second)) || at.After(time.Now()) {
+			t.Errorf("%s of a take at %v: %v", what, began, at)
 		}
 	}
 	for sequence := range uint64(5) {
 		if sequence == 3 {
 			b.committer.clocks[0].ahead -= 5 * time.Second
 		}
-		ran := s.lone.Load()
+		ran, began := s.lone.Load(), time.Now()
 		answer := loneTake(t, b, 1, 1+sequence)
-		recent("the answer", answer.NowNanos)
-		recent("the grant", answer.Grants[0].AtNanos)
+		recent("the answer", began, answer.NowNanos)
+		recent("the grant", began, answer.Grants[0].AtNanos)
 		if got, want := s.lone.Load()-ran, min(1, int64(sequence)); sequence < 3 && got != want {
 			t.Errorf("take %d: lone.lua ran %d times, want %d", sequence, got, want)
 		}

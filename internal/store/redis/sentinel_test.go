@@ -78,7 +78,7 @@ func TestSentinelTLS(t *testing.T) {
 		strings.Replace(url, ":s3cret@", "", 1):       {trusting, "unauthenticated"},
 	} {
 		s := must.Get(redis.Open(url, test.options))(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := pushOne(ctx, s, 9, epoch, c)
 		cancel()
 		if must.Report(t, s.Close()); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "s3cret") {
@@ -94,7 +94,7 @@ func TestNoSentinel(t *testing.T) {
 		{strings.Replace(w.URL(), "/mymaster", "/other", 1), `knows no master "other"`},
 		{"redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster", "the Sentinel at 127.0.0.1:2: "},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := pushOne(ctx, open(t, test.url, atEpoch), 1, epoch, counter(window.FixedWindow, 1, time.Minute))
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -128,13 +128,13 @@ func TestStrangeSentinels(t *testing.T) {
 	} {
 		addr := strange(t, reply)
 		s := open(t, "redis+sentinel://"+addr+"/mymaster?max_retries=-1&read_timeout=100ms", atEpoch)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if _, err := pushOne(ctx, s, 1, epoch, c); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "%!") || ctx.Err() != nil {
 			t.Errorf("%q: error %v, want %q", reply, err, want)
 		}
 		cancel()
 		s = open(t, "redis+sentinel://"+addr+","+right+"/mymaster?max_retries=-1", atEpoch)
-		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		if _, err := pushOne(ctx, s, 1, epoch, c); err != nil {
 			t.Errorf("%q and a Sentinel that knows: %v", reply, err)
 		}
