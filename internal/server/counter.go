@@ -415,11 +415,12 @@ func (h *handler) changeCounter(w http.ResponseWriter, r *http.Request, namespac
 		return nil, err
 	}
 	returned, version, err := by.ChangeCounter(r.Context(), namespace, &backend.Change{ID: id, Rule: given.Rule, Values: given.Key, Grant: given.Grant})
-	if err == nil || errors.Is(err, backend.ErrUnrecorded) || errors.Is(err, store.ErrInvalid) {
+	unannounced := errors.Is(err, backend.ErrUnannounced) // maybe because the list is full, which makes it ErrInvalid too
+	if !unannounced && (err == nil || errors.Is(err, backend.ErrUnrecorded) || errors.Is(err, store.ErrInvalid)) {
 		return CounterChanged{Returned: returned, Version: version}, err
 	}
 	h.health.succeeded(r.Context(), err, false)
-	if errors.Is(err, backend.ErrUnannounced) {
+	if unannounced {
 		return nil, mistake{http.StatusServiceUnavailable, backend.ErrUnannounced.Error() + ": give back nothing more, and reset it, or wait until the window ends"}
 	}
 	return nil, mistake{http.StatusServiceUnavailable, "the store failed: look at the counter before you try again"}

@@ -159,6 +159,11 @@ func TestOverridesRefused(t *testing.T) {
 	if got := overrides(t, s, "namespace=shop&some"); len(got.Overrides) != 50 || got.More != wire.MaxOverrides-50 {
 		t.Errorf("%d and %d more", len(got.Overrides), got.More)
 	}
+	// Nodes can't be told of a counter that was changed: the list has no room for that.
+	answer, body := do(t, s.Client(), request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(`{"id": "`+annID+`", "rule": "r", "key": ["ann"], "reset": true}`)))
+	if answer.StatusCode != 503 || !strings.Contains(body, "give back nothing more") {
+		t.Errorf("status %d: %s", answer.StatusCode, body)
+	}
 	// A full list keeps nobody from switching a rule off, or all of them.
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "*", "mode": "off"}, {"rule": "r", "mode": "shadow"}]}`, 2)
 }

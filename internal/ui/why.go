@@ -106,9 +106,12 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 	}
 	// Values with the same counter, such as two addresses of a network, share an override.
 	is := func(key []string) bool {
-		if rule.Classes != nil && len(asked.Key) > len(rule.Key) { // the key is of a class
-			key = append(slices.Clone(key[:min(len(key), len(rule.Key))]), asked.Key[len(rule.Key)])
-			return len(key) == len(asked.Key) && v.identity(rule, key) == by.ID
+		if n := len(rule.Key); rule.Classes != nil && len(asked.Key) > n { // overrides are of all classes
+			if len(key) < n || len(key) > n && key[n] != "" {
+				return false
+			}
+			key = append(slices.Clone(key[:n]), asked.Key[n])
+			return v.identity(rule, key) == by.ID
 		}
 		return len(key) == len(rule.Key) && v.identity(rule, key) == by.ID
 	}
