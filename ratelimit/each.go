@@ -85,12 +85,14 @@ func (e *each) begin(ctx context.Context, at int) {
 			}
 		}
 	}
-	if waits { // one push asks for all calls that are about to be decided
+	if waits && n.collects { // one push asks for all calls that are about to be decided
 		n.mu.Unlock()
 		runtime.Gosched()
 		n.mu.Lock()
 	}
-	n.caller = ctx
+	if waits {
+		n.caller = ctx
+	}
 	_ = n.guard(n.node.Send) // who waits hears of it
 	if n.own != nil {
 		if e.own != nil {

@@ -23,6 +23,7 @@ import (
 type Namespace struct {
 	instance *Instance // nil if NewNamespace made it
 	clock    *watch
+	collects bool // Options.Collect is not 0
 	name     string
 	rules    []engine.Rule
 	limiters map[string]*Limiter

@@ -114,3 +114,27 @@ func TestDialKeepsDeadlines(t *testing.T) {
 	must.Equal(t, keepsDeadlines(own), true, "by its own transport")
 	must.Equal(t, keepsDeadlines(foreign), false, "by another's transport")
 }
+
+// A call of DecideEach that is decided at once waits for no push, though it has begun one for calls to come.
+func TestEachWaitsForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &watched{world: newWorld(), keeps: true}
+		n := must.Get(NewNamespace(Options{Name: "test", Backend: b, Rules: rule(FixedWindow(1000, time.Hour))}))(t)
+		l, late := limiter(t, n, "r"), uint64(0)
+		for range 990 {
+			start := time.Now()
+			must.Get(DecideEach(t.Context(), l.Demand(Key{"ann"}, 1)))(t)
+			if time.Since(start) > 0 {
+				late++
+			}
+			synctest.Wait()
+		}
+		must.Equal(t, late, n.Stats().WaitedRequests, "calls took time")
+		b.set(func() {
+			if b.own == 0 || late > 100 {
+				t.Errorf("%d calls sent a push themselves, and %d waited", b.own, late)
+			}
+		})
+		must.Report(t, n.Close(t.Context()))
+	})
+}

@@ -87,7 +87,7 @@ type Options struct {
 	Timeout time.Duration
 	// Collect is how long calls that have to ask the backend are collected while the answer to others
 	// is under way, so that one push asks for all of them once it is here, which costs less. After that
-	// time the next call sends the push. 0 collects none.
+	// time the next call sends the push, or a tick if answers take longer. 0 collects none.
 	Collect time.Duration
 	// OnBackendFailure says how requests are decided while the backend can't be reached.
 	OnBackendFailure FailureMode
@@ -156,7 +156,7 @@ func newNamespace(o Options) (*Namespace, error) {
 		return nil, err
 	}
 	n := &Namespace{
-		clock: newWatch(o.Now), name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
+		clock: newWatch(o.Now), collects: o.Collect > 0, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
 		inline: o.Timeout <= longestOwn && keepsDeadlines(o.Backend),
 		exact:  o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		broken:  make(chan struct{}),

@@ -38,6 +38,7 @@ type acquires struct {
 	unsent    []*ask // not yet in a callout
 	collect   int64  // [Options.Collect]
 	sentAt    int64  // when a callout last took some, by the host's clock
+	quick     bool   // the last answer came about as soon as collecting ends, so the next sends what is collected
 	crowd     int    // number of asks at which unwanted asks are dropped
 	openBatch *batch // being filled with asks
 	rooms     []wire.Room

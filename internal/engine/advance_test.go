@@ -89,23 +89,36 @@ func TestAdvance(t *testing.T) {
 // However many keys come within an interval, none waits: many are pushed before it is over, as soon as the node's host
 // can call it.
 func TestAdvanceOfManyKeys(t *testing.T) {
-	w := fleetOf(t, 1, users(fixed(1000)))
-	f := w.nodes[0]
-	before, early := f.Tallies.Advanced, 0
-	const keys = 20_000
-	for i := range keys {
-		if verdict, waited := f.ask(fmt.Sprint("user ", i)); verdict != counter.Allowed || waited {
-			t.Fatalf("user %d: got %d, waited: %t", i, verdict, waited)
+	for rules := range 4 {
+		w := fleetOf(t, 1, users(fixed(1000)), users(fixed(1000)))
+		f := w.nodes[0]
+		for i := range 8 { // until the other rule is in the list, too
+			f.askOf(1, fmt.Sprint("nobody ", i))
+			w.advance(500 * time.Millisecond)
 		}
-		if f.tickMillis == 1 {
-			early++
-			f.Tick()
-			f.deliver()
+		before, early := f.Tallies.Advanced, 0
+		const keys = 20_000
+		for i := range keys {
+			r := newRequest()
+			d := []rule.Check{f.check(min(rules, 1), fmt.Sprint("user ", i), 1)}
+			if rules > 1 && i >= rules-2 { // two at a time, from an even number on and from an odd one
+				d = append(d, f.check(0, fmt.Sprint("user ", i), 1))
+			}
+			must.EqualOrEnd(t, f.Decide(d, f.time(), &r.Wait), counter.Allowed, "user %d, rules %d", i, rules)
+			if f.tickMillis == 1 {
+				early++
+				f.Tick()
+				f.deliver()
+			}
 		}
-	}
-	must.Equal(t, f.Tallies.Advanced-before, keys, "hits were advanced")
-	if early < 10 || early > 40 { // 1,024 keys each
-		t.Errorf("the host was asked for %d early ticks, want 10 to 40", early)
+		hits := uint64(keys)
+		if rules > 1 {
+			hits += keys - uint64(rules-2)
+		}
+		must.Equal(t, f.Tallies.Advanced-before, hits, "hits were advanced")
+		if early < 10 || early > 60 { // 1,024 keys each
+			t.Errorf("the host was asked for %d early ticks, want 10 to 60", early)
+		}
 	}
 }
 

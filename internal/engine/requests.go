@@ -88,7 +88,7 @@ func (q *requests) send(w *Wait) (waits bool) {
 // schedule has ticks hurry while there is more to do, questions wait to be sent by no answer, or requests to be decided.
 // Lines of requests that wait for room tell the ticks when the first is due.
 func (q *requests) schedule(more bool) {
-	q.ticks.hurry(more || len(q.acquires.unsent) > 0 && q.outbox.asking == 0 || q.waits.queue.lastOver != nil)
+	q.ticks.hurry(more || len(q.acquires.unsent) > 0 && (q.outbox.asking == 0 || !q.acquires.quick) || q.waits.queue.lastOver != nil)
 }
 
 // takeUp returns the checks of a kept request.

@@ -93,7 +93,11 @@ func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 		e.requests.schedule(e.ticks.hurried)
 		return
 	}
-	deadline := e.ticks.host.Now() + tickNanos
+	now := e.ticks.host.Now()
+	deadline := now + tickNanos
+	if b.asking {
+		e.acquires.quick = now-b.sentAt < 4*e.acquires.collect
+	}
 	more := false
 	if e.answers.takeIn(b, outcome, answer) {
 		more = !e.answers.settle(deadline) || e.pushes.crowded

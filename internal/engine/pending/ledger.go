@@ -39,6 +39,7 @@ type Ledger struct {
 	out    int   // how many are in pushes
 	due    int64 // when to push the others, by the backend's clock
 	spare  []*Hits
+	many   bool // see Many
 	// lostTo is until when hits count that the backend may never count, by the backend's clock.
 	lostTo int64
 	push   window.Push // for an item
@@ -56,8 +57,11 @@ func (l *Ledger) Settles(own int, now int64) bool {
 	return len(l.unsent) == 0 && l.out == own && l.lostTo <= now
 }
 
-// Many reports whether a push can't wait for the next usual tick, because hits of many keys have just come together.
-func (l *Ledger) Many() bool { return len(l.unsent) == manyAdvanced }
+// Many reports, once, that a push can't wait for the next usual tick, because hits of many keys have come together.
+func (l *Ledger) Many() (many bool) {
+	many, l.many = l.many, false
+	return many
+}
 
 func (l *Ledger) list(address sharedata.Address) **Hits {
 	return &l.index[address.Hash()%uint64(len(l.index))]
@@ -96,7 +100,7 @@ func (l *Ledger) Add(d *rule.Check, now int64) {
 			l.due = due
 		}
 		if l.unsent = append(l.unsent, h); len(l.unsent) == manyAdvanced {
-			l.due = now
+			l.due, l.many = now, true
 		}
 	}
 	h.hits += d.Cost
