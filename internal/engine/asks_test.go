@@ -187,6 +187,8 @@ func TestAsksAreCollected(t *testing.T) {
 		}
 		return sent
 	}
+	n.paused("before")
+	n.answer(want("before", 1)[0]) // at once: the answers to come are waited for
 	n.paused("alone")
 	first := want("one alone", 1)
 	for i := range 10 {
@@ -205,12 +207,22 @@ func TestAsksAreCollected(t *testing.T) {
 		n.answer(p)
 	}
 	n.paused("at once")
-	want("none under way", 1)
+	first = want("none under way", 1)
 	n.paused("late")
 	want("another under way")
 	n.process.now += 1e6
 	n.Tick()
-	want("a millisecond later", 1)
+	n.process.now += 9e6
+	n.answer(append(first, want("a millisecond later", 1)...)[0]) // late: no answer is waited for
+	n.paused("slow")
+	want("slow", 1)
+	if n.paused("after a slow answer"); n.tickMillis != 1 {
+		t.Errorf("a tick comes after %d ms, want 1", n.tickMillis)
+	}
+	want("after a slow answer")
+	n.process.now += 1e6
+	n.Tick()
+	want("the tick", 1)
 	for i := range engine.MaxCollected {
 		n.paused(fmt.Sprint("many ", i))
 	}
