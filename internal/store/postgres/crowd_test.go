@@ -97,7 +97,7 @@ func TestGivenUp(t *testing.T) {
 		cancel()
 	}
 	// A caller that gives up while it waits closes no connection either.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // longer than locks are waited for
 	gone := make(chan error, 1)
 	go func() {
 		_, err := s.Push(ctx, hit("locked", 1, 4), 1)

@@ -232,9 +232,9 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 const (
-	lastsLonger = time.Second
 	// longestLock bounds the wait for a lock even if the caller has no deadline.
 	longestLock = 2 * time.Second
+	lastsLonger = longestLock + time.Second
 )
 
 // lockTimeout returns the lock_timeout of a call's statements: half of the time until the caller's
