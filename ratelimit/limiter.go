@@ -482,7 +482,8 @@ func (c *call) demand(r *engine.Rule) *engine.Check {
 	return d
 }
 
-// decide decides a call, and releases it. An attempt to decide it may have been broken by a panic. The caller holds the lock; decide unlocks it.
+// decide decides a call, and releases it. broken is the error of an attempt without the lock that panicked; nil if there
+// was none. The caller holds the lock; decide unlocks it.
 func (n *Namespace) decide(ctx context.Context, c *call, to *Decision, broken error) (err error) {
 	defer n.finish(c)
 	if n.closed {

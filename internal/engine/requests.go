@@ -85,7 +85,7 @@ func (q *requests) send(w *Wait) (waits bool) {
 	return false
 }
 
-// schedule has ticks hurry while there is more to do, questions wait to be sent by no answer, or requests to be decided.
+// schedule has ticks hurry while there is more to do, questions wait that no answer is about to send, or requests to be decided.
 // Lines of requests that wait for room tell the ticks when the first is due.
 func (q *requests) schedule(more bool) {
 	q.ticks.hurry(more || len(q.acquires.unsent) > 0 && (q.outbox.asking == 0 || !q.acquires.quick) || q.waits.queue.lastOver != nil)
