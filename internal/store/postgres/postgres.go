@@ -38,6 +38,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -200,7 +201,8 @@ func (s *Store) attempt(ctx context.Context, namespace string, missing bool, run
 		err = run(inUse, c)
 	}
 	if hasCode(err, "55P03") { // lock_not_available
-		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+		// Who has given up meanwhile is answered with that, and not with the lock.
+		err = fmt.Errorf("%w: %w", cmp.Or(ctx.Err(), context.DeadlineExceeded), err)
 	}
 	switch {
 	case err == nil:
