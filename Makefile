@@ -20,8 +20,8 @@ others := ./bench/... ./controller/... ./release/...
 raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/listen ./internal/live ./internal/panics ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
 	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
-plugin_sources := go.mod go.sum main.go \
-	$(filter-out %_test.go,$(wildcard internal/usage/*.s $(addsuffix /*.go,filter window sharedata config internal/proxywasm internal/engine $(addprefix internal/engine/,charge credit entry feed link observe rule wait) internal/counter internal/wire internal/fields internal/clientip internal/pattern internal/jsonpath internal/sketch internal/usage internal/spelling internal/calendar internal/failure)))
+# The files that a package of the plugin's kind is made of, by the one who knows.
+sources_of = go.mod go.sum $(shell GOOS=wasip1 GOARCH=wasm go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$$d := .Dir}}{{range .GoFiles}}{{$$d}}/{{.}} {{end}}{{range .SFiles}}{{$$d}}/{{.}} {{end}}{{end}}{{end}}' $(1))
 
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
 plugin_build = GOOS=wasip1 GOARCH=wasm GOEXPERIMENT=$(shell GOEXPERIMENT=nogreenteagc go env GOEXPERIMENT 2>/dev/null) \
@@ -43,7 +43,7 @@ page_modules := playground/site/engine.wasm playground/site/pair.wasm
 dist/weir-go.wasm dist/weir $(page_modules): export GOWORK = off
 
 # What Go makes of the plugin, what is shipped, and the same with names, for bench/size.
-dist/weir-go.wasm: $(plugin_sources)
+dist/weir-go.wasm: $(call sources_of,.)
 	$(plugin_build) -o $@ .
 
 straighten = $(filter-out %_test.go,$(wildcard scripts/straighten/*.go))
@@ -63,10 +63,10 @@ dist/weir: $(page_modules)
 	go build -trimpath -ldflags='-X main.commit=$(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)' -o $@ ./cmd/weir
 
 # The command embeds what is in playground/site.
-playground/site/engine.wasm: go.mod $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/engine playground/lane window internal/fields)))
+playground/site/engine.wasm: $(call sources_of,./playground/engine)
 	$(plugin_build) -o $@ ./playground/engine
 
-playground/site/pair.wasm: $(plugin_sources) $(filter-out %_test.go,$(wildcard $(addsuffix /*.go,playground/pair playground/pair/engine internal/heap internal/sim internal/store internal/store/far internal/store/memory)))
+playground/site/pair.wasm: $(call sources_of,./playground/pair/engine)
 	$(plugin_build) -o $@ ./playground/pair/engine
 
 playground: $(page_modules) ## the playground as static files, for any web server, in dist/playground
