@@ -235,7 +235,7 @@ func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
 			if !f.Left() {
 				t.Fatal("it has not left")
 			}
-			dead[names[f]] = f.Unfinished() // it gives up, if all answers are lost
+			dead[names[f]] = f.Unfinished() || f.BreakerOpen() // it gives up, if all answers are lost or nothing can be sent
 			w.nodes = slices.Delete(w.nodes, at, at+1)
 			start(f.process)
 		case 3:

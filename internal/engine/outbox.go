@@ -236,9 +236,9 @@ func (c *outbox) resend(now int64) {
 			c.finish(b)
 		}
 	}
+	first := c.tallies.Failed // another one each time, in case the batch itself causes the failure
 	for i := range c.batches {
-		// Choose another batch each time, in case the batch itself causes the failure.
-		b := c.batches[(i+c.link.Failures())%len(c.batches)]
+		b := c.batches[(uint64(i)+first)%uint64(len(c.batches))]
 		if b.state != failed || now < b.retryAt && b.retryAt-now <= 2*jitter.LongestPause {
 			continue
 		}

@@ -123,9 +123,6 @@ func (l *Link) update(change func(r *sharedLink) bool) bool {
 	return written
 }
 
-// Failures is how many callouts have failed since the last success.
-func (l *Link) Failures() int { return int(l.shared.failures) }
-
 // Heard reports whether the backend has answered this worker.
 func (l *Link) Heard() bool { return l.seen != 0 }
 
