@@ -55,7 +55,7 @@ func proxies() group {
 		versions: func(o *options) []string {
 			return []string{digest(o.Plugin), digest(o.Native), digest(o.Weir), versionOf("nginx", "-v"), versionOf("haproxy", "-v"), envoyVersion()}
 		},
-		metrics: []metric{cpu("one user"), beside("one user"), cpu(many), beside(many), {"memory of a user", "B", 0, "m"}},
+		metrics: []metric{cpu("one user"), beside("one user"), cpu(many), beside(many), {"memory of a user", "B", 0, "m"}, {many + ": p99 of an answer", "µs", 0, "vr"}},
 		quotes: []quotes{
 			{"native-bare", 0, 'm', []string{"limit_req", "stick-table", "local"}}, {"native-bare", 2, 'm', []string{"limit_req", "stick-table", "local"}},
 			{"native-sync", 0, 'm', []string{"local"}}, {"native-sync", 2, 'm', []string{"local"}}, {"wasm-bare", 0, 'm', []string{"local"}}, {"wasm-bare", 2, 'm', []string{"local"}},
@@ -242,19 +242,19 @@ func (b *bench) proxied(address string, memory func() ([]float64, error), pids .
 	perKey := math.NaN()
 	return &subject{
 		allow: func(ctx context.Context, user string) (bool, error) {
-			n, err := refused(ctx, address, 1, 1, func(int) string { return user })
+			n, _, err := refused(ctx, address, 1, 1, func(int) string { return user })
 			return n == 0, err
 		},
 		round: func(ctx context.Context) (values []float64, err error) {
 			if math.IsNaN(perKey) { // the first round
-				if err := send(ctx, address, b.requests/4, one); err != nil { // what is made once is not a user's memory
+				if _, err := send(ctx, address, b.requests/4, one); err != nil { // what is made once is not a user's memory
 					return nil, err
 				}
 				before, err := memory()
 				if err != nil {
 					return nil, err
 				}
-				if err := send(ctx, address, b.keys, user); err != nil {
+				if _, err := send(ctx, address, b.keys, user); err != nil {
 					return nil, err
 				}
 				after, err := memory()
@@ -266,20 +266,22 @@ func (b *bench) proxied(address string, memory func() ([]float64, error), pids .
 				}
 				perKey = slices.Max(after)
 			}
+			var waits []float64
 			for _, users := range []func(int) string{one, every} {
 				// While others were asked, other data filled the processor's caches.
-				if err := send(ctx, address, b.requests/8, users); err != nil {
+				if _, err := send(ctx, address, b.requests/8, users); err != nil {
 					return nil, err
 				}
-				took, err := site.Micros(b.requests, pids, func() error {
-					return errors.Join(send(ctx, address, b.requests, users), b.wait(ctx))
+				took, err := site.Micros(b.requests, pids, func() (err error) {
+					waits, err = send(ctx, address, b.requests, users)
+					return errors.Join(err, b.wait(ctx))
 				})
 				if err != nil {
 					return nil, err
 				}
 				values = append(values, append(took, math.NaN())[:2]...)
 			}
-			return append(values, perKey), nil
+			return append(values, perKey, page.Quantile(waits, 0.99)), nil
 		},
 	}
 }
@@ -288,20 +290,20 @@ func one(int) string { return user(0) }
 
 func user(i int) string { return fmt.Sprintf("user-%06d", i) }
 
-// send sends requests that have to pass.
-func send(ctx context.Context, address string, n int, users func(i int) string) error {
-	of, err := refused(ctx, address, connections, n, users)
+// send sends requests that have to pass, and returns how long each took, in µs.
+func send(ctx context.Context, address string, n int, users func(i int) string) ([]float64, error) {
+	of, waits, err := refused(ctx, address, connections, n, users)
 	if err == nil && of > 0 {
 		err = fmt.Errorf("%d of %d requests are refused", of, n)
 	}
-	return err
+	return waits, err
 }
 
-// refused sends requests, and returns how many were refused.
-func refused(ctx context.Context, address string, connections, n int, users func(i int) string) (int64, error) {
+// refused sends requests, and returns how many were refused, and how long each took.
+func refused(ctx context.Context, address string, connections, n int, users func(i int) string) (int64, []float64, error) {
 	var count atomic.Int64
 	a := asking{address: address}
-	_, err := a.load(ctx, connections, n, users, func(answer *http.Response) error {
+	waits, err := a.load(ctx, connections, n, users, func(answer *http.Response) error {
 		switch answer.StatusCode {
 		case http.StatusOK:
 		case http.StatusTooManyRequests:
@@ -311,7 +313,7 @@ func refused(ctx context.Context, address string, connections, n int, users func
 		}
 		return nil
 	})
-	return count.Load(), err
+	return count.Load(), waits, err
 }
 
 // asking says where requests go. They have a path of their own and a body unless these are empty. If rate is not 0, so many
