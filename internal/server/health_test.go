@@ -194,7 +194,7 @@ var sicknesses = map[string]func(t *testing.T) sick{
 	},
 	"redis hangs": func(t *testing.T) sick {
 		redis := redistest.Start(t)
-		return sick{redis.URL() + "?read_timeout=50ms&max_retries=-1", redis.Pause, redis.Resume}
+		return sick{redis.URL() + "?read_timeout=1s&max_retries=-1", redis.Pause, redis.Resume}
 	},
 	"redis is gone": func(t *testing.T) sick {
 		redis := redistest.Start(t)
