@@ -34,6 +34,18 @@ type Classes struct {
 //go:noinline
 func (r *Rule) Fair() bool { return r.Classes != nil && r.Classes.Fair }
 
+// Parts returns the values that the keys of the parts' counters end with: the pool's, which is empty, each class's, and, of
+// those with a bound, that of what they have of the pool.
+func (c *Classes) Parts() []string {
+	parts := []string{""}
+	for _, of := range c.Of {
+		if parts = append(parts, of.Name); of.Most < 1000 {
+			parts = append(parts, of.Name+"+")
+		}
+	}
+	return parts
+}
+
 // Class has its shares of each limit in thousandths: Guaranteed is its own, and all of them are at most
 // 1000. Most bounds all that it has, and is at least Guaranteed.
 type Class struct {

@@ -84,7 +84,7 @@ func TestFairOverrides(t *testing.T) {
 		}
 		must.Equal(t, passed, want, "passed of %s", team)
 	}
-	must.Equal(t, v.plugin.Varies(0), wire.Varies|wire.Fair, "what people are told")
+	must.Equal(t, v.plugin.Varies(0), wire.Varies|wire.Fair|wire.Classes, "what people are told")
 }
 
 // A reset gives room to the class, and so to those who have not had their even part. Who has had it waits.

@@ -268,11 +268,12 @@ func (r *rules) KeyOf(rule int) (key []byte, varies wire.RuleFlags) {
 	for i := range of.key {
 		key[2*i], key[2*i+1] = byte(of.key[i].prefix4), byte(of.key[i].prefix6)
 	}
-	if len(of.limits.Classes) > 0 {
-		key = append(key, 0, 0)
-	}
 	if of.config.Varies() {
 		varies = wire.Varies
+	}
+	if len(of.limits.Classes) > 0 {
+		key = append(key, 0, 0)
+		varies |= wire.Classes
 	}
 	if of.limits.Fair {
 		clear(key[len(key)-4:])

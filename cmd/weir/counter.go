@@ -52,7 +52,7 @@ type counterCommand struct {
 	id              string
 	limits          []window.Limit // none if there is no configuration
 	listed          bool           // whether the configuration has the key
-	whole           []string       // the key as overrides have it
+	whole           []string       // the key as the configuration's overrides have it; nil without one
 	fair            bool           // whether keys share the counter evenly
 }
 
@@ -139,7 +139,6 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 		}
 	}
 	if c.config == "" {
-		c.whole = c.key
 		if selectors, err = c.told(ctx); err != nil {
 			return err
 		}
@@ -189,8 +188,8 @@ func toldKey(r *server.KnownRule) config.Rule {
 			rule.Key[at] = config.Selector{Kind: config.SelectClientIP, IPv4Prefix: k.ClientIP.IPv4, IPv6Prefix: k.ClientIP.IPv6}
 		}
 	}
-	if last := len(r.Key) - 1; r.Fair && last > 0 {
-		rule.Key, rule.Classes = rule.Key[:last], &config.Classes{Fair: true}
+	if last := len(r.Key) - 1; r.Classes && last >= 0 {
+		rule.Key, rule.Classes = rule.Key[:last], &config.Classes{Fair: r.Fair}
 	}
 	return rule
 }
@@ -198,7 +197,10 @@ func toldKey(r *server.KnownRule) config.Rule {
 // ask returns the counter as it stands now.
 func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err error) {
 	now := time.Now().UnixNano()
-	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.whole}
+	query := url.Values{"namespace": {c.namespace}, "id": {c.id}, "rule": {c.rule}, "key": c.key}
+	if c.whole != nil {
+		query["key"] = c.whole
+	}
 	for i := range c.limits {
 		l := &c.limits[i]
 		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.WidthAt(now)/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))

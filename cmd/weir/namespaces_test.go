@@ -127,7 +127,7 @@ func TestToldRules(t *testing.T) {
 func TestFairRulesAreTold(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--insecure"}, nil)
 	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 3600e9}, Max: 100}
-	rules := []wire.RuleShape{{Name: "fair", Flags: wire.Fair, Key: []byte{24, 48, 0, 0, 0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}}}
+	rules := []wire.RuleShape{{Name: "plain", Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}}, {Name: "fair", Flags: wire.Fair | wire.Classes, Key: []byte{24, 48, 0, 0, 0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}}}
 	told := wire.AppendTold(nil, 0, rules)
 	r := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{Name: "fair", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1}, Every: 1}}}
 	for _, r.Told = range [][]byte{nil, told} {
@@ -138,13 +138,18 @@ func TestFairRulesAreTold(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"namespaces", "shop"}, `\nfair  enforce  ADDRESS/24/48 "" VALUE  100 a 1h`},
+		{[]string{"namespaces", "shop"}, `\nfair   enforce  ADDRESS/24/48 "" VALUE  100 a 1h`},
 		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "", "batch", "--allow-none"}, `^0 .*0 of 100 used`},
 		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "ann", "batch"}, `^2 .*\n.*want an empty value 2 for the key of fair`},
 		{[]string{"counter", "reset", "shop", "fair", "192.0.2.1", "", "batch", "--allow-none"}, `\na key that has had its even part, .* has room from its next window on\n`},
-		{[]string{"why", "shop", "192.0.2.1", "ann", "batch"}, `\nfair  may pass  0 of 100 used, room now; of all keys together: the even part of each is counted at its proxies\n$`},
-		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "ann", "", "50/1h"}, `^1 .*a key of 3 values, of which value 2 is empty`},
+		{[]string{"why", "shop", "192.0.2.1", "ann", "batch"}, `\nfair   may pass   0 of 100 used, room now; of all keys together: the even part of each is counted at its proxies\n$`},
+		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "ann", "", "50/1h"}, `^1 .*a key of 3 values, of which the last two are empty`},
+		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "", "batch", "50/1h"}, `^1 .*of which the last two are empty`},
 		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "", "", "50/1h"}, `^0 `},
+		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "", "batch", "--allow-none"}, `^0 .*0 of 50 used`},
+		{[]string{"why", "shop", "192.0.2.1", "ann", "batch"}, `\nfair   may pass   0 of 50 used`},
+		{[]string{"override", "set", "shop", "plain", "ann", "7/1h", "--force"}, `^0 `},
+		{[]string{"why", "shop", "ann"}, `\nplain  passes     0 of 7 used`},
 	} {
 		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", test.args...)
 		if got := fmt.Sprintf("%d %s%s", code, stdout, stderr); !regexp.MustCompile(test.want).MatchString(got) {

@@ -105,8 +105,11 @@ func describeShape(s *wire.RuleShape) string {
 		return text
 	}
 	text += fmt.Sprintf(", and a key of %d values", s.Values())
-	if at := s.Shared(); at >= 0 {
-		text += fmt.Sprintf(", of which value %d is empty", at+1)
+	switch {
+	case s.Shared() >= 0:
+		text += ", of which the last two are empty"
+	case s.Flags&wire.Classes != 0:
+		text += ", of which the last is empty"
 	}
 	return text
 }

@@ -49,6 +49,21 @@ func Whole(rule *config.Rule, key []string) []string {
 	return key
 }
 
+// Counters returns the keys of the counters that an override of a key is for.
+func Counters(rule *config.Rule, key []string) (all [][]string) {
+	n := len(rule.Key)
+	switch {
+	case rule.Classes == nil && len(key) == n:
+		return [][]string{key}
+	case rule.Classes == nil || len(key) < n || len(key) > n && key[n] != "":
+		return nil
+	}
+	for _, part := range rule.Classes.Parts() {
+		all = append(all, append(slices.Clone(key[:n]), part))
+	}
+	return all
+}
+
 // Identity returns the backend's identity for a key of a rule. selectors are those of the rule, and
 // tell which part of an address counts. A value without a selector counts as it is.
 func Identity(of *counter.Identities, rule string, selectors []config.Selector, key []string) wire.ID {

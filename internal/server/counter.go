@@ -138,6 +138,9 @@ func (h *handler) counter(_ http.ResponseWriter, r *http.Request, namespace stri
 	if err != nil {
 		return nil, err
 	}
+	if of != nil {
+		asked.Key = of.Whole(asked.Key)
+	}
 	if asked.Is = sameKey(of, asked.Key); of != nil && of.Flags&wire.Local == 0 && len(limits) == 0 {
 		limits, varies = of.Plain(), of.Flags&wire.Varies != 0
 		asked.Fit = limits

@@ -47,6 +47,8 @@ type KnownRule struct {
 	Varies bool `json:"varies,omitempty"`
 	// Fair rules count requests that differ in the last value but one of the key together, with an empty value there.
 	Fair bool `json:"fair,omitempty"`
+	// Classes says that the last value of the key is that of a class's part. Overrides have an empty value there.
+	Classes bool `json:"classes,omitempty"`
 	// Key has the form of each value of the key; nil if the nodes do not know it.
 	Key    []KeyForm    `json:"key"`
 	Limits []KnownLimit `json:"limits"`
@@ -131,7 +133,7 @@ func configurationsOf(known []backend.Configuration) (all []Configuration) {
 }
 
 func knownRule(s *wire.RuleShape) KnownRule {
-	r := KnownRule{Rule: s.Name, Mode: "enforce", Local: s.Flags&wire.Local != 0, Varies: s.Flags&wire.Varies != 0, Fair: s.Shared() >= 0, Limits: knownLimits(s)}
+	r := KnownRule{Rule: s.Name, Mode: "enforce", Local: s.Flags&wire.Local != 0, Varies: s.Flags&wire.Varies != 0, Fair: s.Shared() >= 0, Classes: s.Flags&wire.Classes != 0, Limits: knownLimits(s)}
 	if s.Flags&wire.IsShadow != 0 {
 		r.Mode = "shadow"
 	}

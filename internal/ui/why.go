@@ -104,38 +104,25 @@ func (v *View) find(ctx context.Context, rule *config.Rule, asked *Why) error {
 	if err != nil {
 		return err
 	}
-	// Values with the same counter, such as two addresses of a network, share an override.
+	// Values with the same counter, such as two addresses of a network, share an override. It has a name for the hash.
 	is := func(key []string) bool {
-		if n := len(rule.Key); rule.Classes != nil && len(asked.Key) > n { // overrides are of all classes
-			if len(key) < n || len(key) > n && key[n] != "" {
-				return false
-			}
-			key = append(slices.Clone(key[:n]), asked.Key[n])
-			return v.identity(rule, key) == by.ID
+		all := named.Counters(rule, key)
+		at := slices.IndexFunc(all, func(key []string) bool { return v.identity(rule, key) == by.ID })
+		if at >= 0 && asked.Key == nil {
+			asked.Key = append([]string{}, all[at]...)
 		}
-		return len(key) == len(rule.Key) && v.identity(rule, key) == by.ID
+		return at >= 0
 	}
 	for i := range rule.Overrides.Keys {
 		if o := &rule.Overrides.Keys[i]; is(o.Key) {
-			asked.Key, asked.Listed, by.Limits = orElse(asked.Key, o.Key), true, o.Limits
+			asked.Listed, by.Limits = true, o.Limits
 		}
 	}
-	by.Key, by.Is, by.Fit = asked.Key, is, rule.Limits
+	by.Key, by.Is, by.Fit = named.Whole(rule, asked.Key), is, rule.Limits
 	asked.Counter = server.CounterOf(&found, overrides.List, &by)
-	if o := asked.Override; o != nil && o.Mode == "" && o.Pattern == "" {
-		asked.Key = orElse(asked.Key, o.Key)
-	}
 	asked.Varies = len(rule.LimitFrom) > 0 || rule.Overrides.By != nil
 	asked.Date(by.Limits, int64(found.NowNanos))
 	return nil
-}
-
-// orElse returns known unless it is nil, or else other.
-func orElse(known, other []string) []string {
-	if known == nil {
-		return append([]string{}, other...)
-	}
-	return known
 }
 
 // partNames are the configuration's words for parts of a request.

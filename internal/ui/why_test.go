@@ -26,6 +26,9 @@ const whyConfiguration = `{"namespace": "shop", "backend": {"cluster": "weir", "
 		{"limit": 20, "window": "1h", "algorithm": "fixed_window"}, {"limit": 200, "window": "1d", "algorithm": "fixed_window"}]}]}},
 	{"name": "login", "key": ["client_ip"], "block": "10m", "limits": [{"limit": 5, "window": "1m", "algorithm": "fixed_window"}]},
 	{"name": "monthly", "limits": [{"limit": 7, "window": "month", "algorithm": "fixed_window"}]},
+	{"name": "tokens", "key": [{"header": "x-team"}], "limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}],
+	 "classes": {"by": {"header": "x-class"}, "of": {"batch": {"guaranteed": 0.1, "most": 0.5}}},
+	 "overrides": {"keys": [{"key": ["gold"], "limits": [{"limit": 200, "window": "1h", "algorithm": "fixed_window"}]}]}},
 	{"name": "alone", "sync_rate": -1, "limits": [{"limit": 1, "window": "1s"}]}]}`
 
 // epoch is half an hour into an hour, twelve hours into a day, and 15 days and a half into a month.
@@ -189,6 +192,28 @@ func TestWhyAsNodesDecide(t *testing.T) {
 			query.Add([]string{"rule", "key"}[i], word)
 		}
 		must.Equal(t, s.told(query), want, "%s", key)
+	}
+}
+
+// An override is of all parts of a rule with classes, each of which has a counter and is found by its hash, too.
+func TestWhyOfClasses(t *testing.T) {
+	t.Parallel()
+	s := see(t)
+	rule := &s.view.o.Config.Rules[3]
+	set := []wire.Override{
+		{Rule: "tokens", Values: []string{"red", ""}, Limits: []wire.OverrideLimit{{Max: 7, WidthMillis: 3_600_000}}},
+		{Rule: "tokens", Mode: wire.OfKeys, Values: []string{"^blue-", "="}, Limits: []wire.OverrideLimit{{Max: 8, WidthMillis: 3_600_000}}},
+	}
+	must.Get(s.view.backend.By(nil).SetOverrides(t.Context(), "shop", set...))(t)
+	must.Equal(t, s.told(url.Values{"rule": {"tokens"}, "key": {"blue-1", "batch"}}), "[blue-1 batch] overridden of prefix; 0 of 8, 8 left", "")
+	for _, part := range []string{"", "batch", "batch+"} {
+		for team, want := range map[string]string{"red": "overridden; 0 of 7, 7 left", "gold": "listed; 0 of 200, 200 left"} {
+			id := s.view.identity(rule, []string{team, part})
+			for _, query := range []url.Values{{"key": {team, part}}, {"id": {hex.EncodeToString(id[:])}}} {
+				query.Set("rule", "tokens")
+				must.Equal(t, s.told(query), fmt.Sprintf("[%s %s] %s", team, part, want), "%v", query)
+			}
+		}
 	}
 }
 

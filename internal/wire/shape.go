@@ -31,9 +31,12 @@ const (
 	// AnyKey means that the node does not know how many values the key has.
 	AnyKey
 	// Fair means that what is counted has an empty value in the last place but one of the key: requests with
-	// other values there share it evenly.
+	// other values there share it evenly. It comes with Classes.
 	Fair
-	allFlags = IsShadow | Local | Varies | AnyKey | Fair
+	// Classes means that the last value of the key is that of a class's part. Overrides are of all parts, and have
+	// an empty value there.
+	Classes
+	allFlags = IsShadow | Local | Varies | AnyKey | Fair | Classes
 )
 
 // ToldLimit is a limit, whose calendar is described; empty for a limit without one.
@@ -58,6 +61,14 @@ func (s *RuleShape) Shared() int {
 		return -1
 	}
 	return len(s.Key)/2 - 2
+}
+
+// Whole returns the key that overrides have for a key of the rule.
+func (s *RuleShape) Whole(key []string) []string {
+	if last := s.Values() - 1; s.Flags&Classes != 0 && last >= 0 && len(key) == last+1 {
+		return append(slices.Clone(key[:last]), "")
+	}
+	return key
 }
 
 // Prefixes returns how many leading bits of a value count that is a client address. ok is false if it is
@@ -93,7 +104,7 @@ func DigestOf(told []byte) uint64 {
 
 // Equal reports whether overrides depend on the same in two rules.
 func (s RuleShape) Equal(other RuleShape) bool {
-	return s.Name == other.Name && s.Values() == other.Values() && s.Shared() == other.Shared() && bytes.Equal(s.Key, other.Key) &&
+	return s.Name == other.Name && s.Values() == other.Values() && (s.Flags^other.Flags)&(Fair|Classes) == 0 && bytes.Equal(s.Key, other.Key) &&
 		slices.EqualFunc(s.Limits, other.Limits, func(a, b ToldLimit) bool { return a.Shape == b.Shape })
 }
 
@@ -105,7 +116,8 @@ func (s *RuleShape) Fits(o *Override) bool {
 	if p, ok := PatternOf(o.Values); o.Mode == OfKeys && (!ok || s.Flags&AnyKey == 0 && !p.Fits(s.Key)) {
 		return false
 	}
-	if at := s.Shared(); at >= 0 && at < len(o.Values) && o.Texts()[at] != "" {
+	texts := o.Texts()
+	if at := s.Shared(); at >= 0 && at < len(texts) && texts[at] != "" || !slices.Equal(s.Whole(texts), texts) {
 		return false
 	}
 	return (s.Flags&AnyKey != 0 || s.Values() == len(o.Values)) && Fits(s.Plain(), o.Limits)
@@ -197,6 +209,9 @@ func (r *reader) shape() RuleShape {
 		}
 	}
 	s.Flags = RuleFlags(r.most(r.uvarint(), int(allFlags)))
+	if s.Flags&(Classes|Fair) == Fair {
+		r.fail("want fair shares of classes")
+	}
 	s.Limits = several(r, r.most(r.uvarint(), MaxLimits), r.toldLimit)
 	limits := s.Plain()
 	window.SetOrdinals(limits)

@@ -17,7 +17,7 @@ func exampleShapes() []RuleShape {
 	log := window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 1e9, Precision: window.LogPrecision}, Max: 7}
 	month := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 31 * 24 * 3600e9}, Max: window.MaxLimit}
 	return []RuleShape{
-		{Name: "per-user", Flags: Fair, Key: []byte{0, 0, 32, 64, 8, 0}, Limits: []ToldLimit{{Limit: bucket}, {Limit: log}, {Limit: month, Described: "month"}}},
+		{Name: "per-user", Flags: Fair | Classes, Key: []byte{0, 0, 32, 64, 8, 0}, Limits: []ToldLimit{{Limit: bucket}, {Limit: log}, {Limit: month, Described: "month"}}},
 		{Name: "program", Flags: IsShadow | Varies | AnyKey, Key: []byte{}, Limits: []ToldLimit{{Limit: log}}},
 		{Name: "here", Flags: Local, Key: []byte{}, Limits: []ToldLimit{{Limit: window.Limit{Shape: bucket.Shape, Max: 0, Burst: 1}}}},
 	}

@@ -8,7 +8,7 @@ import (
 // Teller is an owner of a node that knows what the keys of its rules are like.
 type Teller interface {
 	// KeyOf returns the form of a rule's key, as a wire.RuleShape has it, wire.Varies if some keys or
-	// requests have other limits than the rule's, and wire.Fair if keys share them evenly.
+	// requests have other limits than the rule's, wire.Classes if classes share them, and wire.Fair if keys do so evenly.
 	KeyOf(rule int) (key []byte, varies wire.RuleFlags)
 }
 
