@@ -14,16 +14,10 @@ import (
 type decider struct {
 	tallies  *entry.Tallies
 	entries  *entry.Entries
-	pushes   *pushes
 	acquires *acquires
-	observer *observe.Observer
 	credit   *credit.Credit
 	blocks   bool // some rule blocks
 	yields   bool // a request may pass without room for some check
-	fair     bool // keys of some class share evenly
-
-	// forced belongs to a referred check, and census counts keys.
-	forced, census rule.Check
 }
 
 // decideLocated decides a request, or makes it wait: behind others that wait for room, for the backend, or for room.
@@ -303,29 +297,6 @@ func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verd
 		e.acquires.prefetch(d)
 	}
 	return verdict
-}
-
-// forceRef is force for a referred check.
-func (e *decider) forceRef(s *rule.Ref, used, now int64) {
-	d := e.entries.Restore(&e.forced, s)
-	e.entries.Read(d, now)
-	e.force(d, used, now)
-}
-
-// force takes the hits of a check that was read, whether or not they have room. Those used are told to people.
-func (e *decider) force(d *rule.Check, used, now int64) {
-	e.debit(d, now, entry.Forced)
-	d.NoteExcess(now)
-	e.observer.Charged(d, used, now)
-}
-
-// retry tries again to write hits that lost every race. They count from now on.
-func (e *decider) retry(now int64) {
-	retries := e.entries.Retries
-	e.entries.Retries = nil
-	for i := range retries {
-		e.forceRef(&retries[i], 0, now) // used before
-	}
 }
 
 // decideAlone decides a request by the configuration, because the backend can't be reached.

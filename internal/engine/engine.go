@@ -50,20 +50,8 @@ type Engine struct {
 // now on, until TickEvery changes that. The error is [sharedata.ErrUnavailable].
 func New(o *Options) (*Engine, error) {
 	e := &Engine{rules: rule.NewSet(o.Rules), link: link.New(o.Data, o.Namespace, o.Host, o.Random, o.Timeout, o.Turned), ticks: ticks{host: o.Host, due: math.MaxInt64}}
-	e.furnish(o)
-	var err error
-	e.entries.Table, err = sharedata.Open(o.Data, sharedata.Options{
-		Namespace:       o.Namespace,
-		Capacity:        o.Capacity,
-		BytesPerCounter: e.rules.BytesPerCounter(),
-		Salt:            e.entries.Identities.Salt(),
-		Lends:           o.Lends,
-	}, o.Random)
-	if err != nil {
+	if err := e.furnish(o); err != nil {
 		return nil, err
-	}
-	for i := range e.rules.List {
-		e.rules.List[i].Group = e.entries.Table.Group(e.rules.List[i].Prefix)
 	}
 	if e.rules.Delays {
 		e.ticks.millis = idleMillis
@@ -74,7 +62,7 @@ func New(o *Options) (*Engine, error) {
 	}
 	e.observer = observe.New(&e.Tallies, &e.link, &e.rules, &e.entries, &observe.Worker{
 		Namespace: o.Namespace, ID: e.outbox.id, Name: e.outbox.worker, Sender: nextSender(e.outbox.worker),
-		Owner: o.Owner, Configuration: o.Configuration, InFlight: o.InFlight, Send: e.outbox.tell,
+		Owner: o.Owner, Failure: o.OnBackendFailure, Configuration: o.Configuration, InFlight: o.InFlight, Send: e.outbox.tell,
 	})
 	e.ticks.period = e.ticks.millis
 	e.straight, e.lends = !e.rules.Synced && !e.rules.Warns, o.Lends != nil
@@ -82,9 +70,13 @@ func New(o *Options) (*Engine, error) {
 }
 
 // furnish gives the node's rooms the rooms that they use.
-func (e *Engine) furnish(o *Options) {
+func (e *Engine) furnish(o *Options) (err error) {
 	tallies, rules, link, ticks := &e.Tallies, &e.rules, &e.link, &e.ticks
-	e.entries = entry.New(tallies, link, rules, &e.pending, o.Owner, o.KeySecret, o.Recalls)
+	if e.entries, err = entry.New(tallies, link, rules, &e.pending, o.Owner, o.KeySecret, o.Recalls, o.Data, &sharedata.Options{
+		Namespace: o.Namespace, Capacity: o.Capacity, Lends: o.Lends,
+	}); err != nil {
+		return err
+	}
 	e.credit = credit.New(tallies, rules, link, &e.entries, &e.pending.Credit)
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, pending: &e.pending, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
@@ -92,9 +84,9 @@ func (e *Engine) furnish(o *Options) {
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
-		tallies: tallies, entries: &e.entries, pushes: &e.pushes, acquires: &e.acquires, observer: &e.observer, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields, fair: rules.Fair,
+		tallies: tallies, entries: &e.entries, acquires: &e.acquires, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields,
 	}
-	e.Charges = charge.New(tallies, link, &e.entries, &e.observer, e.pushes.dismissed)
+	e.Charges = charge.New(tallies, link, &e.entries, &e.observer, e.pushes.dismissed, e.acquires.prefetch)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
 		observer: &e.observer, decider: &e.decider, failure: o.OnBackendFailure,
@@ -105,6 +97,7 @@ func (e *Engine) furnish(o *Options) {
 		tallies: tallies, link: link, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes,
 		requests: &e.requests, feed: &e.feed,
 	}
+	return nil
 }
 
 // connect prepares a node for its backend.
@@ -170,12 +163,12 @@ func (e *Engine) Backlog() Backlog {
 // such a hit counts for all of its rules. Hits that responses charged above a limit are added, as
 // far as they are known.
 func (e *Engine) Overshoot(rule int) (hits uint64) {
-	return e.observer.Figures(rule, e.requests.failure).Overshoot
+	return e.observer.Figures(rule).Overshoot
 }
 
 // Warnings is how often a decision or a later charge has left a key of the rule at WarnAt or above.
 func (e *Engine) Warnings(rule int) uint64 {
-	return e.observer.Figures(rule, e.requests.failure).Warnings
+	return e.observer.Figures(rule).Warnings
 }
 
 // Overrides returns how many overrides are in force here, and how many are not because they do not
@@ -213,9 +206,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 		e.entries.Locate(&checks[i])
 		checks[i].Patient = w.patient(&checks[i])
 	}
-	if e.decider.fair {
-		e.decider.seat(checks, now)
-	}
+	e.entries.Seat(checks, now)
 	if len(checks) == 1 && e.straight && !e.requests.queues(w) {
 		// Nearly every request goes this way.
 		switch e.entries.TakeOne(&checks[0], now, e.decider.yields) {
@@ -257,7 +248,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 	for i := range checks {
 		e.entries.Locate(&checks[i])
 	}
-	e.Seat(checks, now)
+	e.entries.Seat(checks, now)
 	verdict := e.requests.decideAlone(checks, now)
 	e.requests.send(nil)
 	return verdict
@@ -272,11 +263,7 @@ func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 }
 
 // Seat finds the even parts of the keys of checks that were looked at, or are to be decided.
-func (e *Engine) Seat(checks []rule.Check, now int64) {
-	if e.decider.fair {
-		e.decider.seat(checks, now)
-	}
-}
+func (e *Engine) Seat(checks []rule.Check, now int64) { e.entries.Seat(checks, now) }
 
 // Uncounted is how many hits of a check's key have passed here that the backend is yet to count, and that
 // the key's counter lacks. The check was looked at.
@@ -285,8 +272,7 @@ func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.pending.Credit.Uncou
 // Force takes a check's hits, whether or not they have room.
 func (e *Engine) Force(d *rule.Check, now int64) {
 	e.entries.Locate(d)
-	e.entries.Read(d, now)
-	e.decider.force(d, int64(d.Cost), now)
+	e.Charges.Force(d, int64(d.Cost), now)
 	e.requests.send(nil)
 }
 
@@ -296,7 +282,7 @@ func (e *Engine) DecideRefs(of []rule.Ref, now int64, w *Wait) ([]rule.Check, co
 	for i := range of {
 		e.entries.Restore(&checks[i], &of[i])
 	}
-	e.Seat(checks, now)
+	e.entries.Seat(checks, now)
 	return checks, e.requests.decideLocated(checks, now, w)
 }
 
@@ -310,20 +296,20 @@ func (e *Engine) Save(d *rule.Check) rule.Ref { return e.entries.Save(d) }
 
 // ForceRef is Force for a referred check.
 func (e *Engine) ForceRef(s *rule.Ref, now int64) {
-	e.decider.forceRef(s, int64(s.Cost), now)
+	e.Charges.ForceRef(s, int64(s.Cost), now)
 	e.requests.send(nil)
 }
 
 // Retry tries again to write hits that lost every race. They count from now on.
 func (e *Engine) Retry(now int64) {
-	e.decider.retry(now)
+	e.Charges.Retry(now)
 	e.requests.send(nil)
 }
 
 // PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
 // It returns false if some hits have to wait for answers to earlier pushes.
 func (e *Engine) PushAll() (done bool) {
-	e.observer.Send(true)
+	e.observer.Send(observe.All)
 	return e.pushes.pushAll()
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"weir/internal/engine/link"
+	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 )
 
@@ -15,7 +16,7 @@ func (e *Engine) Leave() {
 	e.outbox.leaving, e.leaveBy = true, e.ticks.host.Now()+leaveNanos
 	e.credit.End()
 	e.pushes.pushAll()
-	e.observer.Leave()
+	e.observer.Send(observe.Last)
 }
 
 // Left reports whether a leaving node has pushed everything and given its part of the limits back, or has

@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
+	"weir/internal/engine/observe"
 )
 
 // leastNanos is the time in a tick that is reserved for asks and waiting requests, in nanoseconds.
@@ -12,7 +13,7 @@ const leastNanos = tickNanos / 4
 
 // Tick does the work that is due, for at most the time of a tick. The host calls it at the interval of TickEvery.
 func (e *Engine) Tick() {
-	e.decider.retry(e.link.Now())
+	e.Charges.Retry(e.link.Now())
 	e.entries.Recent.Forget()
 	if e.rules.Synced {
 		e.synchronise()
@@ -56,7 +57,7 @@ func (e *Engine) synchronise() {
 		e.acquires.sendAll(until)
 	}
 	e.requests.giveUp(false, until)
-	e.observer.Send(e.outbox.leaving)
+	e.observer.Send(observe.Due)
 	soon := e.ticks.host.Now() + int64(e.ticks.millis)*1e6
 	e.requests.schedule(!done || !adopted || news || e.waits.queue.endsBy(soon))
 }
@@ -82,7 +83,7 @@ func (e *Engine) inquire() (soon bool) {
 func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	b := t.batch
 	if b == nil {
-		e.observer.Answered(t.used, t.sender, t.sequence, outcome, answer, e.outbox.leaving)
+		e.observer.Answered(t.used, t.sender, t.sequence, outcome, answer)
 		return
 	}
 	if b.head.Sender != t.sender || b.head.Sequence != t.sequence || b.state != sent {

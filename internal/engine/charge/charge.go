@@ -15,14 +15,41 @@ type Charges struct {
 	link     *link.Link
 	entries  *entry.Entries
 	observer *observe.Observer
-	// dismissed reports whether a rule's hits are pushed for the last time.
+	// dismissed reports whether a rule's hits are pushed for the last time, and prefetch asks for more than
+	// a key has left.
 	dismissed func(r *rule.Rule) bool
+	prefetch  func(d *rule.Check)
 	check     rule.Check // of the charge
 }
 
 // New returns the charges of a worker.
-func New(tallies *entry.Tallies, link *link.Link, entries *entry.Entries, observer *observe.Observer, dismissed func(r *rule.Rule) bool) Charges {
-	return Charges{tallies: tallies, link: link, entries: entries, observer: observer, dismissed: dismissed}
+func New(tallies *entry.Tallies, link *link.Link, entries *entry.Entries, observer *observe.Observer, dismissed func(r *rule.Rule) bool, prefetch func(d *rule.Check)) Charges {
+	return Charges{tallies: tallies, link: link, entries: entries, observer: observer, dismissed: dismissed, prefetch: prefetch}
+}
+
+// Force takes a check's hits, whether or not they have room. Those used are told to people.
+func (h *Charges) Force(d *rule.Check, used, now int64) {
+	h.entries.Read(d, now)
+	h.entries.Take(d, now, entry.Forced)
+	if d.Low {
+		h.prefetch(d)
+	}
+	d.NoteExcess(now)
+	h.observer.Charged(d, used, now)
+}
+
+// ForceRef is Force for a referred check.
+func (h *Charges) ForceRef(s *rule.Ref, used, now int64) {
+	h.Force(h.entries.Restore(&h.check, s), used, now)
+}
+
+// Retry tries again to write hits that lost every race. They count from now on.
+func (h *Charges) Retry(now int64) {
+	retries := h.entries.Retries
+	h.entries.Retries = nil
+	for i := range retries {
+		h.ForceRef(&retries[i], 0, now) // used before
+	}
 }
 
 // Of records what an allowed check has taken, for Revise. Call it before the check is used again.

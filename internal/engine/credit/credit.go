@@ -227,7 +227,7 @@ func (a *Credit) lists(d *rule.Check) bool {
 // Take takes the hits of a check that was read, unless they need room and have it no longer. If it advances them,
 // the check's counter includes everything advanced for its key, and is not written.
 func (a *Credit) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
-	if d.Low = false; !d.Far() {
+	if !d.Far() {
 		return a.keys.Take(d, now, how)
 	}
 	a.tallies.Advanced += d.Cost

@@ -34,11 +34,12 @@ type Entries struct {
 	pending    *pending.Pending
 	Retries    []rule.Ref // hits that lost every race to be written
 	refusals   *refusals
+	census     *rule.Check // counts keys; nil if no rule is fair
 }
 
-// New returns the keys of a node, without their table. owner is nil if overrides have no effect here.
-func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pending, owner Owner, secret string, recalls bool) Entries {
-	k := Entries{tallies: tallies, link: link, pending: pending, Variants: newVariants(rules, link, owner), recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
+// New returns the keys of a node, in a table that is opened as of says. owner is nil if overrides have no effect here.
+func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pending, owner Owner, secret string, recalls bool, data sharedata.Data, of *sharedata.Options) (k Entries, err error) {
+	k = Entries{tallies: tallies, link: link, pending: pending, Variants: newVariants(rules, link, owner), recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
 	if !k.local {
 		k.Identities = counter.NewIdentities(secret)
 	}
@@ -47,7 +48,17 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pe
 			k.names = &names{}
 		}
 	}
-	return k
+	if rules.Fair {
+		k.census = new(rule.Check)
+	}
+	of.BytesPerCounter, of.Salt = rules.BytesPerCounter(), k.Identities.Salt()
+	if k.Table, err = sharedata.Open(data, *of, link.Random); err != nil {
+		return k, err
+	}
+	for i := range rules.List {
+		rules.List[i].Group = k.Table.Group(rules.List[i].Prefix)
+	}
+	return k, nil
 }
 
 // Locate finds the address of a check's counter from its key.

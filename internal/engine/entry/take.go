@@ -80,7 +80,7 @@ func (k *Entries) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, 
 // Take takes the hits of a check that was read, unless they need room and have it no longer.
 func (k *Entries) Take(d *rule.Check, now int64, how Taking) counter.Verdict {
 	verdict := counter.Allowed
-	if d.Cost != 0 && !k.take(d, now, how) {
+	if d.Low = false; d.Cost != 0 && !k.take(d, now, how) {
 		verdict = k.takeAgain(d, now, how)
 	}
 	if how == Forced {

@@ -5,6 +5,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
+	"weir/internal/failure"
 	"weir/internal/sketch"
 	"weir/internal/wire"
 )
@@ -18,7 +19,8 @@ type Observer struct {
 	// node is the process, and sender the worker, in reports.
 	node, sender uint64
 
-	warned []uint64 // by rule
+	warned  []uint64 // by rule
+	failure failure.Mode
 	// warnings are for the backend; nil without a backend, or if no rule warns.
 	warnings *warnings
 	// sightings are nil if the node has no backend.
@@ -38,8 +40,9 @@ type Worker struct {
 	Namespace string
 	// ID is the process, and Name the worker, in reports. It sends usage as Sender.
 	ID, Name, Sender uint64
-	// Owner, Configuration and InFlight are those of the engine's Options.
+	// Owner, Failure, Configuration and InFlight are those of the engine's Options.
 	Owner         entry.Owner
+	Failure       failure.Mode
 	Configuration uint64
 	InFlight      func(visit func(c *rule.Charge, since int64) (more bool))
 	// Send sends a message about usage, or with nil a report.
@@ -49,7 +52,7 @@ type Worker struct {
 // New begins to record for a worker. Without a backend there are no reports.
 func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.Entries, of *Worker) Observer {
 	w := Observer{
-		warned: make([]uint64, len(rules.List)), link: link, rules: rules, keys: keys, send: of.Send, visit: of.InFlight,
+		warned: make([]uint64, len(rules.List)), failure: of.Failure, link: link, rules: rules, keys: keys, send: of.Send, visit: of.InFlight,
 		namespace: of.Namespace, node: of.ID, sender: of.Name, meter: NewMeter(tallies, link, keys, of.Namespace),
 	}
 	if !rules.Synced {
@@ -118,8 +121,22 @@ func (w *Observer) Revised(c *rule.Charge, before uint64, at int64) {
 	c.Counted = c.Model
 }
 
-// Send sends the report and the usage that are due, or all usage and no report.
-func (w *Observer) Send(all bool) {
+// Sending says what is sent to the backend.
+type Sending uint8
+
+const (
+	// Due is the report and the usage whose time has come. Of a sender that ends it is All.
+	Due Sending = iota
+	// All is all usage, and no report.
+	All
+	// Last is All, with the word that this sender ends.
+	Last
+)
+
+// Send sends the report and the usage.
+func (w *Observer) Send(what Sending) {
+	w.meter.leaves = w.meter.leaves || what == Last
+	all := what != Due || w.meter.leaves
 	if !all {
 		if report := w.dueReport(); report != nil {
 			w.send(report, nil)
@@ -132,20 +149,14 @@ func (w *Observer) Send(all bool) {
 	}
 }
 
-// Leave sends all usage, and says that this sender ends.
-func (w *Observer) Leave() {
-	w.meter.leaves = true
-	w.Send(true)
-}
-
 // Answered takes in the outcome of a message about usage as it was sent under a sender and a sequence,
-// or with nil of a report. With all, more usage is sent if the backend has counted it. After a failure the next
+// or with nil of a report. A sender that ends sends more usage if the backend has counted it. After a failure the next
 // tick sends again: otherwise a backend that fails at once would be called without end.
-func (w *Observer) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte, all bool) {
+func (w *Observer) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte) {
 	switch {
 	case m != nil:
-		if w.meter.Answered(m, sender, sequence, outcome, answer) && all {
-			w.Send(true)
+		if w.meter.Answered(m, sender, sequence, outcome, answer) && w.meter.leaves {
+			w.Send(All)
 		}
 	case outcome == link.PushAnswered && string(answer) == wire.TellRules:
 		w.tellAgain()

@@ -14,19 +14,19 @@ type Figures struct {
 	Overshoot uint64
 }
 
-// Figures are those of a rule, if requests are decided as by says while the backend is away.
-func (w *Observer) Figures(rule int, by failure.Mode) (f Figures) {
+// Figures are those of a rule.
+func (w *Observer) Figures(rule int) (f Figures) {
 	f.Warnings = w.warned[rule]
 	if r := &w.rules.List[rule]; r.Synced() {
 		now := w.link.Now()
-		f.Overshoot = min(w.admittedAlone(r, by, now)+r.Excess.At(now), window.MaxHits)
+		f.Overshoot = min(w.admittedAlone(r, now)+r.Excess.At(now), window.MaxHits)
 	}
 	return f
 }
 
 // admittedAlone is how many hits nodes without the backend may admit above a rule's limits.
-func (w *Observer) admittedAlone(r *rule.Rule, by failure.Mode, now int64) (hits uint64) {
-	if by == failure.Deny {
+func (w *Observer) admittedAlone(r *rule.Rule, now int64) (hits uint64) {
+	if w.failure == failure.Deny {
 		return 0
 	}
 	nodes, hits := w.rules.Nodes, r.Quota()
@@ -39,7 +39,7 @@ func (w *Observer) admittedAlone(r *rule.Rule, by failure.Mode, now int64) (hits
 	case !w.link.Open():
 		return 0
 	}
-	if by == failure.Allow || nodes == 0 {
+	if w.failure == failure.Allow || nodes == 0 {
 		return window.MaxHits // the number of nodes is unknown
 	}
 	if !r.Forgets() {

@@ -1,9 +1,6 @@
-package engine
+package entry
 
-import (
-	"weir/internal/engine/entry"
-	"weir/internal/engine/rule"
-)
+import "weir/internal/engine/rule"
 
 // The entries beside that of a class's own part, or of the pool.
 const (
@@ -11,15 +8,20 @@ const (
 	commonSeat
 )
 
-// seat finds how many keys ask for what their class has, and the seat of the key of each fair rule, with
+// Seat finds how many keys ask for what their class has, and the seat of the key of each fair rule, with
 // its even part. Checks that cost nothing only look.
-//
+func (k *Entries) Seat(checks []rule.Check, now int64) {
+	if k.census != nil {
+		k.seat(checks, now)
+	}
+}
+
 //go:noinline
-func (e *decider) seat(checks []rule.Check, now int64) {
+func (k *Entries) seat(checks []rule.Check, now int64) {
 	for i := range checks {
 		if d := &checks[i]; d.Rule.Seats > 0 {
 			group := checks[i : i+d.Rule.Checks()]
-			e.sit(d, &group[len(group)-1], now)
+			k.sit(d, &group[len(group)-1], now)
 			rule.Sit(group)
 		}
 	}
@@ -28,23 +30,23 @@ func (e *decider) seat(checks []rule.Check, now int64) {
 // sit finds the seat of a check on a part.
 //
 //go:noinline
-func (e *decider) sit(d, seat *rule.Check, now int64) {
-	c := &e.census
+func (k *Entries) sit(d, seat *rule.Check, now int64) {
+	c := k.census
 	c.Rule, c.Address, c.ID = d.Rule.Census(), d.Address.Beside(censusEntry), [16]byte{}
 	c.Begin()
-	e.look(c, now)
+	k.read(c, now)
 	seat.Rule, seat.Over = d.Rule.Seat(c.Asking()), false
-	e.look(seat, now)
+	k.read(seat, now)
 	asks, asked := seat.Asked()
 	if asks || d.Cost == 0 {
 		return
 	}
 	if !asked && c.Asking() > rule.MaxSeats {
 		seat.Address, seat.Rule = d.Address.Beside(commonSeat), d.Rule.Seat(c.Asking())
-		e.look(seat, now)
+		k.read(seat, now)
 		return
 	}
-	if !e.entries.Update(seat, 0, now, func() (writes, lists bool) {
+	if !k.Update(seat, 0, now, func() (writes, lists bool) {
 		if asks, asked = seat.Asked(); !asks {
 			seat.Ask()
 		}
@@ -53,9 +55,9 @@ func (e *decider) sit(d, seat *rule.Check, now int64) {
 		return
 	}
 	if c.Rule.Synced() {
-		c.ID = e.besideID(d)
+		c.ID = k.besideID(d)
 	}
-	e.entries.Update(c, entry.Adopts, now, func() (writes, lists bool) {
+	k.Update(c, Adopts, now, func() (writes, lists bool) {
 		c.Enter(!asked)
 		return true, false
 	})
@@ -63,14 +65,14 @@ func (e *decider) sit(d, seat *rule.Check, now int64) {
 }
 
 //go:noinline
-func (e *decider) look(d *rule.Check, now int64) { e.entries.Read(d, now) }
+func (k *Entries) read(d *rule.Check, now int64) { k.Read(d, now) }
 
 // besideID is the census's name in the backend, of the check's whose keys it counts.
 //
 //go:noinline
-func (e *decider) besideID(d *rule.Check) (id [16]byte) {
+func (k *Entries) besideID(d *rule.Check) (id [16]byte) {
 	if id = d.ID; id == [16]byte{} {
-		id = e.entries.Identities.Of(d.Key)
+		id = k.Identities.Of(d.Key)
 	}
 	for i := range id {
 		id[i] = ^id[i]
