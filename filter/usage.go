@@ -174,7 +174,7 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 				source = "backend"
 			}
 			for j := i; j <= i+d.Rule.Spares; j++ {
-				if hits := all.decider.node.Uncounted(&checks[j]); hits > 0 {
+				if hits := checks[j].Unheard; hits > 0 {
 					checks[j].Counter.Count(hits)
 				}
 			}

@@ -77,7 +77,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	}); err != nil {
 		return err
 	}
-	e.credit = credit.New(tallies, rules, link, &e.entries, &e.pending.Credit)
+	e.credit = credit.New(tallies, rules, link, &e.entries, &e.pending.Credit, func() { ticks.hurry(true) })
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, pending: &e.pending, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
@@ -255,19 +255,16 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 }
 
 // Look loads the counter of a check's key, and reports whether this node knows the key's present
-// totals, as far as that is possible without asking the backend. It leaves out [Engine.Uncounted].
+// totals, as far as that is possible without asking the backend. The counter lacks [rule.Check.Unheard].
 func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
+	d.Unheard = e.pending.Credit.Uncounted(d.Address)
 	known = e.entries.Read(d, now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }
 
 // Seat finds the even parts of the keys of checks that were looked at, or are to be decided.
 func (e *Engine) Seat(checks []rule.Check, now int64) { e.entries.Seat(checks, now) }
-
-// Uncounted is how many hits of a check's key have passed here that the backend is yet to count, and that
-// the key's counter lacks. The check was looked at.
-func (e *Engine) Uncounted(d *rule.Check) uint64 { return e.pending.Credit.Uncounted(d.Address) }
 
 // Force takes a check's hits, whether or not they have room.
 func (e *Engine) Force(d *rule.Check, now int64) {

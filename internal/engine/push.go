@@ -43,13 +43,7 @@ func (p *pushes) pushDue(now, deadline int64) (done bool) {
 		handled++
 		return b
 	}
-	done = p.addOrphans(p.outbox.away, next)
-	for done && p.pending.Credit.Due(now, p.all) {
-		if done = next() != nil; done {
-			p.addAdvanced(b)
-		}
-	}
-	done = done && p.pending.Dirty.Visit(now, p.all, func() bool { return p.outbox.host.Now() >= deadline }, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
+	done = p.addOrphans(p.outbox.away, next) && p.addAdvanced(now, p.all, next) && p.pending.Dirty.Visit(now, p.all, func() bool { return p.outbox.host.Now() >= deadline }, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
 		if next() == nil {
 			return pending.Stop
 		}
@@ -77,27 +71,36 @@ func (p *pushes) addOrphans(away wire.PartitionSet, room func() *batch) (done bo
 // retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
 // any more.
 func (p *pushes) retire() {
-	for owes := p.credit.End(); owes || p.pending.Credit.Due(0, true); owes = false {
+	_, _, onCredit := p.pending.Unpushed()
+	for more := p.credit.End() || onCredit > 0; more; {
 		b := p.outbox.newBatch(feed.None)
-		for p.pending.Credit.Due(0, true) && !b.full() {
-			p.addAdvanced(b)
-		}
+		more = !p.addAdvanced(0, true, func() *batch {
+			if b.full() {
+				return nil
+			}
+			return b
+		})
 		b.ends = max(b.ends, p.link.Now()+jitter.LongestPause)
 		p.outbox.seal(b)
 		b.state = failed
 	}
 }
 
-// addAdvanced adds the last of the unsent advanced hits to a batch.
+// addAdvanced adds advanced hits that are due, or all, to the batches that room returns, until it returns none.
 //
 //go:noinline
-func (p *pushes) addAdvanced(b *batch) {
-	b.ahead++
-	hits := p.pending.Credit.Send(func(h *pending.Hits, limit int, item *wire.Item, ends int64) {
+func (p *pushes) addAdvanced(now int64, all bool, room func() *batch) (done bool) {
+	var b *batch
+	return p.pending.Credit.Send(now, all, func() bool {
+		if b = room(); b != nil {
+			b.ahead++
+		}
+		return b != nil
+	}, func(h *pending.Hits, limit int, item *wire.Item, hits uint64, ends int64) {
 		b.add(item, pushed{address: h.Address, rule: h.Rule, limit: int32(limit), ahead: h}, ends)
+		p.tallies.Pushed += hits
+		b.hits += hits
 	})
-	p.tallies.Pushed += hits
-	b.hits += hits
 }
 
 // pushAll is [Engine.PushAll].

@@ -67,9 +67,6 @@ func (q *requests) seen(w *Wait, told counter.Verdict) {
 // send sends what has to be asked after a decision. A push that the host refuses fails at once, so send
 // reports whether the request still waits if it did.
 func (q *requests) send(w *Wait) (waits bool) {
-	if q.outbox.pending.Credit.Many() {
-		q.ticks.hurry(true)
-	}
 	if len(q.acquires.unsent) == 0 && !q.outbox.tests || q.gathers {
 		return true
 	}

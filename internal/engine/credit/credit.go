@@ -63,11 +63,13 @@ type Credit struct {
 	near   nearKeys
 	limits []uint64
 	ledger *pending.Ledger
+	// hurry has hits on credit pushed soon.
+	hurry func()
 }
 
 // New returns a worker's advances.
-func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries, ledger *pending.Ledger) Credit {
-	return Credit{tallies: tallies, rules: rules, link: link, keys: keys, ledger: ledger}
+func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries, ledger *pending.Ledger, hurry func()) Credit {
+	return Credit{tallies: tallies, rules: rules, link: link, keys: keys, ledger: ledger, hurry: hurry}
 }
 
 // nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
@@ -235,7 +237,9 @@ func (a *Credit) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdic
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	a.keys.Identity(d)
 	uncounted := a.ledger.Uncounted(d.Address)
-	a.ledger.Add(d, now)
+	if a.ledger.Add(d, now) {
+		a.hurry()
+	}
 	d.Counter.Count(uncounted + d.Cost)
 	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
 	return counter.Allowed

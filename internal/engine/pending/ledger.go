@@ -39,7 +39,6 @@ type Ledger struct {
 	out    int   // how many are in pushes
 	due    int64 // when to push the others, by the backend's clock
 	spare  []*Hits
-	many   bool // see Many
 	// lostTo is until when hits count that the backend may never count, by the backend's clock.
 	lostTo int64
 	push   window.Push // for an item
@@ -55,12 +54,6 @@ func (l *Ledger) HasRoom(now int64) bool { return now >= l.lostTo && l.Count() <
 // Settles reports whether a push with the hits of so many keys leaves none to be counted.
 func (l *Ledger) Settles(own int, now int64) bool {
 	return len(l.unsent) == 0 && l.out == own && l.lostTo <= now
-}
-
-// Many reports, once, that a push can't wait for the next usual tick, because hits of many keys have come together.
-func (l *Ledger) Many() (many bool) {
-	many, l.many = l.many, false
-	return many
 }
 
 func (l *Ledger) list(address sharedata.Address) **Hits {
@@ -79,8 +72,9 @@ func (l *Ledger) find(d *rule.Check) *Hits {
 	return nil
 }
 
-// Add adds a check's hits. The check has its identity and the numbers of its windows.
-func (l *Ledger) Add(d *rule.Check, now int64) {
+// Add adds a check's hits. The check has its identity and the numbers of its windows. many means that a push can't
+// wait for the next usual tick, because hits of many keys have come together.
+func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 	if l.index == nil {
 		l.index = new([256]*Hits)
 	}
@@ -100,10 +94,11 @@ func (l *Ledger) Add(d *rule.Check, now int64) {
 			l.due = due
 		}
 		if l.unsent = append(l.unsent, h); len(l.unsent) == manyAdvanced {
-			l.due, l.many = now, true
+			l.due, many = now, true
 		}
 	}
 	h.hits += d.Cost
+	return many
 }
 
 // GiveBack takes back the hits that were just added for a check.
@@ -128,28 +123,27 @@ func (l *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
 	return hits
 }
 
-// Due reports whether hits are to be pushed at a time, or with all, whether there are any. A clock that was set
-// back delays none.
-func (l *Ledger) Due(now int64, all bool) bool {
-	return len(l.unsent) > 0 && (all || now >= l.due || l.due-now > window.MaxWidth)
-}
-
-// Send calls add with an item for each limit of the last of the hits that are to be pushed, and returns how many
-// they are.
-func (l *Ledger) Send(add func(h *Hits, limit int, item *wire.Item, ends int64)) (hits uint64) {
-	last := len(l.unsent) - 1
-	h := l.unsent[last]
-	l.unsent[last], l.unsent = nil, l.unsent[:last]
-	h.sent = true
-	l.out++
-	ends := h.ends()
-	for i := range h.Rule.Limits {
-		h.push(i, &l.push)
-		l.item = Item(h.id, &h.Rule.Limits[i], &l.push)
-		add(h, i, &l.item, ends)
-		hits += l.push.Added()
+// Send calls add with an item for each limit of the hits that are to be pushed at a time, or of all hits, the last key
+// first, as long as room reports that there is some for a key. It reports whether that was all. A clock that was set back
+// delays none.
+func (l *Ledger) Send(now int64, all bool, room func() bool, add func(h *Hits, limit int, item *wire.Item, hits uint64, ends int64)) (done bool) {
+	for len(l.unsent) > 0 && (all || now >= l.due || l.due-now > window.MaxWidth) {
+		if !room() {
+			return false
+		}
+		last := len(l.unsent) - 1
+		h := l.unsent[last]
+		l.unsent[last], l.unsent = nil, l.unsent[:last]
+		h.sent = true
+		l.out++
+		ends := h.ends()
+		for i := range h.Rule.Limits {
+			h.push(i, &l.push)
+			l.item = Item(h.id, &h.Rule.Limits[i], &l.push)
+			add(h, i, &l.item, l.push.Added(), ends)
+		}
 	}
-	return hits
+	return true
 }
 
 // End drops hits that were pushed and that the backend has counted, or may never count. The push may be inherited

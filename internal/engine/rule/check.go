@@ -29,7 +29,9 @@ type Check struct {
 	Low bool
 	// Patient means that the request waits if it has no room. So the backend has to confirm that.
 	Patient bool
-	Unheard uint64 // advanced hits of the key, if the backend can't be asked
+	// Unheard is how many hits of the key were advanced, of a check that is decided by what is known, or was
+	// looked at. Its counter lacks them.
+	Unheard uint64
 	Slot    sharedata.Slot
 	Numbers []uint64 // of the windows that the hits were taken from
 }
