@@ -38,7 +38,7 @@ func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counte
 
 // decideAtOnce decides a request, or makes it wait for the backend.
 func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter.Verdict {
-	if q.rules.Synced && q.link.Reach() == link.Away && needsBackend(checks) {
+	if q.rules.Synced && q.link.Reach() == link.Away && some(checks, (*rule.Check).Synced) {
 		return q.decideAlone(checks, now)
 	}
 	verdict := q.decider.decide(checks, now)
@@ -53,9 +53,10 @@ func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter
 	return verdict
 }
 
-func needsBackend(checks []rule.Check) bool {
+// some reports whether any check of a request is so.
+func some(checks []rule.Check, is func(*rule.Check) bool) bool {
 	for i := range checks {
-		if checks[i].Synced() {
+		if is(&checks[i]) {
 			return true
 		}
 	}
@@ -66,10 +67,8 @@ func needsBackend(checks []rule.Check) bool {
 // checks, if none of them needs a lease. Otherwise the request first asks for leases, and lacking
 // is nil: hits granted to the request itself would have to go back.
 func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
-	for i := range checks {
-		if d := &checks[i]; d.NeedsLease() {
-			return nil
-		}
+	if some(checks, (*rule.Check).NeedsLease) {
+		return nil
 	}
 	return (*rule.Check).Unsure
 }
@@ -302,43 +301,33 @@ func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verd
 // decideAlone decides a request by the configuration, because the backend can't be reached.
 func (q *requests) decideAlone(checks []rule.Check, now int64) counter.Verdict {
 	q.tallies.Alone++
-	verdict := q.fallBack(checks, now)
+	if q.failure == failure.Deny && !overAlone(checks) {
+		q.rejectAlone(checks, now)
+		return counter.Rejected
+	}
+	for i := range checks {
+		switch d := &checks[i]; q.failure {
+		case failure.Local:
+			d.ByWhatIsKnown()
+		case failure.Allow:
+			if d.Rule.Base().Synced() {
+				d.PassUncounted()
+				d.Over = d.Over || !d.Rule.Synced() // a seat
+			}
+		}
+	}
+	verdict := q.decider.decide(checks, now)
 	if verdict == counter.Allowed {
 		q.link.PassedAlone(now, q.rules.Lasts)
 	}
 	return verdict
 }
 
-// fallBack is decideAlone without the counting.
-func (q *requests) fallBack(checks []rule.Check, now int64) counter.Verdict {
-	switch q.failure {
-	case failure.Allow:
-		for i := range checks {
-			if d := &checks[i]; d.Rule.Base().Synced() {
-				d.PassUncounted()
-				d.Over = d.Over || !d.Rule.Synced() // a seat
-			}
-		}
-		return q.decider.decide(checks, now)
-	case failure.Deny:
-		if !overAlone(checks) {
-			return q.rejectAlone(checks, now)
-		}
-		return q.decider.decide(checks, now)
-	}
-	for i := range checks {
-		checks[i].ByWhatIsKnown()
-	}
-	return q.decider.decide(checks, now)
-}
-
 // overAlone reports whether a request that may not pass without the backend needs it only for rules
 // that mark. Then the request continues without them.
 func overAlone(checks []rule.Check) bool {
-	for i := range checks {
-		if d := &checks[i]; d.Rule.Synced() && !d.Rule.Marks {
-			return false
-		}
+	if some(checks, func(d *rule.Check) bool { return d.Synced() && !d.Rule.Marks }) {
+		return false
 	}
 	for i := range checks {
 		if d := &checks[i]; d.Rule.Synced() {
@@ -350,7 +339,7 @@ func overAlone(checks []rule.Check) bool {
 
 // rejectAlone rejects a request because some of its rules need the backend. Other rules may have no
 // room either.
-func (q *requests) rejectAlone(checks []rule.Check, now int64) counter.Verdict {
+func (q *requests) rejectAlone(checks []rule.Check, now int64) {
 	for i := range checks {
 		d := &checks[i]
 		// The headers need the entry, which may not have been read yet.
@@ -365,5 +354,4 @@ func (q *requests) rejectAlone(checks []rule.Check, now int64) counter.Verdict {
 			d.Verdict = counter.Rejected
 		}
 	}
-	return counter.Rejected
 }

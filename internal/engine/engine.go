@@ -163,12 +163,14 @@ func (e *Engine) Backlog() Backlog {
 // such a hit counts for all of its rules. Hits that responses charged above a limit are added, as
 // far as they are known.
 func (e *Engine) Overshoot(rule int) (hits uint64) {
-	return e.observer.Figures(rule).Overshoot
+	_, hits = e.observer.Figures(rule)
+	return hits
 }
 
 // Warnings is how often a decision or a later charge has left a key of the rule at WarnAt or above.
-func (e *Engine) Warnings(rule int) uint64 {
-	return e.observer.Figures(rule).Warnings
+func (e *Engine) Warnings(rule int) (times uint64) {
+	times, _ = e.observer.Figures(rule)
+	return times
 }
 
 // Overrides returns how many overrides are in force here, and how many are not because they do not

@@ -41,7 +41,7 @@ type requests struct {
 
 // ask is [Engine.Ask].
 func (q *requests) ask(checks []rule.Check, w *Wait) bool {
-	if !needsBackend(checks) {
+	if !some(checks, (*rule.Check).Synced) {
 		return false
 	}
 	look(checks, true)
@@ -201,7 +201,10 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
 		whole := lacking(checks)
-		again := whole != nil || w.wait.rounds < maxRounds && (granted || q.hasRoom(checks) || w.wait.joins < maxJoins && q.expects(checks))
+		full := func(d *rule.Check) bool { return d.NeedsLease() && !d.Counter.Allows(d.Cost) }
+		comes := func(d *rule.Check) bool { return d.NeedsLease() && q.waits.leases.underWay(d) != nil }
+		again := whole != nil || w.wait.rounds < maxRounds &&
+			(granted || !some(checks, full) || w.wait.joins < maxJoins && some(checks, comes)) // a window may have ended meanwhile
 		switch {
 		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, whole):
 			return
@@ -220,27 +223,6 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		}
 	}
 	q.finishWaiting(w, checks, verdict)
-}
-
-// hasRoom reports whether the unsure checks have room as far as is known, because a window ended
-// while the backend was asked.
-func (q *requests) hasRoom(checks []rule.Check) bool {
-	for i := range checks {
-		if d := &checks[i]; d.NeedsLease() && !d.Counter.Allows(d.Cost) {
-			return false
-		}
-	}
-	return true
-}
-
-// expects reports whether hits for requests to come are on their way to some unsure check.
-func (q *requests) expects(checks []rule.Check) bool {
-	for i := range checks {
-		if d := &checks[i]; d.NeedsLease() && q.waits.leases.underWay(d) != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // comes reports whether all checks that are refused are so for hits that are on their way here: their keys may be full by these.

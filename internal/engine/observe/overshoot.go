@@ -6,22 +6,13 @@ import (
 	"weir/window"
 )
 
-// Figures are those of a rule, for people.
-type Figures struct {
-	// Warnings is how often a key was at a share of a limit from which on the rule warns.
-	Warnings uint64
-	// Overshoot is [Engine.Overshoot].
-	Overshoot uint64
-}
-
-// Figures are those of a rule.
-func (w *Observer) Figures(rule int) (f Figures) {
-	f.Warnings = w.warned[rule]
+// Figures are those of a rule for people: [Engine.Warnings] and [Engine.Overshoot].
+func (w *Observer) Figures(rule int) (warnings, overshoot uint64) {
 	if r := &w.rules.List[rule]; r.Synced() {
 		now := w.link.Now()
-		f.Overshoot = min(w.admittedAlone(r, now)+r.Excess.At(now), window.MaxHits)
+		overshoot = min(w.admittedAlone(r, now)+r.Excess.At(now), window.MaxHits)
 	}
-	return f
+	return w.warned[rule], overshoot
 }
 
 // admittedAlone is how many hits nodes without the backend may admit above a rule's limits.
