@@ -86,7 +86,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, acquires: &e.acquires, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields,
 	}
-	e.Charges = charge.New(tallies, link, &e.entries, &e.observer, e.pushes.dismissed, e.acquires.prefetch)
+	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, e.acquires.prefetch)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
 		observer: &e.observer, decider: &e.decider, failure: o.OnBackendFailure,

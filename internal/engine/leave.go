@@ -9,11 +9,11 @@ import (
 // Leave pushes everything, whether or not it is due. Call it once no request waits. It begins now,
 // and the following ticks push the rest, until Left returns true. Further calls do nothing.
 func (e *Engine) Leave() {
-	if e.outbox.leaving {
+	if e.rules.Leaving {
 		return
 	}
 	e.acquires.drop()
-	e.outbox.leaving, e.leaveBy = true, e.ticks.host.Now()+leaveNanos
+	e.rules.Leaving, e.leaveBy = true, e.ticks.host.Now()+leaveNanos
 	e.credit.End()
 	e.pushes.pushAll()
 	e.observer.Send(observe.Last)

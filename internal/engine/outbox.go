@@ -54,7 +54,6 @@ type outbox struct {
 	idle      []*batch
 	away      wire.PartitionSet // partitions that incomplete answers lacked
 	asking    int               // callouts that requests wait for
-	leaving   bool              // the node is leaving
 	tests     bool              // a push is to test whether the backend is back
 }
 

@@ -114,7 +114,7 @@ func (p *pushes) pushAll() (done bool) {
 	start := p.outbox.host.Now()
 	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.outbox.host.Now() < start+leaveNanos {
 	}
-	p.all = p.outbox.leaving
+	p.all = p.rules.Leaving
 	_, evicted, onCredit := p.pending.Unpushed()
 	return !p.crowded && evicted+onCredit == 0
 }
@@ -149,12 +149,12 @@ func (p *pushes) claim(b *batch, key *pending.DirtyKey, r *rule.Rule, now int64)
 		}
 		d.Counter.Advance(now)
 		changed := d.Counter.Pending() // read before a returned lease can cancel out pending hits
-		dismissed := p.dismissed(r)
+		dismissed := p.rules.Retires(r)
 		leases := d.Counter.Review(now) && !dismissed
 		if dismissed {
 			d.Counter.ReturnLeases()
 		}
-		if p.outbox.leaving {
+		if p.rules.Leaving {
 			d.Counter.Abandon()
 		}
 		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
@@ -176,9 +176,6 @@ func (p *pushes) claim(b *batch, key *pending.DirtyKey, r *rule.Rule, now int64)
 	}
 	return becomes
 }
-
-// dismissed reports whether a rule's hits are pushed for the last time, and its leases go back.
-func (p *pushes) dismissed(r *rule.Rule) bool { return p.outbox.leaving || p.rules.Dismissed(r) }
 
 // addClaimed adds a claimed key's hits in flight to a batch.
 //

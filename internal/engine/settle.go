@@ -411,7 +411,7 @@ func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
 // longer synchronises, and the entry is newer and does not either. Its hits would seem to be
 // unknown to the backend.
 func (a *answers) stray(d *rule.Check) bool {
-	return a.pushes.dismissed(d.Rule) && !d.Counter.Identified()
+	return a.rules.Retires(d.Rule) && !d.Counter.Identified()
 }
 
 // returnGrant gives back hits that were granted for limit i and have no place here, in the window

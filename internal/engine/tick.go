@@ -67,7 +67,7 @@ func (e *Engine) inquire() (soon bool) {
 	now := e.ticks.host.Now()
 	how, known, soon := e.feed.Ask(feed.Outbox{
 		Asks:  slices.ContainsFunc(e.outbox.batches, func(b *batch) bool { return b.inquires != feed.None }),
-		Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.outbox.leaving && !e.pushes.unfinished(),
+		Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.rules.Leaving && !e.pushes.unfinished(),
 	}, now+int64(e.ticks.millis)*1e6)
 	switch {
 	case how == feed.Question:

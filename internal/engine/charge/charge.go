@@ -13,18 +13,16 @@ import (
 type Charges struct {
 	tallies  *entry.Tallies
 	link     *link.Link
+	rules    *rule.Set
 	entries  *entry.Entries
 	observer *observe.Observer
-	// dismissed reports whether a rule's hits are pushed for the last time, and prefetch asks for more than
-	// a key has left.
-	dismissed func(r *rule.Rule) bool
-	prefetch  func(d *rule.Check)
-	check     rule.Check // of the charge
+	prefetch func(d *rule.Check) // asks for more than a key has left
+	check    rule.Check          // of the charge
 }
 
 // New returns the charges of a worker.
-func New(tallies *entry.Tallies, link *link.Link, entries *entry.Entries, observer *observe.Observer, dismissed func(r *rule.Rule) bool, prefetch func(d *rule.Check)) Charges {
-	return Charges{tallies: tallies, link: link, entries: entries, observer: observer, dismissed: dismissed, prefetch: prefetch}
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, observer *observe.Observer, prefetch func(d *rule.Check)) Charges {
+	return Charges{tallies: tallies, link: link, rules: rules, entries: entries, observer: observer, prefetch: prefetch}
 }
 
 // Force takes a check's hits, whether or not they have room. Those used are told to people.
@@ -170,7 +168,7 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	if c.Rule.Hasty() || !c.Rule.Synced() || h.dismissed(c.Rule) {
+	if c.Rule.Hasty() || !c.Rule.Synced() || h.rules.Retires(c.Rule) {
 		h.Revise(c, 0, now)
 		return
 	}

@@ -34,16 +34,16 @@ func (k *Entries) sit(d, seat *rule.Check, now int64) {
 	c := k.census
 	c.Rule, c.Address, c.ID = d.Rule.Census(), d.Address.Beside(censusEntry), [16]byte{}
 	c.Begin()
-	k.read(c, now)
+	k.Read(c, now)
 	seat.Rule, seat.Over = d.Rule.Seat(c.Asking()), false
-	k.read(seat, now)
+	k.Read(seat, now)
 	asks, asked := seat.Asked()
 	if asks || d.Cost == 0 {
 		return
 	}
 	if !asked && c.Asking() > rule.MaxSeats {
 		seat.Address, seat.Rule = d.Address.Beside(commonSeat), d.Rule.Seat(c.Asking())
-		k.read(seat, now)
+		k.Read(seat, now)
 		return
 	}
 	if !k.Update(seat, 0, now, func() (writes, lists bool) {
@@ -63,9 +63,6 @@ func (k *Entries) sit(d, seat *rule.Check, now int64) {
 	})
 	seat.Rule = d.Rule.Seat(c.Asking())
 }
-
-//go:noinline
-func (k *Entries) read(d *rule.Check, now int64) { k.Read(d, now) }
 
 // besideID is the census's name in the backend, of the check's whose keys it counts.
 //

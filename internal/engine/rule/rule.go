@@ -199,6 +199,8 @@ type Set struct {
 	// before is Before by rule, and dismissed are rules of earlier configurations.
 	before    []uint64
 	dismissed []*Rule
+	// Leaving means that the node is leaving.
+	Leaving bool
 
 	Nodes uint64 // how many share the limits; 0 if unknown
 	// Interval is the shortest interval between pushes of a key, and lasts the longest time that a
@@ -295,6 +297,9 @@ func (r *Set) Retain(inUse func(visit func(*Rule))) {
 		}
 	})
 }
+
+// Retires reports whether a rule's hits are pushed for the last time, and its leases go back.
+func (r *Set) Retires(rule *Rule) bool { return r.Leaving || r.Dismissed(rule) }
 
 // Dismissed reports whether a rule is of an earlier configuration, and was dismissed.
 //
