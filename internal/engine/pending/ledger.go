@@ -10,11 +10,14 @@ import (
 )
 
 // maxAdvanced bounds the keys with advanced hits that are not counted yet.
-const maxAdvanced = 1 << 12
+const maxAdvanced = 1 << 14
 
 // manyAdvanced is how many keys with advanced hits that no push has are pushed before their interval is over, so that
-// more find room.
-const manyAdvanced = maxAdvanced / 4
+// more find room. As long as there are fewer, what comes of a key within an interval costs the backend once.
+const manyAdvanced = maxAdvanced / 4 * 3
+
+// spareAdvanced bounds the memory that is kept for keys to come.
+const spareAdvanced = 1 << 12
 
 // Hits are hits of a key in certain windows that the backend has not counted yet.
 type Hits struct {
@@ -25,7 +28,7 @@ type Hits struct {
 	Address sharedata.Address
 	id      [16]byte
 	hits    uint64
-	numbers [wire.MaxLimits]uint64 // of the windows, in the order of the rule's limits
+	numbers []uint64 // of the windows, in the order of the rule's limits
 	sent    bool
 	next    *Hits // next in the list of the same slot of the index
 }
@@ -34,7 +37,7 @@ type Hits struct {
 // the table, so the worker knows of them whatever happens to their keys' entries, and only it
 // pushes them.
 type Ledger struct {
-	index  *[256]*Hits
+	index  []*Hits // lists, by the addresses of keys
 	unsent []*Hits
 	out    int   // how many are in pushes
 	due    int64 // when to push the others, by the backend's clock
@@ -60,12 +63,26 @@ func (l *Ledger) list(address sharedata.Address) **Hits {
 	return &l.index[address.Hash()%uint64(len(l.index))]
 }
 
+// grow makes room for lists of the keys, which are as many as the keys, or more.
+//
+//go:noinline
+func (l *Ledger) grow() {
+	keys := l.index
+	l.index = make([]*Hits, max(256, 2*len(keys)))
+	for _, h := range keys {
+		for h != nil {
+			list, next := l.list(h.Address), h.next
+			h.next, *list, h = *list, h, next
+		}
+	}
+}
+
 // find returns the hits of a check's key in the same windows, or nil.
 //
 //go:noinline
 func (l *Ledger) find(d *rule.Check) *Hits {
 	for h := *l.list(d.Address); h != nil; h = h.next {
-		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers[:len(d.Numbers)], d.Numbers) {
+		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers, d.Numbers) {
 			return h
 		}
 	}
@@ -75,8 +92,8 @@ func (l *Ledger) find(d *rule.Check) *Hits {
 // Add adds a check's hits. The check has its identity and the numbers of its windows. many means that a push can't
 // wait for the next usual tick, because hits of many keys have come together.
 func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
-	if l.index == nil {
-		l.index = new([256]*Hits)
+	if l.Count() >= len(l.index) {
+		l.grow()
 	}
 	h := l.find(d)
 	if h == nil {
@@ -88,7 +105,7 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 		list := l.list(d.Address)
 		h.Rule, h.Address, h.id, h.next = d.Rule, d.Address, d.ID, *list
 		h.hits, h.sent = 0, false
-		copy(h.numbers[:], d.Numbers)
+		h.numbers = append(h.numbers[:0], d.Numbers...)
 		*list = h
 		if due := now + d.Rule.Interval; len(l.unsent) == 0 || due < l.due {
 			l.due = due
@@ -162,7 +179,7 @@ func (h *Hits) End(counted bool) rule.Ref {
 		}
 	}
 	l.out--
-	if h.next = nil; len(l.spare) < maxAdvanced {
+	if h.next = nil; len(l.spare) < spareAdvanced {
 		l.spare = append(l.spare, h)
 	}
 	return rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.id}
