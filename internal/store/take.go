@@ -115,37 +115,37 @@ func (c Calendar) Decide(take *wire.Take, nodes uint64, in Ledger) wire.Grant {
 
 // DecideUpTo is Decide for a take that may get at most this number of units.
 func (c Calendar) DecideUpTo(take *wire.Take, most, nodes uint64, in Ledger) wire.Grant {
-	totals := c.roomTotals(take, in)
-	grant := wire.Grant{Units: min(most, c.Units(take, totals, nodes)), AtNanos: c.NowNanos}
+	items, totals, added := make([]wire.Item, len(take.Rooms)), make([]wire.Total, len(take.Rooms)), false
+	for i := range items {
+		items[i] = c.RoomItem(&take.Rooms[i], 0)
+		totals[i] = in.Total(&items[i])
+	}
+	grant := wire.Grant{Units: min(most, c.Units(take, totals, nodes)), AtNanos: c.NowNanos, Totals: totals}
 	if grant.Units < take.Least {
 		grant.Units = 0
 	}
-	for i := range take.Rooms {
+	for i := range items {
 		room := &take.Rooms[i]
 		hits := grant.Units * room.Cost
 		if grant.Units == 0 {
 			hits = c.Rejected(take, room, &totals[i])
 		}
 		if hits != 0 && !window.Kind(room.Kind).Blocks() {
-			item := c.RoomItem(room, hits)
-			in.Add(&item)
+			items[i].Hits[0], added = int64(hits), true
+			in.Add(&items[i])
+			items[i].Hits[0] = 0
 		}
 	}
-	grant.Totals = c.roomTotals(take, in)
+	for i := 0; added && i < len(items); i++ {
+		totals[i] = in.Total(&items[i])
+	}
 	return grant
 }
 
 // Refuse counts the hits of rooms that count rejected requests, for a take that was refused
 // elsewhere.
 func (c Calendar) Refuse(take *wire.Take, in Ledger) wire.Grant {
-	totals := c.roomTotals(take, in)
-	for i := range take.Rooms {
-		if hits := c.Rejected(take, &take.Rooms[i], &totals[i]); hits != 0 {
-			item := c.RoomItem(&take.Rooms[i], hits)
-			in.Add(&item)
-		}
-	}
-	return c.Again(take, 0, c.NowNanos, in)
+	return c.DecideUpTo(take, 0, 0, in)
 }
 
 // Again answers a take that was decided before.
@@ -157,8 +157,4 @@ func (c Calendar) Again(take *wire.Take, units, atNanos uint64, in Ledger) wire.
 		grant.Totals[i] = in.Total(&item)
 	}
 	return grant
-}
-
-func (c Calendar) roomTotals(take *wire.Take, in Ledger) []wire.Total {
-	return c.Again(take, 0, c.NowNanos, in).Totals
 }

@@ -38,11 +38,7 @@ func (a *attempt) arguments() {
 		a.args = add(a.args, push{Life: store.SenderLife.Milliseconds()})
 	}
 	for _, one := range a.noted {
-		sequence := strconv.FormatUint(one.p.Sequence, 10)
-		part := sequence
-		if one.b.number > 0 {
-			part += "+" + strconv.Itoa(one.b.number)
-		}
+		sequence, part := one.part()
 		a.keys = append(a.keys, one.b.sender)
 		a.args = add(a.args, push{sequence, one.p.Floor, part, a.senderLife(one), a.grants(part, one.b)})
 	}
@@ -64,6 +60,15 @@ func (a *attempt) arguments() {
 	} else if len(a.keys) == 0 {
 		a.keys = append(a.keys, g.all[0].b.sender)
 	}
+}
+
+// part is the name of a batch in its sender's record, with its push's sequence.
+func (one *pending) part() (sequence, part string) {
+	sequence = strconv.FormatUint(one.p.Sequence, 10)
+	if part = sequence; one.b.number > 0 {
+		part += "+" + strconv.Itoa(one.b.number)
+	}
+	return sequence, part
 }
 
 // senderLife returns how long a sender's record must live, in milliseconds. It is negative if the
@@ -120,10 +125,10 @@ func (h *held) hash(args []any, calendar store.Calendar) []any {
 	if !h.changed {
 		return add(args, m)
 	}
-	is := make(map[string]string, len(h.seen.is)/2)
-	if !h.seen.broken {
-		for i := 0; i < len(h.seen.is); i += 2 {
-			is[h.seen.is[i]] = h.seen.is[i+1]
+	is := make(map[string]string)
+	if seen := h.seen.fields(); !h.seen.broken {
+		for i := 0; i < len(seen); i += 2 {
+			is[seen[i]] = seen[i+1]
 		}
 	}
 	var set []any

@@ -22,6 +22,7 @@ type attempt struct {
 	noted, again []*pending
 	counters     []*held
 	by           map[wire.LimitCounter]*held // nil if there are few
+	last         *held                       // the last that was asked for
 	lone         bool                        // whether lone.lua may count
 	script       *script
 	keys         []string
@@ -57,8 +58,13 @@ type held struct {
 	spare uint64
 	// exact means that the decision holds only if the counter is as it was seen.
 	exact bool
+	// gives means that hits of one window go back, which has all of them.
+	gives bool
 	// unseen are hits that the counter had although they were not seen, by window.
 	unseen map[uint64]int64
+	// numbers and windows are memory for a few.
+	numbers [2]uint64
+	windows [3]store.Window
 }
 
 // decide decides the group's batches.
@@ -90,18 +96,23 @@ const fewCounters = 8
 
 // counter is an attempt's counter; nil if it has no such counter.
 func (a *attempt) counter(of wire.LimitCounter) *held {
-	if a.by != nil {
-		return a.by[of]
-	}
-	for _, h := range a.counters {
-		if h.LimitCounter == of {
-			return h
+	switch {
+	case a.last != nil && a.last.LimitCounter == of:
+	case a.by != nil:
+		a.last = a.by[of]
+	default:
+		a.last = nil
+		for _, h := range a.counters {
+			if h.LimitCounter == of {
+				a.last = h
+			}
 		}
 	}
-	return nil
+	return a.last
 }
 
 func (a *attempt) add(h *held) {
+	a.last = h
 	if a.counters = append(a.counters, h); a.by != nil {
 		a.by[h.LimitCounter] = h
 	} else if len(a.counters) > fewCounters {
@@ -118,11 +129,12 @@ func (a *attempt) held(namespace string, item *wire.Item) *held {
 	if h == nil {
 		key := a.group.c.store.keys.counter(namespace, item.LimitCounter)
 		h = &held{LimitCounter: item.LimitCounter, key: key, seen: unseen, spare: wire.MaxHits}
+		h.named = h.numbers[:0]
 		if seen, ok := a.group.c.seen.get(key); ok && (a.group.tries > 0 || !seen.over(item.LimitCounter, a.calendar)) {
 			h.seen = seen
 		}
 		h.exact = h.seen.broken || !clocked(item.LimitCounter) || a.group.tries > exactAfter
-		h.contents = store.Contents{Limit: h.seen.contents.Limit, Windows: slices.Clone(h.seen.contents.Windows)}
+		h.contents = store.Contents{Limit: h.seen.contents.Limit, Windows: append(h.windows[:0], h.seen.contents.Windows...)}
 		a.add(h)
 	}
 	if h.seen.limitless && !h.changed {
@@ -160,9 +172,18 @@ func (l ledger) Total(item *wire.Item) wire.Total {
 
 // Add implements [store.Ledger].
 func (l ledger) Add(item *wire.Item) {
-	h := l.held(l.one.p.Namespace, item)
-	h.exact = h.exact || slices.ContainsFunc(item.Hits, func(hits int64) bool { return hits < 0 })
+	h, returned, least, others := l.held(l.one.p.Namespace, item), l.one.out.Returned, int64(0), 0
+	for _, hits := range item.Hits {
+		if least = min(least, hits); hits != 0 {
+			others++
+		}
+	}
 	expires, changed := l.calendar.Add(&h.contents, item, &l.one.out)
+	if least < 0 && !h.changed && others == 1 && l.one.out.Returned-returned == -least {
+		h.gives = true
+	} else {
+		h.exact = h.exact || h.gives || least < 0
+	}
 	if !changed {
 		return
 	}
@@ -192,8 +213,7 @@ func (a *attempt) decide(one *pending) {
 	}
 	for i := range b.takes {
 		t := &b.takes[i]
-		whole := t.take()
-		take := whole
+		take := t.Take
 		var left left
 		if applies && (t.mode == modeTake || t.mode == modeLease) {
 			take, left = a.takeFor(one, take)
@@ -202,7 +222,7 @@ func (a *attempt) decide(one *pending) {
 		case !applies:
 			*t.grant = a.calendar.Again(take, then.of(i), cmp.Or(then.nanos, a.calendar.NowNanos), in)
 		case t.mode == modeSkipped:
-			*t.grant = wire.Grant{AtNanos: a.calendar.NowNanos, Totals: make([]wire.Total, len(t.rooms))}
+			*t.grant = wire.Grant{AtNanos: a.calendar.NowNanos, Totals: make([]wire.Total, len(t.Rooms))}
 			continue
 		case t.mode == modeRefused:
 			*t.grant = a.calendar.Refuse(take, in)
@@ -210,30 +230,20 @@ func (a *attempt) decide(one *pending) {
 			*t.grant = a.calendar.Decide(take, one.nodes, in)
 		}
 		for j := range take.Rooms {
-			item := a.calendar.RoomItem(&take.Rooms[j], 0)
-			h := a.held(one.p.Namespace, &item)
+			h := a.counter(take.Rooms[j].LimitCounter)
 			switch {
 			case !applies:
-			case t.mode == modeRefused || t.grant.Units < t.most:
+			case t.mode == modeRefused || t.grant.Units < t.Most:
 				h.exact = true
 			default:
 				h.spare = min(h.spare, a.calendar.Spare(take, &take.Rooms[j], &t.grant.Totals[j], one.nodes))
 			}
 		}
-		a.granted(whole, t.grant, left)
+		a.granted(t.Take, t.grant, left)
 	}
 	for i, item := range b.items {
 		*b.totals[i] = in.Total(item)
 	}
-}
-
-// take is a part as a take of its own.
-func (t *part) take() *wire.Take {
-	take := &wire.Take{Least: t.least, Most: t.most, Lease: t.mode == modeLease, Rooms: make([]wire.Room, len(t.rooms))}
-	for i, room := range t.rooms {
-		take.Rooms[i] = *room
-	}
-	return take
 }
 
 // grants are the grants of a batch's takes in its sender's record.

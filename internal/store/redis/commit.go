@@ -133,7 +133,7 @@ func (c *committer) together(ctx context.Context, one *pending) {
 	if len(one.b.items) > 0 {
 		key.first = one.b.items[0].LimitCounter
 	} else if len(one.b.takes) > 0 {
-		key.first = one.b.takes[0].rooms[0].LimitCounter
+		key.first = one.b.takes[0].Rooms[0].LimitCounter
 	} else {
 		key.sender = one.b.sender
 	}

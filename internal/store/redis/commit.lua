@@ -80,15 +80,15 @@ for i = pushes + 1, pushes + counters do
     local numbers = at + windows.size
     same = not got.err
     for j = numbers, numbers + n - 1 do
+      local hits = '0'
       for k = 1, #got, 2 do
         if got[k] == ARGV[j] then
-          local hits = got[k + 1]
-          rest = rest - 2
-          local ours = #hits <= 16 and (hits == '0' or string.find(hits, '^[1-9]%d*$')) -- HINCRBY accepts no other number
-          same = same and ours and tonumber(hits) <= tonumber(ARGV[j + n])
+          hits, rest = got[k + 1], rest - 2
           break
         end
       end
+      local ours = #hits <= 16 and (hits == '0' or string.find(hits, '^[1-9]%d*$')) -- HINCRBY accepts no other number
+      same = same and ours and tonumber(hits) <= tonumber(ARGV[j + n]) and hits + ARGV[j + 2 * n] >= 0
     end
     local gone
     if same and rest > 0 then

@@ -15,7 +15,8 @@ import (
 // entry is the last known contents of a counter. It is never changed.
 type entry struct {
 	contents store.Contents
-	// is has a hash's fields and values, alternating, or the end of a string.
+	// is has a hash's fields and values, alternating, or the end of a string. It is nil if a hash of windows of the clock
+	// most likely has its windows alone: see fields.
 	is []string
 	// broken means that another program has written some of it, and that it must be written anew.
 	broken bool
@@ -37,7 +38,20 @@ func (e *entry) over(of wire.LimitCounter, c store.Calendar) bool {
 const foreign = "?"
 
 // expected returns the contents as commit.lua compares them.
-func (e *entry) expected() string { return strings.Join(e.is, " ") }
+func (e *entry) expected() string { return strings.Join(e.fields(), " ") }
+
+// fields are a hash's fields and values, or the end of a string, in a likely order: Redis appends new fields while it keeps
+// the hash as a list.
+func (e *entry) fields() []string {
+	if e.is != nil {
+		return e.is
+	}
+	is := make([]string, 0, 2*len(e.contents.Windows))
+	for _, w := range slices.Backward(e.contents.Windows) {
+		is = append(is, strconv.FormatUint(w.Number, 10), strconv.FormatInt(w.Hits, 10))
+	}
+	return is
+}
 
 // limitField is the field of a token bucket's limit.
 const limitField = "limit"

@@ -32,10 +32,15 @@ func (k keys) partition(id wire.ID) uint32 {
 // a namespace, and three digits to base 4. CRC-16 is linear, so these digits spread the partitions
 // of every namespace evenly over the slots.
 func (k keys) prefix(namespace string, partition uint32) string {
-	if k.partitions == 1 {
-		return "weir:{" + namespace + "}:"
+	return string(k.appendPrefix(make([]byte, 0, 160), namespace, partition))
+}
+
+func (k keys) appendPrefix(to []byte, namespace string, partition uint32) []byte {
+	to = append(append(to, "weir:{"...), namespace...)
+	if k.partitions > 1 {
+		to = append(append(to, '/'), strconv.FormatUint(uint64(64+partition*(64/k.partitions)), 4)[1:]...)
 	}
-	return "weir:{" + namespace + "/" + strconv.FormatUint(uint64(64+partition*(64/k.partitions)), 4)[1:] + "}:"
+	return append(to, "}:"...)
 }
 
 const counterPart = "counter:"
@@ -55,9 +60,7 @@ func (k keys) countersOf(namespace string, id wire.ID) string {
 }
 
 func (k keys) counter(namespace string, c wire.LimitCounter) string {
-	key := make([]byte, 0, 160)
-	key = append(key, k.prefix(namespace, k.partition(c.ID))...)
-	key = append(key, counterPart...)
+	key := append(k.appendPrefix(make([]byte, 0, 160), namespace, k.partition(c.ID)), counterPart...)
 	key = hex.AppendEncode(key, c.ID[:])
 	for _, n := range []uint64{uint64(c.Kind), uint64(c.Ordinal), c.WidthMillis, c.Precision}[:numbers(c)] {
 		key = strconv.AppendUint(append(key, ':'), n, 10)

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	_ "embed"
 	"slices"
 	"strconv"
@@ -14,16 +15,32 @@ var loneNamed string
 
 var loneScript = newScript(loneNamed)
 
-// alone reports whether lone.lua may write an attempt: the first for a push whose takes get all that they ask for in windows of
-// the clock. Its sender's record lives on. Whenever lone.lua finds more to do, commit.lua writes.
+// alone reports whether lone.lua may write an attempt: the first for a push whose takes get all that they ask for, and whose
+// hits are of one window of each counter, in windows of the clock. Its sender's record lives on. Whenever lone.lua finds more
+// to do, commit.lua writes.
 func (a *attempt) alone() bool {
-	if a.group.c.plain || a.group.tries > 1 || len(a.group.all) > 1 || len(a.noted) == 0 || a.fleet != noFleet {
+	if a.group.c.plain || a.group.tries > 1 || len(a.group.all) > 1 || len(a.noted) == 0 || len(a.claims) > 0 || a.lists {
 		return false
 	}
-	if one := a.noted[0]; len(one.b.items) > 0 || one.b.number > 0 || a.senderLife(one) > 0 {
+	return a.senderLife(a.noted[0]) <= 0 && !slices.ContainsFunc(a.counters, func(h *held) bool { return !h.alone(a.calendar) })
+}
+
+// alone reports whether lone.lua may write a counter.
+func (h *held) alone(c store.Calendar) bool {
+	kept := c.Span(h.LimitCounter).Kept
+	if h.exact || len(h.named) > 2 || h.changed && h.drops(kept) || slices.Min(h.named) < kept {
 		return false
 	}
-	return !slices.ContainsFunc(a.counters, func(h *held) bool { return h.exact || !h.changed || h.drops(a.calendar.Span(h.LimitCounter).Kept) })
+	if len(h.named) > 1 && h.adds(h.named[1]) != 0 {
+		h.named[0], h.named[1] = h.named[1], h.named[0]
+		return h.adds(h.named[1]) == 0
+	}
+	return true
+}
+
+// adds is how many hits are added to a window.
+func (h *held) adds(number uint64) int64 {
+	return hitsOf(h.contents.Windows, number) - hitsOf(h.seen.contents.Windows, number)
 }
 
 // drops reports whether windows that were seen have to go.
@@ -43,16 +60,23 @@ func (h *held) others(visit func(w store.Window)) {
 // loneArguments sets the keys and arguments that lone.lua describes.
 func (a *attempt) loneArguments(fresh int) {
 	of := a.noted[0]
-	part := strconv.FormatUint(of.p.Sequence, 10)
+	sequence, part := of.part()
 	a.script, a.keys = loneScript, append(make([]string, 0, len(a.counters)+2), of.b.sender)
-	a.args = add(make([]any, 0, 16), lone{a.micros, part, of.p.Floor, a.grants(part, of.b), min(fresh, 1000), len(a.counters)})
+	a.args = add(make([]any, 0, 32), lone{a.micros, sequence, of.p.Floor, part, a.grants(part, of.b), min(fresh, 1000), len(a.counters), a.fleet != noFleet})
+	a.fleetArguments(nil)
+	// Those with as many hits follow each other, so more are alike.
+	slices.SortStableFunc(a.counters[fresh:], func(g, h *held) int { return cmp.Compare(g.adds(g.named[0]), h.adds(h.named[0])) })
 	var alike one // those before that have the same
 	for i, h := range a.counters {
-		m := one{Life: life(a.calendar, h.expires), Window: h.named[0]}
-		m.Most, m.Hits = h.addition(m.Window, m.Window)
+		m := one{Window: h.named[0]}
+		if h.changed {
+			m.Life = life(a.calendar, h.expires)
+		}
+		current := store.NumberAt(h.LimitCounter, a.calendar.NowNanos)
+		m.Most, m.Hits = h.addition(m.Window, current)
 		if len(h.named) > 1 {
 			m.Before = strconv.FormatUint(h.named[1], 10)
-			m.MostBefore, _ = h.addition(h.named[1], m.Window)
+			m.MostBefore, _ = h.addition(h.named[1], current)
 		}
 		h.others(func(store.Window) { m.Others++ })
 		if m.Count = alike.Count; m != alike && i > 0 {
@@ -61,7 +85,8 @@ func (a *attempt) loneArguments(fresh int) {
 		m.Count++
 		a.keys, alike = append(a.keys, h.key), m
 	}
-	a.keys, a.args = append(a.keys, a.fleetKeys()...), add(a.args, alike)
+	fleet := a.fleetKeys()
+	a.keys, a.args = append(a.keys, fleet[:min(1, len(fleet))]...), add(a.args, alike)
 }
 
 // hearLone applies the reply of lone.lua.
@@ -88,18 +113,24 @@ func (a *attempt) hearLone(reply []any, sent, received time.Duration) error {
 		if !counted {
 			return errReply
 		}
-		var is []string // in the order in which they were most likely added
-		h.others(func(w store.Window) {
-			is = append(is, strconv.FormatUint(w.Number, 10), strconv.FormatInt(w.Hits, 10))
-		})
+		e := &entry{limitless: true}
+		windows := make([]store.Window, 0, len(h.named)+len(h.seen.contents.Windows))
+		if hits > 0 || h.changed {
+			windows = append(windows, store.Window{Number: h.named[0], Hits: hits})
+		}
 		if len(h.named) > 1 {
 			if earlier, there := reply[1].(string); there {
-				is = append(is, strconv.FormatUint(h.named[1], 10), earlier)
+				hits, ok := integer(earlier)
+				if e.broken = !ok; ok {
+					windows = append(windows, store.Window{Number: h.named[1], Hits: hits})
+				}
 			}
 		}
-		h.added(a, append(is, strconv.FormatUint(h.named[0], 10), strconv.FormatInt(hits, 10)))
+		h.others(func(w store.Window) { windows = append(windows, w) })
+		e.contents.Windows = newestFirst(windows)
+		h.added(a, e)
 		reply = reply[len(h.named):]
 	}
 	a.shift()
-	return nil
+	return a.hearWords([]any{int64(0)})
 }

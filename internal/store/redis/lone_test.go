@@ -125,17 +125,26 @@ func (s *side) kept(t *testing.T, now time.Time) (all []string, lives []time.Dur
 // TestLone runs the same random pushes with and without lone.lua, with two backends each, one of which does not see what the
 // other writes. Answers are the same, and so is what Redis has, and for how long. Records and counters are lost; the clock
 // steps forth and back; pushes come again, late, and below the floor.
-func TestLone(t *testing.T) { testLone(t, false) }
+func TestLone(t *testing.T) { testLone(t, false, false) }
+
+// TestLoneInAFleet is TestLone with senders that may advance hits.
+func TestLoneInAFleet(t *testing.T) { testLone(t, false, true) }
 
 // TestLoneAmongOthers is TestLone with others who write what they should not. What lone.lua does not read of that is repaired
 // later than commit.lua would.
-func TestLoneAmongOthers(t *testing.T) { testLone(t, true) }
+func TestLoneAmongOthers(t *testing.T) { testLone(t, true, false) }
 
-func testLone(t *testing.T, hostile bool) {
+func testLone(t *testing.T, hostile, advance bool) {
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
 	sides := []side{newSide(t, false, clock), newSide(t, true, clock)}
 	steps := nightly.Or(20_000, 1_500)
+	heard := map[uint64]wire.Near{}
+	for i := range sides {
+		if advance {
+			must.OK(t, sides[i].client.HSet(t.Context(), sides[i].backends[0].keys.list("ns"), "revision", "r", "version", 1, "contents", `{"Epoch": 7}`).Err())
+		}
+	}
 	random := rand.New(rand.NewPCG(7, 8))
 	sequences := map[uint64]uint64{}
 	var sent []*wire.Push
@@ -144,7 +153,7 @@ func testLone(t *testing.T, hostile bool) {
 		c := wire.LimitCounter{ID: wire.ID{byte(random.IntN(3))}, Kind: uint8(kind), WidthMillis: 60_000}
 		return wire.Room{LimitCounter: c, Limit: []uint64{5, 100, 1e9, 1e9}[random.IntN(4)], Burst: 30, Cost: 1 + random.Uint64N(2), CountRejected: random.IntN(4) == 0}
 	}
-	took, declined, longest := 0, 0, time.Duration(0)
+	took, words, declined, longest := 0, 0, 0, time.Duration(0)
 	for step := range steps {
 		if random.IntN(3) == 0 {
 			now = now.Add(time.Duration(random.Int64N(int64(8 * time.Second))))
@@ -170,13 +179,19 @@ func testLone(t *testing.T, hostile bool) {
 				take.Rooms = append(take.Rooms, other)
 			}
 			p.Takes = []wire.Take{take}
-		case 1, 2:
-			item := store.Calendar{NowNanos: uint64(now.UnixNano())}.RoomItem(&r, random.Uint64N(3))
-			if !window.Kind(r.Kind).Started() {
-				item.Newest = uint64(int64(item.Newest) + random.Int64N(4) - 2)
+		case 1, 2, 10, 11, 12, 13, 14, 15: // one of them, or several
+			for range 1 + max(0, random.IntN(6)-3) {
+				item := store.Calendar{NowNanos: uint64(now.UnixNano())}.RoomItem(&r, random.Uint64N(3))
+				if !window.Kind(r.Kind).Started() && random.IntN(3) == 0 {
+					item.Newest = uint64(int64(item.Newest) + random.Int64N(4) - 2)
+				}
+				if random.IntN(4) == 0 {
+					item.Hits[random.IntN(len(item.Hits))] -= random.Int64N(4)
+				}
+				p.Items = append(p.Items, item)
+				r = rooms()
 			}
-			p.Items = []wire.Item{item}
-			if random.IntN(2) == 0 {
+			if random.IntN(4) == 0 {
 				p.Takes = []wire.Take{take}
 			}
 		case 3:
@@ -196,6 +211,9 @@ func testLone(t *testing.T, hostile bool) {
 			p.Items, p.Takes = []wire.Item{read, read}, []wire.Take{take}
 		default:
 			p.Takes = []wire.Take{take}
+		}
+		if near, told := heard[sender]; advance && random.IntN(4) > 0 {
+			p.Advance = wire.Advance{Present: true, Epoch: near.Epoch, Version: near.Version, Divisor: near.Divisor, Wants: true, Settled: !told || random.IntN(2) == 0}
 		}
 		if len(sent) > 0 && random.IntN(6) == 0 {
 			p = sent[len(sent)-1-random.IntN(min(len(sent), 12))]
@@ -236,11 +254,13 @@ func testLone(t *testing.T, hostile bool) {
 			outs = append(outs, out)
 		}
 		if counted := sides[0].lone.Load() - counts; counted > 0 && sides[0].calls(t, "evalsha")-others == 1 {
-			took++
+			if took++; p.Advance.Present {
+				words++
+			}
 		} else if counted > 0 {
 			declined++
 		}
-		if !reflect.DeepEqual(outs[0], outs[1]) {
+		if heard[p.Sender] = outs[0].Answer.Near; !reflect.DeepEqual(outs[0], outs[1]) {
 			t.Fatalf("step %d, %+v: with lone.lua %+v, want %+v", step, p, outs[0], outs[1])
 		}
 		got, lives := sides[0].kept(t, now)
@@ -251,8 +271,8 @@ func testLone(t *testing.T, hostile bool) {
 			t.Fatalf("step %d, %+v: Redis has\n%s\n%v\nwant\n%s\n%v", step, p, strings.Join(got, "\n"), lives, strings.Join(want, "\n"), wanted)
 		}
 	}
-	if t.Logf("of %d pushes lone.lua wrote %d, and left %d to commit.lua", steps, took, declined); took < steps/8 || declined < steps/100 {
-		t.Errorf("of %d pushes lone.lua wrote %d, and left %d to commit.lua: such runs show little", steps, took, declined)
+	if t.Logf("of %d pushes lone.lua wrote %d, and left %d to commit.lua", steps, took, declined); took < steps/10 || declined < steps/100 || advance && words < steps/20 {
+		t.Errorf("of %d pushes lone.lua wrote %d, %d of them with a word, and left %d to commit.lua: such runs show little", steps, took, words, declined)
 	}
 	if n := sides[1].lone.Load(); n > 0 {
 		t.Errorf("lone.lua ran %d times where commit.lua is to write all", n)

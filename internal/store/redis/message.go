@@ -60,17 +60,20 @@ type (
 		Life  string
 		Kept  uint64
 	}
-	// lone comes first in the arguments of lone.lua, then one for counters that are alike.
+	// lone comes first in the arguments of lone.lua, then what was seen of a fleet with at most one word, then one for counters
+	// that are alike.
 	lone struct {
 		Decided  string // as that of a plan
 		Sequence string
 		Floor    uint64
+		Part     string
 		Granted  string
 		New      int // as that of a plan, up to 1000
 		Counters int
+		Fleet    bool // one was seen
 	}
 	// one is Count counters, one after the other. Most is the most hits that the window may have had, MostBefore those of the
-	// window before. Others is how many other windows each has.
+	// window before. Others is how many other windows each has. Without Hits it is only read.
 	one struct {
 		Count      int
 		Life       string

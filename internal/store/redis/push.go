@@ -71,6 +71,10 @@ func (r *run) push(ctx context.Context) error {
 	var several []*shared
 	for i := range r.p.Takes {
 		take, grant := &r.p.Takes[i], &r.out.Answer.Grants[i]
+		if r.store.keys.partitions == 1 {
+			first.take(take, take.Most, modeOf(take), nil, grant)
+			continue
+		}
 		t := newShared(r.store.keys, take, grant)
 		r.takes = append(r.takes, t)
 		if len(t.parts) == 1 {
@@ -373,10 +377,9 @@ type batch struct {
 
 // part is a take, or what of one lies in one partition.
 type part struct {
-	least, most uint64
-	mode        string
-	rooms       []*wire.Room
-	grant       *wire.Grant
+	*wire.Take
+	mode  string
+	grant *wire.Grant
 }
 
 // item adds an item, whose total is put where it says.
@@ -386,16 +389,21 @@ func (r *round) item(item *wire.Item, total *wire.Total) *batch {
 	return b
 }
 
-// take adds these rooms of a take, which are in one partition, and whose grant is put where it says.
+// take adds these rooms of a take, or all, which are in one partition, and whose grant is put where it says.
 func (r *round) take(t *wire.Take, most uint64, mode string, rooms []int, grant *wire.Grant) *batch {
-	p := part{least: t.Least, most: most, mode: mode, rooms: make([]*wire.Room, len(rooms)), grant: grant}
-	work := 0
-	for i, room := range rooms {
-		p.rooms[i] = &t.Rooms[room]
-		work += workOf(p.rooms[i].LimitCounter, p.rooms[i].Limit)
+	if rooms != nil {
+		all := t.Rooms
+		t = &wire.Take{Least: t.Least, Most: most, Lease: mode == modeLease, Rooms: make([]wire.Room, len(rooms))}
+		for i, room := range rooms {
+			t.Rooms[i] = all[room]
+		}
 	}
-	b := r.at(r.run.store.keys.partition(p.rooms[0].ID), work)
-	b.takes = append(b.takes, p)
+	work := 0
+	for i := range t.Rooms {
+		work += workOf(t.Rooms[i].LimitCounter, t.Rooms[i].Limit)
+	}
+	b := r.at(r.run.store.keys.partition(t.Rooms[0].ID), work)
+	b.takes = append(b.takes, part{t, mode, grant})
 	return b
 }
 

@@ -154,7 +154,7 @@ func (a *attempt) settle(reply []any) error {
 			return err
 		}
 		reply = reply[1:]
-		h.added(a, fields)
+		h.added(a, parseHash(h.LimitCounter, fields))
 	}
 	a.shift()
 	return a.hearWords(reply)
@@ -189,8 +189,9 @@ func (h *held) writtenHash() *entry {
 		}
 	}
 	if !h.seen.broken {
-		for i := 0; i < len(h.seen.is); i += 2 {
-			put(h.seen.is[i])
+		seen := h.seen.fields()
+		for i := 0; i < len(seen); i += 2 {
+			put(seen[i])
 		}
 	}
 	for _, name := range names {
@@ -204,7 +205,6 @@ func (h *held) made() *entry {
 	e := &entry{limitless: true}
 	for _, number := range h.named {
 		if hits := hitsOf(h.contents.Windows, number); hits != 0 {
-			e.is = append(e.is, strconv.FormatUint(number, 10), strconv.FormatInt(hits, 10))
 			e.contents.Windows = append(e.contents.Windows, store.Window{Number: number, Hits: hits})
 		}
 	}
@@ -214,8 +214,8 @@ func (h *held) made() *entry {
 
 // added remembers a hash of windows of the clock after hits were added, and the hits that were not
 // seen before.
-func (h *held) added(a *attempt, is []string) {
-	now, span := parseHash(h.LimitCounter, is), a.calendar.Span(h.LimitCounter)
+func (h *held) added(a *attempt, now *entry) {
+	span := a.calendar.Span(h.LimitCounter)
 	for _, number := range h.named {
 		if number < span.Kept || number > span.Newest {
 			continue // answers don't have this window
@@ -238,8 +238,8 @@ func (a *attempt) shift() {
 		}
 		for _, one := range a.group.all {
 			for _, take := range one.b.takes {
-				for j, room := range take.rooms {
-					if room.LimitCounter == h.LimitCounter {
+				for j := range take.Rooms {
+					if take.Rooms[j].LimitCounter == h.LimitCounter {
 						h.shift(&take.grant.Totals[j])
 					}
 				}
