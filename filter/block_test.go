@@ -43,39 +43,6 @@ func TestBlock(t *testing.T) {
 	must.Equal(t, v.count("blocked_keys_total"), 1, "keys were blocked")
 }
 
-func TestBlockThatExtends(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "block": {"for": "1m", "extend": true},
-		"limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`)
-	v.wantRetry(t, "within the limit", "ann", "")
-	for range 100 {
-		if v.open("x-key", "ann") != nil {
-			t.Fatal("a key that asks again and again is let through")
-		}
-		p.now += 30 * second
-	}
-	p.now += 33 * second
-	v.wantRetry(t, "a minute after the last request", "ann", "")
-}
-
-// Failed logins and a block: ten fail, the next login is refused, and so are all for ten minutes.
-func TestBlockAfterFailures(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "block": "10m", "charge_when": {"status": ["401"]},
-		"limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}]}`)
-	for i := range 60 {
-		s := v.open("x-key", "ann")
-		if s == nil {
-			t.Fatalf("login %d is refused", i)
-		}
-		v.respond(s, true, ":status", []string{"200", "200", "200", "200", "200", "401"}[i%6])
-		v.reset(s)
-	}
-	v.wantRetry(t, "after ten failures", "ann", "3600")
-	p.now += 3600 * second
-	v.wantRetry(t, "in another hour", "ann", "")
-}
-
 // Shadow rules block nobody, and count whom they would have blocked. Rules that mark go on to mark.
 func TestBlockOfOthers(t *testing.T) {
 	p := newProxy(t)

@@ -41,34 +41,6 @@ func TestChargeWhen(t *testing.T) {
 	}
 }
 
-// One after the other, requests that succeed never use up what failures may, and failures at once never
-// exceed it.
-func TestChargeWhenInTurns(t *testing.T) {
-	v := newProxy(t).start(fmt.Sprintf(loginsRule, ""))
-	for i := range 100 {
-		s := v.open("x-key", "ann")
-		if s == nil {
-			t.Fatalf("request %d of those that succeed was refused", i)
-		}
-		v.respond(s, true)
-		v.reset(s)
-	}
-	var open []*stream
-	for range 10 {
-		if s := v.open("x-key", "ann"); s != nil {
-			open = append(open, s)
-		}
-	}
-	must.Equal(t, len(open), 3, "logins are tried at once")
-	for _, s := range open {
-		v.respond(s, true, ":status", "401")
-		v.reset(s)
-	}
-	if v.open("x-key", "ann") != nil {
-		t.Error("a fourth failed login is tried")
-	}
-}
-
 // A shadow rule charges as the rule would that it may become.
 func TestChargeWhenInShadow(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(loginsRule, `, "mode": "shadow"`))

@@ -270,31 +270,6 @@ func TestClassesAgainstModel(t *testing.T) {
 	}
 }
 
-// A flood of one class, on all proxies, keeps no other class from its part. Each class's hits stay within
-// what it may have, on leases, too.
-func TestFloodOfAClass(t *testing.T) {
-	for _, rate := range []string{"0", "0.2"} {
-		w := newWorld(t, 3, 2, synced(rate, classed(`{"limit": 1000, "window": "1d", "algorithm": "fixed_window"}`, "")))
-		passed := map[string]int{}
-		for range 100 {
-			for range 20 {
-				if w.any().send("x-user", "ann", "x-class", "batch") {
-					passed["batch"]++
-				}
-			}
-			for range 5 {
-				if w.any().send("x-user", "ann", "x-class", "interactive") {
-					passed["interactive"]++
-				}
-			}
-			w.advance(100 * time.Millisecond)
-		}
-		if passed["batch"] != 300 || passed["interactive"] != 500 {
-			t.Errorf("rate %s: %v passed, want 300 and 500 of 500", rate, passed)
-		}
-	}
-}
-
 // used is what the first rule's counter of a key has, as the proxy knows it.
 func (v *fakeVM) used(values ...string) uint64 {
 	defer proxywasm.Use(v)()

@@ -10,38 +10,9 @@ import (
 
 	"weir/internal/must"
 	"weir/internal/proxywasm"
-	"weir/internal/wire"
 )
 
 // The tests of this package are not parallel: as in a VM, there is one thread.
-
-func TestHeadersOfTheContract(t *testing.T) {
-	v := newProxy(t).start(oneRule(`{"limit": 100, "window": "1m"}, {"limit": 10, "window": 1, "algorithm": "fixed_window"}`))
-	v.now = monday + 30*second
-	for range 50 {
-		v.now += second / 100
-		if v.now%second == 0 {
-			v.now += 1
-		}
-		v.send("x-user", "ann")
-		if v.reply != nil {
-			v.now += second
-			v.send("x-user", "ann")
-		}
-	}
-	v.now = v.now/second*second + second
-	v.send("x-user", "ann")
-	want(t, v.response, `
-		ratelimit-policy: "per-user";q=100;w=60, "per-user.2";q=10;w=1
-		ratelimit: "per-user";r=49;t=27, "per-user.2";r=9;t=1
-		x-ratelimit-limit: 10
-		x-ratelimit-remaining: 9
-		x-ratelimit-reset: 1
-	`)
-	if _, ok := v.response["retry-after"]; ok {
-		t.Error("an allowed request has a retry-after")
-	}
-}
 
 func TestRejection(t *testing.T) {
 	v := newProxy(t).start(`{
@@ -154,30 +125,6 @@ func TestRefusedConfiguration(t *testing.T) {
 	must.Equal(t, v.plugin.OnPluginDone(), true, "a refused plugin isn't done")
 }
 
-// When every race is lost the request is decided all the same, and its hit is added when that is
-// possible.
-func TestHitThatLosesEveryRace(t *testing.T) {
-	p := newProxy(t)
-	configuration := oneRule(`{"limit": 10, "window": "1h"}`)
-	mine, other := p.start(configuration), p.start(configuration)
-	busy := true
-	p.before = func(v *fakeVM, op string) {
-		if v == mine && op == "set" && busy {
-			p.race()
-		}
-	}
-	other.send("x-user", "ann")
-	must.EqualOrEnd(t, mine.send("x-user", "ann"), true, "refused")
-	want(t, mine.response, `x-ratelimit-remaining: 8`)
-	if got := mine.count("given_up_total"); got < 1 {
-		t.Errorf("gave up %d times", got)
-	}
-	busy = false
-	mine.tick()
-	other.send("x-user", "ann")
-	want(t, other.response, `x-ratelimit-remaining: 7`)
-}
-
 // An answer that the proxy turns into a gRPC status has a sentence, and no content type of its own.
 func TestGRPCRejection(t *testing.T) {
 	const document = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"violated-policies":["per-user"]}`
@@ -265,33 +212,6 @@ func TestRefusalsThatAreRemembered(t *testing.T) {
 	}
 }
 
-// A request is refused as things stand, whatever other workers have taken since it was refused
-// before.
-func TestRefusedByWhatIsThere(t *testing.T) {
-	p := newProxy(t)
-	configuration := costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"response_header": "x-tokens"}`, `{"limit": 10, "window": "1m"}`)
-	mine, other := p.start(configuration), p.start(configuration)
-	refused := func(cost, lines string) {
-		t.Helper()
-		must.EqualOrEnd(t, mine.send("x-cost", cost), false, "passed")
-		want(t, mine.reply.headers, lines)
-	}
-	other.send("x-cost", "8")
-	// Eight hits weigh five when three eighths of the next window have passed.
-	refused("5", "x-ratelimit-remaining: 2\nretry-after: 83")
-	other.send("x-cost", "2")
-	refused("5", "x-ratelimit-remaining: 0\nretry-after: 90")
-	// Full counters take the costs of responses.
-	p.now = monday + 2*minute
-	other.pause("x-cost", "10")
-	refused("1", "x-ratelimit-remaining: 0\nretry-after: 66")
-	other.upstream = map[string]string{"x-tokens": "10"}
-	restore := proxywasm.Use(other)
-	other.last.OnHttpResponseHeaders(1, true)
-	restore()
-	refused("1", "x-ratelimit-remaining: 0\nretry-after: 93")
-}
-
 func TestHostCalls(t *testing.T) {
 	p := newProxy(t)
 	v := p.start(oneRule(`{"limit": 1000000, "window": "1h"}`))
@@ -321,77 +241,6 @@ func TestHeadersAreReadOnce(t *testing.T) {
 	clear(p.calls)
 	if v.send("x-user", "ann", ":path", "/x?y"); p.calls["request header"] != 2 {
 		t.Errorf("got calls %v, want two headers", p.calls)
-	}
-}
-
-func TestNothingIsAllocated(t *testing.T) {
-	p := newProxy(t)
-	p.calls = nil
-	several := `{"rules": [
-		{"name": "user", "key": [{"header": "x-user"}, "client_ip"], "limits": [{"limit": 1000000, "window": "1h"}, {"limit": 1000000, "window": "1d", "algorithm": "fixed_window"}]},
-		{"name": "all", "key": ["method", "path"], "match": {"path": {"prefix": "/"}, "methods": ["GET"]}, "limits": [{"limit": 1000000, "window": "1h", "algorithm": "fixed_window", "start": "first_hit"}]}
-	]}`
-	knowing := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
-	knowing.advance(time.Second)
-	warning := newWorld(t, 1, 1, `{"namespace": "w", "backend": {"cluster": "b"}, "sync_rate": 1, "rules": [{"name": "user", "warn_at": 0.001, "reveal": "plain",
-		"key": [{"header": "x-user"}], "reserve": {"header": "x-cost"}, "cost_on_response": "openai",
-		"limits": [{"limit": 1000000, "window": "1h"}, {"limit": 1000000, "window": "1d", "algorithm": "token_bucket"}]}]}`)
-	overridden := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+several[1:])
-	overridden.advance(time.Second)
-	overridden.override(
-		wire.Override{Rule: "all", Values: []string{"GET", "/x"}, Limits: []wire.OverrideLimit{{Max: 2_000_000, WidthMillis: 3_600_000}}, Until: uint64(monday+1e18) / 1e6},
-		wire.Override{Rule: "user", Values: []string{"ann", "2001:db8::1"}, Limits: []wire.OverrideLimit{
-			{Max: 2_000_000, WidthMillis: 3_600_000}, {Max: 2_000_000, WidthMillis: 86_400_000},
-		}},
-	)
-	for name, v := range map[string]*fakeVM{
-		"allowed": p.start(several),
-		"costs": p.start(`{"namespace": "n", ` + costly(`"cost": {"header": "x-cost"}, "cost_on_response": {"header": "x-cost"}`, `
-			{"limit": 1000000, "window": "1m", "precision": "20s"}, {"limit": 400, "window": "1ms", "algorithm": "sliding_log"},
-			{"limit": 1000000, "window": "1m", "algorithm": "token_bucket"}`)[1:]),
-		"rejected": p.start(oneRule(`{"limit": 0, "window": "1h"}`)),
-		// A refusal that is not remembered is read each time.
-		"read and rejected": p.start(`{"namespace": "r", ` + costly(`"cost": 1, "cost_on_response": {"header": "x-cost"}`, `{"limit": 1, "window": "1h"}`)[1:]),
-		"synced":            knowing.vms[0],
-		"overridden":        overridden.vms[0],
-		"told by the body":  p.start(`{"namespace": "b", ` + costly(`"reserve": {"request_json": "x", "default": 1}, "cost_on_response": "openai"`, `{"limit": 1000000, "window": "1h"}`)[1:]),
-		"priced": p.start(`{"namespace": "m", "prices": {"p": {"by": {"request_json": "n.x"}, "of": {"1": {"input": 0.5}, "2*": {"input": 2}}}}, ` +
-			costly(`"reserve": {"request_json": "x", "default": 1, "prompt": {"bytes_per_token": 4}}, "cost_on_response": "auto", "price": "p"`, `{"limit": 100000000, "window": "1h"}`)[1:]),
-		"warned of": warning.vms[0],
-		"classed": p.start(`{"namespace": "c", "rules": [{"name": "user", "limits": [{"limit": 1000000, "window": "1h"}],
-			"classes": {"by": {"header": "x-user"}, "of": {"ann": {"guaranteed": 0.5, "most": 0.8}}}}]}`),
-		"classed, of the pool": p.start(`{"namespace": "d", "rules": [{"name": "user", "limits": [{"limit": 1000000, "window": "1h"}],
-			"classes": {"by": {"header": "x-user"}, "of": {"ann": {"most": 0.8}}}}]}`),
-	} {
-		v.headersOnly, v.piece = name == "told by the body" || name == "priced", []byte(`{"n":{"x":1},"x":2}`)
-		v.request = map[string][]byte{":method": []byte("GET"), ":path": []byte("/x?y"), "x-user": []byte("ann"), "x-cost": []byte("2"), "content-length": []byte("2000")}
-		v.response, v.calls = nil, nil
-		v.source = []byte("[2001:db8::1]:443")
-		run := func() {
-			v.now += 1000
-			v.reply = nil
-			v.stream()
-		}
-		run()
-		w := map[string]*world{"synced": knowing, "overridden": overridden, "warned of": warning}[name]
-		for rounds := 0; w != nil && rounds < 20; rounds++ { // so that it has a lease that lasts
-			for range 100 {
-				run()
-			}
-			w.advance(time.Second / 10)
-		}
-		if applied, _ := v.plugin.Node().Overrides(); name == "overridden" && (applied != 2 || v.plugin.First().Rule.Limits[0].Max != 2_000_000) {
-			t.Errorf("%s: %d applied", name, applied)
-		}
-		restore := proxywasm.Use(v)
-		if warned := v.plugin.Node().Warnings(0); name == "warned of" && warned < 1000 {
-			t.Errorf("%s: %d times", name, warned)
-		}
-		restore()
-		// The fake allocates for each reply.
-		if allocated, fake := testing.AllocsPerRun(200, run), map[string]float64{"rejected": 1, "read and rejected": 1}[name]; allocated > fake {
-			t.Errorf("%s: %v allocations for each request", name, allocated)
-		}
 	}
 }
 

@@ -32,33 +32,6 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// An override of run time goes before the configuration's, for as long as it is there.
-func TestOverrideOfAnOverride(t *testing.T) {
-	w := newWorld(t, 1, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h"}],
-		"overrides": {"by": {"header": "x-plan"}, "values": {"gold": [{"limit": 90, "window": "1h"}]}, "keys": [{"key": ["ann"], "limits": [{"limit": 60, "window": "1h"}]}]}}`))
-	w.advance(time.Second)
-	limitOf := func(headers ...string) string {
-		w.vms[1].send(headers...)
-		return w.vms[1].response["x-ratelimit-limit"]
-	}
-	ann := []string{"x-user", "ann", "x-plan", "gold"}
-	dee := []string{"x-user", "dee", "x-plan", "gold"}
-	if a, d := limitOf(ann...), limitOf(dee...); a != "60" || d != "90" {
-		t.Errorf("before: %s and %s", a, d)
-	}
-	hour := func(hits uint64) []wire.OverrideLimit {
-		return []wire.OverrideLimit{{Max: hits, WidthMillis: 3_600_000}}
-	}
-	w.override(wire.Override{Rule: "user", Values: []string{"ann"}, Limits: hour(70)}, wire.Override{Rule: "user", Values: []string{"dee"}, Limits: hour(80)})
-	if a, d := limitOf(ann...), limitOf(dee...); a != "70" || d != "80" {
-		t.Errorf("while there are some: %s and %s", a, d)
-	}
-	w.override()
-	if a, d := limitOf(ann...), limitOf(dee...); a != "60" || d != "90" {
-		t.Errorf("after: %s and %s", a, d)
-	}
-}
-
 // Of several overrides of run time the one of the key alone applies, then that of the longest prefix, suffix
 // or network that the key has, then that of the whole rule, and then the configuration's. One that has ended
 // is none.

@@ -114,42 +114,6 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// Configurations that are replaced while requests wait for the backend let no more pass than the
-// limit, with the most updates that there may be.
-func TestConfigurationUpdatesKeepTheLimit(t *testing.T) {
-	for configuration, limit := range map[string]int{waits[0]: 50, waits[1]: 5} {
-		w := newWorld(t, 3, 1, configuration)
-		passed := 0
-		for range 5 {
-			w.advance(time.Second)
-			var streams []*stream
-			heirs := make([]*fakeVM, len(w.vms))
-			for i, v := range w.vms {
-				v.settle = nil
-				for range 20 {
-					if s := v.pause("x-user", "ann"); s != nil {
-						streams = append(streams, s)
-					} else if v.reply == nil {
-						passed++
-					}
-				}
-				heirs[i], _ = v.replace(configuration)
-			}
-			for range 100 {
-				w.advance(10 * time.Millisecond)
-			}
-			for _, s := range streams {
-				must.EqualOrEnd(t, s.Waits(), false, "a request waits for ever")
-				if s.Passed() {
-					passed++
-				}
-			}
-			w.vms = heirs
-		}
-		must.Equal(t, passed, limit, "%s: requests passed", configuration)
-	}
-}
-
 // Two configurations in one VM, of the same namespace or not, wait and are answered side by side.
 func TestTwoContextsWait(t *testing.T) {
 	for _, namespace := range []string{"default", "other"} {

@@ -142,22 +142,30 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	must.Equal(t, v.still(streams), 0, "of 10 wait for nothing")
 }
 
-// A hit that lost every race and is added later changes nothing for the request that comes then.
-func TestHeldHitsLeaveOthersAlone(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"capacity": 10, ` + oneRule(`{"limit": 100, "window": "1h"}`)[1:]) // one page
-	v.send("x-user", "zed")
-	p.before = func(_ *fakeVM, op string) {
-		if op == "set" {
-			p.race()
+// A request that loses every race is decided all the same. Its hit is added when that is possible, at a tick or by
+// another request, and changes nothing for that.
+func TestHitThatLosesEveryRace(t *testing.T) {
+	for _, ticks := range []bool{true, false} {
+		p := newProxy(t)
+		v := p.start(`{"capacity": 10, ` + oneRule(`{"limit": 100, "window": "1h"}`)[1:]) // one page
+		v.send("x-user", "zed")
+		p.before = func(_ *fakeVM, op string) {
+			if op == "set" {
+				p.race()
+			}
 		}
-	}
-	v.send("x-user", "ann")
-	p.before = nil
-	must.EqualOrEnd(t, v.plugin.Node().HasRetries(), true, "no hits are held")
-	for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {
-		v.send("x-user", test.user)
-		want(t, v.response, `x-ratelimit-remaining: `+test.remaining)
+		must.Equal(t, v.send("x-user", "ann"), true, "passed")
+		want(t, v.response, `x-ratelimit-remaining: 99`)
+		p.before = nil
+		must.EqualOrEnd(t, v.plugin.Node().HasRetries(), true, "hits are held")
+		if ticks {
+			must.Equal(t, v.count("given_up_total"), 1, "hits were given up for now")
+			must.Equal(t, v.plugin.Node().HasRetries(), false, "hits are held after a tick")
+		}
+		for _, test := range []struct{ user, remaining string }{{"bob", "99"}, {"bob", "98"}, {"ann", "98"}} {
+			v.send("x-user", test.user)
+			want(t, v.response, `x-ratelimit-remaining: `+test.remaining)
+		}
 	}
 }
 

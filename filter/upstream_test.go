@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"weir/internal/must"
-	"weir/internal/proxywasm"
 )
 
 const upstreamRule = `{"headers": ["ratelimit", "retry-after"], "rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true,
@@ -99,39 +98,6 @@ func TestUpstreamTellsAgain(t *testing.T) {
 	p.now += minute / 60
 	v.wantRetry(t, "then", "ann", "")
 	must.Equal(t, v.count("upstream_holds_total"), 1, "holds")
-}
-
-// refusing has an upstream that refuses.
-type refusing struct{ *fakeVM }
-
-var heeded, viaUpstream = map[string][]byte{":status": []byte("429"), "retry-after": []byte("0.000000001")}, []byte("via_upstream")
-
-func (refusing) ResponseHeader(name string) ([]byte, bool) {
-	value, ok := heeded[name]
-	return value, ok
-}
-
-func (v refusing) Property(path string) ([]byte, bool) {
-	if path == "response\x00code_details" {
-		return viaUpstream, true
-	}
-	return v.fakeVM.Property(path)
-}
-
-func TestUpstreamAllocatesNothing(t *testing.T) {
-	v := newProxy(t).start(strings.Replace(strings.Replace(upstreamRule, "100", "100000", 1), `"ratelimit", "retry-after"`, "", 1))
-	defer proxywasm.Use(refusing{v})()
-	v.receive("GET", "/", nil)
-	v.calls = nil
-	s := v.plugin.NewHttpContext(1).(*stream)
-	if allocated := testing.AllocsPerRun(100, func() {
-		s.OnHttpRequestHeaders(1, true)
-		s.OnHttpResponseHeaders(1, true)
-		s.OnHttpStreamDone()
-		v.now += second
-	}); allocated > 0 {
-		t.Errorf("%v allocations", allocated)
-	}
 }
 
 // A key's limit a minute is what the upstream tells, as long as it is the lower one and for a minute after its last word. Another
