@@ -79,7 +79,7 @@ func TestBlockModel(t *testing.T) {
 					k.hits--
 				}
 			default:
-				p.now += []int64{1e6, second, 5 * second, 45 * second}[random.IntN(4)]
+				p.now += []int64{1e6, second, 5 * second, 30 * second}[random.IntN(4)]
 				for _, v := range workers {
 					v.tick()
 				}

@@ -62,19 +62,29 @@ func (f *fakeNode) askOf(at int, user string) (verdict counter.Verdict, waited b
 	return append(r.verdicts, verdict)[0], true
 }
 
+// wantAsked has a user's request decided by one rule, and wants a verdict, and whether that needs an answer.
+func (f *fakeNode) wantAsked(at int, user string, want counter.Verdict, waits bool, when string, args ...any) {
+	f.process.t.Helper()
+	if verdict, waited := f.askOf(at, user); verdict != want || waited != waits {
+		f.process.t.Errorf("%s: got %d, waited: %t", fmt.Sprintf(when, args...), verdict, waited)
+	}
+}
+
+// interval lets a sync_rate of a second pass, until the backend has heard what is new.
+func (w *world) interval() {
+	w.advance(1100 * time.Millisecond)
+	w.advance(100 * time.Millisecond)
+}
+
 // A key that no node has seen waits for nothing, and the backend hears of its hits within an interval.
 func TestAdvance(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
-	w.advance(1100 * time.Millisecond)
-	w.advance(100 * time.Millisecond)
+	w.interval()
 	before := w.sum()
 	for i, f := range w.nodes {
-		if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
-			t.Fatalf("node %d: got %d, waited: %t", i, verdict, waited)
-		}
+		f.wantAsked(0, "ann", counter.Allowed, false, "node %d", i)
 	}
-	w.advance(1100 * time.Millisecond)
-	w.advance(100 * time.Millisecond)
+	w.interval()
 	must.Equal(t, w.sum()-before, 3, "the backend has heard of hits")
 	// Each knows what was counted when it pushed.
 	for i, f := range w.nodes {
@@ -150,15 +160,11 @@ func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
 	}
 }
 
-// A node that has nothing to do gives its part back, and so does a node that leaves or is replaced: so
-// nothing is kept back of limits for it.
+// A node that has nothing to do gives its part back, and so does a node that is replaced: so nothing is kept
+// back of limits for it.
 func TestPartsGoBack(t *testing.T) {
 	for name, end := range map[string]func(f *fakeNode){
 		"idle": func(*fakeNode) {},
-		"left": func(f *fakeNode) {
-			f.ask("ann")
-			f.Leave()
-		},
 		"replaced": func(f *fakeNode) {
 			f.ask("ann")
 			f.process.startOf(second, f.options, f.counts...).Inherit(f.Engine)
@@ -185,8 +191,7 @@ func TestPartsAreBackOnceLeft(t *testing.T) {
 		},
 		"hits that were pushed before": func(w *world) {
 			w.nodes[0].ask("ann")
-			w.advance(1100 * time.Millisecond)
-			w.advance(100 * time.Millisecond)
+			w.interval()
 		},
 		"a part on its way": func(w *world) {
 			w.advance(20 * time.Second)
@@ -250,8 +255,7 @@ func TestAdvanceForgotten(t *testing.T) {
 	f := w.nodes[0]
 	f.ask("ann")
 	before := f.Part()
-	w.advance(1100 * time.Millisecond)
-	w.advance(100 * time.Millisecond)
+	w.interval()
 	if now := f.Part(); before.Divisor == 0 || now.Epoch == before.Epoch && now.Divisor != 0 {
 		t.Error("the node has the part that it had")
 	}
@@ -323,9 +327,7 @@ func TestAdvanceOfOverrides(t *testing.T) {
 	if w.hear(t, 4); t.Failed() {
 		return
 	}
-	if verdict, waited := f.askOf(1, "bob"); verdict != counter.Allowed || waited {
-		t.Errorf("another rule: got %d, waited: %t", verdict, waited)
-	}
+	f.wantAsked(1, "bob", counter.Allowed, false, "another rule")
 }
 
 // Rules whose hits move otherwise wait as before.
@@ -361,15 +363,10 @@ func TestAdvanceOfRulesThatAreListed(t *testing.T) {
 	f := w.nodes[0]
 	must.EqualOrEnd(t, w.takeAll(f, 1, "ann", f.rule(1).Tag&^1, 999), 999, "hits")
 	for i, want := range []counter.Verdict{counter.Allowed, counter.Rejected} {
-		if verdict, waited := w.nodes[i].askOf(1, "ann"); verdict != want || !waited {
-			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
-		}
+		w.nodes[i].wantAsked(1, "ann", want, true, "node %d", i)
 	}
-	w.advance(1100 * time.Millisecond)
-	w.advance(1100 * time.Millisecond)
-	if verdict, waited := f.askOf(1, "ben"); verdict != counter.Allowed || waited {
-		t.Errorf("once the list names the rule: got %d, waited: %t", verdict, waited)
-	}
+	w.interval()
+	f.wantAsked(1, "ben", counter.Allowed, false, "once the list names the rule")
 	must.Equal(t, w.takeAll(f, 1, "ben", f.rule(1).Tag&^1, 1000), 0, "hits beside those that may be advanced")
 }
 
@@ -379,16 +376,11 @@ func TestAdvanceOfVariants(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	for _, f := range w.nodes {
 		f.variant = f.rule(0).Variant([]window.Limit{fixed(400)})
-		if verdict, waited := f.ask(fmt.Sprint("first of ", f.Now())); verdict != counter.Allowed || !waited {
-			t.Fatalf("a limit that is not listed: got %d, waited: %t", verdict, waited)
-		}
+		f.wantAsked(0, fmt.Sprint("first of ", f.Now()), counter.Allowed, true, "a limit that is not listed")
 	}
-	w.advance(1100 * time.Millisecond)
-	w.advance(1100 * time.Millisecond)
+	w.interval()
 	for i, f := range w.nodes {
-		if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
-			t.Errorf("node %d: got %d, waited: %t", i, verdict, waited)
-		}
+		f.wantAsked(0, "ann", counter.Allowed, false, "node %d", i)
 	}
 	passed := 0
 	for i := range 2000 {
@@ -414,8 +406,7 @@ func TestAllOfASmallerLimit(t *testing.T) {
 		f.variant = f.rule(0).Variant([]window.Limit{fixed(200)})
 		f.ask(fmt.Sprint("small ", i))
 	}
-	w.advance(1100 * time.Millisecond)
-	w.advance(1100 * time.Millisecond)
+	w.interval()
 	passed := 0
 	for i := range 2000 {
 		if verdict, _ := w.nodes[i%10].ask("ann"); verdict == counter.Allowed {
@@ -461,9 +452,7 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 func TestForgottenHitsCount(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	f := w.nodes[0]
-	if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
-		t.Fatalf("got %d, waited: %t", verdict, waited)
-	}
+	f.wantAsked(0, "ann", counter.Allowed, false, "")
 	f.process.off = 3 * hour
 	f.tick()
 	for _, p := range f.taken() {
@@ -526,9 +515,7 @@ func TestNearInItsWindowOnly(t *testing.T) {
 	}
 	w.now = (w.now/hour+1)*hour - 2*second
 	w.hear(t, 4)
-	if verdict, waited := w.nodes[2].ask("ann"); verdict != counter.Allowed || waited {
-		t.Errorf("in the next window: got %d, waited: %t", verdict, waited)
-	}
+	w.nodes[2].wantAsked(0, "ann", counter.Allowed, false, "in the next window")
 }
 
 // The first request of a near key at a node leases for those that follow.
@@ -537,9 +524,7 @@ func TestFirstHitsOfNearKeysLease(t *testing.T) {
 	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
 	w.hear(t, 3)
 	for i := range 4 {
-		if verdict, waited := w.nodes[2].ask("ann"); verdict != counter.Allowed || waited != (i == 0) {
-			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
-		}
+		w.nodes[2].wantAsked(0, "ann", counter.Allowed, i == 0, "request %d", i)
 	}
 }
 
@@ -563,13 +548,9 @@ func TestFullKeysAreTold(t *testing.T) {
 	}
 	w.giveBack(f, "ann", 100)
 	w.pass(3 * time.Second)
-	if verdict, waited := f.ask("ann"); verdict != counter.Rejected || waited {
-		t.Errorf("after the pause: got %d, waited: %t", verdict, waited)
-	}
+	f.wantAsked(0, "ann", counter.Rejected, false, "after the pause")
 	f.deliver()
-	if verdict, waited := f.ask("ann"); verdict != counter.Allowed || waited {
-		t.Errorf("after hits came back: got %d, waited: %t", verdict, waited)
-	}
+	f.wantAsked(0, "ann", counter.Allowed, false, "after hits came back")
 }
 
 // Where charges of responses often leave room again, the backend is asked before a request is refused.
@@ -580,8 +561,6 @@ func TestFullKeysOfChargesAreConfirmed(t *testing.T) {
 		w.takeAll(f, 0, "ann", 0, 1000)
 		f.ask("ann")
 		w.pass(3 * time.Second)
-		if verdict, waited := f.ask("ann"); verdict != counter.Rejected || waited != later {
-			t.Errorf("charges: %t: got %d, waited: %t", later, verdict, waited)
-		}
+		f.wantAsked(0, "ann", counter.Rejected, later, "charges: %t", later)
 	}
 }

@@ -513,9 +513,11 @@ func (f *fakeNode) requestOf(user string, cost uint64) (r *fakeRequest, verdict 
 }
 
 // charge counts a hit of each rule for a user, whether or not there is room. It has to be pushed.
-func (f *fakeNode) charge(user string) {
+func (f *fakeNode) charge(user string) { f.force(user, 1) }
+
+func (f *fakeNode) force(user string, cost uint64) {
 	for i := range f.options.Rules {
-		d := f.check(i, user, 1)
+		d := f.check(i, user, cost)
 		f.Force(&d, f.time())
 	}
 }

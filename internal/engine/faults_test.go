@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -34,28 +35,6 @@ func TestOutageLongerThanTheWindow(t *testing.T) {
 	if pushes := run(10 * time.Second); pushes < 20 {
 		t.Errorf("%d pushes in 100 intervals after an outage", pushes)
 	}
-}
-
-// A clock that goes back by an hour holds no push up.
-func TestClockGoesBack(t *testing.T) {
-	w := newWorld(t, 1, 2, second, engine.Options{}, users(long))
-	sent := int64(0)
-	send := func() {
-		w.any().send("ann")
-		sent++
-		w.advance(100 * time.Millisecond)
-	}
-	for range 50 {
-		send()
-	}
-	w.pass(-time.Hour)
-	for range 600 {
-		send()
-	}
-	for range 40 { // its lease goes back
-		w.advance(time.Second)
-	}
-	w.wantSum(sent, "in the end")
 }
 
 // Four workers that hit a key all the time push it once an interval, and ask for a lease before the
@@ -91,6 +70,26 @@ func TestPushesOfABusyKey(t *testing.T) {
 	if questions > 15*4/3 {
 		t.Errorf("%d questions in 15 intervals", questions)
 	}
+}
+
+// A key that nobody hits costs nothing. One worker of four asks what is new.
+func TestPushesOfAnIdleKey(t *testing.T) {
+	w := newWorld(t, 1, 4, second, engine.Options{}, users(sliding(100_000)))
+	for i := range 1000 {
+		w.nodes[i%4].send("ann")
+		w.advance(time.Millisecond)
+	}
+	for range 45 { // its lease goes back
+		w.advance(time.Second)
+	}
+	before, questions := w.pushes, w.questions
+	for range 20 {
+		w.advance(time.Second)
+	}
+	if questions = w.questions - questions; questions != 20 {
+		t.Errorf("%d questions in 20 intervals", questions)
+	}
+	must.Equal(t, w.pushes-before-questions, 0, "pushes of a key that nobody hits")
 }
 
 // Hits of evicted counters wait for the backend as long as anybody wants them.

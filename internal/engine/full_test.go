@@ -30,9 +30,7 @@ func TestExactRulesRefuseNothingUnasked(t *testing.T) {
 	w.fill(t, w.nodes[0], "ann")
 	f := w.processes[0].start(0, fixed(1000))
 	w.giveBack(f, "ann", 10)
-	if verdict, waited := f.ask("ann"); verdict != counter.Allowed || !waited {
-		t.Errorf("got %d, waited: %t", verdict, waited)
-	}
+	f.wantAsked(0, "ann", counter.Allowed, true, "")
 	must.Equal(t, f.leased(0, "ann"), 0, "hits are leased")
 }
 

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,31 +15,17 @@ import (
 
 // checks are users in the order in which they ask, one time each, for their hits of a window.
 var checks = map[string]func(r *rand.Rand) []int{
-	"zipf": func(r *rand.Rand) (users []int) {
-		for rank := 1; rank <= 3000; rank++ {
-			for range max(1, 800/rank) {
-				users = append(users, rank)
-			}
-		}
+	"zipf": func(r *rand.Rand) []int {
+		users := zipf()
 		shuffle(r, users)
 		return users
 	},
-	"zipf, the first last": func(*rand.Rand) (users []int) {
-		for rank := 3000; rank > 0; rank-- {
-			for range max(1, 800/rank) {
-				users = append(users, rank)
-			}
-		}
+	"zipf, the first last": func(*rand.Rand) []int {
+		users := zipf()
+		slices.Reverse(users)
 		return users
 	},
-	"zipf, the first first": func(*rand.Rand) (users []int) {
-		for rank := range 3000 {
-			for range max(1, 800/(rank+1)) {
-				users = append(users, rank)
-			}
-		}
-		return users
-	},
+	"zipf, the first first": func(*rand.Rand) []int { return zipf() },
 	"uniform": func(r *rand.Rand) (users []int) {
 		for i := range 8000 {
 			users = append(users, i%2000)
@@ -75,6 +62,16 @@ var checks = map[string]func(r *rand.Rand) []int{
 		shuffle(r, users)
 		return users
 	},
+}
+
+// zipf is users of whom the first ask most, one after the other.
+func zipf() (users []int) {
+	for rank := 1; rank <= 3000; rank++ {
+		for range max(1, 800/rank) {
+			users = append(users, rank)
+		}
+	}
+	return users
 }
 
 func shuffle(r *rand.Rand, users []int) {

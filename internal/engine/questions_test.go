@@ -18,12 +18,9 @@ func (f *fakeNode) question(user string) (passed bool, left uint64) {
 	return passed, d.Rule.Limits[0].Remaining(&d.Counter.States[0])
 }
 
-// chargeOf counts so many hits of each rule, whether or not there is room.
+// chargeOf counts so many hits of each rule, whether or not there is room, and pushes what is to be pushed at once.
 func (f *fakeNode) chargeOf(user string, cost uint64) {
-	for i := range f.options.Rules {
-		d := f.check(i, user, cost)
-		f.Force(&d, f.time())
-	}
+	f.force(user, cost)
 	f.PushCharges()
 }
 

@@ -65,28 +65,6 @@ func (f *fakeNode) passes(rules ...int) bool {
 	return r.verdict == counter.Allowed
 }
 
-// Local limits stand beside global limits: each process has its own of the former, and all share
-// the latter. The backend hears only of these.
-func TestLocalRuleBesideGlobalOnes(t *testing.T) {
-	for _, rate := range []int64{0, second} {
-		w := newWorld(t, 2, 2, rate, engine.Options{}, users(fixed(1000)), users(sliding(6)).here(), all(fixed(10)))
-		passed := map[*fakeProcess]int{}
-		sum := 0
-		for i := range 80 {
-			if f := w.nodes[i%4]; f.send("ann") {
-				passed[f.process]++
-				sum++
-			}
-			w.advance(20 * time.Millisecond)
-		}
-		if sum != 10 || passed[w.processes[0]] > 6 || passed[w.processes[1]] > 6 {
-			t.Errorf("rate %v: %d passed, %v; want 10, and no more than 6 in a process", time.Duration(rate), sum, passed)
-		}
-		w.quiet()
-		w.wantSum(20, "rate %v, of two rules", time.Duration(rate))
-	}
-}
-
 // Whatever becomes of the backend, requests of local rules are decided by these alone, and wait for
 // nothing.
 func TestLocalRulesNeedNoBackend(t *testing.T) {

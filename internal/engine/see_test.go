@@ -228,8 +228,7 @@ func TestLeasesAreReported(t *testing.T) {
 // What was seen before that time is pushed.
 func TestPendingHitsAreReported(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)))
-	w.advance(1100 * time.Millisecond)
-	w.advance(100 * time.Millisecond)
+	w.interval()
 	f := w.nodes[0]
 	f.reports = nil
 	for i := 0; len(f.reports) == 0; i++ {

@@ -57,28 +57,6 @@ func TestVariantsShareCounters(t *testing.T) {
 	}
 }
 
-// Nodes of which each has another limit for a key keep to the larger one together, and the backend
-// hears of every hit.
-func TestVariantsOfManyNodes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 3, 2, second, engine.Options{}, users(fixed(1000)))
-	passed := int64(0)
-	for i, f := range w.nodes {
-		f.variant = variantsOf(f, 50, 300)[i%2]
-	}
-	for range 40 {
-		for range 100 {
-			if w.any().send("ann") {
-				passed++
-			}
-		}
-		w.advance(time.Second)
-	}
-	must.Equal(t, passed, 300, "passed")
-	w.quiet()
-	w.wantSum(passed, "as many as passed")
-}
-
 // Without the backend each node may admit as much as the largest limit says.
 func TestVariantsOvershoot(t *testing.T) {
 	t.Parallel()

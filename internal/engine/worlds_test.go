@@ -64,32 +64,7 @@ func (w *randomWorld) hashTo(file string) {
 func TestRandomWorlds(t *testing.T) {
 	for _, backend := range worldStores {
 		t.Run(backend.name, func(t *testing.T) {
-			open := backend.start(t)
-			worlds, start := backend.worlds, time.Now()
-			if *worldsCount > 0 {
-				worlds = *worldsCount
-			}
-			var all happened
-			for i := 0; i < worlds || *worldsFor > 0; i++ {
-				if *worldsFor > 0 && time.Since(start) > *worldsFor {
-					break
-				}
-				seed := *worldsFrom + uint64(i)
-				if !t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-					w := newRandomWorld(t, seed, open)
-					defer func() {
-						if t.Failed() || w.running {
-							t.Logf("again: go test ./internal/engine -run 'TestRandomWorlds/%s' -worlds-from %d -worlds 1\n%s\n… %s",
-								backend.name, seed, w.about(), strings.Join(w.trace, "\n… "))
-						}
-					}()
-					w.run()
-					all.add(&w.happened)
-				}) && *worldsFor == 0 {
-					return
-				}
-			}
-			t.Logf("%+v", all)
+			runWorlds(t, "TestRandomWorlds/"+backend.name, backend.worlds, false, backend.start(t))
 		})
 	}
 }
@@ -98,39 +73,41 @@ func TestRandomWorlds(t *testing.T) {
 // stores that tell nodes which keys are near.
 func TestFarWorlds(t *testing.T) {
 	for _, backend := range worldStores[:3] {
-		t.Run(backend.name, func(t *testing.T) { farWorlds(t, backend.name, backend.start(t)) })
+		worlds := nightly.Or(backend.worlds, 6) // in the first four of them the backend is mostly away
+		t.Run(backend.name, func(t *testing.T) {
+			if all := runWorlds(t, "TestFarWorlds/"+backend.name, worlds, true, backend.start(t)); all.advanced < uint64(all.passed/100) {
+				t.Errorf("%d of %d hits were advanced", all.advanced, all.passed)
+			}
+		})
 	}
 }
 
-func farWorlds(t *testing.T, name string, open openStore) {
-	worlds := nightly.Or(1000, 6) // in the first four of them the backend is mostly away
-	if name != "memory" {
-		worlds = nightly.Or(100, 6)
-	}
+// runWorlds runs so many worlds, if no flag says how many, until one fails.
+func runWorlds(t *testing.T, name string, worlds int, far bool, open openStore) (all happened) {
+	start := time.Now()
 	if *worldsCount > 0 {
 		worlds = *worldsCount
 	}
-	var all happened
-	for i := range worlds {
+	for i := 0; i < worlds || *worldsFor > 0; i++ {
+		if *worldsFor > 0 && time.Since(start) > *worldsFor {
+			break
+		}
 		seed := *worldsFrom + uint64(i)
 		if !t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			w := newRandomWorldOf(t, seed, true, open)
+			w := newRandomWorld(t, seed, far, open)
 			defer func() {
 				if t.Failed() || w.running {
-					t.Logf("again: go test ./internal/engine -run TestFarWorlds/%s -worlds-from %d -worlds 1\n%s\n… %s",
-						name, seed, w.about(), strings.Join(w.trace, "\n… "))
+					t.Logf("again: go test ./internal/engine -run '%s' -worlds-from %d -worlds 1\n%s\n… %s", name, seed, w.about(), strings.Join(w.trace, "\n… "))
 				}
 			}()
 			w.run()
 			all.add(&w.happened)
-		}) {
-			return
+		}) && *worldsFor == 0 {
+			break
 		}
 	}
 	t.Logf("%+v", all)
-	if all.advanced < uint64(all.passed/100) {
-		t.Errorf("%d of %d hits were advanced", all.advanced, all.passed)
-	}
+	return all
 }
 
 // happened tells what the worlds have seen, so that a run tells whether it has tested anything.
@@ -252,11 +229,7 @@ type randomRequest struct {
 	done   bool // or it has gone
 }
 
-func newRandomWorld(t testing.TB, seed uint64, open openStore) *randomWorld {
-	return newRandomWorldOf(t, seed, false, open)
-}
-
-func newRandomWorldOf(t testing.TB, seed uint64, far bool, open openStore) *randomWorld {
+func newRandomWorld(t testing.TB, seed uint64, far bool, open openStore) *randomWorld {
 	r := rand.New(rand.NewPCG(seed, 15))
 	w := &randomWorld{
 		far: far, world: newWorld(t, 0, 0, 0, engine.Options{}), seed: seed, lasting: seed%3 != 0,
