@@ -15,8 +15,7 @@ func (v *fakeVM) wantRetry(t *testing.T, what, key, seconds string) {
 	t.Helper()
 	s, got := v.open("x-key", key), ""
 	if s != nil {
-		v.respond(s, true)
-		v.reset(s)
+		v.finish(s)
 	} else {
 		got = v.reply.headers["retry-after"]
 	}
@@ -100,9 +99,7 @@ func TestCostsDoNotBlock(t *testing.T) {
 		w.advance(100 * time.Millisecond)
 	}
 	for _, s := range open {
-		v.respond(s, false, "content-type", "application/json")
-		v.bring(s, true, `{"usage":{"total_tokens":5}}`)
-		v.reset(s)
+		v.answers(s, `{"usage":{"total_tokens":5}}`)
 	}
 	w.quiet()
 	for i := range 300 {
@@ -131,15 +128,7 @@ func TestRefusalsOfOthersDoNotBlock(t *testing.T) {
 	} {
 		w := newWorld(t, 2, 1, synced("0", test.rules))
 		v := w.vms[0]
-		w.pass(900 * time.Millisecond)
-		must.EqualOrEnd(t, w.vms[1].send("x-key", "ann"), true, "%s: refused within the limit", test.name)
-		if v.open("x-key", "ann") != nil || v.reply != nil {
-			t.Fatalf("%s: want a request that waits", test.name)
-		}
-		callouts := v.dispatched()
-		answer := w.apply(callouts[0].body)
-		w.pass(150 * time.Millisecond) // a window has ended when it is there
-		if v.answer(callouts[0], 200, answer); v.reply == nil {
+		if w.crossing("x-key", "ann")(); v.reply == nil {
 			t.Fatalf("%s: want a refusal", test.name)
 		}
 		w.advance(time.Second)

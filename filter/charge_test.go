@@ -82,6 +82,19 @@ func (v *fakeVM) bring(s *stream, end bool, piece string) {
 	s.OnHttpResponseBody(len(piece), end)
 }
 
+// finish brings a response without a body, and ends the stream.
+func (v *fakeVM) finish(s *stream, headers ...string) {
+	v.respond(s, true, headers...)
+	v.reset(s)
+}
+
+// answers brings a response of JSON, and ends the stream.
+func (v *fakeVM) answers(s *stream, json string) {
+	v.respond(s, false, "content-type", "application/json")
+	v.bring(s, true, json)
+	v.reset(s)
+}
+
 // trail ends a response with trailers.
 func (v *fakeVM) trail(s *stream) {
 	defer v.responds()()
@@ -280,7 +293,7 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 		v.now += second
 	}
 	// 11 streams have told at most 10, and 9 from 11 to 19.
-	must.Equal(t, v.rest1000("ann"), 1000-11*10-135, "are left")
+	must.Equal(t, v.remaining("ann"), fmt.Sprint(1000-11*10-135-10), "are left beside what it reserves")
 	for _, s := range streams[:15] {
 		v.bring(s, true, "")
 		v.reset(s)
@@ -288,17 +301,8 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 	for _, s := range streams[15:] {
 		v.reset(s)
 	}
-	must.Equal(t, v.rest1000("ann"), 1000-14*15/2-17*5, "are left in the end")
+	must.Equal(t, v.remaining("ann"), fmt.Sprint(1000-14*15/2-17*5-10), "are left in the end beside what it reserves")
 	must.Equal(t, v.plugin.Open(), 0, "streams are open")
-}
-
-// rest1000 returns how many hits a key has left.
-func (v *fakeVM) rest1000(key string) (left int) {
-	s := v.open("x-key", key)
-	v.respond(s, true, ":status", "503")
-	v.reset(s)
-	_, _ = fmt.Sscan(v.response["x-ratelimit-remaining"], &left)
-	return left + 10
 }
 
 // While the backend is away and on_backend_failure is "allow", a request reserves nothing, so that nothing
@@ -319,9 +323,7 @@ func TestReserveOfUncounted(t *testing.T) {
 					w.advance(time.Second)
 				}
 				w.advance(time.Second)
-				v.respond(s, false, "content-type", "application/json")
-				v.bring(s, true, `{"usage":{"total_tokens":70}}`)
-				v.reset(s)
+				v.answers(s, `{"usage":{"total_tokens":70}}`)
 				w.advance(time.Second)
 			}
 			w.away = false

@@ -33,8 +33,7 @@ func TestChargeWhen(t *testing.T) {
 		v.reset(s)
 		got := "none"
 		if next := v.open("x-key", "ann"); next != nil {
-			v.respond(next, true)
-			v.reset(next)
+			v.finish(next)
 			got = v.response["x-ratelimit-remaining"]
 		}
 		must.Equal(t, got, c.want, "%s, status %q: are left", c.more, c.status)
@@ -46,8 +45,7 @@ func TestChargeWhenInShadow(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(loginsRule, `, "mode": "shadow"`))
 	for _, status := range []string{"200", "401", "200", "401", "401", "200"} {
 		s := v.open("x-key", "ann")
-		v.respond(s, true, ":status", status)
-		v.reset(s)
+		v.finish(s, ":status", status)
 	}
 	v.tick()
 	v.wantShadow("logins", 5, 1)

@@ -278,6 +278,24 @@ func (v *fakeVM) used(values ...string) uint64 {
 	return d.Rule.Limits[0].Used(&d.Counter.States[0])
 }
 
+// spend brings a request that reserves and costs so many hits, and wants what is counted in the end.
+func (w *world) spend(v *fakeVM, what string, reserved, cost int, counted func() any, want any, headers ...string) {
+	w.t.Helper()
+	s := v.opened(append(headers, "x-reserve", fmt.Sprint(reserved))...)
+	if s == nil {
+		w.t.Fatalf("%s: %q was refused", what, headers)
+	}
+	for range 4 { // a shadow rule hears of the backend meanwhile, within its timeout
+		w.advance(20 * time.Millisecond)
+	}
+	v.answers(s, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
+	for round := 0; fmt.Sprint(counted()) != fmt.Sprint(want); round++ {
+		if w.advance(100 * time.Millisecond); round == 50 {
+			w.t.Fatalf("%s: %q has reserved %d and cost %d: got %v, want %v", what, headers, reserved, cost, counted(), want)
+		}
+	}
+}
+
 // What a response costs is put right where the request has taken it, and goes back there.
 func TestChargesOfClasses(t *testing.T) {
 	for _, mode := range []string{"enforce", "shadow"} {
@@ -294,21 +312,7 @@ func TestChargesOfClasses(t *testing.T) {
 			}
 			spend := func(class string, reserved, cost int, want [4]uint64) {
 				t.Helper()
-				s := v.opened("x-user", "ann", "x-class", class, "x-reserve", fmt.Sprint(reserved))
-				if s == nil {
-					t.Fatalf("%s, rate %s: %s was refused", mode, rate, class)
-				}
-				for range 4 { // a shadow rule hears of the backend meanwhile, within its timeout
-					w.advance(20 * time.Millisecond)
-				}
-				v.respond(s, false, "content-type", "application/json")
-				v.bring(s, true, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
-				v.reset(s)
-				for round := 0; counters() != want; round++ {
-					if w.advance(100 * time.Millisecond); round == 50 {
-						t.Fatalf("%s, rate %s: %s has reserved %d and cost %d: got %v, want %v", mode, rate, class, reserved, cost, counters(), want)
-					}
-				}
+				w.spend(v, mode+", rate "+rate, reserved, cost, func() any { return counters() }, want, "x-user", "ann", "x-class", class)
 			}
 			spend("interactive", 500, 70, [4]uint64{70, 0, 0, 0})
 			spend("batch", 100, 95, [4]uint64{70, 95, 0, 0})

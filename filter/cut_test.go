@@ -19,9 +19,7 @@ func cutRule(cost, algorithm string) string {
 func (v *fakeVM) spend(hits int) {
 	v.t.Helper()
 	s := v.open("x-key", "ann")
-	v.respond(s, false, "content-type", "application/json")
-	v.bring(s, true, fmt.Sprintf(`{"usage":{"total_tokens":%d,"totalTokenCount":%d},"usageMetadata":{"totalTokenCount":%d}}`, hits, hits, hits))
-	v.reset(s)
+	v.answers(s, fmt.Sprintf(`{"usage":{"total_tokens":%d,"totalTokenCount":%d},"usageMetadata":{"totalTokenCount":%d}}`, hits, hits, hits))
 }
 
 // pass brings a piece, and returns what the client gets of it.

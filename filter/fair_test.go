@@ -76,13 +76,7 @@ func TestFairOverrides(t *testing.T) {
 	v := p.start(`{"rules": [` + fair(`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`,
 		`, "overrides": {"keys": [{"key": ["red", ""], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}]}`) + `]}`)
 	for team, want := range map[string]int{"red": 9, "blue": 90} {
-		passed := 0
-		for range 200 {
-			if v.send("x-team", team, "x-user", "ann", "x-class", "interactive") {
-				passed++
-			}
-		}
-		must.Equal(t, passed, want, "passed of %s", team)
+		must.Equal(t, v.passed(200, "x-team", team, "x-user", "ann", "x-class", "interactive"), want, "passed of %s", team)
 	}
 	must.Equal(t, v.plugin.Varies(0), wire.Varies|wire.Fair|wire.Classes, "what people are told")
 }
@@ -267,24 +261,9 @@ func TestChargesOfFairShares(t *testing.T) {
 		v := w.vms[0]
 		spend := func(user, class string, reserved, cost int, want ...uint64) {
 			t.Helper()
-			s := v.opened("x-team", "red", "x-user", user, "x-class", class, "x-reserve", fmt.Sprint(reserved))
-			if s == nil {
-				t.Fatalf("%s: %s was refused", mode, user)
-			}
-			for range 4 {
-				w.advance(20 * time.Millisecond)
-			}
-			v.respond(s, false, "content-type", "application/json")
-			v.bring(s, true, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
-			v.reset(s)
-			got := func() []uint64 { // of the user, of the class's own part, and of the pool
+			w.spend(v, mode, reserved, cost, func() any { // of the user, of the class's own part, and of the pool
 				return []uint64{v.used("red", user, class+"="), v.used("red", "", class), v.used("red", "", "")}
-			}
-			for round := 0; fmt.Sprint(got()) != fmt.Sprint(want); round++ {
-				if w.advance(100 * time.Millisecond); round == 50 {
-					t.Fatalf("%s: %s has reserved %d and cost %d: got %v, want %v", mode, user, reserved, cost, got(), want)
-				}
-			}
+			}, want, "x-team", "red", "x-user", user, "x-class", class)
 		}
 		spend("ann", "interactive", 500, 70, 70, 70, 0)
 		spend("bob", "interactive", 200, 100, 100, 170, 0)
@@ -370,9 +349,7 @@ func TestFairWorlds(t *testing.T) {
 					t.Fatalf("world %d: %v has %d and gets %d, of a part of %d\n%s", number, k, had[k], reserved, part, configuration)
 				}
 				cost := random.Uint64N(reserved + 1)
-				v.respond(s, false, "content-type", "application/json")
-				v.bring(s, true, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
-				v.reset(s)
+				v.answers(s, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
 				had[k] += cost
 				sum := uint64(0)
 				ofClass := uint64(0)

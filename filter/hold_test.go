@@ -357,8 +357,7 @@ func TestNothingIsHeld(t *testing.T) {
 		if s == nil {
 			t.Fatal("a request does not pass, though the backend is away")
 		}
-		v.respond(s, true)
-		v.reset(s)
+		v.finish(s)
 	}
 	w.advance(2 * time.Second)
 	w.advance(2 * time.Second)
@@ -398,8 +397,7 @@ func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 	}
 	w.override()
 	for _, s := range append(during, before) {
-		v.respond(s, true)
-		v.reset(s)
+		v.finish(s)
 	}
 	for range 20 {
 		w.advance(250 * time.Millisecond)

@@ -33,8 +33,7 @@ func TestMarks(t *testing.T) {
 			t.Fatalf("request %d was refused", i)
 		} else {
 			got, cleared := string(v.request["x-weir-over"]), v.calls["clear route cache"]
-			v.respond(s, true)
-			v.reset(s)
+			v.finish(s)
 			if got != want || cleared != 1+min(1, len(want)) {
 				t.Errorf("request %d: marked by %q, want %q; the route was chosen anew %d times", i, got, want, cleared)
 			}
@@ -74,8 +73,7 @@ func TestMarkedRequestsCostNothing(t *testing.T) {
 			if v.request["x-weir-over"] != nil {
 				marked++
 			}
-			v.respond(s, true, "x-cost", "0")
-			v.reset(s)
+			v.finish(s, "x-cost", "0")
 		}
 		must.Equal(t, marked, 2, "%s: of 5 requests were marked", more)
 		v.now += 1200 * second // one token
@@ -181,18 +179,11 @@ func TestMarksOfOthers(t *testing.T) {
 	} {
 		w := newWorld(t, 2, 1, synced("0", test.rules))
 		v := w.vms[0]
-		w.pass(900 * time.Millisecond)
-		must.EqualOrEnd(t, w.vms[1].send(), true, "%s: refused within the limit", test.name)
-		if v.open() != nil || v.reply != nil {
-			t.Fatalf("%s: want a request that waits", test.name)
-		}
-		callouts := v.dispatched()
-		answer := w.apply(callouts[0].body)
-		w.pass(150 * time.Millisecond) // a window has ended when it is there
+		answer := w.crossing()
 		if test.full && !w.vms[1].send() {
 			t.Fatalf("%s: refused within the limit of the new window", test.name)
 		}
-		v.answer(callouts[0], 200, answer)
+		answer()
 		for rounds := 0; v.reply == nil && !v.resumed && rounds < 10; rounds++ {
 			w.deliver(v)
 		}
@@ -239,8 +230,7 @@ func TestMarksOfManyWorkers(t *testing.T) {
 					passed[name]++
 				}
 			}
-			v.respond(s, true)
-			v.reset(s)
+			v.finish(s)
 		}
 		waiting := map[*fakeVM]*stream{}
 		for range 400 {

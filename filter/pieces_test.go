@@ -41,8 +41,7 @@ func (v *fakeVM) costs(suffix string) (costs [4]int) {
 		if s == nil {
 			v.t.Fatal("refused")
 		}
-		v.respond(s, true, ":status", "503")
-		v.reset(s)
+		v.finish(s, ":status", "503")
 		left := 0
 		if _, err := fmt.Sscan(v.response["x-ratelimit-remaining"]+v.response["x-ratelimit-remaining-cost"], &left); err != nil {
 			v.t.Fatalf("%v: %v", v.response, err)

@@ -84,9 +84,7 @@ func TestTiers(t *testing.T) {
 			tokens = 4000
 		}
 		must.Equal(t, v.taken("ann"), int(tokens*c.out+float64((len(c.body)+3)/4)*c.in+0.99), "%.90s: reserved", c.body)
-		v.respond(s, false, "content-type", "application/json")
-		v.bring(s, true, c.answer)
-		v.reset(s)
+		v.answers(s, c.answer)
 		must.Equal(t, v.taken("ann"), c.costs, "%.90s: taken", c.body)
 	}
 }
@@ -131,9 +129,7 @@ func TestPricesOfTimes(t *testing.T) {
 	}
 	end := func(s *stream, key string, prompt, want int) {
 		t.Helper()
-		v.respond(s, false, "content-type", "application/json")
-		v.bring(s, true, fmt.Sprintf(`{"model":"gpt-5","usage":{"prompt_tokens":%d,"completion_tokens":100}}`, prompt))
-		v.reset(s)
+		v.answers(s, fmt.Sprintf(`{"model":"gpt-5","usage":{"prompt_tokens":%d,"completion_tokens":100}}`, prompt))
 		must.Equal(t, v.taken(key), want, "%s: taken", key)
 	}
 	const usual, low, dearer = 125 + 1000, 50 + 400, 75 + 400
@@ -165,9 +161,7 @@ func TestTierOfTime(t *testing.T) {
 		v.now = must.Get(time.Parse(time.RFC3339, at))(t).UnixNano()
 		s, _ := v.ask("x-key", at, ":path", "/v1/chat/completions")
 		v.upload(s, true, `{"service_tier":"flex","model":"gpt-5"}`)
-		v.respond(s, false, "content-type", "application/json")
-		v.bring(s, true, `{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
-		v.reset(s)
+		v.answers(s, `{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
 		must.Equal(t, v.taken(at), want, "%s: taken", at)
 	}
 }
@@ -221,9 +215,7 @@ func TestPrices(t *testing.T) {
 			if got := v.taken("ann"); c.by == "" && got != want {
 				t.Errorf("%d reserved, want %d", got, want)
 			}
-			v.respond(s, false, "content-type", "application/json")
-			v.bring(s, true, c.answer)
-			v.reset(s)
+			v.answers(s, c.answer)
 			must.Equal(t, v.count("unknown_models_total"), c.unknown, "unknown models")
 			must.Equal(t, v.taken("ann"), c.costs, "costs")
 		})
@@ -241,8 +233,7 @@ func TestPricesWithoutReservation(t *testing.T) {
 	v.reset(s)
 	must.Equal(t, v.taken("ann"), 14, "costs")
 	s, _ = v.ask("x-key", "ann", ":path", "/model/gpt-5/invoke")
-	v.respond(s, true, "x-amzn-bedrock-input-token-count", "100", "x-amzn-bedrock-output-token-count", "10")
-	v.reset(s)
+	v.finish(s, "x-amzn-bedrock-input-token-count", "100", "x-amzn-bedrock-output-token-count", "10")
 	must.Equal(t, v.taken("ann"), 14+225, "costs")
 }
 
@@ -287,9 +278,7 @@ func TestPricesOfTheBackend(t *testing.T) {
 		key := fmt.Sprint("key ", n)
 		s = v.opened("x-key", key, ":path", "/model/"+model+"/converse")
 		return s, func() int {
-			v.respond(s, false, "content-type", "application/json")
-			v.bring(s, true, `{"usage":{"inputTokens":1000,"outputTokens":100}}`)
-			v.reset(s)
+			v.answers(s, `{"usage":{"inputTokens":1000,"outputTokens":100}}`)
 			return v.taken(key)
 		}
 	}

@@ -26,8 +26,7 @@ func (v *fakeVM) told(key, details, status string, fields ...string) {
 // tell brings a response with certain details.
 func (v *fakeVM) tell(s *stream, details string, headers ...string) {
 	v.properties = map[string][]byte{"response\x00code_details": []byte(details)}
-	v.respond(s, true, headers...)
-	v.reset(s)
+	v.finish(s, headers...)
 	v.properties = nil
 }
 

@@ -163,6 +163,22 @@ func (v *fakeVM) leased() (leased uint64) {
 	return leased
 }
 
+// crossing has the second node take a hit at the end of a second, and then the first ask for one, and be refused. The
+// answer comes in the next second.
+func (w *world) crossing(headers ...string) (answer func()) {
+	w.t.Helper()
+	v := w.vms[0]
+	w.pass(900 * time.Millisecond)
+	must.EqualOrEnd(w.t, w.vms[1].send(headers...), true, "passed within the limit")
+	if v.open(headers...) != nil || v.reply != nil {
+		w.t.Fatal("want a request that waits")
+	}
+	out := v.dispatched()[0]
+	body := w.apply(out.body)
+	w.pass(150 * time.Millisecond)
+	return func() { v.answer(out, 200, body) }
+}
+
 // left describes what a VM still has to do.
 func (v *fakeVM) left() string {
 	defer proxywasm.Use(v)()
