@@ -575,9 +575,7 @@ func TestUsedTellsBudgets(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // A rule that tells nothing costs nothing, and a request that is told allocates nothing.

@@ -57,9 +57,7 @@ func TestTenNodesLease(t *testing.T) {
 			if i > 2000 && i < 5000 {
 				f = w.nodes[i/1500]
 			}
-			if f.send("") {
-				passed++
-			}
+			count(&passed, f.send(""))
 			if i%4 == 0 {
 				w.advance(2 * time.Millisecond)
 			}
@@ -114,9 +112,7 @@ func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
 	w := newWorld(t, 1, 2, 0, engine.Options{Capacity: 20}, users(fixed(50)))
 	passed := 0
 	for i := range 60 * 100 {
-		if w.any().send(strconv.Itoa(i % 100)) {
-			passed++
-		}
+		count(&passed, w.any().send(strconv.Itoa(i%100)))
 		w.pass(time.Millisecond)
 	}
 	if passed != 50*100 || w.sum() != 50*100 {
@@ -148,9 +144,7 @@ func TestCountRejectedHits(t *testing.T) {
 			w := newWorld(t, processes, 1, rate, engine.Options{}, fakeRule{limits: []window.Limit{fixed(5)}, together: true, countRejected: true})
 			passed := 0
 			for range 12 {
-				if w.any().send("") {
-					passed++
-				}
+				count(&passed, w.any().send(""))
 				w.advance(10 * time.Millisecond)
 			}
 			w.quiet()

@@ -43,6 +43,7 @@ func TestBreaker(t *testing.T) {
 		failing[2].paused("sue").Leave() // still closed
 		failing[2].sent = nil
 		failing[0].failing(1)
+		must.Equal(t, failing[0].Tallies.Failed, 2, "failed pushes")
 		for i, f := range failing {
 			if r, _ := f.request("ann"); r.Waiting() {
 				t.Errorf("worker %d of the process has a request wait though the breaker is open", i)

@@ -271,14 +271,10 @@ func (w *world) deliver(f *fakeNode) {
 // held reports whether the answer to a poll is to wait, as a backend sees it.
 func (w *world) held(p fakePush) bool {
 	push, err := wire.DecodePush(p.body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	backendtest.Tell(w.t, w.store, push) // which notes what the node knows
 	_, version, err := w.store.Overrides(context.Background(), "default", 1)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return wire.Polls(p.body) && version == push.Known.Version && w.now < p.at+wire.LongestPoll
 }
 
@@ -544,6 +540,13 @@ func (f *fakeNode) sendOf(user string, cost uint64) (passed bool) {
 		}
 	}
 	return verdict == counter.Allowed
+}
+
+// count counts a request if it has passed.
+func count[T int | int64 | uint64](n *T, passed bool) {
+	if passed {
+		*n++
+	}
 }
 
 // paused brings a request that has to wait.

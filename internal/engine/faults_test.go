@@ -160,17 +160,13 @@ func TestClockOfANewWorker(t *testing.T) {
 	}
 	passed := 0
 	for range 3 {
-		if first.send("") {
-			passed++
-		}
+		count(&passed, first.send(""))
 		exchange()
 	}
 	fresh := p.startOf(second/10, engine.Options{}, first.counts...)
 	for range 10 {
 		for _, f := range []*fakeNode{fresh, first} {
-			if f.send("") {
-				passed++
-			}
+			count(&passed, f.send(""))
 		}
 		exchange()
 	}
@@ -196,9 +192,7 @@ func TestAnyInterleaving(t *testing.T) {
 				// Hits that were on their way back, or granted in a lost callout, are there for
 				// others by now.
 				for range 300 {
-					if w.any().send("0") {
-						passed++
-					}
+					count(&passed, w.any().send("0"))
 					w.advance(100 * time.Millisecond)
 				}
 				for range 100 {
@@ -233,9 +227,7 @@ func (w *world) interleave() (passed int64) {
 			defer delete(busy, me)
 			switch w.random.IntN(3) {
 			case 0:
-				if other.send(user()) {
-					passed++
-				}
+				count(&passed, other.send(user()))
 			case 1:
 				w.pass(3 * time.Millisecond)
 				other.tick()
@@ -245,9 +237,7 @@ func (w *world) interleave() (passed int64) {
 		}
 	}
 	for range 600 {
-		if w.any().send(user()) {
-			passed++
-		}
+		count(&passed, w.any().send(user()))
 		if w.random.IntN(3) == 0 {
 			w.advance(time.Duration(w.random.IntN(10)) * time.Millisecond)
 		}
@@ -282,9 +272,7 @@ func TestTokenBucketOfTwoNodes(t *testing.T) {
 		passed := 0
 		for range test.requests {
 			for _, f := range w.nodes {
-				if f.send("") {
-					passed++
-				}
+				count(&passed, f.send(""))
 			}
 			w.advance(test.pause)
 		}
@@ -327,9 +315,7 @@ func TestOutageAfterGrants(t *testing.T) {
 				passed := int64(0)
 				send := func(n int) {
 					for range n {
-						if w.any().send("") {
-							passed++
-						}
+						count(&passed, w.any().send(""))
 						w.advance(20 * time.Millisecond)
 					}
 				}

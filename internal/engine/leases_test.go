@@ -28,9 +28,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 				w.advance(time.Second)
 				passed := uint64(0)
 				for i := range 2 * hits {
-					if w.any().send("") {
-						passed++
-					}
+					count(&passed, w.any().send(""))
 					if i%20 == 0 {
 						w.advance(time.Millisecond)
 					}
@@ -39,9 +37,7 @@ func TestBurstOnAFreshKey(t *testing.T) {
 				for range 40 {
 					w.advance(500 * time.Millisecond)
 					for range hits / 10 {
-						if w.any().send("") {
-							passed++
-						}
+						count(&passed, w.any().send(""))
 					}
 				}
 				must.Equal(t, passed, hits, "%+v, limit %d, %d nodes: passed", shape, hits, nodes)
@@ -64,9 +60,7 @@ func TestLimitUnderChurn(t *testing.T) {
 				}
 				w.advance(time.Millisecond)
 				// Others come before anybody has told the backend of it.
-				if w.any().send("ann") {
-					passed++
-				}
+				count(&passed, w.any().send("ann"))
 			}
 			if w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) == 0 {
 				t.Error("nothing was evicted")
@@ -113,9 +107,7 @@ func TestEvictedLeasesGoBack(t *testing.T) {
 		w.advance(time.Second)
 		passed := int64(0)
 		for i := range 3000 {
-			if w.any().send(strconv.Itoa(i % 150)) {
-				passed++
-			}
+			count(&passed, w.any().send(strconv.Itoa(i%150)))
 			w.advance(time.Millisecond)
 		}
 		if w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) == 0 {
@@ -362,16 +354,8 @@ func TestLeasesOfAProcessThatEnds(t *testing.T) {
 		granted := int64(0)
 		end := func(f *fakeNode) { // its pushes arrive, and their answers don't
 			for _, p := range f.taken() {
-				reader := must.Get(wire.NewAnswerReader(w.apply(p.body)))(t)
-				var total wire.Total
-				for reader.Next(&total) {
-				}
-				var grant wire.Grant
-				for rooms, ok := reader.NextGrant(&grant); ok; rooms, ok = reader.NextGrant(&grant) {
-					granted += int64(grant.Units)
-					for range rooms {
-						reader.NextRoom(&total)
-					}
+				for _, g := range must.Get(wire.DecodeAnswer(w.apply(p.body)))(t).Grants {
+					granted += int64(g.Units)
 				}
 			}
 		}

@@ -21,9 +21,7 @@ func (w *world) changeCounter(user string, grant uint64) (returned uint64) {
 	returned, _, err := backend.New(w.store).By(nil).ChangeCounter(w.t.Context(), "default", &backend.Change{
 		ID: w.nodes[0].id(0, user), Rule: "rule-0", Values: []string{user}, Grant: grant,
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	return returned
 }
 
@@ -33,9 +31,7 @@ func (w *world) exhaust(user string) (passed int64) {
 		for range 30 {
 			for _, f := range w.nodes {
 				for range 10 {
-					if f.send(user) {
-						passed++
-					}
+					count(&passed, f.send(user))
 				}
 			}
 			w.advance(100 * time.Millisecond)
@@ -45,9 +41,7 @@ func (w *world) exhaust(user string) (passed int64) {
 		}
 	}
 	for _, f := range w.nodes {
-		if f.send(user) {
-			passed++
-		}
+		count(&passed, f.send(user))
 	}
 	return passed
 }

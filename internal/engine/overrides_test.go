@@ -139,9 +139,7 @@ func TestOverridesKeepCounters(t *testing.T) {
 			send := func(intervals int) {
 				for range 20 * intervals {
 					for range 20 {
-						if w.any().send("ann") {
-							passed++
-						}
+						count(&passed, w.any().send("ann"))
 					}
 					w.advance(50 * time.Millisecond)
 				}
@@ -186,9 +184,7 @@ func TestLeasesOfALowerLimit(t *testing.T) {
 		passed := int64(0)
 		for range 20 * 5 {
 			for range 10 {
-				if w.any().send("ann") {
-					passed++
-				}
+				count(&passed, w.any().send("ann"))
 			}
 			w.advance(50 * time.Millisecond)
 		}
@@ -222,9 +218,7 @@ func TestOverridesEnd(t *testing.T) {
 	w.wantLimits("ann", 5)
 	passed := 0
 	for range 20 {
-		if w.any().send("ann") {
-			passed++
-		}
+		count(&passed, w.any().send("ann"))
 	}
 	must.Equal(t, passed, 0, "passed of 5 after 6")
 }
@@ -409,9 +403,7 @@ func TestOverridesOvershoot(t *testing.T) {
 	passed := 0
 	for range 40 {
 		for range 100 {
-			if w.any().send("ann") {
-				passed++
-			}
+			count(&passed, w.any().send("ann"))
 		}
 		w.advance(time.Second)
 	}

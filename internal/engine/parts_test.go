@@ -209,9 +209,7 @@ func TestAwayForLong(t *testing.T) {
 	f, allowed, pushes := w.any(), int64(0), w.pushes
 	for w.pushes < pushes+2*engine.MaxBehind {
 		for key := range 8 {
-			if f.send(strconv.Itoa(key)) {
-				allowed++
-			}
+			count(&allowed, f.send(strconv.Itoa(key)))
 		}
 		w.advance(20 * time.Millisecond)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/internal/store"
 )
 
@@ -40,9 +41,7 @@ func (w *world) wantKnown(within time.Duration) {
 func (w *world) wantTold() {
 	w.t.Helper()
 	_, version, err := w.store.Overrides(w.t.Context(), "default", 1)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	applied, err := store.ReadApplied(w.t.Context(), w.store, "default")
 	if err != nil || len(applied) != len(w.processes) {
 		w.t.Fatalf("%d processes have told (%v), want %d", len(applied), err, len(w.processes))

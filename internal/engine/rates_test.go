@@ -142,9 +142,7 @@ func TestRefusedHereIsNotAsked(t *testing.T) {
 	w, f := alone(t, 0, engine.Options{}, users(fixed(10)), users(fixed(3)).here())
 	passed := 0
 	for range 3 {
-		if f.passes(0, 1) {
-			passed++
-		}
+		count(&passed, f.passes(0, 1))
 	}
 	asked := w.pushes
 	for range 20 {
@@ -306,9 +304,7 @@ func TestRuleChangesItsRate(t *testing.T) {
 			}
 			pass := func(f *fakeNode, n int) (passed int) {
 				for range n {
-					if f.passes(1) {
-						passed++
-					}
+					count(&passed, f.passes(1))
 					w.advance(50 * time.Millisecond)
 				}
 				return passed

@@ -21,9 +21,7 @@ func (f *fakeNode) report() *wire.Report {
 		f.advance(100 * time.Millisecond)
 		if n := len(f.reports); n > 0 {
 			r, err := wire.DecodeReport(f.reports[n-1])
-			if err != nil {
-				f.process.t.Fatal(err)
-			}
+			must.OK(f.process.t, err)
 			return r
 		}
 	}

@@ -46,9 +46,7 @@ func TestVariantsShareCounters(t *testing.T) {
 					f.variant = step.rule
 					passed := 0
 					for range 10 {
-						if f.send("ann") {
-							passed++
-						}
+						count(&passed, f.send("ann"))
 					}
 					must.Equal(t, passed, step.passes, "step %d: passed", i)
 				}

@@ -11,6 +11,7 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/model"
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -312,9 +313,7 @@ func (w *randomWorld) conservedBy(l *life) {
 				continue
 			}
 			push, err := wire.DecodePush(p.Body)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			must.OK(w.t, err)
 			for i := range push.Items {
 				for _, hits := range push.Items[i].Hits {
 					pending[push.Items[i].LimitCounter] += hits
@@ -401,9 +400,7 @@ func (w *randomWorld) finish() {
 		}
 		return nil
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, err)
 	if total != w.net && !w.logs {
 		w.t.Fatalf("the store has %d hits, and has said that it applied %d", total, w.net)
 	}
