@@ -676,21 +676,3 @@ func otherLimits(rule *config.Rule) (all [][]window.Limit) {
 	}
 	return all
 }
-
-func BenchmarkParse(b *testing.B) {
-	for _, rules := range []int{1, 256} {
-		document := `{"rules": [`
-		for i := range rules {
-			if i > 0 {
-				document += ","
-			}
-			document += `{"name": "r` + strconv.Itoa(i) + `", "key": ["client_ip"], "limits": [{"limit": 100, "window": "1m"}]}`
-		}
-		document += "]}"
-		b.Run(strconv.Itoa(rules), func(b *testing.B) {
-			for b.Loop() {
-				must.Get(config.Parse([]byte(document)))(b)
-			}
-		})
-	}
-}

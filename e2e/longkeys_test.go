@@ -44,25 +44,3 @@ func TestLongKeysAreNotKept(t *testing.T) {
 		}
 	})
 }
-
-// BenchmarkLongKey measures a request with a key of 60,000 bytes, new or seen before.
-func BenchmarkLongKey(b *testing.B) {
-	padding := strings.Repeat("k", 60_000)
-	for _, test := range []struct {
-		name string
-		keys func(i int) string
-	}{
-		{"new", func(i int) string { return fmt.Sprint(i, padding) }},
-		{"known", func(int) string { return padding }},
-	} {
-		b.Run(test.name, func(b *testing.B) {
-			w := newWorker(b, host.NewProcess(host.ProcessConfig{Clock: newClock().now, Clusters: map[string]string{"weir": "127.0.0.1:1"}}),
-				`{"backend": {"cluster": "weir"}, "on_backend_failure": "local", "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 999999999, "window": "1h"}]}]}`)
-			for i := 0; b.Loop(); i++ {
-				stream := must.Get(w.root.NewStream(host.StreamInfo{Source: "10.0.0.1:1", Protocol: "HTTP/1.1"}))(b)
-				must.Get(stream.RequestHeaders(host.NewHeaders(":method", "GET", ":path", "/", ":authority", "shop.example", "x-user", test.keys(i)), true))(b)
-				stream.Close()
-			}
-		})
-	}
-}

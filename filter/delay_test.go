@@ -2,7 +2,6 @@ package filter_test
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -195,44 +194,4 @@ func TestDelayOfNodes(t *testing.T) {
 			t.Errorf("sync_rate %s: %d callouts for %d requests", rate, asked, passed+refused)
 		}
 	}
-}
-
-// BenchmarkWaiting waits for room with 10,000 requests of a key, and lets all of them go: the memory of each
-// while it waits, Envoy's own and shared data left out, and the time of both.
-func BenchmarkWaiting(b *testing.B) {
-	const n = 10_000
-	v := newProxy(b).start(`{"rules": [{"name": "r", "key": [{"header": "x-key"}], "delay": {"most": "5m", "queue": 10000},
-		"limits": [{"limit": 100, "window": "1s", "algorithm": "token_bucket", "burst": 1}]}]}`)
-	streams := make([]*stream, n)
-	var memory uint64
-	for b.Loop() {
-		var before, after runtime.MemStats
-		v.now += 10 * minute
-		v.pause("x-key", "ann")
-		b.StopTimer()
-		clear(streams)
-		v.ended = map[uint32]int{}
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		b.StartTimer()
-		for i := range streams {
-			streams[i] = v.pause("x-key", "ann")
-		}
-		b.StopTimer()
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		memory += after.HeapAlloc - before.HeapAlloc
-		b.StartTimer()
-		for range n / 50 {
-			v.now += second / 2
-			v.tick()
-		}
-		for _, s := range streams {
-			must.EqualOrEnd(b, v.ended[s.ID()], 1, "times a request was let go")
-			v.reset(s)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/request")
-	b.ReportMetric(float64(memory)/float64(b.N)/n, "bytes/waiting")
-	b.ReportMetric(0, "ns/op")
 }

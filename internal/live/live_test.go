@@ -1,7 +1,6 @@
 package live
 
 import (
-	"fmt"
 	"testing"
 
 	"weir/internal/must"
@@ -33,20 +32,4 @@ func TestRead(t *testing.T) {
 		{Namespace: "shop.eu", Name: "per-user", Allowed: 7, Rejected: 2, Overshoot: 30},
 	}}
 	must.Same(t, got, want, "")
-}
-
-// BenchmarkRead reads the metrics of a node with 256 rules.
-func BenchmarkRead(b *testing.B) {
-	metrics := map[string]int64{}
-	for i := range 256 {
-		rule := fmt.Sprintf("weir.weir_namespace=.=shop;.;weir_rule=.=rule-%03d;.;", i)
-		for _, name := range []string{"weir_outcome=.=allowed;.;requests_total", "weir_outcome=.=rejected;.;requests_total", "overshoot_bound"} {
-			metrics[rule+name] = 7
-		}
-	}
-	b.ReportAllocs()
-	var s Sampler
-	for b.Loop() {
-		s.read(metrics)
-	}
 }

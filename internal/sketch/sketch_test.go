@@ -225,17 +225,6 @@ func TestNothingIsAllocated(t *testing.T) {
 	}), 0, "allocations")
 }
 
-func BenchmarkAdd(b *testing.B) {
-	h := NewHeavy(false)
-	for i := range uint64(Keys) {
-		h.Add(idOf(i), 1)
-	}
-	id := idOf(Keys / 2)
-	for b.Loop() {
-		h.Add(id, 1)
-	}
-}
-
 // The bounds of a window's busiest keys hold in any order, and when the clock goes back.
 func TestBusyKeepsItsBounds(t *testing.T) {
 	for name, next := range orders {
