@@ -378,15 +378,6 @@ func wantUnchanged(t *testing.T, counters store.Store) {
 	must.Report(t, err)
 }
 
-func TestHealthAndMetricsNeedNoToken(t *testing.T) {
-	s := start(t, open(), server.Options{Tokens: oneToken("s3cret")})
-	for _, path := range []string{"/healthz", "/metrics"} {
-		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+path, nil)); answer.StatusCode != 200 {
-			t.Errorf("%s: status %d: %s", path, answer.StatusCode, body)
-		}
-	}
-}
-
 // brokenStore fails as long as it is told to.
 type brokenStore struct {
 	store.Store

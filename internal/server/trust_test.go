@@ -30,64 +30,32 @@ func tokensOf(t *testing.T, lines string) *trust.Tokens {
 	return must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
 }
 
-// A token of one namespace reads and changes that one alone, by every route.
+// A token of one namespace pushes to and reads that one alone, and says so, however a request names another. What each
+// route asks for is in TestMatrix.
 func TestTokensOfNamespaces(t *testing.T) {
-	tokens := tokensOf(t, "all-of-them\napi for-api\nshop for-shop\nshop for-two\napi for-two\n")
 	counters := open()
-	ended := make(chan struct{})
-	close(ended) // streams end with their first event
-	s := start(t, counters, server.Options{Tokens: tokens, Ended: ended})
-	shop := examplePush()
-	shop.Namespace = "shop"
-	routes := []struct {
-		method, path string
-		body         []byte
-	}{
-		{"POST", wire.PushPath, wire.AppendPush(nil, examplePush())},
-		{"POST", wire.PushPath, wire.AppendReport(nil, &wire.Report{Namespace: "api"})},
-		{"POST", wire.PushPath, wire.AppendUsed(nil, &wire.Used{Namespace: "api", Sender: 1, Sequence: 1})},
-		{"GET", server.UsagePath + "?namespace=api", nil},
-		{"GET", server.TopPath + "?namespace=api", nil},
-		{"GET", server.WatchPath + "?namespace=api", nil},
-		{"GET", "/v1/counters?namespace=api", nil},
-		{"GET", "/v1/counters?namespace=api&namespace=shop", nil},
-		{"GET", windowWith("namespace", "api"), nil},
-		{"GET", server.CounterPath + "?namespace=api&id=" + annID, nil},
-		{"POST", server.CounterPath + "?namespace=api", []byte(`{"id": "` + annID + `", "rule": "r", "reset": true}`)},
-		{"GET", "/v1/overrides?namespace=api", nil},
-		{"PUT", "/v1/overrides?namespace=api", []byte(`{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1000}]}]}`)},
-		{"DELETE", "/v1/overrides?namespace=api&rule=r", nil},
+	s := start(t, counters, server.Options{Tokens: tokensOf(t, "shop for-shop\nshop for-two\napi for-two\n")})
+	send := func(method, path string, body []byte, token string, status int) (answer *http.Response, problem string) {
+		t.Helper()
+		r := request(t, method, s.URL+path, body)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, problem = do(t, s.Client(), r)
+		must.Equal(t, answer.StatusCode, status, "%s with %q: status: %s", path, token, problem)
+		return answer, problem
 	}
-	for _, route := range routes {
-		for token, status := range map[string]int{"for-shop": 403, "for-": 401, "": 401} {
-			r := request(t, route.method, s.URL+route.path, route.body)
-			r.Header.Set("Authorization", "Bearer "+token)
-			answer, body := do(t, s.Client(), r)
-			must.Equal(t, answer.StatusCode, status, "%s with %q: status: %s", route.path, token, body)
-			if status == 403 {
-				wantProblem(t, answer, body, "authorization: the token is not for this namespace")
-			}
+	push := wire.AppendPush(nil, examplePush())
+	for _, path := range []string{wire.PushPath, "/v1/counters?namespace=api", "/v1/counters?namespace=api&namespace=shop"} {
+		method, body := "GET", []byte(nil)
+		if path == wire.PushPath {
+			method, body = "POST", push
 		}
+		answer, problem := send(method, path, body, "for-shop", 403)
+		wantProblem(t, answer, problem, "authorization: the token is not for this namespace")
+		wantUnchanged(t, counters)
 	}
-	wantUnchanged(t, counters)
-	if _, version, err := counters.Overrides(t.Context(), "api", 0); version != 0 || err != nil {
-		t.Errorf("somebody else has set overrides: version %d, error %v", version, err)
-	}
-	for _, route := range routes {
-		for _, token := range []string{"for-api", "for-two", "all-of-them"} {
-			r := request(t, route.method, s.URL+route.path, route.body)
-			r.Header.Set("Authorization", "Bearer "+token)
-			if answer, body := do(t, s.Client(), r); answer.StatusCode != 200 {
-				t.Errorf("%s with %s: status %d: %s", route.path, token, answer.StatusCode, body)
-			}
-		}
-	}
-	// A body that is no push is refused as such, whoever sends it.
-	r := request(t, "POST", s.URL+wire.PushPath, []byte{1, 2, 3})
-	r.Header.Set("Authorization", "Bearer for-shop")
-	if answer, body := do(t, s.Client(), r); answer.StatusCode != 400 {
-		t.Errorf("status %d, want 400: %s", answer.StatusCode, body)
-	}
+	send("POST", wire.PushPath, push, "for-two", 200)
+	send("GET", "/v1/counters?namespace=shop", nil, "for-two", 200)
+	send("POST", wire.PushPath, []byte{1, 2, 3}, "for-shop", 400) // a body that is no push is refused as such
 	must.Report(t, counters.Counters(t.Context(), "shop", nil, func(c store.LimitCounter) error { return errors.New("a counter of shop") }))
 }
 
