@@ -135,8 +135,11 @@ func TestIdleConnections(t *testing.T) {
 			for i := range 600 {
 				c := must.Get(net.Dial(network, address))(t)
 				defer c.Close()
-				// The first connections may be closed already.
-				_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+				text := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+				if i%2 == 0 {
+					text = "POST /v1/push HTTP/1.1\r\nHost: " // half a header
+				}
+				_, _ = io.WriteString(c, text) // the first connections may be closed already
 				if i == 599 {
 					// Once the last has an answer, or was closed, all are accepted. Connections that are accepted later than
 					// the probe's could make it the oldest that waits.
@@ -170,11 +173,8 @@ func TestUnfinishedRequests(t *testing.T) {
 				before := b.resident(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 300)
-				for i := range connections {
-					transport := &http2.Transport{ //nolint:staticcheck // net/http's opens connections of its own for the first of many requests
-						AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-							return new(net.Dialer).DialContext(ctx, network, address)
-						}}
+				for range connections {
+					transport := onOneConnection()
 					for range 300 / connections {
 						body := &unending{ctx: ctx, left: 3_900_000}
 						if path != "/json" {
@@ -187,14 +187,13 @@ func TestUnfinishedRequests(t *testing.T) {
 						request.Header.Set("Te", "trailers")
 						body.sent = func() { done <- nil }
 						go func() {
-							answer, err := transport.RoundTrip(request) //nolint:staticcheck // as above
+							answer, err := transport.RoundTrip(request)
 							if err == nil {
 								err = answer.Body.Close()
 							}
 							done <- err
 						}()
 					}
-					_ = i
 				}
 				for range 300 { // each is sent, or its connection is closed
 					<-done
@@ -208,6 +207,14 @@ func TestUnfinishedRequests(t *testing.T) {
 			}
 		}
 	}
+}
+
+// onOneConnection sends all requests to an address on one connection, without TLS.
+func onOneConnection() http.RoundTripper {
+	return &http2.Transport{ //nolint:staticcheck // net/http's opens connections of its own for the first of many requests
+		AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}}
 }
 
 // unending is a body that does not end before its context.
@@ -269,10 +276,7 @@ func TestManyLargeBodies(t *testing.T) {
 	before := b.resident(t)
 	var asking sync.WaitGroup
 	for range 8 {
-		transport := &http2.Transport{ //nolint:staticcheck // as in TestUnfinishedRequests
-			AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, network, address)
-			}}
+		transport := onOneConnection()
 		for range 250 {
 			asking.Go(func() {
 				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
@@ -280,7 +284,7 @@ func TestManyLargeBodies(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				answer, err := transport.RoundTrip(request) //nolint:staticcheck // as above
+				answer, err := transport.RoundTrip(request)
 				if err != nil {
 					return // its connection was closed
 				}

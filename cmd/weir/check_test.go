@@ -266,15 +266,6 @@ func TestCheckDescriptors(t *testing.T) {
 	}
 }
 
-// The help tells what a pipeline has to know.
-func TestCheckHelp(t *testing.T) {
-	t.Parallel()
-	help := printed(t, "check", "--help")
-	for _, want := range []string{"- is standard input", "FILE:LINE:COLUMN", "github", "-strict", "Exit codes: 0"} {
-		must.Contains(t, help, want, "")
-	}
-}
-
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	var schema struct {
