@@ -223,7 +223,7 @@ func TestClassesAgainstModel(t *testing.T) {
 		configuration := synced(rate, `{"name": "r", "cost": {"header": "x-cost", "least": 0}, "limits": [`+strings.Join(limits, ", ")+`], "classes": {"by": {"header": "x-class"}, "of": {`+classes[2:]+`}}}`)
 		switch rate {
 		case "-1":
-			configuration = `{` + configuration[strings.Index(configuration, `"rules"`):]
+			configuration = local(configuration)
 		case "1":
 			configuration = `{"on_backend_failure": "deny", ` + configuration[1:]
 		}
@@ -260,11 +260,17 @@ func TestClassesAgainstModel(t *testing.T) {
 			}
 		}
 	}
+	wantOutcomes(t, outcomes, []string{"-1", "0", "1"}, "own part true, pool true, passed true", "own part true, pool false, passed true", "own part false, pool true, passed true", "own part false, pool false, passed false")
+}
+
+// wantOutcomes wants a model to have seen each outcome at each rate often enough.
+func wantOutcomes(t *testing.T, outcomes map[string]int, rates []string, each ...string) {
+	t.Helper()
 	t.Log(outcomes)
-	for _, rate := range []string{"-1", "0", "1"} {
-		for _, outcome := range []string{"own part true, pool true, passed true", "own part true, pool false, passed true", "own part false, pool true, passed true", "own part false, pool false, passed false"} {
-			if outcomes["rate "+rate+": "+outcome] < 50 {
-				t.Errorf("rate %s: %s: %d times", rate, outcome, outcomes["rate "+rate+": "+outcome])
+	for _, rate := range rates {
+		for _, outcome := range each {
+			if n := outcomes["rate "+rate+": "+outcome]; n < 50 {
+				t.Errorf("rate %s: %s: %d times", rate, outcome, n)
 			}
 		}
 	}

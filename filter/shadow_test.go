@@ -64,18 +64,7 @@ func TestShadowOfManyProxies(t *testing.T) {
 		}
 	}
 	w.advance(5 * time.Second)
-	var allowed, rejected uint64
-	for i, v := range w.vms {
-		if i%2 == 0 { // metrics are the process's
-			allowed += v.outcome("new", "shadow_allowed")
-			rejected += v.outcome("new", "shadow_rejected")
-		} else {
-			v.tick()
-		}
-	}
-	if allowed != 40 || rejected != 60 {
-		t.Errorf("%d would pass and %d not, want 40 and 60", allowed, rejected)
-	}
+	must.Equal(t, [2]uint64{w.outcomes("new", "shadow_allowed"), w.outcomes("new", "shadow_rejected")}, [2]uint64{40, 60}, "would pass, and not")
 }
 
 // A request that waits for an enforced rule is measured when that has let it pass.
@@ -190,12 +179,7 @@ func TestShadowOfNoRoom(t *testing.T) {
 					}
 				}
 				w.quiet()
-				outcomes, open := [2]uint64{}, 0
-				for _, v := range w.vms {
-					outcomes[0] += v.outcome("new", "shadow_allowed")
-					outcomes[1] += v.outcome("new", "shadow_rejected")
-					open += v.plugin.Open()
-				}
+				outcomes, open := [2]uint64{w.outcomes("new", "shadow_allowed"), w.outcomes("new", "shadow_rejected")}, w.vms[0].plugin.Open()+w.vms[1].plugin.Open()
 				hits := want
 				if other != "" {
 					hits += 2

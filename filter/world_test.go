@@ -3,6 +3,7 @@ package filter_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,11 @@ const (
 // synced is a configuration with a backend.
 func synced(rate string, rule string) string {
 	return `{"backend": {"cluster": "weir"}, "sync_rate": ` + rate + `, "rules": [` + rule + `]}`
+}
+
+// local is a configuration of synced without its backend.
+func local(configuration string) string {
+	return `{` + configuration[strings.Index(configuration, `"rules"`):]
 }
 
 // waits are configurations by which requests wait.

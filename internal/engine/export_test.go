@@ -21,7 +21,6 @@ const (
 	MaxIdleParts = maxIdleParts
 	MaxUnsent    = maxUnsent
 	MaxWaiting   = maxWaiting
-	TickNanos    = tickNanos
 )
 
 // The backend, as the worker knows it.
