@@ -59,8 +59,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		"logged":               {configuration: `"access_log": true, ` + rule(`"cost": 0, `+long)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, `{`+c.configuration+`}`)
-			w.advance(time.Second)
+			w := joined(t, 1, 1, `{`+c.configuration+`}`)
 			if c.set != nil {
 				w.override(c.set...)
 			}

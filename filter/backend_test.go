@@ -43,11 +43,10 @@ func TestPushRequest(t *testing.T) {
 
 // A cluster that does not exist is a backend that is away.
 func TestMissingCluster(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"backend": {"cluster": "missing"}, "rules": [{"name": "all", "limits": [{"limit": 5, "window": "1m"}]}]}`)
+	v := newProxy(t).start(`{"backend": {"cluster": "missing"}, "rules": [{"name": "all", "limits": [{"limit": 5, "window": "1m"}]}]}`)
 	for range 6 {
 		v.send()
-		p.now += second
+		v.now += second
 		v.tick()
 	}
 	if v.reply == nil || v.count("failed_pushes_total") == 0 {

@@ -44,8 +44,7 @@ func TestBlock(t *testing.T) {
 
 // Shadow rules block nobody, and count whom they would have blocked. Rules that mark go on to mark.
 func TestBlockOfOthers(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"rules": [{"name": "s", "mode": "shadow", "block": "1m", "limits": [{"limit": 1, "window": "1s"}]},
+	v := newProxy(t).start(`{"rules": [{"name": "s", "mode": "shadow", "block": "1m", "limits": [{"limit": 1, "window": "1s"}]},
 		{"name": "m", "on_full": "mark", "block": "1m", "limits": [{"limit": 1, "window": "1s"}]}]}`)
 	for i := range 3 {
 		s := v.open()
@@ -53,7 +52,7 @@ func TestBlockOfOthers(t *testing.T) {
 			t.Fatalf("request %d: passed is %v, marked %v", i, s != nil, marked)
 		}
 		v.reset(s)
-		p.now += 30 * second * int64(min(i, 1)) // the second is in the same second
+		v.now += 30 * second * int64(min(i, 1)) // the second is in the same second
 	}
 	v.tick()
 	v.wantShadow("s", 1, 2)
@@ -69,9 +68,7 @@ func TestBlockOfNodes(t *testing.T) {
 			must.EqualOrEnd(t, ask(w.vms[0], "ann"), true, "sync_rate %s: refused within the limit", rate)
 		}
 		must.EqualOrEnd(t, ask(w.vms[0], "ann"), false, "sync_rate %s: passed above the limit", rate)
-		for range 4 { // it is told at the next push
-			w.advance(500 * time.Millisecond)
-		}
+		often(4, w.advance, 500*time.Millisecond) // it is told at the next push
 		w.advance(5 * time.Minute)
 		for i, v := range w.vms {
 			if ask(v, "ann") || !ask(v, "bob") && i < 2 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
@@ -199,9 +198,8 @@ func TestReserveOfBodyRefused(t *testing.T) {
 
 // A request whose body has told waits for the backend like any other.
 func TestReserveOfBodyAtTheBackend(t *testing.T) {
-	w := newWorld(t, 2, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [{"name": "r", "limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}],
+	w := joined(t, 2, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [{"name": "r", "limits": [{"limit": 100, "window": "1h", "algorithm": "fixed_window"}],
 		"cost_on_response": "openai", "reserve": {"request_json": "max_tokens", "default": 50}}]}`)
-	w.advance(time.Second)
 	for i, want := range []bool{true, false} {
 		v := w.vms[i]
 		s, _ := v.ask()

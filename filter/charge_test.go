@@ -310,9 +310,8 @@ func TestOpenStreamsAreSettled(t *testing.T) {
 func TestReserveOfUncounted(t *testing.T) {
 	for _, mode := range []string{"enforce", "shadow"} {
 		for _, rate := range []string{"0", "1"} {
-			w := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": `+rate+`, "on_backend_failure": "allow", "rules": [{"name": "r", "mode": "`+mode+`",
+			w := joined(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": `+rate+`, "on_backend_failure": "allow", "rules": [{"name": "r", "mode": "`+mode+`",
 				"limits": [{"limit": 5000, "window": "1d", "algorithm": "fixed_window"}], "cost_on_response": "openai", "reserve": 1000}]}`)
-			w.advance(time.Second)
 			v := w.vms[0]
 			for i := range 4 {
 				w.away = i%2 == 1

@@ -28,8 +28,7 @@ const ofHour = `{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`
 func TestClasses(t *testing.T) {
 	for _, rate := range []string{"-1", "1", "0"} {
 		t.Run(rate, func(t *testing.T) {
-			w := newWorld(t, 2, 2, synced(rate, classed(ofHour, "")+`, {"name": "far", "sync_rate": 1, "limits": [{"limit": 1000000, "window": "1h"}]}`))
-			w.advance(time.Second)
+			w := joined(t, 2, 2, synced(rate, classed(ofHour, "")+`, {"name": "far", "sync_rate": 1, "limits": [{"limit": 1000000, "window": "1h"}]}`))
 			passed := func(n int, class string) (passed int) {
 				for range n {
 					v := w.vms[0]
@@ -59,8 +58,7 @@ func TestClasses(t *testing.T) {
 
 // Clients are told what their class may still have.
 func TestHeadersOfClasses(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"rules": [` + classed(ofHour, "") + `]}`)
+	v := newProxy(t).start(`{"rules": [` + classed(ofHour, "") + `]}`)
 	for _, step := range []struct{ class, want string }{
 		{"interactive", `ratelimit-policy: "user";q=90;w=3600
 			ratelimit: "user";r=89;t=3600
@@ -92,8 +90,7 @@ func TestHeadersOfClasses(t *testing.T) {
 
 // The override of a key is divided as the limit that it replaces.
 func TestOverridesOfClasses(t *testing.T) {
-	w := newWorld(t, 1, 1, synced("1", classed(ofHour, `, "overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 200, "window": "1h", "algorithm": "fixed_window"}]}]}`)))
-	w.advance(time.Second)
+	w := joined(t, 1, 1, synced("1", classed(ofHour, `, "overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 200, "window": "1h", "algorithm": "fixed_window"}]}]}`)))
 	limitOf := func(user, class string) string {
 		w.vms[0].send("x-user", user, "x-class", class)
 		return w.vms[0].response["x-ratelimit-limit"]
@@ -291,9 +288,7 @@ func (w *world) spend(v *fakeVM, what string, reserved, cost int, counted func()
 	if s == nil {
 		w.t.Fatalf("%s: %q was refused", what, headers)
 	}
-	for range 4 { // a shadow rule hears of the backend meanwhile, within its timeout
-		w.advance(20 * time.Millisecond)
-	}
+	often(4, w.advance, 20*time.Millisecond) // a shadow rule hears of the backend meanwhile, within its timeout
 	v.answers(s, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
 	for round := 0; fmt.Sprint(counted()) != fmt.Sprint(want); round++ {
 		if w.advance(100 * time.Millisecond); round == 50 {
@@ -306,9 +301,8 @@ func (w *world) spend(v *fakeVM, what string, reserved, cost int, counted func()
 func TestChargesOfClasses(t *testing.T) {
 	for _, mode := range []string{"enforce", "shadow"} {
 		for _, rate := range []string{"-1", "1", "0"} {
-			w := newWorld(t, 1, 1, synced(rate, classed(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, `,
+			w := joined(t, 1, 1, synced(rate, classed(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, `,
 				"mode": "`+mode+`", "reserve": {"header": "x-reserve"}, "cost_on_response": "openai"`)+`, {"name": "far", "sync_rate": 1, "limits": [{"limit": 1000000, "window": "1h"}]}`))
-			w.advance(time.Second)
 			v := w.vms[0]
 			counters := func() (told [4]uint64) { // of interactive, batch, what batch has of the pool, and the pool
 				for i, value := range []string{"interactive", "batch", "batch+", ""} {

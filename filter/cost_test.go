@@ -118,15 +118,14 @@ func TestCostOnResponse(t *testing.T) {
 
 // A log of the greatest limit that a configuration may have fits its table.
 func TestGreatestLog(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"capacity": 10, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1m", "algorithm": "sliding_log"}]}]}`)
+	v := newProxy(t).start(`{"capacity": 10, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1m", "algorithm": "sliding_log"}]}]}`)
 	for i := range 1000 {
-		if p.now += minute / 1001; !v.send("x-user", "ann") {
+		if v.now += minute / 1001; !v.send("x-user", "ann") {
 			t.Fatalf("hit %d refused", i)
 		}
 	}
 	must.Equal(t, v.send("x-user", "ann"), false, "passed above the limit")
-	if bound := 10*(8064+96) + 40; p.shared.Bytes() > bound {
-		t.Errorf("shared data has %d bytes, want at most %d", p.shared.Bytes(), bound)
+	if bound := 10*(8064+96) + 40; v.shared.Bytes() > bound {
+		t.Errorf("shared data has %d bytes, want at most %d", v.shared.Bytes(), bound)
 	}
 }

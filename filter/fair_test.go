@@ -26,8 +26,7 @@ func fair(limit, rest string) string {
 func TestFairShares(t *testing.T) {
 	for _, rate := range []string{"-1", "0", "1"} {
 		t.Run(rate, func(t *testing.T) {
-			w := newWorld(t, 1, 2, synced(rate, fair(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, "")+`, {"name": "far", "sync_rate": 1, "limits": [{"limit": 1000000, "window": "1h"}]}`))
-			w.advance(time.Second)
+			w := joined(t, 1, 2, synced(rate, fair(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, "")+`, {"name": "far", "sync_rate": 1, "limits": [{"limit": 1000000, "window": "1h"}]}`))
 			passed := map[string]int{}
 			ask := func(n int, users ...string) {
 				for range n {
@@ -72,8 +71,7 @@ func TestFairShares(t *testing.T) {
 // Other limits are for all that share them: those of a key with an empty value in the last place, which
 // proxies tell is none of a request's.
 func TestFairOverrides(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"rules": [` + fair(`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`,
+	v := newProxy(t).start(`{"rules": [` + fair(`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`,
 		`, "overrides": {"keys": [{"key": ["red", ""], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}]}`) + `]}`)
 	for team, want := range map[string]int{"red": 9, "blue": 90} {
 		must.Equal(t, v.passed(200, "x-team", team, "x-user", "ann", "x-class", "interactive"), want, "passed of %s", team)
@@ -83,8 +81,7 @@ func TestFairOverrides(t *testing.T) {
 
 // A reset gives room to the class, and so to those who have not had their even part. Who has had it waits.
 func TestFairReset(t *testing.T) {
-	w := newWorld(t, 1, 1, synced("0", fair(`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, "")))
-	w.advance(time.Second)
+	w := joined(t, 1, 1, synced("0", fair(`{"limit": 100, "window": "1h", "algorithm": "fixed_window"}`, "")))
 	ask := func(n int, user string) (passed int) {
 		for range n {
 			if w.any().send("x-team", "red", "x-user", user, "x-class", "interactive") {
@@ -248,9 +245,8 @@ func TestFairSharesOfManyProxies(t *testing.T) {
 // What a response costs is put right in its key's seat, too, wherever its class has taken it.
 func TestChargesOfFairShares(t *testing.T) {
 	for _, mode := range []string{"enforce", "shadow"} {
-		w := newWorld(t, 1, 1, synced("1", fair(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, `,
+		w := joined(t, 1, 1, synced("1", fair(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`, `,
 			"mode": "`+mode+`", "reserve": {"header": "x-reserve"}, "cost_on_response": "openai"`)))
-		w.advance(time.Second)
 		v := w.vms[0]
 		spend := func(user, class string, reserved, cost int, want ...uint64) {
 			t.Helper()
@@ -282,8 +278,7 @@ func TestFairWorlds(t *testing.T) {
 		if rate == "-1" {
 			configuration, nodes = local(configuration), 1
 		}
-		w := newWorld(t, nodes, 2, configuration)
-		w.advance(time.Second)
+		w := joined(t, nodes, 2, configuration)
 		most := map[string]uint64{"interactive": hits * 600 / 1000, "batch": hits * 100 / 1000}
 		reach := map[string]uint64{"interactive": most["interactive"] + hits - most["interactive"] - most["batch"], "batch": hits * 300 / 1000}
 		type key struct {
@@ -375,8 +370,7 @@ func TestFairWorlds(t *testing.T) {
 // Whoever invents keys gets no more than the parts of 1,024 of them, and takes no more memory. A key that
 // asked before keeps its part.
 func TestInventedKeys(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"capacity": 8192, "rules": [` + fair(`{"limit": 100000, "window": "1h", "algorithm": "fixed_window"}`, `, "cost": {"header": "x-cost"}`) + `]}`)
+	v := newProxy(t).start(`{"capacity": 8192, "rules": [` + fair(`{"limit": 100000, "window": "1h", "algorithm": "fixed_window"}`, `, "cost": {"header": "x-cost"}`) + `]}`)
 	ask := func(user, cost string) bool {
 		return v.send("x-team", "red", "x-user", user, "x-class", "interactive", "x-cost", cost)
 	}
@@ -395,7 +389,7 @@ func TestInventedKeys(t *testing.T) {
 			t.Errorf("hour %d: ann has %d, want %d to %d", hour, got, 60000/1088, 90000/1088)
 		}
 		want(t, v.reply.headers, "x-ratelimit-limit: 82")
-		p.now += 3600 * second
+		v.now += 3600 * second
 	}
 	must.Equal(t, v.count("evicted_counters_total"), 0, "evicted counters")
 }
@@ -403,8 +397,7 @@ func TestInventedKeys(t *testing.T) {
 // While the backend is away and everything is to pass, a key passes above its even part, too.
 func TestFairSharesWithoutBackend(t *testing.T) {
 	for _, rate := range []string{"0", "1"} {
-		w := newWorld(t, 1, 2, `{"on_backend_failure": "allow", `+synced(rate, fair(`{"limit": 20, "window": "1h", "algorithm": "fixed_window"}`, ""))[1:])
-		w.advance(time.Second)
+		w := joined(t, 1, 2, `{"on_backend_failure": "allow", `+synced(rate, fair(`{"limit": 20, "window": "1h", "algorithm": "fixed_window"}`, ""))[1:])
 		w.away = true
 		for i := range 100 {
 			if !w.any().send("x-team", "red", "x-user", pick(w.random, "ann", "bob"), "x-class", "interactive") {

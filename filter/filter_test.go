@@ -165,21 +165,20 @@ func TestDetailsNameTheRule(t *testing.T) {
 // A client that goes on asking is refused from the VM's memory: without shared data, by the same
 // rules.
 func TestRefusedAgain(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(oneRule(`{"limit": 10, "window": "1m"}`))
+	v := newProxy(t).start(oneRule(`{"limit": 10, "window": "1m"}`))
 	for range 11 {
 		v.send("x-user", "ann")
 	}
-	clear(p.calls)
+	clear(v.calls)
 	for range 100 {
-		p.now += 1e6
+		v.now += 1e6
 		must.EqualOrEnd(t, v.send("x-user", "ann"), false, "passed")
 	}
-	must.Equal(t, p.calls["get"]+p.calls["set"], 0, "shared data was called: %v", p.calls)
-	if want := map[string]int{"now": 100, "request header": 200, "reply": 100}; fmt.Sprint(p.calls) != fmt.Sprint(want) {
-		t.Errorf("got calls %v, want %v", p.calls, want)
+	must.Equal(t, v.calls["get"]+v.calls["set"], 0, "shared data was called: %v", v.calls)
+	if want := map[string]int{"now": 100, "request header": 200, "reply": 100}; fmt.Sprint(v.calls) != fmt.Sprint(want) {
+		t.Errorf("got calls %v, want %v", v.calls, want)
 	}
-	p.now = monday + 66*second
+	v.now = monday + 66*second
 	must.Equal(t, v.send("x-user", "ann"), true, "refused from memory what has room by now")
 }
 
@@ -199,16 +198,15 @@ func TestRefusalsThatAreRemembered(t *testing.T) {
 		{"responses cost", `{"name": "a", "cost_on_response": {"response_header": "x-tokens"}, ` + two + `}`, 100},
 		{"one hit more has room", `{"name": "a", "cost": 3, "limits": [{"limit": 4, "window": "1h"}]}`, 100},
 	} {
-		p := newProxy(t)
-		v := p.start(`{"rules": [` + test.rules + `]}`)
+		v := newProxy(t).start(`{"rules": [` + test.rules + `]}`)
 		for v.send() {
 		}
-		clear(p.calls)
+		clear(v.calls)
 		for range 100 {
-			p.now += 1e6
+			v.now += 1e6
 			must.Equal(t, v.send(), false, "%s: passed", test.name)
 		}
-		must.Equal(t, p.calls["get"], test.gets, "%s: pages for 100 requests", test.name)
+		must.Equal(t, v.calls["get"], test.gets, "%s: pages for 100 requests", test.name)
 	}
 }
 
@@ -233,14 +231,13 @@ func TestHostCalls(t *testing.T) {
 
 // A part of a request that several rules ask for is read once.
 func TestHeadersAreReadOnce(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"headers": [], "rules": [
+	v := newProxy(t).start(`{"headers": [], "rules": [
 		{"name": "a", "key": [{"header": "x-user"}], "limits": [{"limit": 9, "window": "1h"}]},
 		{"name": "b", "key": [{"header": "x-user"}, "path"], "match": {"path": {"prefix": "/"}}, "limits": [{"limit": 9, "window": "1h"}]}
 	]}`)
-	clear(p.calls)
-	if v.send("x-user", "ann", ":path", "/x?y"); p.calls["request header"] != 2 {
-		t.Errorf("got calls %v, want two headers", p.calls)
+	clear(v.calls)
+	if v.send("x-user", "ann", ":path", "/x?y"); v.calls["request header"] != 2 {
+		t.Errorf("got calls %v, want two headers", v.calls)
 	}
 }
 
@@ -257,13 +254,12 @@ func BenchmarkRequest(b *testing.B) {
 			{"name": "far", "match": {"headers": {"x-far": {"present": true}}}, "limits": [{"limit": 1, "window": "1h"}]}]}`,
 	} {
 		b.Run(name, func(b *testing.B) {
-			p := newProxy(b)
-			v := p.start(configuration)
+			v := newProxy(b).start(configuration)
 			v.request = map[string][]byte{"x-user": []byte("ann")}
-			v.response, p.calls = nil, nil
+			v.response, v.calls = nil, nil
 			b.ReportAllocs()
 			for b.Loop() {
-				p.now += minute / 400
+				v.now += minute / 400
 				v.reply = nil
 				v.stream()
 			}
@@ -294,12 +290,11 @@ func TestRefusedByADryLease(t *testing.T) {
 // Limits that have room say nothing about when to try again, though a clock that went back makes
 // them wait for nothing.
 func TestRetryAfterWhenTheClockWentBack(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(`{"rules": [
+	v := newProxy(t).start(`{"rules": [
 		{"name": "day", "limits": [{"limit": 1000, "window": "1d", "algorithm": "fixed_window"}]},
 		{"name": "sec", "key": [{"header": "x-user"}], "limits": [{"limit": 1, "window": "1s", "algorithm": "fixed_window"}]}]}`)
 	v.send("x-user", "ann")
-	p.now -= 3600 * second
+	v.now -= 3600 * second
 	v.send("x-user", "bob")
 	v.send("x-user", "bob")
 	want(t, v.reply.headers, `retry-after: 1`)

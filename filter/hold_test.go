@@ -322,9 +322,7 @@ func TestPlacesThroughFaults(t *testing.T) {
 			for len(open) > 0 {
 				end(0)
 			}
-			for range 200 {
-				w.advance(500 * time.Millisecond)
-			}
+			often(200, w.advance, 500*time.Millisecond)
 			for range limit {
 				v := w.any()
 				if s := v.open(); s == nil && v.reply == nil {
@@ -399,8 +397,6 @@ func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 	for _, s := range append(during, before) {
 		v.finish(s)
 	}
-	for range 20 {
-		w.advance(250 * time.Millisecond)
-	}
+	often(20, w.advance, 250*time.Millisecond)
 	w.wantSum(0, "when nobody holds a place")
 }

@@ -187,10 +187,8 @@ func TestMonthOfMoney(t *testing.T) {
 		for range 10 {
 			begin() // so that there is something to die, even late in the month when most are refused
 		}
-		settle() // what was sent arrives; what is under way dies
-		for range 3 {
-			w.advance(time.Second) // and usage is told
-		}
+		settle()                         // what was sent arrives; what is under way dies
+		often(3, w.advance, time.Second) // and usage is told
 		at := random.IntN(2)
 		p := newProxy(t)
 		p.now = w.now
@@ -207,18 +205,14 @@ func TestMonthOfMoney(t *testing.T) {
 			w.vms[2*at+i].settle, w.vms[2*at+i].headersOnly = w.deliver, true
 		}
 		w.proxies[at] = p
-		for range 6 { // until it has the prices
-			w.advance(time.Second)
-		}
+		often(6, w.advance, time.Second) // until it has the prices
 	}
 	w.advance(time.Second)
 	const length = 26 * 24 * time.Hour // of January, from a Monday on
 	for n := range requests {
 		if n == requests/2 {
 			w.price(changed...)
-			for range 5 {
-				w.advance(time.Second)
-			}
+			often(5, w.advance, time.Second)
 			after = true
 		}
 		begin()
@@ -235,9 +229,7 @@ func TestMonthOfMoney(t *testing.T) {
 		end(0)
 	}
 	settle()
-	for range 20 {
-		w.advance(time.Second)
-	}
+	often(20, w.advance, time.Second)
 	want := int64(0)
 	for key, c := range cost {
 		if want += c; c > budget {

@@ -47,8 +47,7 @@ func (w *world) outcomes(rule, outcome string) (sum uint64) {
 // the answers, in headers and in metrics, and counters go on.
 func TestMovedRule(t *testing.T) {
 	for _, rate := range []string{"1", "0"} {
-		w := newWorld(t, 2, 2, synced(rate, `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}`))
-		w.advance(time.Second)
+		w := joined(t, 2, 2, synced(rate, `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}`))
 		want := func(when string, sent, passed int, header string) {
 			t.Helper()
 			got := w.passes(sent, "ann")
@@ -64,9 +63,7 @@ func TestMovedRule(t *testing.T) {
 		want("another limit", 12, 6, "16")
 		w.override(moves(wire.Shadow, 20))
 		want("shadow", 12, 12, "")
-		for range 20 {
-			w.advance(20 * time.Millisecond) // nobody has waited for it
-		}
+		often(20, w.advance, 20*time.Millisecond) // nobody has waited for it
 		must.Equal(t, [2]uint64{w.outcomes("user", "shadow_allowed"), w.outcomes("user", "shadow_rejected")}, [2]uint64{4, 8}, "a shadow rule allowed and rejected")
 		w.override(moves(wire.Enforce, 21))
 		want("enforced", 4, 1, "21")
@@ -83,10 +80,9 @@ func TestMovedRule(t *testing.T) {
 // A key's own limits go before the rule's, those of the rule before the configuration's for keys and
 // values, as those of a key do, and all rules together before each. What has ended does not count.
 func TestMovedRuleAmongOthers(t *testing.T) {
-	w := newWorld(t, 1, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h"}],
+	w := joined(t, 1, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 50, "window": "1h"}],
 		"overrides": {"by": {"header": "x-plan"}, "values": {"gold": [{"limit": 90, "window": "1h"}]}, "keys": [{"key": ["bob"], "limits": [{"limit": 60, "window": "1h"}]}]}},
 		{"name": "new", "mode": "shadow", "limits": [{"limit": 40, "window": "1h"}]}`))
-	w.advance(time.Second)
 	limits := func() (got [3]string) {
 		for i, headers := range [][]string{{"x-user", "ann"}, {"x-user", "bob"}, {"x-user", "dee", "x-plan", "gold"}} {
 			w.vms[1].send(headers...)
@@ -136,8 +132,7 @@ func TestMovedRuleOfNewConfiguration(t *testing.T) {
 	of := func(limit int) string {
 		return synced("1", fmt.Sprintf(`{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": %d, "window": "1h", "algorithm": "fixed_window"}]}`, limit))
 	}
-	w := newWorld(t, 1, 1, of(3))
-	w.advance(time.Second)
+	w := joined(t, 1, 1, of(3))
 	w.override(moves(wire.Off))
 	next, _ := w.vms[0].replace(of(2))
 	w.vms[0] = next
@@ -157,8 +152,7 @@ func TestMovedRuleOfNewConfiguration(t *testing.T) {
 func TestMovedMarksAndDelays(t *testing.T) {
 	for _, rule := range []string{`"on_full": "mark",`, `"delay": {"most": "5m", "queue": 9},`} {
 		for _, mode := range []string{"enforce", "shadow"} {
-			w := newWorld(t, 1, 1, synced("1", `{"name": "user", "mode": "`+mode+`", `+rule+` "limits": [{"limit": 2, "window": "2m", "algorithm": "fixed_window"}]}`))
-			w.advance(time.Second)
+			w := joined(t, 1, 1, synced("1", `{"name": "user", "mode": "`+mode+`", `+rule+` "limits": [{"limit": 2, "window": "2m", "algorithm": "fixed_window"}]}`))
 			v := w.vms[0]
 			other := moves(wire.Shadow)
 			if mode == "shadow" {
@@ -168,9 +162,7 @@ func TestMovedMarksAndDelays(t *testing.T) {
 				shadow := v.plugin.Rules()[0].Shadow
 				passed := w.passes(2, "ann")
 				s := v.pause("x-user", "ann")
-				for range 3 {
-					w.advance(20 * time.Millisecond)
-				}
+				often(3, w.advance, 20*time.Millisecond)
 				marked := v.request["x-weir-over"] != nil
 				waits := s != nil && s.Waits()
 				if marks := rule[1] == 'o'; marked != (!shadow && marks) || waits != (!shadow && !marks) || passed != 2 {
@@ -183,9 +175,7 @@ func TestMovedMarksAndDelays(t *testing.T) {
 					must.Equal(t, [2]uint64{w.outcomes("user", "shadow_allowed"), w.outcomes("user", "shadow_rejected")}, [2]uint64{2, 1}, "%s: allowed and refused by the shadow rule", rule)
 				}
 				w.override(other)
-				for range 60 {
-					w.advance(time.Minute)
-				}
+				often(60, w.advance, time.Minute)
 			}
 		}
 	}

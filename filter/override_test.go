@@ -12,9 +12,8 @@ import (
 // An override that comes at run time is for the key that people mean, whatever the selectors make of
 // it, and clients are told of it.
 func TestOverride(t *testing.T) {
-	w := newWorld(t, 2, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}, {"client_ip": {"ipv4_prefix": 24}}], "limits": [
+	w := joined(t, 2, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}, {"client_ip": {"ipv4_prefix": 24}}], "limits": [
 		{"limit": 50, "window": "1h", "algorithm": "fixed_window"}, {"limit": 500, "window": "1d", "algorithm": "token_bucket"}]}`))
-	w.advance(time.Second)
 	w.override(wire.Override{Rule: "user", Values: []string{"ann", "10.1.2.99"}, Limits: []wire.OverrideLimit{
 		{Max: 70, WidthMillis: 3_600_000}, {Max: 700, Burst: 10, WidthMillis: 86_400_000},
 	}})
@@ -36,10 +35,9 @@ func TestOverride(t *testing.T) {
 // or network that the key has, then that of the whole rule, and then the configuration's. One that has ended
 // is none.
 func TestPatternsOfOverrides(t *testing.T) {
-	w := newWorld(t, 2, 2, synced("1", `{"name": "plain", "match": {"path": {"exact": "/a"}}, "key": [{"header": "x-plan"}, {"header": "x-user"}], "limits": [{"limit": 5000, "window": "1h"}],
+	w := joined(t, 2, 2, synced("1", `{"name": "plain", "match": {"path": {"exact": "/a"}}, "key": [{"header": "x-plan"}, {"header": "x-user"}], "limits": [{"limit": 5000, "window": "1h"}],
 		"overrides": {"keys": [{"key": ["gold", "configured"], "limits": [{"limit": 6000, "window": "1h"}]}]}},
 		{"name": "net", "match": {"path": {"exact": "/b"}}, "key": [{"client_ip": {"ipv4_prefix": 24, "ipv6_prefix": 64}}], "limits": [{"limit": 5000, "window": "1h"}]}`))
-	w.advance(time.Second)
 	to := func(hits uint64, rule string, mode wire.Mode, values ...string) wire.Override {
 		return wire.Override{Rule: rule, Mode: mode, Values: values, Limits: []wire.OverrideLimit{{Max: hits, WidthMillis: 3_600_000}}}
 	}

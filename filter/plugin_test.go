@@ -171,9 +171,8 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const keys = 1000
-			w := newWorld(t, 1, 1, configuration)
+			w := joined(t, 1, 1, configuration)
 			v := w.vms[0]
-			w.advance(time.Second)
 			w.advance(time.Second)
 			v.settle = nil
 			var streams []*stream
@@ -198,9 +197,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 				v.answer(c, 200, w.apply(c.body))
 			}
 			w.proxies[0].before = nil
-			for range 400 { // until those that wait have their answers
-				w.advance(10 * time.Millisecond)
-			}
+			often(400, w.advance, 10*time.Millisecond) // until those that wait have their answers
 			w.vms[0], v = next, next
 			w.quiet()
 			for _, s := range streams {
@@ -221,8 +218,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 // over, and its metrics say so before it is gone.
 func TestRequestsOfAContextThatGoesAreInTheMetrics(t *testing.T) {
 	for _, heir := range []bool{false, true} {
-		w := newWorld(t, 1, 1, synced("0", perUser))
-		w.advance(time.Second)
+		w := joined(t, 1, 1, synced("0", perUser))
 		v := w.vms[0]
 		v.settle = nil
 		v.paused(60, "x-user", "ann")
@@ -278,9 +274,7 @@ func TestChangedLimitsWithPendingHits(t *testing.T) {
 			t.Errorf("%s: the old context stays though there is another one", test.before)
 		}
 		next.passed(5)
-		for range 300 {
-			w.advance(100 * time.Millisecond)
-		}
+		often(300, w.advance, 100*time.Millisecond)
 		must.Equal(t, w.sum(), test.want, "%s\nto %s:\nthe backend has hits", test.before, test.after)
 	}
 }
@@ -293,8 +287,7 @@ func TestChangedLimitsWithLeases(t *testing.T) {
 		`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}, {"limit": 1000, "window": "1d"}`,
 		`{"limit": 500, "window": "1h", "algorithm": "fixed_window"}`,
 	} {
-		w := newWorld(t, 1, 2, limits(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`))
-		w.advance(time.Second)
+		w := joined(t, 1, 2, limits(`{"limit": 1000, "window": "1h", "algorithm": "fixed_window"}`))
 		passed := int64(0)
 		for range 100 {
 			if w.any().send() {

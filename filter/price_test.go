@@ -270,8 +270,7 @@ func TestCutInMoney(t *testing.T) {
 // Prices that are set at run time are known to all workers of all nodes within a sync_rate, and those of the
 // configuration count again when they are gone. A request under way costs what it would have cost.
 func TestPricesOfTheBackend(t *testing.T) {
-	w := newWorld(t, 2, 2, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+priced("", "")[1:])
-	w.advance(time.Second)
+	w := joined(t, 2, 2, `{"backend": {"cluster": "b"}, "sync_rate": 1, `+priced("", "")[1:])
 	n := 0
 	begin := func(v *fakeVM, model string) (s *stream, cost func() int) {
 		n++

@@ -34,8 +34,7 @@ func TestProblemNamesLimits(t *testing.T) {
 		named   = `,"violated-policies":[%s]`
 		limits  = `"limits": [{"limit": 2, "window": "1s", "algorithm": "fixed_window"}, {"limit": 3, "window": "1h", "algorithm": "fixed_window"}]`
 	)
-	p := newProxy(t)
-	v := p.start(`{"rules": [{"name": "a", "match": {"path": {"prefix": "/a"}}, ` + limits + `}, {"name": "b", "block": "10s", "match": {"path": {"prefix": "/b"}}, ` + limits + `},
+	v := newProxy(t).start(`{"rules": [{"name": "a", "match": {"path": {"prefix": "/a"}}, ` + limits + `}, {"name": "b", "block": "10s", "match": {"path": {"prefix": "/b"}}, ` + limits + `},
 		{"name": "c", "match": {"path": {"prefix": "/c"}}, "cost": {"header": "x-cost"}, ` + limits + `},
 		{"name": "d", "match": {"path": {"prefix": "/d"}}, "headers": ["retry-after"], ` + limits + `}]}`)
 	for _, test := range []struct {
@@ -49,7 +48,7 @@ func TestProblemNamesLimits(t *testing.T) {
 		{"/c 4", 0, fmt.Sprintf(named, `"c","c.2"`)}, {"/c 3", 0, fmt.Sprintf(named, `"c"`)}, {"/c 2", 0, ""}, {"/c 2", 0, fmt.Sprintf(named, `"c","c.2"`)},
 		{"/d", 0, ""}, {"/d", 0, ""}, {"/d", 0, "hidden"},
 	} {
-		p.now += test.after
+		v.now += test.after
 		path, cost, _ := strings.Cut(test.send, " ")
 		passed := v.send(":path", path, "x-cost", cost)
 		want := fmt.Sprintf(problem, test.body)

@@ -69,10 +69,9 @@ func TestShadowOfManyProxies(t *testing.T) {
 
 // A request that waits for an enforced rule is measured when that has let it pass.
 func TestShadowOfWaitingRequests(t *testing.T) {
-	w := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [
+	w := joined(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [
 		{"name": "old", "limits": [{"limit": 5, "window": "1d"}]},
 		{"name": "new", "mode": "shadow", "limits": [{"limit": 2, "window": "1d"}]}]}`)
-	w.advance(time.Second)
 	v := w.vms[0]
 	must.Equal(t, v.passed(9), 5, "passed")
 	w.advance(5 * time.Second)
@@ -102,8 +101,7 @@ func TestShadowIsSettled(t *testing.T) {
 		"a part, which was reserved": {"0", old, `"reserve": 1000, "cost_on_response": {"header": "x-cost"}`},
 	} {
 		for answered, deliver := range map[string][3]bool{"before the response": {true, true, true}, "in it": {false, true, true}, "after it": {false, false, true}} {
-			w := newWorld(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": `+c.rate+`, "rules": [`+c.other+`{"name": "new", "mode": "shadow", `+limits+`, `+c.rule+`}]}`)
-			w.advance(time.Second)
+			w := joined(t, 1, 1, `{"backend": {"cluster": "b"}, "sync_rate": `+c.rate+`, "rules": [`+c.other+`{"name": "new", "mode": "shadow", `+limits+`, `+c.rule+`}]}`)
 			v := w.vms[0]
 			step := func(i int) {
 				if deliver[i] {
@@ -153,9 +151,8 @@ func TestShadowOfNoRoom(t *testing.T) {
 	} {
 		for _, other := range []string{"", `{"name": "old", "limits": [{"limit": 1000, "window": "1d"}]}, `} {
 			for late := range 3 {
-				w := newWorld(t, 2, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [`+other+
+				w := joined(t, 2, 1, `{"backend": {"cluster": "b"}, "sync_rate": 0, "rules": [`+other+
 					`{"name": "new", "mode": "shadow", "limits": [{"limit": 1000, "window": "1d", "algorithm": "fixed_window"}], `+cost+`}]}`)
-				w.advance(time.Second)
 				for _, v := range w.vms {
 					if v.open() == nil {
 						w.deliver(v)

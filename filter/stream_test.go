@@ -67,8 +67,7 @@ func TestIdleStreamsAreBounded(t *testing.T) {
 func TestBodyWaitsForTheBackend(t *testing.T) {
 	for _, headersOnly := range []bool{false, true} {
 		for _, configuration := range []string{synced("0", scarce), synced("1", scarce)} {
-			w := newWorld(t, 2, 1, configuration)
-			w.advance(time.Second)
+			w := joined(t, 2, 1, configuration)
 			for i, want := range []int{5, 0} {
 				w.vms[i].headersOnly = headersOnly
 				if passed := w.vms[i].passed(6, "x-user", "ann"); passed != want || w.sum() != 5 {
@@ -117,9 +116,8 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 // A callout that the proxy does not take fails at once. The streams that wait for it, beside the
 // stream that is being decided, are decided soon, each by its own rules and in its own context.
 func TestCalloutRefusedWhileOthersWait(t *testing.T) {
-	w := newWorld(t, 1, 1, synced("1", scarce+`, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 4000, "window": "1h"}]}`))
+	w := joined(t, 1, 1, synced("1", scarce+`, {"name": "other", "key": [{"header": "x-user"}], "limits": [{"limit": 4000, "window": "1h"}]}`))
 	v := w.vms[0]
-	w.advance(time.Second)
 	w.advance(time.Second)
 	streams := v.paused(10, "x-user", "ann") // four callouts, and a wish that waits for its turn
 	callouts := v.dispatched()
@@ -146,17 +144,16 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 // another request, and changes nothing for that.
 func TestHitThatLosesEveryRace(t *testing.T) {
 	for _, ticks := range []bool{true, false} {
-		p := newProxy(t)
-		v := p.start(`{"capacity": 10, ` + oneRule(`{"limit": 100, "window": "1h"}`)[1:]) // one page
+		v := newProxy(t).start(`{"capacity": 10, ` + oneRule(`{"limit": 100, "window": "1h"}`)[1:]) // one page
 		v.send("x-user", "zed")
-		p.before = func(_ *fakeVM, op string) {
+		v.before = func(_ *fakeVM, op string) {
 			if op == "set" {
-				p.race()
+				v.race()
 			}
 		}
 		must.Equal(t, v.send("x-user", "ann"), true, "passed")
 		want(t, v.response, `x-ratelimit-remaining: 99`)
-		p.before = nil
+		v.before = nil
 		must.EqualOrEnd(t, v.plugin.Node().HasRetries(), true, "hits are held")
 		if ticks {
 			must.Equal(t, v.count("given_up_total"), 1, "hits were given up for now")

@@ -80,8 +80,7 @@ func TestUpstream(t *testing.T) {
 // A later word prolongs the wait, and an earlier one does not cut it short. Its own headers tell nothing of
 // it, and each limit has a rule's room.
 func TestUpstreamTellsAgain(t *testing.T) {
-	p := newProxy(t)
-	v := p.start(upstreamRule)
+	v := newProxy(t).start(upstreamRule)
 	first, second, third := v.opened("x-key", "ann"), v.opened("x-key", "ann"), v.opened("x-key", "ann")
 	tell := func(s *stream, after string) { v.tell(s, "via_upstream", ":status", "429", "retry-after", after) }
 	tell(first, "10")
@@ -92,9 +91,9 @@ func TestUpstreamTellsAgain(t *testing.T) {
 	}
 	tell(third, "20")
 	v.wantRetry(t, "a later time", "ann", "20")
-	p.now += 19 * minute / 60
+	v.now += 19 * minute / 60
 	v.wantRetry(t, "a second before it", "ann", "1")
-	p.now += minute / 60
+	v.now += minute / 60
 	v.wantRetry(t, "then", "ann", "")
 	must.Equal(t, v.count("upstream_holds_total"), 1, "holds")
 }
@@ -105,16 +104,15 @@ func TestLimitFollowsUpstream(t *testing.T) {
 	const rule = `{"headers": ["ratelimit"], "rules": [{"name": "r", "key": [{"header": "x-key"}], "upstream": true,
 		"limits": [{"limit": 9, "window": "1m", "algorithm": "ALGORITHM"}, {"limit": 500, "window": "1h"}]}]}`
 	for _, algorithm := range []string{"fixed_window", "token_bucket", "sliding_log"} {
-		p := newProxy(t)
-		v := p.start(strings.Replace(rule, "ALGORITHM", algorithm, 1))
+		v := newProxy(t).start(strings.Replace(rule, "ALGORITHM", algorithm, 1))
 		tell := func(fields ...string) { v.told("ann", "via_upstream", "200", fields...) }
 		tell("x-ratelimit-limit-requests", "4", "anthropic-ratelimit-requests-limit", "5", "x-ratelimit-limit-tokens", "2")
 		must.Equal(t, v.passes("ann"), 3, "%s: requests pass behind the first", algorithm)
 		must.Equal(t, v.passes("bob"), 9, "%s: requests of another key pass", algorithm)
-		p.now += 2 * minute
+		v.now += 2 * minute
 		must.Equal(t, v.passes("ann"), 9, "%s: requests pass long after the upstream's word", algorithm)
 		for _, told := range []string{"0", "-1", "x", "99999999999999999999", "50"} {
-			p.now += 2 * minute
+			v.now += 2 * minute
 			tell("x-ratelimit-limit-requests", told)
 			must.Equal(t, v.passes("ann"), 8, "%s: requests pass behind the first, with the limit %s", algorithm, told)
 		}

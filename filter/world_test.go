@@ -64,6 +64,13 @@ func newWorld(t testing.TB, nodes, workers int, configuration string) *world {
 	return w
 }
 
+// joined is a world whose nodes have heard from the backend.
+func joined(t testing.TB, nodes, workers int, configuration string) *world {
+	w := newWorld(t, nodes, workers, configuration)
+	w.advance(time.Second)
+	return w
+}
+
 // advance lets time pass, ticks every VM, and carries callouts to the backend and answers back.
 func (w *world) advance(d time.Duration) {
 	w.pass(d)
@@ -72,6 +79,13 @@ func (w *world) advance(d time.Duration) {
 	}
 	for _, i := range w.random.Perm(len(w.vms)) {
 		w.deliver(w.vms[i])
+	}
+}
+
+// often advances a world so many times.
+func often(n int, advance func(time.Duration), by time.Duration) {
+	for range n {
+		advance(by)
 	}
 }
 
@@ -84,9 +98,7 @@ func (w *world) pass(d time.Duration) {
 
 // quiet waits until there is nothing to do any more.
 func (w *world) quiet() {
-	for range 400 {
-		w.advance(500 * time.Millisecond)
-	}
+	often(400, w.advance, 500*time.Millisecond)
 }
 
 func (w *world) deliver(v *fakeVM) {
@@ -126,9 +138,7 @@ func (w *world) price(list ...wire.Price) {
 func (w *world) list(list []byte) {
 	w.t.Helper()
 	backendtest.Set(w.t, w.store, "default", list)
-	for range 20 {
-		w.advance(50 * time.Millisecond)
-	}
+	often(20, w.advance, 50*time.Millisecond)
 }
 
 func (w *world) any() *fakeVM { return w.vms[w.random.IntN(len(w.vms))] }
