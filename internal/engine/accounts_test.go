@@ -95,9 +95,7 @@ func TestUsedInZones(t *testing.T) {
 	of := func(zone string) window.Limit {
 		l := limit(window.FixedWindow, 100, calendar.Lengths[calendar.Month])
 		c, fault := calendar.New(calendar.Month, zone, 0, 0)
-		if fault != calendar.Sound {
-			t.Fatal(zone)
-		}
+		must.EqualOrEnd(t, fault, calendar.Sound, "%s", zone)
 		l.Calendar = c
 		return l
 	}
@@ -229,9 +227,7 @@ func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
 			start(f.process)
 		case 2:
 			f.Leave()
-			for range 80 {
-				w.advance(100 * time.Millisecond)
-			}
+			often(80, w.advance, 100*time.Millisecond)
 			if !f.Left() {
 				t.Fatal("it has not left")
 			}
@@ -426,9 +422,7 @@ func TestUsedIsToldAgain(t *testing.T) {
 	}
 	w.quiet()
 	w.wantUsed(map[string]int64{"rule-0 ann  0": 7})
-	if got := f.Tallies.Lost; got != 0 {
-		t.Errorf("%d were lost", got)
-	}
+	must.Equal(t, f.Tallies.Lost, 0, "lost")
 	// In the end it is given up: by then a backend may have forgotten what it has counted.
 	f.sendOf("ann", 3)
 	f.refuse = true
@@ -534,9 +528,7 @@ func TestUsedOfANodeThatLeaves(t *testing.T) {
 		return messages
 	}
 	for i := range 3 {
-		if n := lose(); n != 1 {
-			t.Errorf("tick %d: %d messages", i, n)
-		}
+		must.Equal(t, lose(), 1, "tick %d: messages", i)
 		p.pass(100 * time.Millisecond)
 		f.tick()
 	}
@@ -592,13 +584,9 @@ func TestUsedAllocatesNothing(t *testing.T) {
 	f.send("ann")
 	r := &fakeRequest{}
 	n := testing.AllocsPerRun(100, func() {
-		if verdict := f.Decide(f.checks, f.time(), &r.Wait); verdict != counter.Allowed {
-			t.Fatal(verdict)
-		}
+		must.EqualOrEnd(t, f.Decide(f.checks, f.time(), &r.Wait), counter.Allowed, "")
 	})
-	if n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	must.Equal(t, n, 0, "allocations")
 	w.quiet()
 	w.wantUsed(map[string]int64{"rule-0 ann  0": sent + 1 + 1 + 100})
 }

@@ -173,12 +173,8 @@ func TestPartsGoBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := fleetOf(t, 2, users(fixed(1000)))
 			end(w.nodes[0])
-			for range 300 {
-				w.advance(100 * time.Millisecond)
-			}
-			if got := w.takeAll(w.nodes[1], 0, "somebody else", w.nodes[1].rule(0).Tag, 1000); got != 1000 {
-				t.Errorf("somebody else gets %d hits of the limit, want all", got)
-			}
+			often(300, w.advance, 100*time.Millisecond)
+			must.Equal(t, w.takeAll(w.nodes[1], 0, "somebody else", w.nodes[1].rule(0).Tag, 1000), 1000, "hits of the limit that somebody else gets")
 		})
 	}
 }
@@ -455,15 +451,11 @@ func TestForgottenHitsCount(t *testing.T) {
 	f.wantAsked(0, "ann", counter.Allowed, false, "")
 	f.process.off = 3 * hour
 	f.tick()
-	for _, p := range f.taken() {
-		f.lose(p)
-	}
+	f.loseAll()
 	if f.tick(); f.Advanced(f.stored(0, "ann")) != 0 {
 		t.Fatal("the push is kept")
 	}
-	for _, p := range f.taken() {
-		f.lose(p)
-	}
+	f.loseAll()
 	f.process.off = 0
 	got := w.takeAll(f, 0, "ann", f.rule(0).Tag, 600)
 	for range 60 {

@@ -244,9 +244,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 				}
 				r.Leave()
 			}
-			for range 200 {
-				w.advance(100 * time.Millisecond)
-			}
+			often(200, w.advance, 100*time.Millisecond)
 			must.Equal(t, f.Backlog().Awaited, 0, "%s: callouts are waited for", name)
 			before := w.sum()
 			if !f.send("bob") || w.sum() <= before && how.rate == 0 {
@@ -398,9 +396,7 @@ func TestAnswersChangePlaces(t *testing.T) {
 	}
 	requests := f.pausedOften(2, "ann")
 	pushes := f.taken()
-	if len(pushes) != 2 {
-		t.Fatalf("got %d pushes of two requests, want one of each", len(pushes))
-	}
+	must.EqualOrEnd(t, len(pushes), 2, "pushes of two requests")
 	granted, full := f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)
 	f.Answered(pushes[1].ticket, link.PushAnswered, full)
 	f.Answered(pushes[0].ticket, link.PushAnswered, granted)
@@ -425,9 +421,7 @@ func TestGrantsBesideWhatPassesAlone(t *testing.T) {
 		asks.Answered(granted.ticket, link.PushAnswered, answer)
 		must.Equal(t, allowed([]*fakeRequest{first, second}), 1, "%d workers: requests of 6 hits passed a limit of 10", workers)
 		w.quiet()
-		if w.sum() != 12 {
-			t.Errorf("%d workers: the backend has %d hits of two rules, want 6 each", workers, w.sum())
-		}
+		must.Equal(t, w.sum(), 12, "%d workers: hits of two rules that the backend has", workers)
 	}
 }
 
@@ -541,9 +535,7 @@ func TestLogsWhoseAnswersCross(t *testing.T) {
 		check("crossing", next, 3, test.fewer)
 		for _, left := range []uint64{2, 1, 0} {
 			r := b.bring(0)
-			for _, p := range b.taken() {
-				b.answer(p)
-			}
+			b.answerAll()
 			check("later", r, left, 0)
 			w.pass(3 * time.Millisecond)
 		}

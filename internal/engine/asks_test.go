@@ -108,9 +108,7 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 		for _, wish := range n.Unsent() {
 			wished += int(wish.Wanted())
 		}
-		if wished != 1 {
-			t.Errorf("rate %d: one waits for one hit, but %d are wished for", rate, wished)
-		}
+		must.Equal(t, wished, 1, "rate %d: hits are wished for by one who waits for one", rate)
 	}
 }
 
@@ -160,12 +158,8 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
 			}
 		}
-		for range 100 {
-			f.advance(50 * time.Millisecond)
-		}
-		if n := f.still(first); n != 0 {
-			t.Errorf("at a rate of %v %d requests wait for ever", time.Duration(rate), n)
-		}
+		often(100, f.advance, 50*time.Millisecond)
+		must.Equal(t, f.still(first), 0, "at a rate of %v requests wait for ever", time.Duration(rate))
 	}
 }
 

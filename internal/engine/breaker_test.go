@@ -34,9 +34,7 @@ func (f *fakeNode) failing(n int) {
 func TestBreaker(t *testing.T) {
 	for _, how := range asking {
 		w := newWorld(t, 2, 4, how.rate, engine.Options{}, users(fixed(how.limit)))
-		for range 5 {
-			w.advance(time.Second)
-		}
+		often(5, w.advance, time.Second)
 		failing := w.nodes[:4] // the last of them makes no callout before the breaker is open
 		failing[0].failing(1)
 		failing[1].failing(1)
@@ -79,9 +77,7 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("%d probes in two seconds", probes)
 		}
 		w.lossBefore = 0
-		for range 200 {
-			w.advance(50 * time.Millisecond)
-		}
+		often(200, w.advance, 50*time.Millisecond)
 		for i, f := range failing {
 			if r, _ := f.request(fmt.Sprint("new", i)); !r.Waiting() {
 				t.Errorf("worker %d asks nobody though the backend is back", i)
@@ -95,22 +91,16 @@ func TestBreaker(t *testing.T) {
 func TestWishesOfAnOutage(t *testing.T) {
 	for _, how := range asking {
 		w, f := alone(t, how.rate, engine.Options{}, users(fixed(how.limit)))
-		for range 5 {
-			w.advance(time.Second)
-		}
+		often(5, w.advance, time.Second)
 		usual := f.tickMillis
 		requests := f.pausedOften(40, "ann")
-		for _, p := range f.taken() {
-			f.lose(p)
-		}
+		f.loseAll()
 		w.pass(time.Millisecond)
 		f.tick()
 		must.Equal(t, f.still(requests), 0, "requests wait while the breaker is open")
 		must.Equal(t, f.Backlog().Unsent, 0, "asks are left")
 		f.tick()
-		if f.tickMillis != usual {
-			t.Errorf("ticks come every %d ms during an outage", f.tickMillis)
-		}
+		must.Equal(t, f.tickMillis, usual, "milliseconds between ticks during an outage")
 	}
 }
 
@@ -232,9 +222,7 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 	if n := f.still(requests); n == 0 {
 		t.Fatal("all are settled at once, and nothing is tested")
 	}
-	if f.tickMillis != 1 {
-		t.Errorf("the next tick comes after %d ms", f.tickMillis)
-	}
+	must.Equal(t, f.tickMillis, 1, "milliseconds to the next tick")
 	for range 100 {
 		f.tick()
 		w.deliver(f)
@@ -294,9 +282,7 @@ func TestOvershootOfOneLostCallout(t *testing.T) {
 		}
 		bounds("before", 0, 0, 0)
 		f.paused("ann")
-		for _, p := range f.taken() {
-			f.lose(p)
-		}
+		f.loseAll()
 		if f.BreakerOpen() || f.Tallies.Alone != 1 {
 			t.Fatalf("the breaker is open: %v, %d decided alone", f.BreakerOpen(), f.Tallies.Alone)
 		}
@@ -330,9 +316,7 @@ func TestOvershootKeepsTheMostNodes(t *testing.T) {
 	}
 	w.advance(time.Second)
 	w.nodes = w.nodes[:1]
-	for range 600 {
-		w.advance(time.Second)
-	}
+	often(600, w.advance, time.Second)
 	if f := w.nodes[0]; f.Nodes() != 1 || f.Overshoot(0) != 15 {
 		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.Nodes(), f.Overshoot(0))
 	}
@@ -417,9 +401,7 @@ func TestLeavingByTheHostsClock(t *testing.T) {
 	f.Shift(-hour)
 	f.charge("ann")
 	w.lossBefore = 1
-	for range engine.LeaveNanos/second + 1 {
-		w.advance(time.Second)
-	}
+	often(int(engine.LeaveNanos/second)+1, w.advance, time.Second)
 	if !f.Left() {
 		t.Errorf("a node has not left after %v", time.Duration(engine.LeaveNanos))
 	}

@@ -119,9 +119,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 	}
 	w.lossBefore, w.lossAfter = 0, 0
 	w.quiet()
-	for range 4 {
-		w.advance(time.Hour) // leases that are not used go back
-	}
+	often(4, w.advance, time.Hour) // leases that are not used go back
 	for _, f := range w.nodes {
 		f.Leave()
 	}

@@ -138,9 +138,7 @@ func TestTicksAreShort(t *testing.T) {
 		w.processes[0].before = nil
 		w.advance(2 * time.Second)
 	}
-	if f.tickMillis != usual {
-		t.Errorf("with nothing to do ticks come every %d ms, before every %d", f.tickMillis, usual)
-	}
+	must.Equal(t, f.tickMillis, usual, "milliseconds between ticks with nothing to do")
 	w.wantSum(2*keys, "in the end")
 }
 

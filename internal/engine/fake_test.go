@@ -228,12 +228,17 @@ func (w *world) advance(d time.Duration) {
 	}
 }
 
+// often advances a world or a node so many times.
+func often(n int, advance func(time.Duration), by time.Duration) {
+	for range n {
+		advance(by)
+	}
+}
+
 // quiet waits until there is nothing to do any more.
 func (w *world) quiet() {
 	w.lossBefore, w.lossAfter = 0, 0
-	for range 400 {
-		w.advance(500 * time.Millisecond)
-	}
+	often(400, w.advance, 500*time.Millisecond)
 }
 
 // deliver brings a node's pushes to the backend, and their answers back.
@@ -430,6 +435,20 @@ func (f *fakeNode) answer(p fakePush) {
 
 // lose ends a push without an answer.
 func (f *fakeNode) lose(p fakePush) { f.Answered(p.ticket, link.PushLost, nil) }
+
+// answerAll has the backend answer all pushes that are out.
+func (f *fakeNode) answerAll() {
+	for _, p := range f.taken() {
+		f.answer(p)
+	}
+}
+
+// loseAll ends all pushes that are out without an answer.
+func (f *fakeNode) loseAll() {
+	for _, p := range f.taken() {
+		f.lose(p)
+	}
+}
 
 // tick does what a host does at a tick.
 func (f *fakeNode) tick() {

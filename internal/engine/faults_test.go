@@ -44,9 +44,7 @@ func TestPushesOfABusyKey(t *testing.T) {
 	for range 2000 {
 		w.any().send("ann")
 	}
-	for range 20 {
-		w.advance(100 * time.Millisecond)
-	}
+	often(20, w.advance, 100*time.Millisecond)
 	before, questions := w.pushes, w.questions
 	next := make([]int64, len(w.nodes)) // each worker ticks in its own time
 	for i := range 15_000 {
@@ -79,13 +77,9 @@ func TestPushesOfAnIdleKey(t *testing.T) {
 		w.nodes[i%4].send("ann")
 		w.advance(time.Millisecond)
 	}
-	for range 45 { // its lease goes back
-		w.advance(time.Second)
-	}
+	often(45, w.advance, time.Second) // its lease goes back
 	before, questions := w.pushes, w.questions
-	for range 20 {
-		w.advance(time.Second)
-	}
+	often(20, w.advance, time.Second)
 	if questions = w.questions - questions; questions != 20 {
 		t.Errorf("%d questions in 20 intervals", questions)
 	}
@@ -99,13 +93,9 @@ func TestOrphansOutlastAnOutage(t *testing.T) {
 	for i := range 3000 {
 		w.any().send(fmt.Sprint("r", i))
 	}
-	for range 2 * 3600 {
-		w.advance(time.Second)
-	}
+	often(2*3600, w.advance, time.Second)
 	w.lossBefore = 0
-	for range 100 {
-		w.advance(time.Second)
-	}
+	often(100, w.advance, time.Second)
 	w.wantSum(3000, "in the end")
 }
 
@@ -195,9 +185,7 @@ func TestAnyInterleaving(t *testing.T) {
 					count(&passed, w.any().send("0"))
 					w.advance(100 * time.Millisecond)
 				}
-				for range 100 {
-					w.advance(500 * time.Millisecond)
-				}
+				often(100, w.advance, 500*time.Millisecond)
 				if processes == 1 && passed != 200 {
 					t.Errorf("%+v, loss %v, seed %d: passed %d, want 200", shape, loss, seed, passed)
 				}
@@ -246,9 +234,7 @@ func (w *world) interleave() (passed int64) {
 		p.before = nil
 	}
 	w.lossBefore, w.lossAfter = 0, 0
-	for range 400 {
-		w.advance(500 * time.Millisecond)
-	}
+	often(400, w.advance, 500*time.Millisecond)
 	return passed
 }
 
@@ -323,13 +309,9 @@ func TestOutageAfterGrants(t *testing.T) {
 				w.lossAfter = 1 // taken, and not heard of
 				send(20)
 				w.lossAfter, w.lossBefore = 0, 1
-				for range outage / (10 * time.Second) {
-					w.advance(10 * time.Second)
-				}
+				often(int(outage/(10*time.Second)), w.advance, 10*time.Second)
 				w.lossBefore = 0
-				for range 20 {
-					w.advance(time.Second) // until the backend is found to be back
-				}
+				often(20, w.advance, time.Second) // until the backend is found to be back
 				send(50)
 				for _, f := range w.nodes {
 					f.Leave()

@@ -82,9 +82,7 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 func (f *fakeNode) breakOff() {
 	for i := 0; i < 20 && !f.BreakerOpen(); i++ {
 		f.Decide([]rule.Check{f.check(0, fmt.Sprint("somebody ", i), 1)}, f.time(), &newRequest().Wait)
-		for _, p := range f.taken() {
-			f.lose(p)
-		}
+		f.loseAll()
 		f.process.pass(10 * time.Millisecond)
 	}
 }
@@ -105,9 +103,7 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 		if soon = append(soon, at == now); !ok || at != now && at != (now/hour+1)*hour {
 			t.Errorf("come again after %v, %t", time.Duration(at-now), ok)
 		}
-		if next := d[0].Standing(0, now).Next; next != max(at-now, 1) {
-			t.Errorf("come again after %v, but there is room after %v", time.Duration(at-now), time.Duration(next))
-		}
+		must.Equal(t, d[0].Standing(0, now).Next, max(at-now, 1), "there is room after, told to come again after %v", time.Duration(at-now))
 		f.deliver()
 		w.pass(15 * time.Second)
 	}

@@ -261,13 +261,9 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 	if stays.send("ann") || len(stays.taken()) != 0 || stays.leased(0, "ann") != 3 {
 		t.Fatal("want it rejected without a question, beside the lease")
 	}
-	for range 20 {
-		stays.advance(time.Second)
-	}
+	often(20, stays.advance, time.Second)
 	// A push of it gives back the lease, too.
-	if got := w.sum() - before; got != 1-3 {
-		t.Errorf("the backend has heard of %d hits, want 1 and 3 that go back", got)
-	}
+	must.Equal(t, w.sum()-before, 1-3, "the backend has heard of hits, want 1 and 3 that go back")
 }
 
 // Keys that are used no more have no lease after a while, however the last of their streams were
@@ -302,9 +298,7 @@ func TestLeasesOfChargedKeysComeBack(t *testing.T) {
 				}
 			}
 		}
-		for range 200 {
-			w.advance(100 * time.Millisecond)
-		}
+		often(200, w.advance, 100*time.Millisecond)
 		w.wantSum(want, "seed %d: 20 s after the last stream", seed)
 	}
 }
@@ -393,9 +387,7 @@ func TestRefusalStandsIfNoHitsCome(t *testing.T) {
 	}
 	f.process.apply(pushes[0].body)
 	f.Answered(pushes[1].ticket, link.PushAnswered, f.process.apply(pushes[1].body))
-	for range 10 {
-		f.advance(time.Second)
-	}
+	often(10, f.advance, time.Second)
 	if !slices.Equal(r.verdicts, []counter.Verdict{counter.Rejected}) || f.Tallies.Alone != 0 {
 		t.Errorf("got %d, and %d were decided alone", r.verdicts, f.Tallies.Alone)
 	}
@@ -450,9 +442,7 @@ func TestAllThatIsLeft(t *testing.T) {
 			}
 			r, _ := take(left)
 			pushes := append(f.taken(), late)
-			if len(pushes) != 2 {
-				t.Fatalf("%v: %d pushes, want hits to come and those of the request", limit.Kind, len(pushes))
-			}
+			must.EqualOrEnd(t, len(pushes), 2, "%v: pushes, want hits to come and those of the request", limit.Kind)
 			f.process.pass(time.Millisecond) // the answers are of different times
 			answers = append([][]byte{f.process.apply(pushes[0].body)}, answers...)
 			for _, i := range []int{first, 1 - first} {
@@ -497,12 +487,8 @@ func TestFullByWhatIsOnItsWay(t *testing.T) {
 			left := 1000 - uint64(w.sum())
 			must.EqualOrEnd(t, w.takeAll(f, 0, "ann", 0, left), left, "another sender does not get all that is left")
 			f.answer(asked[0])
-			for _, p := range f.taken() {
-				f.answer(p)
-			}
-			if waits := len(r.verdicts) == 0; waits != test.waits {
-				t.Fatalf("decided by %d while hits are on their way", r.verdicts)
-			}
+			f.answerAll()
+			must.EqualOrEnd(t, len(r.verdicts) == 0, test.waits, "waits while hits are on their way")
 			if f.Answered(ahead[0].ticket, link.PushAnswered, late); test.waits && !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
 				t.Errorf("verdicts %d once they are there, want allowed", r.verdicts)
 			}

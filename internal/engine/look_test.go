@@ -79,9 +79,7 @@ func TestLook(t *testing.T) {
 				send(300)
 				check("while the backend is away")
 				w.lossBefore = 0
-				for range 20 {
-					w.advance(500 * time.Millisecond)
-				}
+				often(20, w.advance, 500*time.Millisecond)
 				check("when it is back")
 			})
 		}

@@ -36,9 +36,7 @@ func (w *world) exhaust(user string) (passed int64) {
 			}
 			w.advance(100 * time.Millisecond)
 		}
-		for range 80 {
-			w.advance(500 * time.Millisecond) // what was leased goes back
-		}
+		often(80, w.advance, 500*time.Millisecond) // what was leased goes back
 	}
 	for _, f := range w.nodes {
 		count(&passed, f.send(user))

@@ -29,9 +29,7 @@ func TestNothingIsSentWhileTheBreakerIsOpen(t *testing.T) {
 	} {
 		w, f := joined(t, 0, engine.Options{}, users(fixed(50)), users(fixed(1000)).here())
 		requests := f.pausedOften(engine.MaxAsking+3, "ben")
-		for _, p := range f.taken() {
-			f.lose(p)
-		}
+		f.loseAll()
 		if !f.BreakerOpen() || f.Backlog().Unsent == 0 {
 			t.Fatalf("open: %v, and %d questions are left", f.BreakerOpen(), f.Backlog().Unsent)
 		}
@@ -71,9 +69,7 @@ func TestGrantThatWentBackAndMarks(t *testing.T) {
 	r.Request = r
 	must.EqualOrEnd(t, f.Decide([]rule.Check{f.check(0, "ann", 1), f.check(1, "ann", 1)}, f.time(), &r.Wait), counter.Unsure, "the request does not wait")
 	for round := 0; r.verdict == counter.Unsure && round < 20; round++ {
-		for _, p := range f.taken() {
-			f.answer(p)
-		}
+		f.answerAll()
 		for range f.leased(1, "ann") { // others of this worker use up the lease
 			if r.verdict == counter.Unsure {
 				f.Decide([]rule.Check{f.check(1, "ann", 1)}, f.time(), &newRequest().Wait)
@@ -116,9 +112,7 @@ func TestGrantThatWentBackIsNotCharged(t *testing.T) {
 	}
 	w.quiet()
 	before := w.sum()
-	if r.verdict != counter.Allowed {
-		t.Fatalf("verdict %v; nothing is tested", r.verdict)
-	}
+	must.EqualOrEnd(t, r.verdict, counter.Allowed, "or nothing is tested")
 	f.Charges.Revise(&r.charges[0], 0, f.time())
 	if w.quiet(); w.sum() != before {
 		t.Errorf("the request gave back %d hits that it had not taken", before-w.sum())
@@ -179,9 +173,7 @@ func TestAnsweredPartEndsNoLaterWait(t *testing.T) {
 	}
 	s.fails[0] = wire.NotApplied
 	first := f.taken()
-	if len(first) != 1 {
-		t.Fatalf("%d pushes, want one with both questions", len(first))
-	}
+	must.EqualOrEnd(t, len(first), 1, "pushes with both questions")
 	f.answer(first[0])
 	w.pass(60 * time.Millisecond)
 	f.tick()

@@ -41,17 +41,13 @@ func (f *fakeNode) limitOf(user string) uint64 {
 func (w *world) wantLimits(user string, want uint64) {
 	w.t.Helper()
 	for i, f := range w.nodes {
-		if got := f.limitOf(user); got != want {
-			w.t.Errorf("node %d decides %s by a limit of %d, want %d", i, user, got, want)
-		}
+		must.Equal(w.t, f.limitOf(user), want, "node %d decides %s by a limit of", i, user)
 	}
 }
 
 // ticks lets time pass, a tick of a twentieth of an interval after the other.
 func (w *world) ticks(d, interval time.Duration) {
-	for range int64(20 * d / interval) {
-		w.advance(interval / 20)
-	}
+	often(int(20*d/interval), w.advance, interval/20)
 }
 
 // A change reaches every worker of every process within an interval, whether or not there are
@@ -193,9 +189,7 @@ func TestLeasesOfALowerLimit(t *testing.T) {
 		}
 		w.override(override("ann", limit))
 		w.ticks(within, time.Second)
-		if sum := w.sum(); sum != passed {
-			t.Errorf("%d: the backend has %d hits, and %d passed", limit, sum, passed)
-		}
+		must.Equal(t, w.sum(), passed, "%d: hits that have passed, at the backend", limit)
 	}
 }
 
@@ -288,9 +282,7 @@ func TestLongListOfOverrides(t *testing.T) {
 	w.override(list...)
 	w.processes[0].before = func(*fakeNode, string) { w.now += 100 } // so that ticks have to end
 	w.ticks(time.Second, time.Second)
-	for range 1000 {
-		w.advance(time.Millisecond) // as hosts do that are asked to hurry
-	}
+	often(1000, w.advance, time.Millisecond) // as hosts do that are asked to hurry
 	for i, f := range w.nodes {
 		if applied, unfit := f.Overrides(); applied != count || unfit != 0 {
 			t.Errorf("node %d has applied %d, and can't apply %d", i, applied, unfit)
@@ -319,9 +311,7 @@ func TestOneWorkerBringsTheList(t *testing.T) {
 	parts := len(wire.List(list))/wire.MaxPart + 1
 	w.override(list...)
 	before := w.pushes
-	for range parts + 2 {
-		w.advance(50 * time.Millisecond)
-	}
+	often(parts+2, w.advance, 50*time.Millisecond)
 	w.wantLimits("user 000000", 10)
 	if asked := w.pushes - before; parts < 8 || asked > parts+4 {
 		t.Errorf("%d parts of a list took %d questions", parts, asked)

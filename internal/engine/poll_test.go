@@ -47,9 +47,7 @@ func (w *world) wantTold() {
 		w.t.Fatalf("%d processes have told (%v), want %d", len(applied), err, len(w.processes))
 	}
 	for _, said := range applied {
-		if said.Version != version {
-			w.t.Errorf("a process has told of version %d, want %d", said.Version, version)
-		}
+		must.Equal(w.t, said.Version, version, "a process has told of version")
 	}
 }
 
@@ -117,9 +115,7 @@ func TestPollingWorkerDies(t *testing.T) {
 		w.ticks(time.Second, time.Second)
 		w.wantKnown(time.Second)
 	}
-	if len(w.nodes) != 1 {
-		t.Errorf("%d workers are left, want one: no worker polled", len(w.nodes))
-	}
+	must.Equal(t, len(w.nodes), 1, "workers are left, as others polled")
 }
 
 // A gateway may let nothing pass that takes long. Then processes ask as those do that can't poll, and
@@ -181,9 +177,7 @@ func TestLeavingDoesNotPoll(t *testing.T) {
 	if f.Leave(); !f.Left() {
 		t.Error("it waits for its poll")
 	}
-	for _, p := range f.taken() {
-		f.lose(p)
-	}
+	f.loseAll()
 	w.ticks(2*time.Minute, time.Second)
 	if f.polls() {
 		t.Error("it polls though it has left")

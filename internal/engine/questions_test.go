@@ -75,16 +75,12 @@ func TestQuestionsWaitWhereNothingIsKnown(t *testing.T) {
 		}
 		ask(limit)
 		c := takes.reserve("ann", 800)
-		for range 20 {
-			w.advance(100 * time.Millisecond)
-		}
+		often(20, w.advance, 100*time.Millisecond)
 		ask(200)
 		w.advance(900 * time.Millisecond)
 		ask(200)
 		c.revise(100)
-		for range 20 {
-			w.advance(100 * time.Millisecond)
-		}
+		often(20, w.advance, 100*time.Millisecond)
 		ask(900)
 		if want := []bool{true, true, false, true}; !slices.Equal(waits, want) {
 			t.Errorf("%s: questions wait: %v, want %v", shape.Name(), waits, want)
@@ -128,8 +124,6 @@ func TestQuestionsCountOwnCharges(t *testing.T) {
 				f.chargeOf("ann", cost)
 			}
 		}
-		if want := limit/cost + 1; passes != want {
-			t.Errorf("%s: %d requests pass, want %d", shape.Name(), passes, want)
-		}
+		must.Equal(t, passes, limit/cost+1, "%s: requests pass", shape.Name())
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -80,9 +81,7 @@ func TestRefusalOfHitsThatComeBack(t *testing.T) {
 	if mine.send("ann") {
 		t.Error("more than ann's quota")
 	}
-	if sets != 4 {
-		t.Fatalf("%d sets, want two of what all share, one of ann's and one that gives back", sets)
-	}
+	must.EqualOrEnd(t, sets, 4, "sets: two of what all share, one of ann's and one that gives back")
 	if !other.send("bob") {
 		t.Error("refused for hits that are back")
 	}

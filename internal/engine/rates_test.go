@@ -216,9 +216,7 @@ func TestLeaseRunsDryMeanwhile(t *testing.T) {
 		t.Errorf("told %v", r.fakeRequest.verdicts)
 	}
 	w.quiet()
-	for range 10 {
-		w.advance(time.Minute) // what is left of the lease goes back
-	}
+	often(10, w.advance, time.Minute) // what is left of the lease goes back
 	w.wantSum(3, "1 of the first rule and 2 of the second")
 }
 
@@ -315,15 +313,11 @@ func TestRuleChangesItsRate(t *testing.T) {
 			f := replace(moving.at(rate))
 			must.Equal(t, pass(f, 4), 4, "%s: of 4 passed with a backend", what)
 			w.quiet()
-			for range 10 {
-				w.advance(time.Minute) // what is left of a lease goes back
-			}
+			often(10, w.advance, time.Minute) // what is left of a lease goes back
 			w.wantSum(9, "%s, of which 5 were counted without a backend", what)
 			f = replace(moving.here())
 			w.quiet()
-			if got := pass(f, 20); got != 11 {
-				t.Errorf("%s: %d passed without a backend again, want 11 that are left of 20", what, got)
-			}
+			must.Equal(t, pass(f, 20), 11, "%s: passed without a backend again, of 20", what)
 			w.quiet()
 			w.wantSum(9, "%s, without a backend again", what)
 			w.wantNothingLeft("%s", what)
@@ -348,9 +342,7 @@ func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 	heir.Inherit(f.Engine)
 	f.sent = nil
 	w.nodes = []*fakeNode{heir}
-	for range 20 {
-		w.advance(100 * time.Millisecond)
-	}
+	often(20, w.advance, 100*time.Millisecond)
 	if got := w.sum(); got != 40 || heir.leased(1, "ann") != 0 {
 		t.Errorf("of %d leased hits %d are left; the backend has %d hits, want 40", leased, heir.leased(1, "ann"), got)
 	}

@@ -22,9 +22,7 @@ func TestReportsTellWhatIsRecent(t *testing.T) {
 			f.send("ann")
 		}
 		f.reports = nil
-		for range 10 {
-			w.advance(100 * time.Millisecond)
-		}
+		often(10, w.advance, 100*time.Millisecond)
 		for _, body := range f.reports {
 			r := must.Get(wire.DecodeReport(body))(t)
 			if len(r.Rules) == 0 {

@@ -103,9 +103,7 @@ func TestReport(t *testing.T) {
 		t.Error("an enforced rule is sampled")
 	}
 	// It speaks of the last minute or two.
-	for range 130 {
-		f.advance(time.Second)
-	}
+	often(130, f.advance, time.Second)
 	f.send("zoe")
 	if r = f.report(); r.Rules[0].Requests != 1 || len(r.Rules[0].Used.Keys) != 1 {
 		t.Errorf("two minutes later there are %+v", r.Rules[0])
@@ -147,9 +145,7 @@ func TestRulesAreTold(t *testing.T) {
 		t.Fatalf("the first report has the digest %x and %d bytes of rules", first.Digest, len(first.Told))
 	}
 	silent := len(f.reports)
-	for range 20 {
-		f.advance(time.Second)
-	}
+	often(20, f.advance, time.Second)
 	must.Equal(t, len(f.reports), silent, "%d reports of a node without requests", len(f.reports)-silent)
 	ask := func(f *fakeNode) { f.Answered(engine.Ticket{}, link.PushAnswered, []byte(wire.TellRules)) }
 	f.Answered(engine.Ticket{}, link.PushAnswered, nil)
@@ -170,9 +166,7 @@ func TestRulesAreTold(t *testing.T) {
 	}
 	// The next report, without rules, lets the backend ask again; a second time it is not answered at once.
 	told := len(f.reports)
-	for range 20 {
-		f.advance(time.Second)
-	}
+	often(20, f.advance, time.Second)
 	if r, err := wire.DecodeReport(f.reports[len(f.reports)-1]); err != nil || len(f.reports) != told+1 || r.Digest != first.Digest || len(r.Told) > 0 {
 		t.Fatalf("%d reports, %v", len(f.reports)-told, err)
 	}
@@ -184,9 +178,7 @@ func TestRulesAreTold(t *testing.T) {
 		t.Errorf("%d reports at once", len(f.reports)-told-1)
 	}
 	other.options.Rules[0].Shadow = false // moved at run time
-	if r := other.report(); r.Digest != first.Digest {
-		t.Errorf("another worker has the digest %x, not %x", r.Digest, first.Digest)
-	}
+	must.Equal(t, other.report().Digest, first.Digest, "another worker has the digest")
 }
 
 // A rule that becomes a shadow rule is reported as one, with a sample of its keys from then on, and
@@ -246,9 +238,7 @@ func TestPendingHitsAreReported(t *testing.T) {
 // After a node was idle, what it has seen is told a second after its first request.
 func TestFirstReportAfterIdling(t *testing.T) {
 	_, f := alone(t, second, engine.Options{}, users(fixed(1000)))
-	for range 200 {
-		f.advance(time.Second)
-	}
+	often(200, f.advance, time.Second)
 	f.reports = nil
 	for i := range 15 {
 		f.send("ann")
