@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -21,15 +20,11 @@ import (
 const oneOverride = `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 5, "width_ms": 60000}]}]}`
 
 // changesOf are the records of shop that a server tells.
-func changesOf(t *testing.T, s *httptest.Server, query, token string) (found server.Changes) {
+func changesOf(t *testing.T, s *httptest.Server, query, token string) server.Changes {
 	t.Helper()
 	r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop"+query, nil)
 	r.Header.Set("Authorization", "Bearer "+token)
-	answer, body := do(t, s.Client(), r)
-	if err := json.Unmarshal([]byte(body), &found); answer.StatusCode != 200 || err != nil {
-		t.Fatalf("status %d: %s", answer.StatusCode, body)
-	}
-	return found
+	return readJSON[server.Changes](t, s, r)
 }
 
 // A change is recorded with who has made it, from where and why, and has one line in the log, whatever
@@ -97,9 +92,7 @@ func TestChanges(t *testing.T) {
 	}
 	r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop&since=yesterday", nil)
 	r.Header.Set("Authorization", "Bearer shop-read")
-	if answer, body := do(t, s.Client(), r); answer.StatusCode != 400 {
-		t.Errorf("status %d: %s", answer.StatusCode, body)
-	}
+	wantStatus(t, s, r, 400)
 }
 
 // unrecording is a store that takes no records of changes.
@@ -136,9 +129,7 @@ func TestChangesOfARegion(t *testing.T) {
 	parent := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { relayed++ })
 	s := start(t, open(), server.Options{Tokens: tokensOf(t, tokensOfVerbs), Parent: parent, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for token, want := range map[string]int{"shop-change": 200, "shop-read": 403} {
-		if answer, _ := do(t, s.Client(), routed(t, s.URL, "PUT", "/v1/overrides?reason=why", oneOverride, "shop", token)); answer.StatusCode != want {
-			t.Errorf("%s: status %d, want %d", token, answer.StatusCode, want)
-		}
+		wantStatus(t, s, routed(t, s.URL, "PUT", "/v1/overrides?reason=why", oneOverride, "shop", token), want)
 	}
 	if relayed != 1 || !strings.Contains(log.String(), `call="PUT /v1/overrides" name=ann by=token address=127.0.0.1 reason=why`) {
 		t.Errorf("%d relayed: %s", relayed, log.String())

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -42,10 +41,7 @@ func TestCounter(t *testing.T) {
 	s := start(t, open(), server.Options{})
 	get := func(query string) string {
 		t.Helper()
-		answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&id="+annID+query, nil))
-		must.EqualOrEnd(t, answer.StatusCode, 200, "status: %s", body)
-		var found server.Counter
-		must.OK(t, json.Unmarshal([]byte(body), &found))
+		found := readJSON[server.Counter](t, s, request(t, "GET", s.URL+"/v1/counter?namespace=shop&id="+annID+query, nil))
 		text := ""
 		for _, l := range found.Limits {
 			text += fmt.Sprintf("%s %d", l.Algorithm, l.Used)
@@ -60,13 +56,9 @@ func TestCounter(t *testing.T) {
 		}
 		return text
 	}
-	post := func(body string) (changed server.CounterChanged) {
+	post := func(body string) server.CounterChanged {
 		t.Helper()
-		answer, got := do(t, s.Client(), request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body)))
-		if err := json.Unmarshal([]byte(got), &changed); answer.StatusCode != 200 || err != nil {
-			t.Fatalf("status %d: %s", answer.StatusCode, got)
-		}
-		return changed
+		return readJSON[server.CounterChanged](t, s, request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body)))
 	}
 	want := func(got, want string) {
 		t.Helper()
@@ -119,9 +111,7 @@ func TestCounterMistakes(t *testing.T) {
 		"namespace=shop&id=" + annID + "&limit=fixed_window/1000/0/256/1/0": "limit: want ALGORITHM/",
 		"namespace=shop&id=" + annID + strings.Repeat("&limit=x", 9):        "limit: want at most 8",
 	} {
-		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?"+query, nil)); answer.StatusCode != 400 || !strings.Contains(body, want) {
-			t.Errorf("%s: status %d: %s", query, answer.StatusCode, body)
-		}
+		wantStatus(t, s, request(t, "GET", s.URL+"/v1/counter?"+query, nil), 400, want)
 	}
 	for body, want := range map[string]string{
 		``:                                     "want a JSON object",
@@ -132,9 +122,7 @@ func TestCounterMistakes(t *testing.T) {
 		`{"id": "` + annID + `", "rule": "r", "grant": 9007199254740992}`:                                   "grant: want at most",
 		`{"id": "` + annID + `", "rule": "r", "reset": true, "key": ["` + strings.Repeat("x", 1025) + `"]}`: "key[0]: want at most 1024",
 	} {
-		if answer, got := do(t, s.Client(), request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body))); answer.StatusCode != 400 || !strings.Contains(got, want) {
-			t.Errorf("%s: status %d: %s", body, answer.StatusCode, got)
-		}
+		wantStatus(t, s, request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body)), 400, want)
 	}
 	if got := overrides(t, s, "namespace=shop"); got.Version != 0 {
 		t.Errorf("something has changed: %+v", got)
@@ -164,16 +152,10 @@ func TestCounterAsNodesDecide(t *testing.T) {
 		{Name: "any", Flags: wire.AnyKey}, {Name: "alone", Flags: wire.Local},
 	})
 	report := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told}
-	if answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, wire.AppendReport(nil, &report))); answer.StatusCode != 200 {
-		t.Fatalf("status %d: %s", answer.StatusCode, body)
-	}
+	wantStatus(t, s, request(t, "POST", s.URL+wire.PushPath, wire.AppendReport(nil, &report)), 200)
 	want := func(query, want string) {
 		t.Helper()
-		answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&id="+annID+query, nil))
-		var found server.Counter
-		if err := json.Unmarshal([]byte(body), &found); answer.StatusCode != 200 || err != nil {
-			t.Fatalf("status %d: %s", answer.StatusCode, body)
-		}
+		found := readJSON[server.Counter](t, s, request(t, "GET", s.URL+"/v1/counter?namespace=shop&id="+annID+query, nil))
 		got := fmt.Sprint("varies ", found.Varies)
 		for _, l := range found.Limits {
 			got += fmt.Sprint(", ", *l.Limit)
@@ -205,10 +187,7 @@ func TestCounterAsNodesDecide(t *testing.T) {
 	selectors := []config.Selector{{}, {Kind: config.SelectClientIP, IPv4Prefix: 24, IPv6Prefix: 56}}
 	for _, address := range []string{"10.1.2.3", "10.1.2.0/24", "2001:db8::7"} {
 		id := named.Identity(&plain, "login", selectors, []string{"gold", address})
-		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&rule=login&key=gold&key="+address, nil)); answer.StatusCode != 200 ||
-			!strings.Contains(body, `"id":"`+hex.EncodeToString(id[:])) {
-			t.Errorf("status %d: %s, want the id %x", answer.StatusCode, body, id)
-		}
+		wantStatus(t, s, request(t, "GET", s.URL+"/v1/counter?namespace=shop&rule=login&key=gold&key="+address, nil), 200, `"id":"`+hex.EncodeToString(id[:]))
 	}
 	for query, want := range map[string]string{
 		"none&key=a":            `rule: no node has told the key of \"none\"`,
@@ -217,8 +196,6 @@ func TestCounterAsNodesDecide(t *testing.T) {
 		"login&key=gold":        "key: want 2 values for the key of login, got 1",
 		"login&key=gold&key=me": `key: want an address for value 2 of the key of login, got \"me\"`,
 	} {
-		if answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counter?namespace=shop&rule="+query, nil)); answer.StatusCode != 400 || !strings.Contains(body, want) {
-			t.Errorf("%s: status %d: %s", query, answer.StatusCode, body)
-		}
+		wantStatus(t, s, request(t, "GET", s.URL+"/v1/counter?namespace=shop&rule="+query, nil), 400, want)
 	}
 }

@@ -97,6 +97,24 @@ func do(t *testing.T, client *http.Client, r *http.Request) (*http.Response, str
 	return answer, string(body)
 }
 
+// wantStatus sends a request, wants the answer to have a status and its body to hold texts, and returns it.
+func wantStatus(t *testing.T, s *httptest.Server, r *http.Request, status int, texts ...string) string {
+	t.Helper()
+	answer, body := do(t, s.Client(), r)
+	must.Equal(t, answer.StatusCode, status, "%s %s: status: %.200s", r.Method, r.URL, body)
+	for _, text := range texts {
+		must.Contains(t, body, text, "%s %s", r.Method, r.URL)
+	}
+	return body
+}
+
+// readJSON sends a request, which must be answered, and returns what the answer's JSON has.
+func readJSON[T any](t *testing.T, s *httptest.Server, r *http.Request) (found T) {
+	t.Helper()
+	must.OK(t, json.Unmarshal([]byte(wantStatus(t, s, r, 200)), &found))
+	return found
+}
+
 // post sends a message of the wire's to a server, which must take it, and returns the answer.
 func post(t *testing.T, s *httptest.Server, message []byte) string {
 	t.Helper()
@@ -438,26 +456,19 @@ func TestStoreFails(t *testing.T) {
 			}
 		}
 	}
-	answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api", nil))
-	must.Equal(t, answer.StatusCode, 503, "counters: status")
+	wantStatus(t, s, request(t, "GET", s.URL+"/v1/counters?namespace=api", nil), 503)
 	wantMetrics(t, s.Config.Handler, "weir_store_errors_total 5")
-	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/v1/window?"+exampleWindow, nil)); answer.StatusCode != 503 {
-		t.Errorf("window: status %d, want 503", answer.StatusCode)
-	}
+	wantStatus(t, s, request(t, "GET", s.URL+"/v1/window?"+exampleWindow, nil), 503)
 	// A push that can't be told of how many nodes it is one is not applied.
 	counters.err, counters.joinErr = nil, counters.err
 	other := examplePush()
 	other.Node = 5
-	if answer, text := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", wire.AppendPush(nil, other))); answer.StatusCode != 503 {
-		t.Errorf("status %d, want 503: %s", answer.StatusCode, text)
-	}
+	wantStatus(t, s, request(t, "POST", s.URL+"/v1/push", wire.AppendPush(nil, other)), 503)
 	wantUnchanged(t, counters)
 	counters.joinErr = nil
 	for range 2 {
 		clock.advance(time.Second)
-		if answer, _ := do(t, s.Client(), request(t, "POST", s.URL+"/v1/push", body)); answer.StatusCode != 200 {
-			t.Errorf("status %d, want 200", answer.StatusCode)
-		}
+		wantStatus(t, s, request(t, "POST", s.URL+"/v1/push", body), 200)
 	}
 	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "out of order") || !strings.Contains(got, "is back") {
 		t.Errorf("log, want one line of the failure and one of its end:\n%s", got)

@@ -249,9 +249,7 @@ func TestSickStores(t *testing.T) {
 					{"GET", "/readyz", nil, status},
 					{"GET", "/livez", nil, http.StatusOK},
 				} {
-					if answer, body := do(t, s.Client(), request(t, ask.method, s.URL+ask.path, ask.body)); answer.StatusCode != ask.status {
-						t.Errorf("%s: status %d, want %d: %s", ask.path, answer.StatusCode, ask.status, body)
-					}
+					wantStatus(t, s, request(t, ask.method, s.URL+ask.path, ask.body), ask.status)
 				}
 			}
 			round(http.StatusOK)

@@ -97,9 +97,7 @@ func TestMatrix(t *testing.T) {
 		if route.call == trust.PushHits {
 			// What /metrics names.
 			used := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1, Rows: []wire.UsedRow{{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: 20454, Hits: 1}}})
-			if answer, body := do(t, s.Client(), routed(t, s.URL, "POST", wire.PushPath, string(used), "", "all-push")); answer.StatusCode != 200 {
-				t.Fatalf("status %d: %s", answer.StatusCode, body)
-			}
+			wantStatus(t, s, routed(t, s.URL, "POST", wire.PushPath, string(used), "", "all-push"), 200)
 		}
 	}
 	for _, call := range trust.Calls() {

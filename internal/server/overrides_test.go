@@ -29,11 +29,8 @@ func overrides(t *testing.T, s *httptest.Server, query string) (found server.Ove
 // change makes a change, and wants it to be of so many overrides.
 func change(t *testing.T, s *httptest.Server, method, query, body string, want int) (version uint64) {
 	t.Helper()
-	answer, got := do(t, s.Client(), request(t, method, s.URL+"/v1/overrides?"+query, []byte(body)))
-	var changed server.Changed
-	if err := json.Unmarshal([]byte(got), &changed); answer.StatusCode != 200 || err != nil || changed.Changed != want {
-		t.Fatalf("status %d, want %d changed: %s", answer.StatusCode, want, got)
-	}
+	changed := readJSON[server.Changed](t, s, request(t, method, s.URL+"/v1/overrides?"+query, []byte(body)))
+	must.EqualOrEnd(t, changed.Changed, want, "changed")
 	return changed.Version
 }
 
@@ -147,10 +144,7 @@ func TestOverridesRefused(t *testing.T) {
 		{"DELETE", "namespace=shop", "", "rule: want the rule"},
 		{"DELETE", "namespace=shop&rule=r&all&key=ann", "", "all: want either all or key, got both"},
 	} {
-		answer, body := do(t, s.Client(), request(t, test.method, s.URL+"/v1/overrides?"+test.query, []byte(test.body)))
-		if answer.StatusCode != 400 || !strings.Contains(body, test.want) {
-			t.Errorf("%s %.80s: status %d, %.200s, want %q", test.method, test.body, answer.StatusCode, body, test.want)
-		}
+		wantStatus(t, s, request(t, test.method, s.URL+"/v1/overrides?"+test.query, []byte(test.body)), 400, test.want)
 	}
 	if _, version, err := counters.Overrides(t.Context(), "shop", 0); version != 0 || err != nil {
 		t.Errorf("version %d, error %v, want nothing changed", version, err)
@@ -160,10 +154,7 @@ func TestOverridesRefused(t *testing.T) {
 		t.Errorf("%d and %d more", len(got.Overrides), got.More)
 	}
 	// Nodes can't be told of a counter that was changed: the list has no room for that.
-	answer, body := do(t, s.Client(), request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(`{"id": "`+annID+`", "rule": "r", "key": ["ann"], "reset": true}`)))
-	if answer.StatusCode != 503 || !strings.Contains(body, "give back nothing more") {
-		t.Errorf("status %d: %s", answer.StatusCode, body)
-	}
+	wantStatus(t, s, request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(`{"id": "`+annID+`", "rule": "r", "key": ["ann"], "reset": true}`)), 503, "give back nothing more")
 	// A full list keeps nobody from switching a rule off, or all of them.
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "*", "mode": "off"}, {"rule": "r", "mode": "shadow"}]}`, 2)
 }
@@ -173,10 +164,7 @@ func TestPushOfAnotherVersion(t *testing.T) {
 	s := start(t, open(), server.Options{})
 	old := wire.AppendPush(nil, examplePush())
 	old[0]--
-	answer, body := do(t, s.Client(), request(t, "POST", s.URL+wire.PushPath, old))
-	if answer.StatusCode != 415 || !strings.Contains(body, "version and that of weir serve don't fit each other") {
-		t.Errorf("status %d: %s", answer.StatusCode, body)
-	}
+	wantStatus(t, s, request(t, "POST", s.URL+wire.PushPath, old), 415, "version and that of weir serve don't fit each other")
 }
 
 // Several backends share a store: a change by one is told by all, a tenth of a second later.

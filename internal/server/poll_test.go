@@ -82,7 +82,5 @@ func TestPollsOfShortPatience(t *testing.T) {
 	push := wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true, Within: 1 << 50}}
 	asked := request(t, "POST", s.URL+wire.PushPath, wire.AppendPush(nil, &push))
 	asked.Header.Set("x-envoy-expected-rq-timeout-ms", "8000") // a second is left for the answer
-	if answer, body := do(t, s.Client(), asked); answer.StatusCode != 200 {
-		t.Errorf("status %d: %s", answer.StatusCode, body)
-	}
+	wantStatus(t, s, asked, 200)
 }

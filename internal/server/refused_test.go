@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -75,16 +74,9 @@ func TestLeaving(t *testing.T) {
 	t.Parallel()
 	leaving := make(chan struct{})
 	s := start(t, open(), server.Options{Leaving: leaving})
-	ready := func() int {
-		t.Helper()
-		answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/readyz", nil))
-		return answer.StatusCode
-	}
-	must.Equal(t, ready(), 200, "status")
+	wantStatus(t, s, request(t, "GET", s.URL+"/readyz", nil), 200)
 	close(leaving)
-	must.Equal(t, ready(), 503, "status of what is about to end")
+	wantStatus(t, s, request(t, "GET", s.URL+"/readyz", nil), 503)
 	pushed(t, s, examplePush())
-	if answer, _ := do(t, s.Client(), request(t, "GET", s.URL+"/livez", nil)); answer.StatusCode != 200 {
-		t.Errorf("livez: status %d", answer.StatusCode)
-	}
+	wantStatus(t, s, request(t, "GET", s.URL+"/livez", nil), 200)
 }
