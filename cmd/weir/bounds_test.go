@@ -430,9 +430,7 @@ func TestChartsMemoryFits(t *testing.T) {
 			for i := range p.Items {
 				binary.BigEndian.PutUint64(p.Items[i].ID[:], (p.Sequence<<16|uint64(i))*0x9e3779b97f4a7c15)
 			}
-			if status, body := ask(t, "POST", url+wire.PushPath, "", wire.AppendPush(nil, &p)); status != http.StatusOK {
-				t.Fatalf("status %d: %s", status, body)
-			}
+			wantStatus(t, "POST", url+wire.PushPath, "", wire.AppendPush(nil, &p), http.StatusOK)
 		}
 		t.Logf("%.0f %s: %d MiB of %d", metric("weir_memory_counters"), name, b.peak(t)>>20, limit)
 		if b.peak(t) > limit<<20 {

@@ -74,9 +74,7 @@ func TestChangesOfProcesses(t *testing.T) {
 			if none, _ := run(one, "t0p", 0, "changes", "shop", "--since", "2999-01-01"); none != "nobody has changed anything\n" {
 				t.Error(none)
 			}
-			if status, body := ask(t, "POST", one+wire.PushPath, "t2p", wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1})); status != 403 {
-				t.Errorf("a push with the verb read: status %d: %s", status, body)
-			}
+			wantStatus(t, "POST", one+wire.PushPath, "t2p", wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1}), 403)
 		})
 	}
 }

@@ -55,9 +55,7 @@ func TestCompletion(t *testing.T) {
 	backend := "http://" + address
 	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user"}, {Name: "per-address"}, {Name: "login", Flags: wire.IsShadow}})
 	report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told})
-	if status, answer := ask(t, "POST", backend+wire.PushPath, "", report); status != 200 {
-		t.Fatalf("status %d: %s", status, answer)
-	}
+	wantStatus(t, "POST", backend+wire.PushPath, "", report, 200)
 	programs := map[string]string{
 		"bash": `source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weir; printf '%s\n' "${COMPREPLY[@]}"`,
 		"fish": `source $argv[1]; complete -C (string join " " -- $argv[2..])`,

@@ -344,9 +344,7 @@ func TestServeFileFullDisk(t *testing.T) {
 		}
 		must.Equal(t, try(refused), http.StatusServiceUnavailable, "status")
 	}
-	if status, _ := ask(t, "GET", backend.url("/livez"), "", nil); status != http.StatusOK {
-		t.Errorf("livez: status %d", status)
-	}
+	wantStatus(t, "GET", backend.url("/livez"), "", nil, http.StatusOK)
 
 	d.free(backend.command.Process.Pid)
 	must.Equal(t, try(refused), http.StatusOK, "status, though there is room")

@@ -240,10 +240,7 @@ func TestServeProcess(t *testing.T) {
 				{"POST", "/v1/push", "s3cret", 200, ""},
 				{"POST", "/v1/push", "", 401, "bearer token"},
 			} {
-				status, body := ask(t, request.method, "http://"+address+request.path, request.token, push)
-				if status != request.status || !strings.Contains(body, request.body) {
-					t.Errorf("%s: status %d, want %d and %q:\n%s", request.path, status, request.status, request.body, body)
-				}
+				wantStatus(t, request.method, "http://"+address+request.path, request.token, push, request.status, request.body)
 			}
 
 			must.OK(t, command.Process.Signal(signal))
@@ -312,6 +309,17 @@ func TestServeLog(t *testing.T) {
 func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
 	t.Helper()
 	return askWith(t, envoytest.Client, method, url, token, body)
+}
+
+// wantStatus asks, wants the answer to have a status and to hold texts, and returns it.
+func wantStatus(t *testing.T, method, url, token string, body []byte, status int, texts ...string) string {
+	t.Helper()
+	got, answer := ask(t, method, url, token, body)
+	must.EqualOrEnd(t, got, status, "%s %s: status: %s", method, url, answer)
+	for _, text := range texts {
+		must.Contains(t, answer, text, "%s %s", method, url)
+	}
+	return answer
 }
 
 func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte) (int, string) {

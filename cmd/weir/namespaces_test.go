@@ -27,9 +27,7 @@ func TestToldRules(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens}, nil)
 	push := func(body []byte) string {
 		t.Helper()
-		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "all", body)
-		must.EqualOrEnd(t, status, 200, "status: %s", answer)
-		return answer
+		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "all", body, 200)
 	}
 	limit := window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: 3600e9}, Max: 5}
 	rules := []wire.RuleShape{
@@ -131,8 +129,7 @@ func TestFairRulesAreTold(t *testing.T) {
 	told := wire.AppendTold(nil, 0, rules)
 	r := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{Name: "fair", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1}, Every: 1}}}
 	for _, r.Told = range [][]byte{nil, told} {
-		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", wire.AppendReport(nil, &r))
-		must.EqualOrEnd(t, status, 200, "status: %s", answer)
+		wantStatus(t, "POST", "http://"+address+wire.PushPath, "", wire.AppendReport(nil, &r), 200)
 	}
 	for _, test := range []struct {
 		args []string
@@ -157,9 +154,7 @@ func TestFairRulesAreTold(t *testing.T) {
 		}
 	}
 	for value, status := range map[string]int{"": 200, "ann": 400} {
-		if got, answer := ask(t, "GET", "http://"+address+server.CounterPath+"?namespace=shop&rule=fair&key=192.0.2.1&key="+value+"&key=batch", "", nil); got != status {
-			t.Errorf("value %q: got %d, %s", value, got, answer)
-		}
+		wantStatus(t, "GET", "http://"+address+server.CounterPath+"?namespace=shop&rule=fair&key=192.0.2.1&key="+value+"&key=batch", "", nil, status)
 	}
 }
 

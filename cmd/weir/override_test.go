@@ -109,9 +109,7 @@ rules:
 	sequence := uint64(0)
 	post := func(body []byte) (answer string) {
 		t.Helper()
-		status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", body)
-		must.EqualOrEnd(t, status, 200, "status: %s", answer)
-		return answer
+		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200)
 	}
 	// tell pushes like a node that has got a list.
 	tell := func(node, version, unfit uint64) (heard uint64) {
@@ -206,9 +204,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
 	push := func(body []byte) {
 		t.Helper()
-		if status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", body); status != 200 {
-			t.Fatalf("status %d: %s", status, answer)
-		}
+		wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200)
 	}
 	fixed := func(width time.Duration) wire.ToldLimit {
 		return wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10}}

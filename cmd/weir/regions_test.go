@@ -80,13 +80,10 @@ func TestRegionRelays(t *testing.T) {
 	if response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s, %v", response.StatusCode, body, err)
 	}
-	status, text := ask(t, "GET", parent.url(wire.OverridesPath+"?namespace=shop"), "s3cret", nil)
-	if status != http.StatusOK || !strings.Contains(text, "per-user") {
-		t.Errorf("the parent's overrides: status %d: %s", status, text)
-	}
+	wantStatus(t, "GET", parent.url(wire.OverridesPath+"?namespace=shop"), "s3cret", nil, http.StatusOK, "per-user")
 	// A node of the region gets the override.
 	p := &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Node: 7, Known: wire.Known{Asks: true}}
-	status, text = ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p))
+	status, text := ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p))
 	answer, err := wire.DecodeAnswer([]byte(text))
 	if err != nil || status != http.StatusOK || !strings.Contains(string(answer.Overrides.Part), "per-user") {
 		t.Errorf("a node hears %+v, status %d, %v", answer, status, err)
@@ -100,13 +97,9 @@ func TestRegionRelays(t *testing.T) {
 			t.Errorf("usage: status %d: %q", status, text)
 		}
 	}
-	if status, text := ask(t, "GET", region.url("/v1/usage?namespace=shop"), "", nil); status != http.StatusOK || !strings.Contains(text, `"hits":11`) {
-		t.Errorf("usage: status %d: %s", status, text)
-	}
+	wantStatus(t, "GET", region.url("/v1/usage?namespace=shop"), "", nil, http.StatusOK, `"hits":11`)
 
-	if status, text := ask(t, "GET", region.url("/metrics"), "", nil); status != http.StatusOK || !strings.Contains(text, "\nweir_region_parent_away 0\n") {
-		t.Errorf("metrics: status %d: %s", status, text)
-	}
+	wantStatus(t, "GET", region.url("/metrics"), "", nil, http.StatusOK, "\nweir_region_parent_away 0\n")
 
 	executeAll(t, nil, []lineTest{
 		{"serve --listen 127.0.0.1:0 --parent " + region.url(""), 2, "", "--parent: it has a parent itself, and there are only two levels: want that parent's URL"},
@@ -159,9 +152,7 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 		if err != nil || namespace == "shop" && answer.Grants[0].Units != 1 {
 			t.Errorf("%s: status %d, %+v, %v", namespace, response.StatusCode, answer, err)
 		}
-		if _, text := ask(t, "GET", region.url("/metrics"), "", nil); !strings.Contains(text, "\nweir_region_parent_away 0\n") {
-			t.Errorf("%s: the parent seems away", namespace)
-		}
+		wantStatus(t, "GET", region.url("/metrics"), "", nil, http.StatusOK, "\nweir_region_parent_away 0\n")
 	}
 }
 
@@ -217,9 +208,7 @@ func TestRegionOfTLS(t *testing.T) {
 	if answer, err := wire.DecodeAnswer([]byte(text)); err != nil || status != http.StatusOK || answer.Grants[0].Units != 1 {
 		t.Errorf("right authority: status %d, %+v, %v", status, answer, err)
 	}
-	if status, text = ask(t, "GET", right.url(wire.OverridesPath+"?namespace=shop"), "", nil); status != http.StatusOK {
-		t.Errorf("right authority: relayed with status %d: %s", status, text)
-	}
+	wantStatus(t, "GET", right.url(wire.OverridesPath+"?namespace=shop"), "", nil, http.StatusOK)
 	right.end()
 
 	for name, more := range map[string][]string{"wrong authority": {"--parent-ca", stranger.File}, "the system's authorities": nil} {
@@ -228,12 +217,8 @@ func TestRegionOfTLS(t *testing.T) {
 		if answer, err := wire.DecodeAnswer([]byte(text)); err != nil || status != http.StatusOK || answer.Grants[0].Units != 0 {
 			t.Errorf("%s: status %d, %+v, %v", name, status, answer, err)
 		}
-		if _, text = ask(t, "GET", wrong.url("/metrics"), "", nil); !strings.Contains(text, "\nweir_region_parent_away 1\n") {
-			t.Errorf("%s: the parent is not away", name)
-		}
-		if status, text = ask(t, "GET", wrong.url(wire.OverridesPath+"?namespace=shop"), "", nil); status != http.StatusBadGateway {
-			t.Errorf("%s: relayed with status %d: %s", name, status, text)
-		}
+		wantStatus(t, "GET", wrong.url("/metrics"), "", nil, http.StatusOK, "\nweir_region_parent_away 1\n")
+		wantStatus(t, "GET", wrong.url(wire.OverridesPath+"?namespace=shop"), "", nil, http.StatusBadGateway)
 		wrong.kill()
 	}
 

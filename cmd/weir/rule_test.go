@@ -19,9 +19,7 @@ func TestWholeRule(t *testing.T) {
 		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told,
 		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
 	})
-	if status, answer := ask(t, "POST", "http://"+address+wire.PushPath, "", report); status != 200 {
-		t.Fatalf("status %d: %s", status, answer)
-	}
+	wantStatus(t, "POST", "http://"+address+wire.PushPath, "", report, 200)
 	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
 	executeAll(t, variables, []lineTest{
 		{"rule show shop", 0, "as configured\nthere has never been an override\n", ""},
