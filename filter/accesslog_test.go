@@ -31,7 +31,6 @@ func TestAccessLog(t *testing.T) {
 		t.Errorf("a request without rules: %q", v.state)
 	}
 	v = newProxy(t).start(strings.Replace(document, `"access_log": true, `, "", 1))
-	if v.send("x-key", "6"); len(v.state) != 0 {
-		t.Errorf("nobody has asked for it: %q", v.state)
-	}
+	v.send("x-key", "6")
+	must.Equal(t, len(v.state), 0, "state that nobody has asked for")
 }

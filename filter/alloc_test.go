@@ -81,9 +81,8 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 			allocated := testing.AllocsPerRun(200, run)
 			must.Equal(t, allocated, c.replies, "allocations for each request")
-			if applied, _ := v.plugin.Node().Overrides(); applied != len(c.set) {
-				t.Errorf("%d overrides are applied", applied)
-			}
+			applied, _ := v.plugin.Node().Overrides()
+			must.Equal(t, applied, len(c.set), "overrides that are applied")
 			if c.metric != "" && v.outcome("user", c.metric) < 1000 {
 				t.Errorf("%d requests are counted as %s", v.outcome("user", c.metric), c.metric)
 			}

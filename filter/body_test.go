@@ -174,9 +174,8 @@ func TestReserveOfBodyByRules(t *testing.T) {
 		if action != types.ActionPause || v.upload(s, true, c.body) != types.ActionContinue {
 			t.Fatalf("%s: action %d", c.body, action)
 		}
-		if v.leaves(s); v.response["ratelimit"] != c.want {
-			t.Errorf("%s: got %s, want %s", c.body, v.response["ratelimit"], c.want)
-		}
+		v.leaves(s)
+		must.Equal(t, v.response["ratelimit"], c.want, "%s", c.body)
 	}
 	must.Equal(t, v.count("bad_costs_total"), 1, "bad costs")
 }
@@ -287,9 +286,8 @@ func TestSlowBody(t *testing.T) {
 	v.ended = map[uint32]int{}
 	s, _ := v.ask("x-key", "ann")
 	v.now -= 2 * filter.BodyWait
-	if v.tick(); v.ended[s.ID()] != 1 {
-		t.Error("a request hangs when the clock was set back")
-	}
+	v.tick()
+	must.Equal(t, v.ended[s.ID()], 1, "a request when the clock was set back: times it went on")
 }
 
 // A plugin context that is done lets no request hang.

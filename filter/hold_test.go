@@ -96,9 +96,7 @@ func TestHeldPlacesAreTold(t *testing.T) {
 	want := func(places, seconds uint64) {
 		t.Helper()
 		for _, w := range []*fakeVM{v, other} {
-			if got := [2]uint64{w.count("held_places"), w.count("longest_held_seconds")}; got != [2]uint64{places, seconds} {
-				t.Errorf("%d places are held, for %d s, want %d and %d", got[0], got[1], places, seconds)
-			}
+			must.Equal(t, [2]uint64{w.count("held_places"), w.count("longest_held_seconds")}, [2]uint64{places, seconds}, "places that are held, and for how many seconds")
 		}
 	}
 	pass := func(seconds int, vms ...*fakeVM) {
