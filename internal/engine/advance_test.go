@@ -433,9 +433,8 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 			part, r := f.Part(), f.rule(0)
 			near := &wire.Near{Present: true, Epoch: part.Epoch, Version: part.Version, Divisor: part.Divisor}
 			near.AddLimit(wire.NearRule(r.Near[0], r.Tag))
-			if hear(f, near); f.Part().Divisor != 0 {
-				t.Errorf("the worker has 1/%d of each limit", f.Part().Divisor)
-			}
+			hear(f, near)
+			must.Equal(t, f.Part().Divisor, 0, "the worker's part of each limit: 1/")
 			if verdict, waited := f.ask("ann"); !waited {
 				t.Errorf("got %d without a wait", verdict)
 			}
@@ -452,9 +451,8 @@ func TestForgottenHitsCount(t *testing.T) {
 	f.process.off = 3 * hour
 	f.tick()
 	f.loseAll()
-	if f.tick(); f.Advanced(f.stored(0, "ann")) != 0 {
-		t.Fatal("the push is kept")
-	}
+	f.tick()
+	must.EqualOrEnd(t, f.Advanced(f.stored(0, "ann")), 0, "the push is kept: windows")
 	f.loseAll()
 	f.process.off = 0
 	got := w.takeAll(f, 0, "ann", f.rule(0).Tag, 600)
@@ -464,9 +462,8 @@ func TestForgottenHitsCount(t *testing.T) {
 		}
 		w.advance(500 * time.Millisecond)
 	}
-	if got += w.takeAll(f, 0, "ann", f.rule(0).Tag, 400); got != 600 {
-		t.Errorf("a hit has passed, and %d more", got)
-	}
+	got += w.takeAll(f, 0, "ann", f.rule(0).Tag, 400)
+	must.Equal(t, got, 600, "hits that have passed")
 }
 
 // takes reports whether a push asks for hits.

@@ -213,9 +213,8 @@ func TestAsksAreCollected(t *testing.T) {
 	n.Tick()
 	n.paused("slow")
 	first = want("slow", 1)
-	if n.paused("after a slow answer"); n.tickMillis != 1 {
-		t.Errorf("a tick comes after %d ms, want 1", n.tickMillis)
-	}
+	n.paused("after a slow answer")
+	must.Equal(t, n.tickMillis, 1, "ms to the tick")
 	want("after a slow answer")
 	n.process.now += 1e6
 	n.Tick()

@@ -166,9 +166,8 @@ func TestGrantsGoBackAtOnce(t *testing.T) {
 	if got := allowed(requests); got != 1 || f.still(requests) != 0 {
 		t.Fatalf("%d requests pass, and %d wait", got, f.still(requests))
 	}
-	if f.deliver(); w.sum() != 1 {
-		t.Errorf("the backend has %d hits, want 1", w.sum())
-	}
+	f.deliver()
+	must.Equal(t, w.sum(), 1, "hits of the backend")
 }
 
 // Each worker of a process tells the same bound, whichever of them has brought the key above its limit,

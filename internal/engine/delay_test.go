@@ -8,6 +8,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -41,12 +42,10 @@ func TestDelayIsSmooth(t *testing.T) {
 		t.Fatal("the first request does not pass at once")
 	}
 	waiting := f.pausedOften(20, "ann")
-	if _, verdict := f.request("ann"); verdict != counter.Rejected {
-		t.Errorf("the queue is full: got %v", verdict)
-	}
-	if _, verdict := f.request("bob"); verdict != counter.Allowed {
-		t.Errorf("another key: got %v", verdict)
-	}
+	_, verdict := f.request("ann")
+	must.Equal(t, verdict, counter.Rejected, "the queue is full")
+	_, verdict = f.request("bob")
+	must.Equal(t, verdict, counter.Allowed, "another key")
 	start := p.now
 	for i, r := range waiting {
 		for len(r.verdicts) == 0 {

@@ -80,9 +80,8 @@ func TestPushesOfAnIdleKey(t *testing.T) {
 	often(45, w.advance, time.Second) // its lease goes back
 	before, questions := w.pushes, w.questions
 	often(20, w.advance, time.Second)
-	if questions = w.questions - questions; questions != 20 {
-		t.Errorf("%d questions in 20 intervals", questions)
-	}
+	questions = w.questions - questions
+	must.Equal(t, questions, 20, "questions in 20 intervals")
 	must.Equal(t, w.pushes-before-questions, 0, "pushes of a key that nobody hits")
 }
 

@@ -17,9 +17,8 @@ import (
 func (w *world) fill(t *testing.T, f *fakeNode, user string) {
 	t.Helper()
 	w.takeAll(f, 0, user, 0, 1000)
-	if verdict, _ := f.ask(user); verdict != counter.Rejected {
-		t.Fatalf("a full key: got %d", verdict)
-	}
+	verdict, _ := f.ask(user)
+	must.EqualOrEnd(t, verdict, counter.Rejected, "a full key")
 	w.pass(3 * time.Second)
 }
 

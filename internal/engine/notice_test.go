@@ -187,9 +187,8 @@ func TestNoticesOfNoConcern(t *testing.T) {
 	w.ticks(2*time.Second, time.Second)
 	w.wantLimits("ann", 7)
 	for _, f := range w.nodes {
-		if _, unfit := f.Overrides(); unfit != 1 {
-			t.Errorf("%d are unfit, want 1", unfit)
-		}
+		_, unfit := f.Overrides()
+		must.Equal(t, unfit, 1, "unfit")
 	}
 	must.Equal(t, w.exhaust("ann"), 2, "more pass")
 }

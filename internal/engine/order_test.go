@@ -43,9 +43,8 @@ func TestTenThousandWait(t *testing.T) {
 		waiting = append(waiting, workers[i%2].paused("ann"))
 	}
 	must.Equal(t, f.inOrders(), 2, "the order has entries of 10,000 requests")
-	if _, verdict := f.request("ann"); verdict != counter.Rejected {
-		t.Errorf("the queue is full: got %v", verdict)
-	}
+	_, verdict := f.request("ann")
+	must.Equal(t, verdict, counter.Rejected, "the queue is full")
 	next := 0
 	for ; next < n && p.now < monday+2*n*second/100; p.run(10 * time.Millisecond) {
 		for next < n && len(waiting[next].verdicts) > 0 {
@@ -124,17 +123,14 @@ func TestLongWaitsKeepTheirTurn(t *testing.T) {
 	a, b := p.startOf(-1, engine.Options{}, rule), p.startOf(-1, engine.Options{}, rule)
 	a.send("ann")
 	first := a.paused("ann")
-	if _, verdict := b.request("ann"); verdict != counter.Rejected {
-		t.Fatalf("the window after the next is too far: got %v", verdict)
-	}
+	_, verdict := b.request("ann")
+	must.EqualOrEnd(t, verdict, counter.Rejected, "the window after the next is too far")
 	for range 239 {
-		if p.run(time.Second); b.Line(b.stored(0, "ann")) != 1 {
-			t.Fatalf("after %v another worker does not know of the request", time.Duration(p.now-monday))
-		}
+		p.run(time.Second)
+		must.EqualOrEnd(t, b.Line(b.stored(0, "ann")), 1, "after %v another worker's line", time.Duration(p.now-monday))
 	}
-	if p.run(1100 * time.Millisecond); allowed([]*fakeRequest{first}) != 1 {
-		t.Error("the request was not let go")
-	}
+	p.run(1100 * time.Millisecond)
+	must.Equal(t, allowed([]*fakeRequest{first}), 1, "let go")
 }
 
 // A late tick lets go all requests that ticks of every millisecond would have let go by then: a request counts at
@@ -177,9 +173,8 @@ func TestLateTicks(t *testing.T) {
 			punctual.run(gap)
 			late.pass(gap)
 			late.nodes[0].tick()
-			if a, b := passed[0]+allowed(waiting[0]), passed[1]+allowed(waiting[1]); a != b {
-				t.Fatalf("%v: after %v %d were let go by punctual ticks, and %d by late ticks", limit, time.Duration(late.now-monday), a, b)
-			}
+			a, b := passed[0]+allowed(waiting[0]), passed[1]+allowed(waiting[1])
+			must.EqualOrEnd(t, a, b, "%v: after %v: let go by punctual ticks, and by late ticks", limit, time.Duration(late.now-monday))
 			most = max(most, late.nodes[0].Delayed())
 		}
 		t.Logf("kind %d: %d and %d passed at once, %d and %d waited, up to %d at a time", limit.Kind, passed[0], passed[1], len(waiting[0]), len(waiting[1]), most)

@@ -33,13 +33,11 @@ func TestNothingIsSentWhileTheBreakerIsOpen(t *testing.T) {
 		if !f.BreakerOpen() || f.Backlog().Unsent == 0 {
 			t.Fatalf("open: %v, and %d questions are left", f.BreakerOpen(), f.Backlog().Unsent)
 		}
-		if act(f); len(f.sent) != 0 {
-			t.Errorf("%s: %d pushes are sent while the breaker is open", name, len(f.sent))
-		}
+		act(f)
+		must.Equal(t, len(f.sent), 0, "%s: pushes while the breaker is open", name)
 		w.pass(time.Millisecond)
-		if f.tick(); f.still(requests) != 0 {
-			t.Errorf("%s: %d requests still wait a tick after the breaker has opened", name, f.still(requests))
-		}
+		f.tick()
+		must.Equal(t, f.still(requests), 0, "%s: requests that wait a tick after the breaker has opened", name)
 	}
 }
 
@@ -114,9 +112,8 @@ func TestGrantThatWentBackIsNotCharged(t *testing.T) {
 	before := w.sum()
 	must.EqualOrEnd(t, r.verdict, counter.Allowed, "or nothing is tested")
 	f.Charges.Revise(&r.charges[0], 0, f.time())
-	if w.quiet(); w.sum() != before {
-		t.Errorf("the request gave back %d hits that it had not taken", before-w.sum())
-	}
+	w.quiet()
+	must.Equal(t, w.sum(), before, "hits after a request gave back what it had not taken")
 }
 
 // A push that was refused stays refused, though a callout of it that hung ends, too.
@@ -196,10 +193,8 @@ func TestAnsweredPartEndsNoLaterWait(t *testing.T) {
 	if lost == 0 || len(own) == 0 {
 		t.Fatalf("%d pushes were lost, and %d questions are on their way; nothing is tested", lost, len(own))
 	}
-	if w.pass(time.Millisecond); len(a.verdicts) != 0 {
-		t.Error("decided before")
-	}
-	if f.tick(); len(a.verdicts) != 0 {
-		t.Errorf("the request was decided alone (%d) while its answer is on its way", f.Tallies.Late)
-	}
+	w.pass(time.Millisecond)
+	must.Equal(t, len(a.verdicts), 0, "decided before")
+	f.tick()
+	must.Equal(t, len(a.verdicts), 0, "decided while its answer is on its way (%d alone)", f.Tallies.Late)
 }

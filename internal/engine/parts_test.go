@@ -149,9 +149,7 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode
 	}
 	s.fails = [2]wire.Missing{}
 	w.quiet()
-	if got, want := w.sum(), int64(allowed[0]+allowed[1]); got != want {
-		t.Errorf("rate %d, fallback %d: %d hits counted of %d that passed", rate, fallback, got, want)
-	}
+	must.Equal(t, w.sum(), int64(allowed[0]+allowed[1]), "rate %d, fallback %d: hits counted, and passed", rate, fallback)
 }
 
 // Partitions fail in every way, and come back, again and again: each hit is counted once, whether
@@ -215,7 +213,6 @@ func TestAwayForLong(t *testing.T) {
 	}
 	s.fails = [2]wire.Missing{}
 	w.quiet()
-	if got, lost := w.sum(), w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); got != allowed || lost != 0 {
-		t.Errorf("%d hits counted of %d that passed, %d given up", got, allowed, lost)
-	}
+	must.Equal(t, w.sum(), allowed, "hits counted, and passed")
+	must.Equal(t, w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }), 0, "given up")
 }
