@@ -400,9 +400,7 @@ func TestFairSharesWithoutBackend(t *testing.T) {
 		w := joined(t, 1, 2, `{"on_backend_failure": "allow", `+synced(rate, fair(`{"limit": 20, "window": "1h", "algorithm": "fixed_window"}`, ""))[1:])
 		w.away = true
 		for i := range 100 {
-			if !w.any().send("x-team", "red", "x-user", pick(w.random, "ann", "bob"), "x-class", "interactive") {
-				t.Fatalf("rate %s: request %d is refused", rate, i)
-			}
+			must.EqualOrEnd(t, w.any().send("x-team", "red", "x-user", pick(w.random, "ann", "bob"), "x-class", "interactive"), true, "rate %s: request %d is refused", rate, i)
 			w.advance(10 * time.Millisecond)
 		}
 	}

@@ -201,9 +201,7 @@ func TestMarksOfCosts(t *testing.T) {
 			"limits": [{"limit": 5, "window": "1h", "algorithm": "fixed_window"}]}`))
 		var marks []string
 		for _, cost := range []string{"3", "3", "2", "1"} {
-			if !w.vms[0].send("x-cost", cost) {
-				t.Fatalf("sync_rate %s: a request of cost %s was refused", rate, cost)
-			}
+			must.EqualOrEnd(t, w.vms[0].send("x-cost", cost), true, "sync_rate %s: a request of cost %s was refused", rate, cost)
 			marks = append(marks, string(w.vms[0].request["x-weir-over"]))
 		}
 		must.Same(t, marks, []string{"", "r", "", "r"}, "sync_rate %s: marked by", rate)

@@ -19,9 +19,7 @@ func TestNoTable(t *testing.T) {
 		}
 	}
 	v := p.vm(oneRule(`{"limit": 5, "window": "1s"}`))
-	if v.configure() {
-		t.Error("started without a table")
-	}
+	must.Equal(t, v.configure(), false, "started without a table")
 	if !v.send("x-user", "ann") || !v.done() {
 		t.Error("a context that was refused limits requests, or stays")
 	}
