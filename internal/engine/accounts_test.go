@@ -55,9 +55,7 @@ func TestUsed(t *testing.T) {
 	w, f := alone(t, second, engine.Options{}, revealing(limit(window.FixedWindow, 100, 7*day)), users(limit(window.FixedWindow, 1000, day)))
 	f.sendOf("ann", 30)
 	f.sendOf("bob", 5)
-	if f.sendOf("ann", 71) {
-		t.Fatal("it passed")
-	}
+	must.EqualOrEnd(t, f.sendOf("ann", 71), false, "it passed")
 	late := f.reserve("bob", 50)
 	w.quiet()
 	w.wantUsed(map[string]int64{"rule-0 ann  0": 30, "rule-0 bob  0": 55})
@@ -69,9 +67,7 @@ func TestUsed(t *testing.T) {
 	f.reserve("ann", 40).revise(0)
 	w.quiet()
 	w.wantUsed(map[string]int64{"rule-0 ann  0": 30, "rule-0 bob  0": 25, "rule-0 ann  1": 1})
-	if f.Unfinished() {
-		t.Error("there is something left")
-	}
+	must.Equal(t, f.Unfinished(), false, "there is something left")
 }
 
 // A model may turn out to be another in the end.
@@ -228,9 +224,7 @@ func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
 		case 2:
 			f.Leave()
 			often(80, w.advance, 100*time.Millisecond)
-			if !f.Left() {
-				t.Fatal("it has not left")
-			}
+			must.EqualOrEnd(t, f.Left(), true, "it has not left")
 			dead[names[f]] = f.Unfinished() || f.BreakerOpen() // it gives up, if all answers are lost or nothing can be sent
 			w.nodes = slices.Delete(w.nodes, at, at+1)
 			start(f.process)
@@ -349,9 +343,7 @@ func TestUsedIsInherited(t *testing.T) {
 	for range 5 {
 		third.deliver()
 	}
-	if !third.Left() {
-		t.Error("it has not left")
-	}
+	must.Equal(t, third.Left(), true, "it has not left")
 	p.wantUsed(map[string]int64{"rule-0 ann  0": 20, "rule-0 bob  0": 1})
 }
 
@@ -536,9 +528,7 @@ func TestUsedOfANodeThatLeaves(t *testing.T) {
 		f.deliver()
 	}
 	p.wantUsed(map[string]int64{"rule-0 ann  0": 7})
-	if !f.Left() {
-		t.Error("it has not left")
-	}
+	must.Equal(t, f.Left(), true, "it has not left")
 }
 
 // An heir's sums are within the bounds of messages, or the backend would take none of them.

@@ -390,9 +390,7 @@ func TestManyWishesShareCallouts(t *testing.T) {
 func TestAnswersChangePlaces(t *testing.T) {
 	f := newProcess(t).start(second, fixed(20))
 	for range 19 {
-		if !f.send("ann") {
-			t.Fatal("refused within the limit")
-		}
+		must.EqualOrEnd(t, f.send("ann"), true, "refused within the limit")
 	}
 	requests := f.pausedOften(2, "ann")
 	pushes := f.taken()

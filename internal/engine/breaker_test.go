@@ -238,22 +238,16 @@ func TestRememberedRefusalEndsWithALease(t *testing.T) {
 	for range 5 {
 		other.send("ann")
 	}
-	if mine.send("ann") {
-		t.Fatal("more than the limit")
-	}
+	must.EqualOrEnd(t, mine.send("ann"), false, "more than the limit")
 	// The other node's hits go, and the neighbour gets a lease of the process's entry.
 	w.pass(100 * time.Millisecond)
 	d := neighbour.stored(0, "ann")
 	for i := range d.Counter.States {
 		d.Counter.States[i].Hits[0].Lease = 3
 	}
-	if !neighbour.Write(d, w.now) {
-		t.Fatal("not written")
-	}
+	must.EqualOrEnd(t, neighbour.Write(d, w.now), true, "not written")
 	w.pass(11 * time.Millisecond)
-	if !mine.send("ann") {
-		t.Error("refused from memory though the entry has a lease by now")
-	}
+	must.Equal(t, mine.send("ann"), true, "refused from memory though the entry has a lease by now")
 }
 
 // A single callout that is lost, or ends too late, has a request decided alone while the breaker is
@@ -385,9 +379,7 @@ func TestGreetingWhileTheBreakerIsOpen(t *testing.T) {
 	}
 	n.Tick()
 	for _, p := range n.Pushes() {
-		if p.Filling {
-			t.Error("a batch was begun, and neither sent nor forgotten")
-		}
+		must.Equal(t, p.Filling, false, "a batch was begun, and neither sent nor forgotten")
 	}
 }
 
@@ -402,7 +394,5 @@ func TestLeavingByTheHostsClock(t *testing.T) {
 	f.charge("ann")
 	w.lossBefore = 1
 	often(int(engine.LeaveNanos/second)+1, w.advance, time.Second)
-	if !f.Left() {
-		t.Errorf("a node has not left after %v", time.Duration(engine.LeaveNanos))
-	}
+	must.Equal(t, f.Left(), true, "a node has not left after %v", time.Duration(engine.LeaveNanos))
 }

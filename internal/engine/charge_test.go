@@ -217,17 +217,13 @@ func TestSpent(t *testing.T) {
 		c := f.reserve("", 900)
 		must.EqualOrEnd(t, c.verdict, counter.Allowed, "the request is refused")
 		spent := func() bool { return f.Charges.Spent(&c.charges[0], f.time()) }
-		if spent() {
-			t.Error("spent before it is charged")
-		}
+		must.Equal(t, spent(), false, "spent before it is charged")
 		c.revise(1100)
 		if got := spent(); got == f.rule(0).Synced() {
 			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rule(0).Synced())
 		}
 		w.advance(2 * time.Second)
-		if !spent() {
-			t.Error("not spent after two seconds")
-		}
+		must.Equal(t, spent(), true, "not spent after two seconds")
 		if c.revise(950); spent() {
 			t.Error("spent after hits have gone back")
 		}

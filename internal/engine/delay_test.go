@@ -38,9 +38,7 @@ func TestDelayIsSmooth(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	f := p.startOf(-1, engine.Options{}, delayed(5*second, 20, smooth))
-	if !f.send("ann") {
-		t.Fatal("the first request does not pass at once")
-	}
+	must.EqualOrEnd(t, f.send("ann"), true, "the first request does not pass at once")
 	waiting := f.pausedOften(20, "ann")
 	_, verdict := f.request("ann")
 	must.Equal(t, verdict, counter.Rejected, "the queue is full")

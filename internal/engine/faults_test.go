@@ -190,9 +190,7 @@ func TestAnyInterleaving(t *testing.T) {
 				}
 				w.wantSum(2*passed, "%+v, loss %v, seed %d", shape, loss, seed)
 				for _, f := range w.nodes {
-					if f.Unfinished() {
-						t.Errorf("%+v, loss %v, seed %d: something is left when all is quiet", shape, loss, seed)
-					}
+					must.Equal(t, f.Unfinished(), false, "%+v, loss %v, seed %d: something is left when all is quiet", shape, loss, seed)
 				}
 			}
 		}

@@ -63,9 +63,7 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 	w, f := alone(t, second, engine.Options{OnBackendFailure: failure.Allow}, users(fixed(1000)))
 	w.fill(t, f, "ann")
 	f.breakOff()
-	if !f.BreakerOpen() {
-		t.Fatal("the breaker is closed")
-	}
+	must.EqualOrEnd(t, f.BreakerOpen(), true, "the breaker is closed")
 	w.pass(2 * time.Duration(jitter.LongestPause))
 	for i := range 3 {
 		if verdict := f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &newRequest().Wait); verdict == counter.Rejected {

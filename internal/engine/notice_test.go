@@ -61,9 +61,7 @@ func TestEmptiedCountersReachEveryNode(t *testing.T) {
 						must.Equal(t, w.changeCounter("ann", 0), hits, "given back")
 						w.ticks(2*interval, interval)
 						for i, f := range w.nodes {
-							if !f.send("ann") {
-								t.Errorf("node %d refuses", i)
-							}
+							must.Equal(t, f.send("ann"), true, "node %d refuses", i)
 						}
 						must.Equal(t, w.exhaust("ann")+int64(len(w.nodes)), want, "passed after the counter was emptied")
 						w.changeCounter("ann", 12)

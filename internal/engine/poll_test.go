@@ -96,9 +96,7 @@ func TestBusyWorkersDoNotPoll(t *testing.T) {
 		}
 	}
 	w.ticks(20*time.Second, time.Second)
-	if !f.polls() {
-		t.Error("it does not poll when it has none")
-	}
+	must.Equal(t, f.polls(), true, "it does not poll when it has none")
 }
 
 // If the worker that polls is gone, another one notices.
@@ -171,15 +169,11 @@ func TestLeavingDoesNotPoll(t *testing.T) {
 	t.Parallel()
 	w := idlers(t, 1, 1)
 	f := w.nodes[0]
-	if !f.polls() {
-		t.Fatal("it does not poll")
-	}
+	must.EqualOrEnd(t, f.polls(), true, "it does not poll")
 	if f.Leave(); !f.Left() {
 		t.Error("it waits for its poll")
 	}
 	f.loseAll()
 	w.ticks(2*time.Minute, time.Second)
-	if f.polls() {
-		t.Error("it polls though it has left")
-	}
+	must.Equal(t, f.polls(), false, "it polls though it has left")
 }

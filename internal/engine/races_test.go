@@ -69,20 +69,12 @@ func TestRefusalOfHitsThatComeBack(t *testing.T) {
 		}
 		switch sets++; sets {
 		case 1: // of what all share: the other worker is faster, and takes ann's quota
-			if !other.send("ann") {
-				t.Error("the first request does not pass")
-			}
+			must.Equal(t, other.send("ann"), true, "the first request does not pass")
 		case 3: // of ann's own, after what all share was taken at the second attempt
-			if other.send("bob") {
-				t.Error("passed though nothing is left")
-			}
+			must.Equal(t, other.send("bob"), false, "passed though nothing is left")
 		}
 	}
-	if mine.send("ann") {
-		t.Error("more than ann's quota")
-	}
+	must.Equal(t, mine.send("ann"), false, "more than ann's quota")
 	must.EqualOrEnd(t, sets, 4, "sets: two of what all share, one of ann's and one that gives back")
-	if !other.send("bob") {
-		t.Error("refused for hits that are back")
-	}
+	must.Equal(t, other.send("bob"), true, "refused for hits that are back")
 }

@@ -76,9 +76,7 @@ func TestLocalRulesNeedNoBackend(t *testing.T) {
 				f.passes(0)
 				w.advance(100 * time.Millisecond)
 			}
-			if !f.BreakerOpen() {
-				t.Fatal("the backend is not found to be away")
-			}
+			must.EqualOrEnd(t, f.BreakerOpen(), true, "the backend is not found to be away")
 			before := f.Tallies
 			for i, want := range []bool{true, true, true, false, false} {
 				r := f.bring(1, 2)
@@ -184,13 +182,9 @@ func TestGrantWithoutRoomElsewhere(t *testing.T) {
 		// All that is left is there.
 		w.pass(time.Minute)
 		for i := range 4 {
-			if !f.passes(0) {
-				t.Errorf("%+v: of four that are left the %dth is refused", shape, i+1)
-			}
+			must.Equal(t, f.passes(0), true, "%+v: of four that are left the %dth is refused", shape, i+1)
 		}
-		if f.passes(0) {
-			t.Errorf("%+v: one more than the limit passes", shape)
-		}
+		must.Equal(t, f.passes(0), false, "%+v: one more than the limit passes", shape)
 	}
 }
 
@@ -206,9 +200,7 @@ func TestLeaseRunsDryMeanwhile(t *testing.T) {
 		t.Fatalf("the lease is not used by another: %v", other.verdict)
 	}
 	f.deliver()
-	if !r.Waiting() {
-		t.Fatalf("does not wait again: %v", r.verdict)
-	}
+	must.EqualOrEnd(t, r.Waiting(), true, "does not wait again: %v", r.verdict)
 	for range 4 {
 		f.deliver()
 	}
