@@ -74,9 +74,7 @@ func TestCounter(t *testing.T) {
 	must.EqualOrEnd(t, takeHits(t, s, 1, 500), 100, "granted")
 	want(get(""), "fixed_window 100; token_bucket 100/100 left 0; ")
 	want(get("&limit=fixed_window/31104000000/0/0/130/0"), "fixed_window 100/130 left 30; token_bucket 100/100 left 0; ")
-	if got := post(ann + `"grant": 30}`); got.Returned != 60 {
-		t.Errorf("30 of two limits: %+v", got)
-	}
+	must.Equal(t, post(ann+`"grant": 30}`).Returned, 60, "30 of two limits")
 	want(get(""), "fixed_window 70; token_bucket 70/100 left 30; ")
 	must.Equal(t, takeHits(t, s, 2, 500), 30, "granted")
 	last := post(ann + `"reset": true}`)
@@ -88,9 +86,7 @@ func TestCounter(t *testing.T) {
 	want(get("&rule=per-user&key=bob"), "fixed_window 40; token_bucket 40/100 left 60; ")
 
 	// Notices are not among the overrides, and stay when those go.
-	if got := overrides(t, s, "namespace=shop"); len(got.Overrides) != 2 {
-		t.Errorf("overrides %+v", got)
-	}
+	must.Equal(t, len(overrides(t, s, "namespace=shop").Overrides), 2, "overrides")
 	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 1)
 	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=ann", "", 0)
 	push := wire.Push{Namespace: "shop", Node: 9, Sender: 9, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true}}
@@ -124,9 +120,7 @@ func TestCounterMistakes(t *testing.T) {
 	} {
 		wantStatus(t, s, request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body)), 400, want)
 	}
-	if got := overrides(t, s, "namespace=shop"); got.Version != 0 {
-		t.Errorf("something has changed: %+v", got)
-	}
+	must.Equal(t, overrides(t, s, "namespace=shop").Version, 0, "changes")
 }
 
 // A token bucket without a limit has room for nothing.

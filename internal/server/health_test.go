@@ -57,9 +57,7 @@ func TestReadinessIsShared(t *testing.T) {
 			})
 		}
 		askers.Wait()
-		if got := counters.n.Load(); got != second+1 {
-			t.Errorf("%d pings in %d seconds, want one in each", got, second+1)
-		}
+		must.Equal(t, counters.n.Load(), second+1, "pings, of which want one in each second")
 		clock.advance(time.Second)
 	}
 }

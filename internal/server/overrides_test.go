@@ -20,9 +20,7 @@ func overrides(t *testing.T, s *httptest.Server, query string) (found server.Ove
 	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("status %d: %s", answer.StatusCode, body)
 	}
-	if err := json.Unmarshal([]byte(body), &found); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
+	must.OK(t, json.Unmarshal([]byte(body), &found))
 	return found
 }
 
@@ -57,9 +55,7 @@ func TestOverrides(t *testing.T) {
 	if got := overrides(t, s, "namespace=shop&rule=all"); len(got.Overrides) != 1 || got.Version != last {
 		t.Errorf("of a rule: %+v", got)
 	}
-	if got := overrides(t, s, "namespace=other"); got.Version != 0 {
-		t.Errorf("of another namespace: %+v", got)
-	}
+	must.Equal(t, overrides(t, s, "namespace=other").Version, 0, "of another namespace")
 	// Three nodes ask, tell, and have something that does not fit.
 	for node, known := range []wire.Known{{Asks: true}, {Version: last}, {Version: last, Unfit: 2}} {
 		push := wire.Push{Namespace: "shop", Node: uint64(node + 1), Sender: 1, Sequence: 1, Floor: 1, Known: known}
@@ -87,9 +83,7 @@ func TestOverridesEnd(t *testing.T) {
 	s := start(t, counters, server.Options{})
 	ended := wire.Override{Rule: "r", Values: []string{"ann"}, Limits: []wire.OverrideLimit{{Max: 1, WidthMillis: 1}}, Until: 1}
 	must.Get(backend.New(counters).By(nil).ForceOverrides(t.Context(), "shop", ended))(t)
-	if got := overrides(t, s, "namespace=shop"); len(got.Overrides) != 0 {
-		t.Errorf("got %+v", got)
-	}
+	must.Equal(t, len(overrides(t, s, "namespace=shop").Overrides), 0, "overrides")
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "r", "key": ["bob"], "limits": [{"limit": 1, "width_ms": 1}]}]}`, 1)
 	list, _, err := counters.Overrides(t.Context(), "shop", 0)
 	if all, _, errList := wire.DecodeList(list); err != nil || errList != nil || len(all) != 1 || all[0].Values[0] != "bob" {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/wire"
 )
@@ -59,9 +60,7 @@ func TestPolls(t *testing.T) {
 			}
 		}
 		// A poll that comes too late need not wait.
-		if told := <-poll(t, s, "shop", known); told.Version != version {
-			t.Errorf("got %+v, want version %d", told, version)
-		}
+		must.Equal(t, (<-poll(t, s, "shop", known)).Version, version, "version told")
 		known = version
 	}
 	p := poll(t, s, "shop", known)
@@ -70,9 +69,7 @@ func TestPolls(t *testing.T) {
 	if told := <-p; told.Version != known || len(told.Part) != 0 {
 		t.Errorf("got %+v at the end, want version %d alone", told, known)
 	}
-	if told := <-poll(t, s, "shop", known); told.Version != known {
-		t.Errorf("got %+v after the end", told)
-	}
+	must.Equal(t, (<-poll(t, s, "shop", known)).Version, known, "version told after the end")
 }
 
 // A poll is answered while its sender still waits.

@@ -39,9 +39,8 @@ func TestLooksAreBounded(t *testing.T) {
 		<-kept.asked
 	}
 	must.Equal(t, look("evil"), http.StatusServiceUnavailable, "a third look at once: status")
-	if code, _ := served(t, handler, "GET", server.CounterPath+"?namespace=evil&rule=all", nil); code != http.StatusServiceUnavailable {
-		t.Errorf("a look for a counter beside them: status %d", code)
-	}
+	code, _ := served(t, handler, "GET", server.CounterPath+"?namespace=evil&rule=all", nil)
+	must.Equal(t, code, http.StatusServiceUnavailable, "status of a look for a counter beside them")
 	close(kept.letGo)
 	for range 3 {
 		must.Equal(t, <-ended, http.StatusOK, "status")

@@ -243,12 +243,10 @@ func FuzzUsage(f *testing.F) {
 func TestUsageOfAStoreThatFails(t *testing.T) {
 	handler := server.Handler(&usageFails{memory.New(memory.Options{})}, server.Options{Logger: slog.New(slog.DiscardHandler)})
 	body := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1})
-	if code, _ := served(t, handler, "POST", wire.PushPath, body); code != http.StatusServiceUnavailable {
-		t.Errorf("told: %d", code)
-	}
-	if _, code, _ := usageAt(t, handler, "namespace=shop"); code != http.StatusServiceUnavailable {
-		t.Errorf("asked: %d", code)
-	}
+	code, _ := served(t, handler, "POST", wire.PushPath, body)
+	must.Equal(t, code, http.StatusServiceUnavailable, "told: status")
+	_, code, _ = usageAt(t, handler, "namespace=shop")
+	must.Equal(t, code, http.StatusServiceUnavailable, "asked: status")
 }
 
 // usageFails is a store that can't keep or tell usage.
