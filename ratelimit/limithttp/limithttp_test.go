@@ -136,7 +136,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// The answers equal those of the plugin's TestHeadersOfTheContract and TestRejection.
+// The answers equal those of the plugin's TestHeaderSets and TestRejection.
 func TestAnswers(t *testing.T) {
 	p := newProgram(t, twoASecond(), ratelimit.Rule{
 		Name: "per-user", Limits: []ratelimit.Limit{ratelimit.SlidingWindow(100, time.Minute), ratelimit.TokenBucket(40, time.Minute, 5)},
