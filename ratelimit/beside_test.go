@@ -14,13 +14,15 @@ import (
 	"weir/internal/must"
 )
 
-// besides are rules of one limit, of which a call can take without the namespace's lock.
+// besides are rules of which a call can take without the namespace's lock.
 func besides(most uint64) []Rule {
 	return []Rule{
 		{Name: "fixed", Limits: []Limit{FixedWindow(most, time.Hour)}},
 		{Name: "first", Limits: []Limit{FirstHitWindow(most, time.Hour)}},
 		{Name: "sliding", Limits: []Limit{SlidingWindow(most, time.Hour)}},
 		{Name: "bucket", Limits: []Limit{TokenBucket(1, 24*time.Hour, most)}},
+		{Name: "sub-buckets", Limits: []Limit{SlidingBuckets(most, time.Hour, 10*time.Minute)}},
+		{Name: "several", Limits: []Limit{SlidingBuckets(most+5, 2*time.Hour, time.Hour), FixedWindow(most, time.Hour), TokenBucket(1, 24*time.Hour, most+1)}},
 	}
 }
 
@@ -37,6 +39,10 @@ func TestTakesWithoutTheLock(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, allowed, err)
 		}
 		must.Equal(t, decide(t, l, 2, "ann").Remaining, 6, name)
+		if allowed, err := l.AllowN(t.Context(), Key{"ann"}, 7); allowed || err != nil {
+			t.Errorf("%s: too many: %v, %v", name, allowed, err)
+		}
+		must.Equal(t, decide(t, l, 1, "ann").Remaining, 5, name)
 		n.mu.Unlock()
 		for i := range 11 {
 			must.Equal(t, decide(t, l, 1, long).Allowed, i < 10, "a key too long for that")
@@ -51,24 +57,31 @@ func TestTakesWithoutTheLock(t *testing.T) {
 // Calls without the lock get the same answers as those with it.
 func TestBesideAsWithTheLock(t *testing.T) {
 	t.Parallel()
-	clock, refused := newFakeClock(), 0
-	a, b := define(t, clock, Options{Rules: besides(40)}), define(t, clock, Options{Name: "other", Rules: besides(40)})
+	clock, refused := newFakeClock(), map[string]int{}
+	rules := append(besides(6), Rule{Name: "counts-refused", Limits: []Limit{FixedWindow(6, time.Hour)}, CountRejected: true})
+	a, b := define(t, clock, Options{Rules: rules}), define(t, clock, Options{Name: "other", Rules: rules})
 	random := rand.New(rand.NewPCG(5, 2))
-	for step := range 20_000 {
-		clock.advance(time.Duration(random.Int64N(int64(2*time.Minute)) - int64(10*time.Second)))
-		rule, key, cost := besides(0)[random.IntN(4)].Name, Key{fmt.Sprint(random.IntN(5))}, random.Uint64N(4)
-		got := must.Get(limiter(t, a, rule).Decide(t.Context(), key, cost))(t)
+	for step := range 40_000 {
+		clock.advance(time.Duration(random.Int64N(int64(time.Minute)) - int64(5*time.Second)))
+		rule, key, cost := rules[random.IntN(len(rules))].Name, Key{fmt.Sprint(random.IntN(5))}, random.Uint64N(4)
 		want := must.Get(Decide(t.Context(), limiter(t, b, rule).Demand(key, cost)))(t)
+		if !want.Allowed {
+			refused[rule]++
+		}
+		if random.IntN(3) == 0 {
+			must.Equal(t, must.Get(limiter(t, a, rule).AllowN(t.Context(), key, cost))(t), want.Allowed, "step %d, %s: %d hits", step, rule, cost)
+			continue
+		}
+		got := must.Get(limiter(t, a, rule).Decide(t.Context(), key, cost))(t)
 		want.Standings, want.Limiter = nil, got.Limiter
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Fatalf("step %d, %s: %d hits:\n%+v, and with the lock\n%+v", step, rule, cost, got, want)
 		}
-		if !got.Allowed {
-			refused++
-		}
 	}
-	if refused < 500 {
-		t.Errorf("%d were refused: such runs show little", refused)
+	for _, r := range rules {
+		if n := refused[r.Name]; n < 500 || n > 5500 {
+			t.Errorf("%s: %d were refused: such runs show little", r.Name, n)
+		}
 	}
 }
 

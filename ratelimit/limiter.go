@@ -248,7 +248,7 @@ func (l *Limiter) decide(ctx context.Context, key Key, cost uint64, brief bool, 
 	}
 	n := l.namespace
 	var broken error
-	if node := n.beside.Load(); node != nil && len(l.limits) == 1 {
+	if node := n.beside.Load(); node != nil {
 		var taken bool
 		if taken, broken = l.takeBeside(node, key, cost, brief, to); taken {
 			return nil
@@ -264,7 +264,7 @@ func (l *Limiter) decide(ctx context.Context, key Key, cost uint64, brief bool, 
 // shortKey is the longest key, with its rule's prefix, of a call that is decided without the lock, in bytes.
 const shortKey = 128
 
-// takeBeside decides a call without the lock, beside others, if its hits have room and need no more than counting. An error
+// takeBeside decides a call without the lock, beside others, if its hits need no more than counting, or have no room. An error
 // is that of guard.
 func (l *Limiter) takeBeside(node *engine.Engine, key Key, cost uint64, brief bool, to *Decision) (taken bool, err error) {
 	n := l.namespace
@@ -283,16 +283,37 @@ func (l *Limiter) takeBeside(node *engine.Engine, key Key, cost uint64, brief bo
 		}
 	}()
 	var buffer [shortKey]byte
-	var s window.State
-	now := n.clock.now()
-	if !node.TakeInPlace(l.rule, key.append(append(buffer[:0], l.rule.Prefix...)), cost, now, &s) {
-		return false, nil
+	now, of := n.clock.now(), key.append(append(buffer[:0], l.rule.Prefix...))
+	if !brief {
+		return l.takeAndTell(node, of, cost, now, to), nil
 	}
-	if to.Allowed = true; !brief {
-		limit := &l.rule.Limits[0]
-		*to = Decision{Allowed: true, At: time.Unix(0, now), Standing: l.standing(0, limit, limit.Standing(&s, now))}
+	verdict := node.TakeInPlace(l.rule, of, cost, now, nil)
+	to.Allowed = verdict == counter.Allowed
+	return verdict != counter.Unsure, nil
+}
+
+// takeAndTell is takeBeside for a caller who asks how the limits stand.
+func (l *Limiter) takeAndTell(node *engine.Engine, key []byte, cost uint64, now int64, to *Decision) (taken bool) {
+	var standings [wire.MaxLimits]window.Standing
+	told := counter.Told{Standings: standings[:]}
+	verdict := node.TakeInPlace(l.rule, key, cost, now, &told)
+	if verdict == counter.Unsure {
+		return false
 	}
-	return true, nil
+	*to = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
+	switch {
+	case to.Allowed:
+	case told.FitsAt == 0:
+		to.RetryAfter = Never
+	default:
+		to.RetryAfter = time.Duration(max(told.FitsAt-now, 1))
+	}
+	for i := range l.rule.Limits {
+		if s := l.standing(i, &l.rule.Limits[i], standings[i]); i == 0 || s.tighter(&to.Standing) {
+			to.Standing = s
+		}
+	}
+	return true
 }
 
 // standing is how one of a rule's limits stands, which may be an override's.

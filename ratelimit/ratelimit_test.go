@@ -389,21 +389,32 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// BenchmarkDecide decides hits of one of 10,000 users.
 func BenchmarkDecide(b *testing.B) {
-	l := must.Get(NewLimiter(SlidingWindow(1<<40, time.Minute)))(b)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		random := rand.New(rand.NewPCG(1, 2))
-		keys := make([]string, 10_000)
-		for i := range keys {
-			keys[i] = strconv.Itoa(i)
-		}
-		for pb.Next() {
-			if _, err := l.Decide(b.Context(), Key{keys[random.IntN(len(keys))]}, 1); err != nil {
-				b.Error(err)
-			}
-		}
-	})
+	const most = 1 << 40
+	for name, limits := range map[string][]Limit{
+		"sliding window": {SlidingWindow(most, time.Minute)},
+		"60 sub-buckets": {SlidingBuckets(most, time.Minute, time.Second)},
+		"two windows":    {FixedWindow(most, time.Second), FixedWindow(most, time.Hour)},
+		"refused":        {FixedWindow(1, time.Hour)},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := must.Get(NewLimiter(limits...))(b)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				random := rand.New(rand.NewPCG(1, 2))
+				keys := make([]string, 10_000)
+				for i := range keys {
+					keys[i] = strconv.Itoa(i)
+				}
+				for pb.Next() {
+					if _, err := l.Decide(b.Context(), Key{keys[random.IntN(len(keys))]}, 1); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
 }
 
 // The library has calendar windows too, and an invalid window is an error.

@@ -283,11 +283,9 @@ func decodeBody(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 		return wrong
 	}
 	at += 8
-	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
-	s.endLog()
+	s.begin(int64(newest), 0, 0, 0)
 	switch {
 	case l.Kind.Bucketed():
-		s.Hits = [2]Hits{}
 		return decodeBuckets(b, at, l, s, synced)
 	case l.Kind.Started():
 		var since uint64
@@ -297,7 +295,6 @@ func decodeBody(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 	if at = s.Hits[0].decode(b, at, synced); l.Kind.looksBack() {
 		return s.Hits[1].decode(b, at, synced)
 	}
-	s.Hits[1] = Hits{}
 	return at
 }
 
@@ -315,6 +312,7 @@ type Codec struct {
 	two    bool // there are two windows
 	one    bool // states are a time, a start and a sum of hits
 	log    bool // states are logs that may have a summary
+	parts  bool // states are a time and a list of sub-buckets
 }
 
 // NewCodec returns a codec for states of a limit, which must not change afterwards.
@@ -325,6 +323,7 @@ func NewCodec(l *Limit, synced bool) Codec {
 	c.plain = l.Kind.Clocked() && l.Calendar == nil && !synced
 	c.log = l.IsLog() && !synced
 	c.one = l.Kind.Started() && !synced
+	c.parts = l.Kind == SlidingBuckets && !c.log && !synced
 	for i := range c.head {
 		c.head[i] = binary.LittleEndian.Uint64(head[8*i:])
 		c.mask[i] = 1<<(8*max(c.length-8*i, 0)) - 1
@@ -375,10 +374,8 @@ func (c *Codec) Decode(b []byte, s *State) (length int) {
 	if newest > uint64(maxTime) {
 		return 0
 	}
-	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), 0, 0, s.Buckets[:0]
-	s.endLog()
-	s.Hits[0], s.Hits[1] = Hits{}, Hits{}
-	s.Hits[0].Total, length = sum(b, c.length+8)
+	total, length := sum(b, c.length+8)
+	s.begin(int64(newest), 0, 0, total)
 	if c.two {
 		s.Hits[1].Total, length = sum(b, length)
 	}
@@ -391,42 +388,56 @@ func (c *Codec) begins(b []byte) bool {
 		(c.length <= 8 || (binary.LittleEndian.Uint64(b[8:])^c.head[1])&c.mask[1] == 0)
 }
 
+// Full is what [Codec.CountInPlace] returns if the hits have no room.
+const Full = -1
+
 // CountInPlace counts cost hits in the encoded state at the beginning of b. It works if the state is
 // not synced and takes as many bytes afterwards, and the hits have room: nearly every request finds such a
-// state. A window of the clock has to run still at now, and is not decoded whole; sub-buckets are
-// never counted in. Then b and s are as [Codec.Decode], [Limit.Advance], [Limit.Count] and
-// [Codec.Append] would leave them, and the result is the state's length. In all other cases the result is 0, b is unchanged, and the content
-// of s is undefined. If last is set, the state must end the payload.
-func (c *Codec) CountInPlace(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
-	if c.one {
+// state. Then b and s are as [Codec.Decode], [Limit.Advance], [Limit.Count] and [Codec.Append] would leave them,
+// and the result is the state's length. Sub-buckets are counted in only if s need not be whole: see countBuckets.
+// In all other cases b is unchanged. If the hits have no room, the result is Full, and s is as Advance would leave it;
+// otherwise the result is 0, and the content of s is undefined. If last is set, the state must end the payload.
+func (c *Codec) CountInPlace(b []byte, last, whole bool, s *State, now int64, cost uint64) (length int) {
+	switch {
+	case c.one:
 		return c.countStarted(b, last, s, now, cost)
-	}
-	if !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 {
+	case c.parts && !whole:
+		return c.countBuckets(b, last, s, now, cost)
+	case !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0:
 		return 0
 	}
-	body := b[c.length:]
+	body, width := b[c.length:], uint64(c.limit.Width)
 	newest := binary.LittleEndian.Uint64(body)
-	ends := (newest/uint64(c.limit.Width) + 1) * uint64(c.limit.Width)
+	ends := (newest/width + 1) * width
 	now = notBefore(newest, now)
-	if uint64(now) >= ends || now > maxTime || cost > MaxHits {
-		return 0
-	}
 	current, at := sum(body, 8)
 	previous, end := uint64(0), at
 	if c.two {
 		previous, end = sum(body, at)
 	}
-	if end == wrong || last && end != len(body) {
+	if uint64(now) > uint64(maxTime) || cost > MaxHits || end == wrong || last && end != len(body) {
 		return 0
 	}
-	s.Newest, s.Start, s.ends, s.Buckets = now, 0, int64(ends), s.Buckets[:0]
-	s.endLog()
-	s.Hits[0], s.Hits[1] = Hits{Total: current}, Hits{Total: previous}
+	before := previous
+	if uint64(now) >= ends {
+		if previous = 0; c.two && uint64(now)-ends < width {
+			previous = current
+		}
+		current, ends = 0, (uint64(now)/width+1)*width
+	}
+	s.begin(now, 0, int64(ends), current)
+	s.Hits[1].Total = previous
 	// As in Allows, which may find more room.
 	if (current+previous+cost > c.limit.Max || c.limit.Max == 0) && !c.limit.Allows(s, cost) {
+		return Full
+	}
+	if previous != before && !putUvarint(body, at, end, previous) {
 		return 0
 	}
 	if current += cost; !putUvarint(body, 8, at, current) {
+		if previous != before {
+			putUvarint(body, at, end, before)
+		}
 		return 0
 	}
 	s.Hits[0].Total = current
@@ -447,13 +458,11 @@ func (c *Codec) countStarted(b []byte, last bool, s *State, now int64, cost uint
 	if now > maxTime || cost-1 >= MaxHits || end == wrong || last && end != len(body) {
 		return 0
 	}
-	s.Newest, s.Start, s.ends, s.Buckets = int64(newest), int64(newest-since), 0, s.Buckets[:0]
-	s.endLog()
-	s.Hits[0], s.Hits[1] = Hits{Total: hits}, Hits{}
+	s.begin(int64(newest), int64(newest-since), 0, hits)
 	l := c.limit
 	expireStarted(l, s, now)
 	if s.Newest = now; !l.Allows(s, cost) {
-		return 0
+		return Full
 	}
 	countStarted(s, cost)
 	if !fits(at-8, uint64(s.Newest-s.Start)) || !putUvarint(body, at, end, min(s.Hits[0].Sum(), MaxHits)) {

@@ -88,23 +88,29 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// Counting in place does what decoding, deciding and encoding does, or nothing.
+// Counting in place does what decoding, deciding and encoding does, or nothing. Sub-buckets, too, if nobody asks for all of
+// them, stand as they do then.
 func TestCountInPlace(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(2, 7))
-	counted := map[Kind]int{}
-	for range 200_000 {
+	counted, full := map[Kind]int{}, map[Kind]int{}
+	for range 300_000 {
 		l := codecLimits[random.IntN(len(codecLimits))]
 		// Sums near where they take more bytes, and near the limit.
 		l.Max = []uint64{0, 1, 127, 128, 200, 1<<14 - 1, 1 << 14, 1 << 20, MaxHits}[random.IntN(9)]
 		l.Burst = l.Max
-		synced := random.IntN(8) == 0
+		synced, whole := random.IntN(8) == 0, random.IntN(3) == 0
 		if l.Precision == LogPrecision {
 			l.Max = min(l.Max, 100)
 		}
 		s := State{Newest: monday + random.Int64N(2*l.Width)}
 		l.Advance(&s, s.Newest)
-		if l.Kind != SlidingBuckets {
+		if l.Kind == SlidingBuckets {
+			for range random.IntN(5) {
+				l.Advance(&s, s.Newest+random.Int64N(l.Width/3))
+				l.Count(&s, near(random, l.Max/4))
+			}
+		} else {
 			s.Start = s.Newest - random.Int64N(l.Width)
 			s.Hits = [2]Hits{{Total: near(random, l.Max)}}
 			if l.Kind == SlidingWindow {
@@ -113,44 +119,61 @@ func TestCountInPlace(t *testing.T) {
 		}
 		before := AppendState(nil, &l, &s, synced)
 		now, hits := s.Newest+pause(random, s.Newest, l.Width), cost(random, 100)
+		if l.Kind == SlidingBuckets && random.IntN(2) == 0 {
+			now = s.Newest + random.Int64N(l.Precision)
+		}
 
 		c := NewCodec(&l, synced)
 		b, got := bytes.Clone(before), State{Buckets: make([]Bucket, 1), Hits: [2]Hits{{Lease: 3}, {Pending: 2}}}
-		if c.CountInPlace(b, true, &got, now, hits) == 0 {
-			if !bytes.Equal(b, before) {
-				t.Fatalf("%+v: %x is not counted in, but is %x now", l, before, b)
-			}
+		length := c.CountInPlace(b, true, whole, &got, now, hits)
+		if length <= 0 && !bytes.Equal(b, before) {
+			t.Fatalf("%+v: %x is not counted in, but is %x now", l, before, b)
+		}
+		if length == 0 {
 			continue
 		}
 		for _, last := range []bool{false, true} {
-			want := len(before)
+			want := length
 			if last {
 				want = 0
 			}
-			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, &State{}, now, hits) != want {
+			if more := append(bytes.Clone(before), 0); c.CountInPlace(more, last, whole, &State{}, now, hits) != want {
 				t.Fatalf("%+v: %x is counted in %v, though something follows the state", l, more, last)
 			}
 		}
 		var want State
 		c.Decode(before, &want)
 		l.Advance(&want, now)
-		must.EqualOrEnd(t, l.Allows(&want, hits), true, "%+v %+v: %d hits are counted, though they have no room", l, want, hits)
-		l.Count(&want, hits)
-		if encoded := c.Append(nil, &want); !bytes.Equal(encoded, b) {
-			t.Fatalf("%+v: %x becomes %x, want %x", l, before, b, encoded)
+		must.EqualOrEnd(t, l.Allows(&want, hits), length != Full, "%+v %+v: %d hits have room", l, want, hits)
+		if length == Full {
+			full[l.Kind]++
+		} else {
+			counted[l.Kind]++
+			must.EqualOrEnd(t, length, len(before), "%+v: counted in %x", l, before)
+			l.Count(&want, hits)
+			if encoded := c.Append(nil, &want); !bytes.Equal(encoded, b) {
+				t.Fatalf("%+v: %x becomes %x, want %x", l, before, b, encoded)
+			}
+		}
+		if l.Kind == SlidingBuckets {
+			must.EqualOrEnd(t, whole, false, "sub-buckets are counted in")
+			worth, share := l.Worth(&got)
+			if at, used := l.Worth(&want); worth != at || share != used || length != Full && l.Standing(&got, now) != l.Standing(&want, now) {
+				t.Fatalf("%+v: %x stands like %+v, want %+v", l, before, got, want)
+			}
+			continue
 		}
 		if got.Newest != want.Newest || got.Hits[0].Sum() != want.Hits[0].Sum() || got.Hits[1] != want.Hits[1] || l.Kind.Clocked() && clockEnd(&l, &got) != clockEnd(&l, &want) ||
 			got.Start != want.Start || len(got.Buckets) > 0 {
 			t.Fatalf("%+v: the state is %+v, want %+v", l, got, want)
 		}
-		counted[l.Kind]++
 	}
-	for _, k := range []Kind{FixedWindow, SlidingWindow, FirstHitWindow, TokenBucket} {
-		if counted[k] < 1000 {
-			t.Errorf("kind %d is counted in place %d times", k, counted[k])
+	for _, k := range []Kind{FixedWindow, SlidingWindow, FirstHitWindow, TokenBucket, SlidingBuckets} {
+		if counted[k] < 1000 || full[k] < 1000 {
+			t.Errorf("kind %d is counted in place %d times, and %d times full", k, counted[k], full[k])
 		}
 	}
-	must.Equal(t, len(counted), 4, "counted in place: %v", counted)
+	must.Equal(t, len(counted), 5, "counted in place: %v", counted)
 }
 
 func near(random *rand.Rand, limit uint64) uint64 {
@@ -169,16 +192,17 @@ func FuzzCount(f *testing.F) {
 			c := NewCodec(&l, false)
 			var got, want State
 			b := bytes.Clone(before)
-			if c.CountInPlace(b, true, &got, now, hits) == 0 {
-				if !bytes.Equal(b, before) {
-					t.Fatalf("%x is not counted in, but is %x now", before, b)
-				}
+			length := c.CountInPlace(b, true, false, &got, now, hits)
+			if length <= 0 && !bytes.Equal(b, before) {
+				t.Fatalf("%x is not counted in, but is %x now", before, b)
+			}
+			if length == 0 {
 				continue
 			}
 			must.EqualOrEnd(t, c.Decode(before, &want), len(before), "%x is no state: bytes counted in", before)
 			l.Advance(&want, now)
 			at := want.Newest
-			if allowed := l.Allows(&want, hits); !allowed || c.Decode(b, &want) != len(b) || want.Newest != at {
+			if allowed := l.Allows(&want, hits); allowed != (length != Full) || allowed && (c.Decode(b, &want) != len(b) || want.Newest != at) {
 				t.Fatalf("%x becomes %x at %d: allowed %v, %+v", before, b, now, allowed, want)
 			}
 		}
@@ -288,7 +312,7 @@ func TestStateBounds(t *testing.T) {
 		if length := c.Decode(test.b, &got); length == len(test.b) != test.want || !test.want && length != 0 {
 			t.Errorf("%s: the limit's codec reads %d bytes of %d", test.name, length, len(test.b))
 		}
-		if limit.Max = 1000; !test.want && c.CountInPlace(test.b, true, &got, maxTime, 1) != 0 {
+		if limit.Max = 1000; !test.want && c.CountInPlace(test.b, true, false, &got, maxTime, 1) != 0 {
 			t.Errorf("%s: counted in", test.name)
 		}
 	}
@@ -317,7 +341,9 @@ func TestCountedInPlace(t *testing.T) {
 		{"one more than three take", 1 << 20, 1 << 20, start, start, false},
 		{"all that there may be", MaxHits - 1, 1, start, start, true},
 		{"the window's last nanosecond", 5, 1, start, start + minute - 1, true},
-		{"the next window", 5, 1, start, start + minute, false},
+		{"the next window", 5, 1, start, start + minute, true},
+		{"the next window, in fewer bytes", 1 << 7, 1, start, start + minute, false},
+		{"a later one", 5, 1, start, start + 3*minute, true},
 		{"a clock that went back", 5, 1, start + maxBack, start, true},
 		{"a clock that was wrong", 5, 1, start + maxBack + 1, start, false},
 		{"the end of time", 5, 1, maxTime, maxTime, true},
@@ -330,7 +356,7 @@ func TestCountedInPlace(t *testing.T) {
 			var got State
 			b := AppendState(nil, &l, &State{Newest: test.at, Hits: [2]Hits{{Total: test.total}}}, false)
 			for _, last := range []bool{true, false} {
-				counted := c.CountInPlace(bytes.Clone(b), last, &got, test.now, test.cost)
+				counted := c.CountInPlace(bytes.Clone(b), last, true, &got, test.now, test.cost)
 				if counted == len(b) != test.want || !test.want && counted != 0 {
 					t.Errorf("%s, kind %d: counted in %d bytes of %d", test.name, l.Kind, counted, len(b))
 				}
@@ -352,7 +378,7 @@ func TestLongSumIsNotCountedIn(t *testing.T) {
 			}
 			c := NewCodec(&l, false)
 			var s State
-			if long = append(long, b[sum:]...); c.Decode(long, &s) != len(long) || s.Hits[0].Total != uint64(hits&0x7f) || c.CountInPlace(long, true, &s, monday, 1) != 0 {
+			if long = append(long, b[sum:]...); c.Decode(long, &s) != len(long) || s.Hits[0].Total != uint64(hits&0x7f) || c.CountInPlace(long, true, true, &s, monday, 1) != 0 {
 				t.Errorf("%+v: %x is counted in, or not read: %+v", l, long, s.Hits)
 			}
 		}

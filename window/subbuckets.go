@@ -1,6 +1,7 @@
 package window
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 )
@@ -36,6 +37,7 @@ func sumBuckets(s *State) (sum uint64) {
 	if s.isPacked() {
 		return s.log.hits
 	}
+	sum = s.Hits[0].Total // as countBuckets leaves it
 	var added, taken uint64
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
@@ -51,10 +53,12 @@ func sumBuckets(s *State) (sum uint64) {
 
 // bucketsLeaveAt is the time when at least that number of hits, the oldest, have left the window.
 func bucketsLeaveAt(l *Limit, s *State, hits uint64) int64 {
-	if hits == 0 {
+	switch {
+	case hits == 0:
 		return s.Newest
-	}
-	if s.isPacked() {
+	case s.ends != 0: // as countBuckets leaves it
+		return s.Start
+	case s.isPacked():
 		if number, ok := s.log.leaves(hits); ok {
 			return number + l.covered()
 		}
@@ -77,7 +81,10 @@ func bucketsLeaveAt(l *Limit, s *State, hits uint64) int64 {
 // lastLeavesAt is the time when the last bucket with hits leaves the window, leased ones included. owed says
 // that a bucket counts, too, all of whose hits were given back, of which the backend may have to hear.
 func lastLeavesAt(l *Limit, s *State, owed bool) int64 {
-	if s.isPacked() {
+	switch {
+	case s.ends != 0: // as countBuckets leaves it
+		return s.ends
+	case s.isPacked():
 		return s.log.newest + l.covered()
 	}
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
@@ -271,6 +278,62 @@ func sortBuckets(buckets []Bucket, sorted int) {
 	}
 }
 
+// countBuckets is [Codec.CountInPlace] for sub-buckets, if the hits belong to the newest bucket. The buckets are read once,
+// and not listed: s has none, but the sum of all as Hits[0], the time when the oldest leaves as Start, and that when the newest
+// leaves as ends. That is enough to say how the limit stands, and what its entry is worth.
+func (c *Codec) countBuckets(b []byte, last bool, s *State, now int64, cost uint64) (length int) {
+	if !c.begins(b) {
+		return 0
+	}
+	l, body := c.limit, b[c.length:]
+	newest := binary.LittleEndian.Uint64(body)
+	now = notBefore(newest, now)
+	present := int64(newest) / l.Precision
+	count, end := number(body, 8, MaxSubBuckets)
+	if now < 0 || now >= min((present+1)*l.Precision, maxTime+1) {
+		return 0
+	}
+	oldest, all, hits, from, to := present, uint64(0), uint64(0), 0, 0
+	for i := range count {
+		if uint(end) >= uint(len(body)) {
+			return 0
+		}
+		age, of := uint64(body[end]), uint64(1)
+		if end++; age >= 1<<7 {
+			age, end = number(body, end-1, 1<<56)
+		}
+		at := end
+		switch {
+		case age&1 == 0:
+		case uint(at) < uint(len(body)-1) && body[at] >= 1<<7 && body[at+1] < 1<<7: // most often, if there are many hits
+			of, end = uint64(body[at]&0x7f)|uint64(body[at+1])<<7, at+2
+		default:
+			of, end = sum(body, at)
+		}
+		switch {
+		case i == 0 && age == 1: // it is the present bucket, and tells its hits
+			hits, from, to = of, at, end
+		case i == 0 || age < 2 || of == 0:
+			return 0
+		}
+		oldest -= int64(age >> 1)
+		all += of
+	}
+	switch {
+	case end == wrong || last && end != len(body) || oldest < 0 || (present-oldest)*l.Precision >= l.Width || hits == 0 || cost-1 >= MaxHits:
+		return 0
+	case all+cost <= l.Max && !putUvarint(body, from, to, hits+cost):
+		return 0
+	}
+	s.begin(now, oldest*l.Precision+l.Width, present*l.Precision+l.Width, all)
+	if all+cost > l.Max {
+		return Full
+	}
+	s.Hits[0].Total += cost
+	binary.LittleEndian.PutUint64(body, uint64(now))
+	return c.length + end
+}
+
 func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
 	if !synced && l.IsLog() && (s.isPacked() || len(s.Buckets) >= leastPacked) {
 		if log := s.appendLog(dst); log != nil {
@@ -278,38 +341,48 @@ func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
 		}
 	}
 	s.unpack()
-	count := 0
+	count := len(s.Buckets)
 	for i := range s.Buckets {
-		if !s.Buckets[i].leftOut(synced) {
-			count++
+		if s.Buckets[i].leftOut(synced) {
+			count--
 		}
 	}
 	dst = appendUvarint(dst, uint64(count))
-	last := s.Newest / l.Precision
+	last, short := s.Newest/l.Precision, !synced && l.IsLog()
 	for i := len(s.Buckets) - 1; i >= 0; i-- {
 		b := &s.Buckets[i]
 		if b.leftOut(synced) {
 			continue
 		}
 		age := uint64(last-b.Number) << 1
-		last = b.Number
-		if !synced && b.Sum() == 1 {
+		if last = b.Number; short && b.Sum() == 1 {
 			dst = appendUvarint(dst, age)
 			continue
 		}
-		dst = appendUvarint(dst, age|1)
-		dst = b.append(dst, synced)
+		short = !synced // the newest sub-bucket tells its hits whatever they are, so that more are counted in place
+		dst = b.append(appendUvarint(dst, age|1), synced)
 	}
 	return dst
 }
 
 // leftOut reports whether encoded buckets lack this one, because all of its hits were given back.
-func (b *Bucket) leftOut(synced bool) bool { return b.idle() || !synced && b.Sum() == 0 }
+func (b *Bucket) leftOut(synced bool) bool {
+	if synced {
+		return b.idle()
+	}
+	return b.Sum() == 0
+}
 
 func decodeBuckets(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
-	// Each bucket takes at least a byte, so the length of b bounds the allocation.
 	count, at := uvarint(b, at, maxBuckets)
-	number := s.Newest / l.Precision
+	if at == wrong || count > uint64(len(b)-at) { // each takes at least a byte
+		return wrong
+	}
+	number, left := s.Newest/l.Precision, int(count)
+	if left > cap(s.Buckets) {
+		s.Buckets = make([]Bucket, 2*left)
+	}
+	s.Buckets = s.Buckets[:left]
 	for i := range count {
 		var age uint64
 		age, at = uvarint(b, at, math.MaxUint64)
@@ -317,14 +390,15 @@ func decodeBuckets(b []byte, at int, l *Limit, s *State, synced bool) (next int)
 		if at == wrong || number < 0 || i > 0 && age < 2 {
 			return wrong
 		}
-		hits := Hits{Total: 1}
+		to := &s.Buckets[left-1] // the newest come first
+		*to = Bucket{Number: number, Hits: Hits{Total: 1}}
 		if age&1 != 0 {
-			at = hits.decode(b, at, synced)
+			at = to.decode(b, at, synced)
 		}
-		if !hits.idle() { // as in the summary of a log
-			s.Buckets = append(s.Buckets, Bucket{Number: number, Hits: hits})
+		if !to.idle() { // as in the summary of a log
+			left--
 		}
 	}
-	slices.Reverse(s.Buckets) // the newest came first
+	s.Buckets = s.Buckets[:copy(s.Buckets, s.Buckets[left:])]
 	return at
 }

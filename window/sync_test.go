@@ -263,7 +263,7 @@ func TestStateRoundTrip(t *testing.T) {
 		codec := NewCodec(&test.limit, test.synced)
 		for n := range encoded {
 			if length := DecodeState(encoded[:n:n], &got); length != 0 || codec.Decode(encoded[:n:n], &got) != 0 ||
-				codec.CountInPlace(encoded[:n:n], true, &got, maxTime, 1) != 0 {
+				codec.CountInPlace(encoded[:n:n], true, false, &got, maxTime, 1) != 0 {
 				t.Errorf("%+v cut to %d bytes is read, or counted in", test, n)
 			}
 		}

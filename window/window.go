@@ -170,8 +170,14 @@ func (h *Hits) giveBack(cost uint64) (given uint64) {
 }
 
 // Reset makes s a state without hits, and keeps its memory.
-func (s *State) Reset() {
-	*s = State{Buckets: s.Buckets[:0], log: s.log}
+func (s *State) Reset() { s.begin(0, 0, 0, 0) }
+
+// begin makes s a state of these times with a sum of hits, and keeps its memory.
+//
+//go:noinline // at many places it would make the plugin larger
+func (s *State) begin(newest, start, ends int64, total uint64) {
+	s.Newest, s.Start, s.ends, s.Buckets = newest, start, ends, s.Buckets[:0]
+	s.Hits[0], s.Hits[1] = Hits{Total: total}, Hits{}
 	s.endLog()
 }
 

@@ -173,48 +173,101 @@ func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 // the rule does not synchronise, and all states suit [window.Codec.CountInPlace]. Then the counter
 // is as after Load, Advance and Count, or CountRevocable if revocable is set, and the payload has
 // the bytes that Append would have written. Otherwise the payload is unchanged, and the counter's
-// content undefined.
-func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64, revocable bool) (counted bool) {
-	if c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0]&^revocableFlag != 0 {
+// content undefined. A counter that need not be whole afterwards can't be written, and nothing can be given back.
+func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64, revocable, whole bool) (counted bool) {
+	if c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || !rule.plain(payload) {
 		return false
 	}
 	c.synced, c.revocable, c.others = false, revocable || payload[0] != 0, c.others[:0]
 	if !c.lease.none() {
 		c.lease = Lease{}
 	}
-	if len(rule.codecs) == 1 {
-		counted = rule.codecs[0].CountInPlace(payload[1:], true, &c.States[0], now, cost) != 0
-	} else {
-		counted = c.countAll(payload, now, cost)
+	if len(rule.codecs) > 1 {
+		c.before = append(c.before[:0], payload...)
 	}
-	if counted && revocable {
-		payload[0] = revocableFlag
-	}
-	return counted
-}
-
-// CountInPlace is [Counter.CountInPlace] for a rule of one limit, without a counter. It returns what [Counter.Worth] would.
-func (r *Rule) CountInPlace(payload []byte, s *window.State, now int64, cost uint64) (counted bool, forgetAt int64, use uint16) {
-	if len(payload) == 0 || payload[0]&^revocableFlag != 0 || len(r.codecs) != 1 || r.codecs[0].CountInPlace(payload[1:], true, s, now, cost) == 0 {
-		return false, 0, 0
-	}
-	forgetAt, share := r.Limits[0].Worth(s)
-	return true, forgetAt, useOf(math.Float32bits(share))
-}
-
-// countAll is CountInPlace for several limits: it counts in all of them, or in none.
-func (c *Counter) countAll(payload []byte, now int64, cost uint64) (counted bool) {
-	c.before = append(c.before[:0], payload...)
-	at, last := 1, len(c.rule.codecs)-1
-	for i := range c.rule.codecs {
-		codec := &c.rule.codecs[i]
-		length := codec.CountInPlace(payload[at:], i == last, &c.States[codec.limit], now, cost)
-		if length == 0 {
-			copy(payload, c.before)
+	at, last := 1, len(rule.codecs)-1
+	for i := range rule.codecs {
+		codec := &rule.codecs[i]
+		length := codec.CountInPlace(payload[at:], i == last, whole, &c.States[codec.limit], now, cost)
+		if length <= 0 {
+			if i > 0 {
+				copy(payload, c.before)
+			}
 			return false
 		}
 		at += length
 	}
+	if revocable {
+		payload[0] = revocableFlag
+	}
+	return true
+}
+
+// plain reports whether a payload has the flags that are counted in.
+func (r *Rule) plain(payload []byte) bool {
+	return len(payload) > 0 && payload[0]&^revocableFlag == 0 && !r.Synced()
+}
+
+// Told is what a request learns of [Rule.CountInPlace] besides the verdict.
+type Told struct {
+	// Standings has a place for each limit of the rule.
+	Standings []window.Standing
+	// FitsAt is when refused hits will fit; 0 if never.
+	FitsAt int64
+}
+
+// mostPlain bounds the payloads of several limits that [Rule.CountInPlace] counts in, in bytes.
+const mostPlain = 256
+
+// CountInPlace is [Counter.CountInPlace] without a counter. Hits without room are rejected, and change nothing. The verdict
+// is unsure if they can't be counted, or can't be rejected with all that the request is told. If told is nil, that is nothing.
+// With hits that are allowed comes what [Counter.Worth] would return.
+func (r *Rule) CountInPlace(payload []byte, now int64, cost uint64, told *Told) (verdict Verdict, forgetAt int64, use uint16) {
+	if !r.plain(payload) {
+		return Unsure, 0, 0
+	}
+	var before []byte
+	if len(r.codecs) > 1 {
+		var plain [mostPlain]byte
+		if before = plain[:copy(plain[:], payload)]; len(before) < len(payload) {
+			return Unsure, 0, 0
+		}
+	}
+	var s window.State
+	at, most, last := 1, uint32(0), len(r.codecs)-1
+	for i := range r.codecs {
+		c := &r.codecs[i]
+		l := &r.Limits[c.limit]
+		length := c.CountInPlace(payload[at:], i == last, false, &s, now, cost)
+		if length <= 0 {
+			copy(payload, before)
+			if length == window.Full && r.tellFull(l, &s, now, cost, told) {
+				return Rejected, 0, 0
+			}
+			return Unsure, 0, 0
+		}
+		if told != nil {
+			told.Standings[c.limit] = l.Standing(&s, now)
+		}
+		forget, share := l.Worth(&s)
+		forgetAt, most = max(forgetAt, forget), max(most, math.Float32bits(share))
+		at += length
+	}
+	return Allowed, forgetAt, useOf(most)
+}
+
+// tellFull tells how a limit without room stands, and reports whether that is all.
+//
+//go:noinline
+func (r *Rule) tellFull(l *window.Limit, s *window.State, now int64, cost uint64, told *Told) (all bool) {
+	if told == nil {
+		return true
+	}
+	if len(r.codecs) > 1 || l.Kind.Bucketed() {
+		return false
+	}
+	told.FitsAt, _ = l.FitsAt(s, cost)
+	told.Standings[0] = l.Standing(s, now)
 	return true
 }
 

@@ -396,7 +396,7 @@ func TestCountInPlace(t *testing.T) {
 		payload := c.Append(nil, monday)
 		unchanged := func(payload []byte, rule *Rule, cost uint64, what string) {
 			before := bytes.Clone(payload)
-			if c.CountInPlace(rule, payload, monday+second, cost, test.revocable) || !bytes.Equal(payload, before) {
+			if c.CountInPlace(rule, payload, monday+second, cost, test.revocable, true) || !bytes.Equal(payload, before) {
 				t.Errorf("%s: counted in %x %s, which is %x now", name, before, what, payload)
 			}
 		}
@@ -422,7 +422,7 @@ func TestCountInPlace(t *testing.T) {
 		for _, flags := range []byte{0, revocableFlag} {
 			payload := append([]byte{flags}, payload[1:]...)
 			before := bytes.Clone(payload)
-			must.Equal(t, c.CountInPlace(test.rule, payload, monday+second, 3, test.revocable), true, "%s: not counted", name)
+			must.Equal(t, c.CountInPlace(test.rule, payload, monday+second, 3, test.revocable, true), true, "%s: not counted", name)
 			want.Load(test.rule, before)
 			want.Advance(monday + second)
 			if test.revocable {
@@ -464,7 +464,7 @@ func TestCounterIsUsedAgain(t *testing.T) {
 	hit := load(t, rule, nil)
 	hit.Advance(monday)
 	hit.Count(1)
-	if payload := hit.Append(nil, monday); !c.CountInPlace(rule, payload, monday, 1, false) || c.synced || !c.lease.none() {
+	if payload := hit.Append(nil, monday); !c.CountInPlace(rule, payload, monday, 1, false, true) || c.synced || !c.lease.none() {
 		t.Errorf("counted in %x: synced %v, %+v", payload, c.synced, c.lease)
 	}
 }

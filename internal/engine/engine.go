@@ -14,7 +14,6 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // Engine decides the requests of one worker. Make it with New. It is not safe for concurrent use. It
@@ -227,11 +226,11 @@ func (e *Engine) Concurrent() bool {
 	return e.straight && e.lends && !e.decider.yields && (e.requests.lines == nil || e.requests.lines.Count == 0)
 }
 
-// TakeInPlace is Decide for a single check with hits that have room. The state of its limit, after the decision, is s. It
+// TakeInPlace is Decide for a single check with hits, of which it also says how they stand, if told is not nil. It
 // is safe for concurrent use, also beside all other methods. Most requests find a key whose state is simple enough; for others it
-// takes nothing and returns false.
-func (e *Engine) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, s *window.State) (taken bool) {
-	return e.entries.TakeInPlace(r, key, cost, now, s)
+// takes nothing and is unsure.
+func (e *Engine) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, told *counter.Told) (verdict counter.Verdict) {
+	return e.entries.TakeInPlace(r, key, cost, now, told)
 }
 
 // Together calls decide. What the requests that it decides have to ask is sent by the next [Engine.Send], in as

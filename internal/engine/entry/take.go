@@ -4,7 +4,6 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/rule"
 	"weir/sharedata"
-	"weir/window"
 )
 
 // Taking says how to treat hits without room.
@@ -35,7 +34,7 @@ func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict
 	}
 	found := k.recalls && k.Table.Recall(&d.Slot, d.Address) || k.Table.Borrow(&d.Slot, d.Address)
 	defer d.Slot.Return()
-	if found && d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, false) {
+	if found && d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, false, false) {
 		d.CountInSlot()
 	} else {
 		if d.Slot.Corrupt() || !d.Counter.Load(&d.Rule.Rule, d.Slot.Payload()) {
@@ -61,20 +60,23 @@ func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict
 	return counter.Allowed
 }
 
-// TakeInPlace takes hits of a key from a rule of one limit if the table lends the entry, and the hits can be counted
-// there: see [counter.Rule.CountInPlace]. Otherwise it takes nothing. Many calls may run at the same time, beside the
-// worker.
-func (k *Entries) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, s *window.State) (taken bool) {
+// TakeInPlace decides hits of a key from a rule if the table lends the entry, and takes them there if they have room: see
+// [counter.Rule.CountInPlace]. Otherwise it takes nothing. Many calls may run at the same time, beside the worker.
+func (k *Entries) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, told *counter.Told) (verdict counter.Verdict) {
 	held, found := k.Table.Hold(k.Table.Address(r.Group, key))
 	if !found {
-		return false
+		return counter.Unsure
 	}
 	defer held.Let()
 	meta := sharedata.Meta{}
-	if taken, meta.ExpiresNanos, meta.Use = r.CountInPlace(held.Payload(), s, now, cost); taken {
+	verdict, meta.ExpiresNanos, meta.Use = r.CountInPlace(held.Payload(), now, cost, told)
+	switch {
+	case verdict == counter.Allowed:
 		held.Changed(meta)
+	case r.CountRejected || r.Blocks:
+		return counter.Unsure
 	}
-	return taken
+	return verdict
 }
 
 // Take takes the hits of a check that was read, unless they need room and have it no longer.

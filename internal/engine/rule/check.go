@@ -197,7 +197,7 @@ func (d *Check) fitsAfter(ahead uint64, now int64) (at int64, ok bool) {
 // CountInPlace counts the check's hits directly in its slot, if the state there is simple enough. Nearly
 // every request finds such a state.
 func (d *Check) CountInPlace(now int64, revocable bool) (counted bool) {
-	if counted = d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, revocable); counted {
+	if counted = d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, revocable, true); counted {
 		d.CountInSlot()
 	}
 	return counted
