@@ -301,12 +301,10 @@ func (l *Limiter) takeAndTell(node *engine.Engine, key []byte, cost uint64, now 
 		return false
 	}
 	*to = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
-	switch {
-	case to.Allowed:
-	case told.FitsAt == 0:
-		to.RetryAfter = Never
-	default:
-		to.RetryAfter = time.Duration(max(told.FitsAt-now, 1))
+	if !to.Allowed {
+		if to.RetryAfter = Never; told.FitsAt != 0 {
+			to.RetryAfter = time.Duration(max(told.FitsAt-now, 1))
+		}
 	}
 	for i := range l.rule.Limits {
 		if s := l.standing(i, &l.rule.Limits[i], standings[i]); i == 0 || s.tighter(&to.Standing) {

@@ -366,12 +366,7 @@ func appendBuckets(dst []byte, l *Limit, s *State, synced bool) []byte {
 }
 
 // leftOut reports whether encoded buckets lack this one, because all of its hits were given back.
-func (b *Bucket) leftOut(synced bool) bool {
-	if synced {
-		return b.idle()
-	}
-	return b.Sum() == 0
-}
+func (b *Bucket) leftOut(synced bool) bool { return b.Sum() == 0 && (!synced || b.idle()) }
 
 func decodeBuckets(b []byte, at int, l *Limit, s *State, synced bool) (next int) {
 	count, at := uvarint(b, at, maxBuckets)

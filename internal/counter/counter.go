@@ -175,7 +175,7 @@ func (c *Counter) loadOwn(rule *Rule, payload []byte) (loaded bool) {
 // the bytes that Append would have written. Otherwise the payload is unchanged, and the counter's
 // content undefined. A counter that need not be whole afterwards can't be written, and nothing can be given back.
 func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint64, revocable, whole bool) (counted bool) {
-	if c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || !rule.plain(payload) {
+	if c.rule != rule && !c.turn(rule) || len(c.States) != len(rule.codecs) || len(payload) == 0 || rule.Synced() || payload[0]&^revocableFlag != 0 {
 		return false
 	}
 	c.synced, c.revocable, c.others = false, revocable || payload[0] != 0, c.others[:0]
@@ -203,11 +203,6 @@ func (c *Counter) CountInPlace(rule *Rule, payload []byte, now int64, cost uint6
 	return true
 }
 
-// plain reports whether a payload has the flags that are counted in.
-func (r *Rule) plain(payload []byte) bool {
-	return len(payload) > 0 && payload[0]&^revocableFlag == 0 && !r.Synced()
-}
-
 // Told is what a request learns of [Rule.CountInPlace] besides the verdict.
 type Told struct {
 	// Standings has a place for each limit of the rule.
@@ -223,7 +218,7 @@ const mostPlain = 256
 // is unsure if they can't be counted, or can't be rejected with all that the request is told. If told is nil, that is nothing.
 // With hits that are allowed comes what [Counter.Worth] would return.
 func (r *Rule) CountInPlace(payload []byte, now int64, cost uint64, told *Told) (verdict Verdict, forgetAt int64, use uint16) {
-	if !r.plain(payload) {
+	if len(payload) == 0 || payload[0]&^revocableFlag != 0 {
 		return Unsure, 0, 0
 	}
 	var before []byte
@@ -260,11 +255,8 @@ func (r *Rule) CountInPlace(payload []byte, now int64, cost uint64, told *Told) 
 //
 //go:noinline
 func (r *Rule) tellFull(l *window.Limit, s *window.State, now int64, cost uint64, told *Told) (all bool) {
-	if told == nil {
-		return true
-	}
-	if len(r.codecs) > 1 || l.Kind.Bucketed() {
-		return false
+	if told == nil || len(r.codecs) > 1 || l.Kind.Bucketed() {
+		return told == nil
 	}
 	told.FitsAt, _ = l.FitsAt(s, cost)
 	told.Standings[0] = l.Standing(s, now)
