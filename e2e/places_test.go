@@ -263,12 +263,12 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 	<-time.After(20 * time.Second)
 	upstream.mu.Lock()
 	upstream.passes()
-	idle := (limit*upstream.before.Sub(started) - upstream.busy) / time.Duration(upstream.answers)
+	idle := (limit*upstream.before.Sub(started) - upstream.busy) / time.Duration(max(1, upstream.answers))
 	most := upstream.most
 	upstream.mu.Unlock()
 	stop()
 	group.Wait()
-	refusal := time.Duration(took.Load() / refused.Load())
+	refusal := min(50*time.Millisecond, time.Duration(took.Load()/max(1, refused.Load())))
 	t.Logf("a place lies idle for %v, while a refusal takes %v; up to %d are used", idle, refusal, most)
 	// Clients come again after 30 ms, on average, and one of them finds the place after it was told of as free.
 	if idle > 45*time.Millisecond+3*refusal || most > limit {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -120,4 +121,46 @@ func TestPanicsAlone(t *testing.T) {
 		t.Error("a panic of GiveBack is no error")
 	}
 	must.Equal(t, decide(t, l, 0, "k").Remaining, 7, "are left")
+}
+
+// A namespace that begins anew changes nothing that calls read that are under way: nothing passes above the limit.
+func TestPanicsBesideEachOther(t *testing.T) {
+	var calls, passed, failed atomic.Int64
+	n := must.Get(NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(1000, 8000*time.Hour)), Now: func() time.Time {
+		if calls.Add(1)%200 < 8 {
+			panic("a fault of the clock")
+		}
+		return time.Now()
+	}}))(t)
+	l := limiter(t, n, "r")
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 10_000 {
+				if ok, err := l.Allow(t.Context(), "k"); err != nil {
+					failed.Add(1)
+				} else if ok {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if passed.Load() > 1000 || failed.Load() == 0 {
+		t.Errorf("%d have passed, %d failed", passed.Load(), failed.Load())
+	}
+}
+
+// A question takes nothing, nor does it turn a window: a clock that goes back finds its hits.
+func TestQuestionTurnsNoWindow(t *testing.T) {
+	for name, l := range map[string]Limit{"fixed": FixedWindow(2, time.Hour), "sliding": SlidingWindow(2, time.Hour)} {
+		clock := newFakeClock()
+		of := limiter(t, define(t, clock, Options{Rules: rule(l)}), "r")
+		clock.advance(clock.now().Truncate(time.Hour).Add(2*time.Hour - time.Second).Sub(clock.now()))
+		decide(t, of, 2, "k")
+		clock.advance(1500 * time.Millisecond)
+		decide(t, of, 0, "k")
+		clock.advance(-time.Second)
+		must.Equal(t, decide(t, of, 1, "k").Allowed, false, "%s: a third of 2 is allowed", name)
+	}
 }

@@ -21,7 +21,7 @@ import (
 // A list of buckets is their number, a uvarint, and then the buckets, the newest first. Each begins
 // with its distance, in buckets, from the one before it in the list, and the first from newest's.
 // The distance is doubled; one is added if hits follow. They do if they are synced or more than
-// one. A log of many buckets that are not synced ends with a summary: see log.go.
+// one, and those of a sub-bucket that is the newest. A log of many buckets that are not synced ends with a summary: see log.go.
 const (
 	kindMask     = 0x0f
 	syncedBit    = 0x10
@@ -395,7 +395,7 @@ const Full = -1
 // not synced and takes as many bytes afterwards, and the hits have room: nearly every request finds such a
 // state. Then b and s are as [Codec.Decode], [Limit.Advance], [Limit.Count] and [Codec.Append] would leave them,
 // and the result is the state's length. Sub-buckets are counted in only if s need not be whole: see countBuckets.
-// In all other cases b is unchanged. If the hits have no room, the result is Full, and s is as Advance would leave it;
+// In all other cases b is unchanged. If the hits have no room, the result is Full, and s is as Advance would leave it, but without sub-buckets;
 // otherwise the result is 0, and the content of s is undefined. If last is set, the state must end the payload.
 func (c *Codec) CountInPlace(b []byte, last, whole bool, s *State, now int64, cost uint64) (length int) {
 	switch {

@@ -142,6 +142,7 @@ func TestFairRulesAreTold(t *testing.T) {
 		{[]string{"why", "shop", "192.0.2.1", "ann", "batch"}, `\nfair   may pass   0 of 100 used, room now; of all keys together: the even part of each is counted at its proxies\n$`},
 		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "ann", "", "50/1h"}, `^1 .*a key of 3 values, of which the last two are empty`},
 		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "", "batch", "50/1h"}, `^1 .*of which the last two are empty`},
+		{[]string{"override", "set", "shop", "fair", "--key", "192.0.2.1", "--key", "", "--prefix", "", "50/1h"}, `^1 .*of which the last two are empty`},
 		{[]string{"override", "set", "shop", "fair", "192.0.2.1", "", "", "50/1h"}, `^0 `},
 		{[]string{"counter", "get", "shop", "fair", "192.0.2.1", "", "batch", "--allow-none"}, `^0 .*0 of 50 used`},
 		{[]string{"why", "shop", "192.0.2.1", "ann", "batch"}, `\nfair   may pass   0 of 50 used`},

@@ -59,6 +59,9 @@ func (r *Rule) Compile() {
 	r.Admit(r.Limits)
 }
 
+// Compiled reports whether the rule was compiled.
+func (r *Rule) Compiled() bool { return r.codecs != nil }
+
 // Variant returns a compiled rule with other limits, in the same number, order and shapes. It uses
 // the same counters, so the limits of a key may change from one request to the next. Share on any
 // of them informs all.
@@ -218,8 +221,8 @@ const mostPlain = 256
 // is unsure if they can't be counted, or can't be rejected with all that the request is told. If told is nil, that is nothing.
 // With hits that are allowed comes what [Counter.Worth] would return.
 func (r *Rule) CountInPlace(payload []byte, now int64, cost uint64, told *Told) (verdict Verdict, forgetAt int64, use uint16) {
-	if len(payload) == 0 || payload[0]&^revocableFlag != 0 {
-		return Unsure, 0, 0
+	if cost == 0 || len(payload) == 0 || payload[0]&^revocableFlag != 0 {
+		return Unsure, 0, 0 // a question changes nothing
 	}
 	var before []byte
 	if len(r.codecs) > 1 {

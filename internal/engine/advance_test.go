@@ -553,3 +553,24 @@ func TestFullKeysOfChargesAreConfirmed(t *testing.T) {
 		f.wantAsked(0, "ann", counter.Rejected, later, "charges: %t", later)
 	}
 }
+
+// Hits on credit of rules with many limits fill no more than half of the pushes that may be out, so that a node which inherits
+// them all can still ask.
+func TestAdvanceOfManyLimits(t *testing.T) {
+	var limits []window.Limit
+	for i := range wire.MaxLimits {
+		limits = append(limits, limit(window.FixedWindow, 1000, int64(i+1)*hour))
+	}
+	w := fleetOf(t, 1, users(limits...))
+	f := w.nodes[0]
+	for i := range 12_000 {
+		r := newRequest()
+		d := []rule.Check{f.check(0, fmt.Sprint("user ", i), 1)}
+		f.Decide(d, f.time(), &r.Wait)
+	}
+	n := f.process.startOf(second, f.options, f.counts...)
+	n.Inherit(f.Engine)
+	if _, waits := n.ask("somebody else"); !waits || n.Backlog().Pushes < 10 {
+		t.Errorf("a request waits: %t, beside %d pushes", waits, n.Backlog().Pushes)
+	}
+}

@@ -116,9 +116,10 @@ func (s *RuleShape) Fits(o *Override) bool {
 	if p, ok := PatternOf(o.Values); o.Mode == OfKeys && (!ok || s.Flags&AnyKey == 0 && !p.Fits(s.Key)) {
 		return false
 	}
-	texts := o.Texts()
-	if at := s.Shared(); at >= 0 && at < len(texts) && texts[at] != "" || !slices.Equal(s.Whole(texts), texts) {
-		return false
+	for i, v := range o.Values[:min(len(o.Values), s.Values())] {
+		if (i == s.Shared() || s.Flags&Classes != 0 && i == s.Values()-1) && (v != "" && o.Mode != OfKeys || v != "=" && o.Mode == OfKeys) {
+			return false
+		}
 	}
 	return (s.Flags&AnyKey != 0 || s.Values() == len(o.Values)) && Fits(s.Plain(), o.Limits)
 }

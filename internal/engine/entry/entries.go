@@ -56,7 +56,9 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pe
 		return k, err
 	}
 	for i := range rules.List {
-		rules.List[i].Group = k.Table.Group(rules.List[i].Prefix)
+		if of := k.Table.Group(rules.List[i].Prefix); rules.List[i].Group != of { // others may be reading it
+			rules.List[i].Group = of
+		}
 	}
 	return k, nil
 }

@@ -9,15 +9,16 @@ import (
 	"weir/window"
 )
 
-// maxAdvanced bounds the keys with advanced hits that are not counted yet.
-const maxAdvanced = 1 << 14
+const (
+	// maxAdvanced bounds the keys with advanced hits that are not counted yet.
+	maxAdvanced = 1 << 14
+	// maxItems bounds the items of their pushes, one for each limit, so that all fit into half of the pushes that may be out.
+	maxItems = 1 << 15
+)
 
 // manyAdvanced is how many keys with advanced hits that no push has are pushed before their interval is over, so that
 // more find room. As long as there are fewer, what comes of a key within an interval costs the backend once.
 const manyAdvanced = maxAdvanced / 4 * 3
-
-// spareAdvanced bounds the memory that is kept for keys to come.
-const spareAdvanced = 1 << 12
 
 // Hits are hits of a key in certain windows that the backend has not counted yet.
 type Hits struct {
@@ -40,6 +41,7 @@ type Ledger struct {
 	index  []*Hits // lists, by the addresses of keys
 	unsent []*Hits
 	out    int   // how many are in pushes
+	items  int   // of all
 	due    int64 // when to push the others, by the backend's clock
 	spare  []*Hits
 	// lostTo is until when hits count that the backend may never count, by the backend's clock.
@@ -52,7 +54,9 @@ type Ledger struct {
 func (l *Ledger) Count() int { return len(l.unsent) + l.out }
 
 // HasRoom reports whether another key may have hits on credit.
-func (l *Ledger) HasRoom(now int64) bool { return now >= l.lostTo && l.Count() < maxAdvanced }
+func (l *Ledger) HasRoom(now int64) bool {
+	return now >= l.lostTo && l.Count() < maxAdvanced && l.items < maxItems
+}
 
 // Settles reports whether a push with the hits of so many keys leaves none to be counted.
 func (l *Ledger) Settles(own int, now int64) bool {
@@ -107,10 +111,11 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 		h.hits, h.sent = 0, false
 		h.numbers = append(h.numbers[:0], d.Numbers...)
 		*list = h
+		l.items += len(h.numbers)
 		if due := now + d.Rule.Interval; len(l.unsent) == 0 || due < l.due {
 			l.due = due
 		}
-		if l.unsent = append(l.unsent, h); len(l.unsent) == manyAdvanced {
+		if l.unsent = append(l.unsent, h); len(l.unsent) == manyAdvanced || l.items >= maxItems/4*3 && l.items-len(h.numbers) < maxItems/4*3 {
 			l.due, many = now, true
 		}
 	}
@@ -179,9 +184,8 @@ func (h *Hits) End(counted bool) rule.Ref {
 		}
 	}
 	l.out--
-	if h.next = nil; len(l.spare) < spareAdvanced {
-		l.spare = append(l.spare, h)
-	}
+	l.items -= len(h.numbers)
+	h.next, l.spare = nil, append(l.spare, h)
 	return rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.id}
 }
 

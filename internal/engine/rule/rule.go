@@ -104,6 +104,9 @@ const leastInterval = int64(1e8)
 
 // Complete completes a rule at its index.
 func (r *Rule) Complete(index int) {
+	if r.Compiled() {
+		return // by an engine that this one replaces, whose calls may be reading it
+	}
 	r.Index = index
 	switch {
 	case r.SyncRate > 0:

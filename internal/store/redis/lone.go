@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/store"
+	"weir/window"
 )
 
 //go:embed lone.lua
@@ -22,7 +23,10 @@ func (a *attempt) alone() bool {
 	if a.group.c.plain || a.group.tries > 1 || len(a.group.all) > 1 || len(a.noted) == 0 || len(a.claims) > 0 || a.lists {
 		return false
 	}
-	return a.senderLife(a.noted[0]) <= 0 && !slices.ContainsFunc(a.counters, func(h *held) bool { return !h.alone(a.calendar) })
+	// A sliding window is near its limit by the sum of windows, of which lone.lua does not read all.
+	return a.senderLife(a.noted[0]) <= 0 && !slices.ContainsFunc(a.counters, func(h *held) bool {
+		return !h.alone(a.calendar) || a.fleet != noFleet && h.Kind != uint8(window.FixedWindow)
+	})
 }
 
 // alone reports whether lone.lua may write a counter.

@@ -148,8 +148,12 @@ func testLone(t *testing.T, hostile, advance bool) {
 	random := rand.New(rand.NewPCG(7, 8))
 	sequences := map[uint64]uint64{}
 	var sent []*wire.Push
+	kinds := []window.Kind{window.FixedWindow, window.FixedWindow, window.SlidingWindow, window.SlidingWindow, window.SlidingWindow, window.TokenBucket}
+	if advance { // lone.lua counts no others in a fleet
+		kinds = kinds[:1]
+	}
 	rooms := func() wire.Room {
-		kind := []window.Kind{window.FixedWindow, window.FixedWindow, window.SlidingWindow, window.SlidingWindow, window.SlidingWindow, window.TokenBucket}[random.IntN(6)]
+		kind := kinds[random.IntN(len(kinds))]
 		c := wire.LimitCounter{ID: wire.ID{byte(random.IntN(3))}, Kind: uint8(kind), WidthMillis: 60_000}
 		return wire.Room{LimitCounter: c, Limit: []uint64{5, 100, 1e9, 1e9}[random.IntN(4)], Burst: 30, Cost: 1 + random.Uint64N(2), CountRejected: random.IntN(4) == 0}
 	}
@@ -376,5 +380,51 @@ func TestLoneTakesOfNewWindows(t *testing.T) {
 		if lone, of := s.lone.Load()-ran, s.calls(t, "evalsha")-all; lone != 1 || of != 1 {
 			t.Errorf("%v later lone.lua ran %d times, of %d scripts, want it alone", passes, lone, of)
 		}
+	}
+}
+
+// In a fleet, late hits of a sliding window bring a key near its limit together with those that another backend has counted of the
+// next window, which the push does not name.
+func TestNearByUnseenWindow(t *testing.T) {
+	for _, plain := range []bool{true, false} {
+		now := time.Unix(1_700_000_000, 0).Truncate(time.Minute).Add(50 * time.Second)
+		s := newSide(t, plain, func() time.Time { return now })
+		const limit = 1000
+		c := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.SlidingWindow), WidthMillis: 60_000}
+		var words [2]wire.Advance
+		var sequences [2]uint64
+		push := func(b int, change func(p *wire.Push)) wire.Answer {
+			w := &words[b]
+			w.Present, w.Settled, w.Wants = true, true, true
+			sequences[b]++
+			p := &wire.Push{Namespace: "ns", Sender: uint64(10 + b), Sequence: sequences[b], Floor: sequences[b], Advance: *w}
+			change(p)
+			answer := must.Get(s.backends[b].Push(t.Context(), p, 2))(t).Answer
+			w.Epoch, w.Version, w.Divisor = answer.Near.Epoch, answer.Near.Version, answer.Near.Divisor
+			return answer
+		}
+		for range 4 {
+			for b := range 2 {
+				push(b, func(p *wire.Push) {
+					of := c
+					of.ID = wire.ID{9}
+					p.Takes = []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: of, Limit: limit, Cost: 1, Tag: 7}}}}
+				})
+				now = now.Add(100 * time.Millisecond)
+			}
+		}
+		was := uint64(now.UnixMilli()) / 60_000
+		count := func(b int, number uint64, hits int64) int {
+			answer := push(b, func(p *wire.Push) {
+				p.Items = []wire.Item{{LimitCounter: c, Limit: limit, Newest: number, Hits: []int64{hits, 0}}}
+			})
+			return answer.Near.KeyCount()
+		}
+		count(0, was, 10)
+		now = now.Truncate(time.Minute).Add(time.Minute + time.Second/2)
+		count(0, was+1, 0)
+		count(1, was+1, 0)
+		must.Equal(t, count(1, was+1, 480), 0, "plain %t: near keys with 480 of 1000", plain)
+		must.Equal(t, count(0, was, 480), 1, "plain %t: near keys with 970 of 1000 in two windows", plain)
 	}
 }
