@@ -59,9 +59,6 @@ func (r *Rule) Compile() {
 	r.Admit(r.Limits)
 }
 
-// Compiled reports whether the rule was compiled.
-func (r *Rule) Compiled() bool { return r.codecs != nil }
-
 // Variant returns a compiled rule with other limits, in the same number, order and shapes. It uses
 // the same counters, so the limits of a key may change from one request to the next. Share on any
 // of them informs all.

@@ -68,6 +68,8 @@ type Rule struct {
 	Override bool
 	Pattern  sharedata.Address
 	of       *Rule // the rule that this one is a variant of, or nil
+	// completed means that all is set that follows from the other fields.
+	completed bool
 
 	// Classes share the limits. Requests are checked on the parts of the rule then, and never on itself:
 	// see [Rule.Place].
@@ -104,10 +106,10 @@ const leastInterval = int64(1e8)
 
 // Complete completes a rule at its index.
 func (r *Rule) Complete(index int) {
-	if r.Compiled() {
+	if r.completed {
 		return // by an engine that this one replaces, whose calls may be reading it
 	}
-	r.Index = index
+	r.Index, r.completed = index, true
 	switch {
 	case r.SyncRate > 0:
 		r.Interval = r.SyncRate
