@@ -20,7 +20,7 @@ others := ./bench/... ./controller/... ./release/...
 raced := ./cmd/... ./internal/backend ./internal/calendar ./internal/host ./internal/listen ./internal/live ./internal/panics ./internal/ratelimitservice ./internal/server ./internal/share ./internal/simulate/... \
 	./internal/store/... ./internal/trust/... ./internal/ui ./internal/warn ./playground ./ratelimit/... ./sharedata
 
-# The files that a package of the plugin's kind is made of, by the one who knows.
+# The files that a package is compiled from, as go knows them. A list by hand lacked some.
 sources_of = go.mod go.sum $(shell GOOS=wasip1 GOARCH=wasm go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$$d := .Dir}}{{range .GoFiles}}{{$$d}}/{{.}} {{end}}{{range .SFiles}}{{$$d}}/{{.}} {{end}}{{end}}{{end}}' $(1))
 
 # The collector that was Go's before 1.26 is 45 KB smaller. A Go that no longer has it builds the plugin with its own.
