@@ -3,9 +3,12 @@ package engine_test
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
+	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
+	"weir/internal/failure"
 	"weir/internal/must"
 	"weir/window"
 )
@@ -77,4 +80,51 @@ func TestRefusalOfHitsThatComeBack(t *testing.T) {
 	must.Equal(t, mine.send("ann"), false, "more than ann's quota")
 	must.EqualOrEnd(t, sets, 4, "sets: two of what all share, one of ann's and one that gives back")
 	must.Equal(t, other.send("bob"), true, "refused for hits that are back")
+}
+
+// Another worker takes each lease that a request has waited for, before it can. The backend has hits for all, so it
+// refuses nobody: the request asks again for as long as it may wait, and then on_backend_failure decides.
+func TestLeasesThatOthersTake(t *testing.T) {
+	for name, test := range map[string]struct {
+		thefts int
+		each   time.Duration // that passes with each
+		want   counter.Verdict
+		late   uint64
+	}{
+		"often":      {8, time.Millisecond, counter.Allowed, 0},
+		"until late": {8, 100 * time.Millisecond, counter.Rejected, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 2, second, engine.Options{OnBackendFailure: failure.Deny}, users(sliding(1_000_000)))
+			mine, other := w.nodes[0], w.nodes[1]
+			w.quiet()
+			thefts, stealing, answering := 0, false, false
+			w.processes[0].before = func(f *fakeNode, op string) {
+				if f != mine || op != "get" || stealing || !answering || thefts == test.thefts {
+					return
+				}
+				stealing = true
+				if mine.leased(0, "ann") > 0 {
+					thefts++
+					for mine.leased(0, "ann") > 0 {
+						must.EqualOrEnd(t, other.send("ann"), true, "the other worker has no room")
+					}
+				}
+				stealing = false
+			}
+			r, verdict := mine.request("ann")
+			for rounds := 0; r.Waiting() && rounds < 20; rounds++ {
+				w.pass(test.each)
+				answering = true
+				mine.answerAll()
+				answering = false
+			}
+			if len(r.verdicts) > 0 {
+				verdict = r.verdicts[0]
+			}
+			if verdict != test.want || thefts < 2 || mine.Tallies.Late != test.late {
+				t.Errorf("%v after %d thefts, %+v; want %v, %d late", verdict, thefts, mine.Tallies, test.want, test.late)
+			}
+		})
+	}
 }

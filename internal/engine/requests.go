@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxRounds is how often a request asks for leases. Others may use up the hits that it waited
-	// for.
+	// maxRounds is how often a request asks for leases while the backend has none, or the key is full. While others use
+	// up what it is granted, it asks for as long as it may wait.
 	maxRounds = 3
 	// maxJoins is how often a request that the backend has refused waits for hits that are on their
 	// way for requests to come.
@@ -203,13 +203,14 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		whole := lacking(checks)
 		full := func(d *rule.Check) bool { return d.NeedsLease() && !d.Counter.Allows(d.Cost) }
 		comes := func(d *rule.Check) bool { return d.NeedsLease() && q.waits.leases.underWay(d) != nil }
-		again := whole != nil || w.wait.rounds < maxRounds &&
+		taken := granted && !some(checks, full) // by others: the backend refuses nothing
+		again := whole != nil || taken || w.wait.rounds < maxRounds &&
 			(granted || !some(checks, full) || w.wait.joins < maxJoins && some(checks, comes)) // a window may have ended meanwhile
 		switch {
 		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, whole):
 			return
-		case whole != nil:
-			verdict = q.decideLate(checks) // the answer lacked its part
+		case whole != nil || taken && !w.wait.refused:
+			verdict = q.decideLate(checks) // the answer lacked its part, or came late
 		default:
 			if verdict = q.decider.refuse(checks, q.link.Now()); verdict != counter.Unsure {
 				break
