@@ -70,12 +70,13 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 		}
 		return metric(t, all, "waited_requests") - before, metric(t, all, "advanced_hits") - hits
 	}
-	// Each node gets a part of the limits.
+	// Each node gets a part of the limits. One that did not run for ten seconds has lost it, as below.
 	round := 0
 	if !soon(func() bool {
-		waited, _ := asked(fmt.Sprint("first ", round, " "), 3*len(all), 1)
+		first := 3 * len(all)
+		waited, _ := asked(fmt.Sprint("first ", round, " "), first, 1)
 		round++
-		return waited == 0
+		return waited <= int64(2*first/20)
 	}) {
 		t.Fatal("some nodes have no part of the limits")
 	}
