@@ -309,6 +309,14 @@ func TestRendered(t *testing.T) {
 	if err != nil || !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {
 		t.Errorf("a region without a token: %v\n%s", err, rendered)
 	}
+	// Another release has the kind of policies.
+	const kind = "kind: CustomResourceDefinition\n"
+	for set, want := range map[string]int{"true": 1, "false": 0} {
+		rendered, err := run("template", "weir", "weir", "-f", "values/controller.yaml", "--set", "controller.crd="+set)
+		if err != nil || strings.Count(rendered, kind) != want || !strings.Contains(rendered, "- controller\n") {
+			t.Errorf("with controller.crd=%s: want %d times %q, %v\n%s", set, want, kind, err, rendered)
+		}
+	}
 	// An image with a digest.
 	digest := "sha256:" + strings.Repeat("0", 64)
 	rendered, err = run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)

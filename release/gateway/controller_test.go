@@ -81,13 +81,16 @@ func newControlled(t *testing.T, in *cluster) *controlled {
 	return c
 }
 
-// installs applies the chart. The controller has the rights of its account there, and no more.
+// installs installs the chart. The controller has the rights of its account there, and no more.
 func (c *controlled) installs(t *testing.T) {
 	t.Helper()
 	c.write(t, "values.yaml", read(t, "../../charts/values/controller.yaml"))
 	chart := must.Get(filepath.Abs("../../charts/weir"))(t)
-	c.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: weir-system}\n---\n"+
-		c.command(t, "helm", "template", "weir", chart, "-n", "weir-system", "-f", "values.yaml", "--kube-version", kubernetes))
+	c.command(t, "helm", "install", "weir", chart, "-n", "weir-system", "--create-namespace", "-f", "values.yaml")
+	// Another release has other namespaces, and not the kind, which it would take from the first.
+	other := []string{"install", "weir", chart, "-n", "tenant", "-f", "values.yaml", "--set", "controller.namespaces={tenant}"}
+	must.Contains(t, c.try("helm", other...), "ratelimitpolicies.weir.dev", "two releases have the kind")
+	c.command(t, "helm", append(other, "--set", "controller.crd=false")...)
 	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
 	c.write(t, "account.yaml", strings.ReplaceAll(read(t, filepath.Join(c.dir, "kubeconfig")), token, account))
 	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system", "--namespaces", "shop,default"}
@@ -328,6 +331,7 @@ func manyChanges(t *testing.T, c *controlled, public *proxy) {
 	var asking sync.WaitGroup
 	var over atomic.Bool
 	var asked, passed, failed atomic.Int64
+	defer func() { over.Store(true); asking.Wait() }()
 	for i := range 4 {
 		asking.Go(func() {
 			for n := 0; !over.Load(); n++ {
