@@ -62,7 +62,6 @@ func (f *backendFlags) parse(flags *flag.FlagSet, args []string, env environment
 	return operands, err
 }
 
-// resolve finds the backend's URL and token.
 func (f *backendFlags) resolve(env environment) (err error) {
 	f.url = cmp.Or(f.url, env.getenv("WEIR_BACKEND"), "http://127.0.0.1:9180")
 	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
@@ -118,6 +117,21 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	return answer.Decode(result)
 }
 
+// get asks the backend for what is at a path.
+func get[T any](ctx context.Context, f *backendFlags, path string, query url.Values) (found T, err error) {
+	err = f.call(ctx, http.MethodGet, path, query, nil, &found)
+	return found, err
+}
+
+// known returns the rules that nodes have told of a namespace.
+func (f *backendFlags) known(ctx context.Context, namespace string) (rules []server.KnownRule, err error) {
+	found, err := get[server.Namespaces](ctx, f, server.NamespacesPath, url.Values{"namespace": {namespace}})
+	for _, n := range found.Namespaces {
+		rules = append(rules, n.Known...)
+	}
+	return rules, err
+}
+
 // remove removes overrides or prices, and prints how many. It returns the error none if there are none.
 func (f *backendFlags) remove(ctx context.Context, out io.Writer, path string, query url.Values, none error) error {
 	var changed server.Changed
@@ -138,8 +152,7 @@ func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string
 	const pause = 50 * time.Millisecond
 	deadline := time.Now().Add(wait)
 	for {
-		found = server.Overrides{}
-		if err := f.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}, nil, &found); err != nil {
+		if found, err = get[server.Overrides](ctx, f, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}); err != nil {
 			return found, err
 		}
 		known := found.Knowing == found.Nodes || found.Version > version
@@ -178,8 +191,6 @@ func reach(o *server.Overrides) string {
 
 // values are the values of a repeated flag.
 type values []string
-
-func (v *values) String() string { return strings.Join(*v, " ") }
 
 func (v *values) Set(text string) error {
 	*v = append(*v, text)

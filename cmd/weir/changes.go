@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"text/tabwriter"
@@ -44,8 +43,8 @@ func changes(ctx context.Context, args []string, env environment) error {
 	if at := time.Time(since); !at.IsZero() {
 		query.Set("since", at.UTC().Format(time.RFC3339))
 	}
-	var found server.Changes
-	if err := of.call(ctx, http.MethodGet, server.ChangesPath, query, nil, &found); err != nil {
+	found, err := get[server.Changes](ctx, &of, server.ChangesPath, query)
+	if err != nil {
 		return err
 	}
 	if *asJSON {
@@ -62,8 +61,7 @@ func changesTable(out io.Writer, all []backend.Record) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "WHEN\tWHO\tFROM\tWHAT\tOF\tBEFORE\tAFTER\tREASON")
-	for i := range all {
-		r := &all[i]
+	for _, r := range all {
 		what, reason := text(r.What), word(r.Reason)
 		if !r.Made {
 			what += " (perhaps not made)"
@@ -73,8 +71,8 @@ func changesTable(out io.Writer, all []backend.Record) error {
 		}
 		who := word(cmp.Or(r.Name, map[string]string{"": "anybody", "token": "no-name"}[r.By], "no-name"))
 		lead := fmt.Sprintf("%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), who, word(r.Address), what)
-		for j := range r.Of {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", lead, changedName(&r.Of[j]), text(r.Of[j].Before), text(r.Of[j].After), reason)
+		for _, c := range r.Of {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", lead, changedName(&c), text(c.Before), text(c.After), reason)
 			lead, reason = "\t\t\t", ""
 		}
 		if r.More > 0 || len(r.Of) == 0 {
@@ -87,8 +85,8 @@ func changesTable(out io.Writer, all []backend.Record) error {
 // changedName names what was changed: a key of a rule by its values or its hash, or a price.
 func changedName(c *backend.Changed) string {
 	name := word(cmp.Or(c.Rule, c.List))
-	for _, v := range c.Values {
-		name += " " + valuesText([]server.Value{server.Value(v)})
+	if len(c.Values) > 0 {
+		name += " " + valuesText(c.Values)
 	}
 	switch {
 	case c.Model != "":

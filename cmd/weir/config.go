@@ -14,7 +14,6 @@ import (
 	"weir/internal/check"
 )
 
-// configUsage is the help of --config.
 const configUsage = "`file` with the plugin's configuration, or a document of Envoy, Istio or Envoy Gateway that has one, in JSON or YAML; " +
 	"- is standard input; FILE:LINE, or FILE:LINE:COLUMN, is the configuration that begins there"
 

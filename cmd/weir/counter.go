@@ -37,7 +37,6 @@ have told weir serve. The proxies' configuration in --config has the secret, too
 keys. Flags may come anywhere.
 `
 
-// counterCommand is a command line of weir counter.
 type counterCommand struct {
 	out     io.Writer
 	backend backendFlags
@@ -59,7 +58,7 @@ type counterCommand struct {
 // defineKey defines the flags that say which key is meant.
 func (c *counterCommand) defineKey(flags *flag.FlagSet) {
 	c.secret.define(flags, "key-secret", "the proxies' backend.key_secret, if they have one; better given as WEIR_KEY_SECRET or in a file", "`file` with the secret")
-	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with -; once for each value")
+	flags.Func("key", "a `value` of the key, in the place of VALUE: if it begins with -; once for each value", c.keys.Set)
 }
 
 func counterOf(ctx context.Context, args []string, env environment) error {
@@ -137,11 +136,8 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 				c.limits, c.listed = o.Limits, true
 			}
 		}
-	}
-	if c.config == "" {
-		if selectors, err = c.told(ctx); err != nil {
-			return err
-		}
+	} else if selectors, err = c.told(ctx); err != nil {
+		return err
 	}
 	return c.identify(secret, selectors)
 }
@@ -159,25 +155,18 @@ func (c *counterCommand) identify(secret string, selectors []config.Selector) er
 
 // told returns what nodes have told of the rule's key, without their configuration; nil if nobody has.
 func (c *counterCommand) told(ctx context.Context) (selectors []config.Selector, err error) {
-	var found server.Namespaces
-	if err := c.backend.call(ctx, http.MethodGet, server.NamespacesPath, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {
-		if errors.As(err, &refusal{}) {
-			return nil, nil // an older backend, or the next call says why
-		}
-		return nil, err
+	rules, err := c.backend.known(ctx, c.namespace)
+	if errors.As(err, &refusal{}) {
+		err = nil // an older backend, or the next call says why
 	}
-	for i := range found.Namespaces {
-		for j := range found.Namespaces[i].Known {
-			r := &found.Namespaces[i].Known[j]
-			if r.Rule != c.rule || r.Key == nil {
-				continue
-			}
-			rule := toldKey(r)
+	for _, r := range rules {
+		if r.Rule == c.rule && r.Key != nil {
+			rule := toldKey(&r)
 			c.fair = r.Fair
 			return rule.Key, checkKey(&rule, &server.Override{Key: c.key})
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // toldKey returns a rule with as much of its key as nodes have told.
@@ -201,25 +190,22 @@ func (c *counterCommand) ask(ctx context.Context) (found server.Counter, err err
 	if c.whole != nil {
 		query["key"] = c.whole
 	}
-	for i := range c.limits {
-		l := &c.limits[i]
+	for _, l := range c.limits {
 		query.Add("limit", fmt.Sprintf("%s/%d/%d/%d/%d/%d", l.Name(), l.WidthAt(now)/window.MinWidth, l.Precision, l.Ordinal, l.Max, l.Burst))
 	}
-	if err := c.backend.call(ctx, http.MethodGet, server.CounterPath, query, nil, &found); err != nil {
-		return found, err
+	if found, err = get[server.Counter](ctx, &c.backend, server.CounterPath, query); err == nil {
+		found.Date(c.limits, now)
 	}
-	found.Date(c.limits, now)
-	return found, nil
+	return found, err
 }
 
 func (c *counterCommand) get(ctx context.Context) error {
 	found, err := c.ask(ctx)
-	if err != nil {
-		return err
-	}
-	if c.json {
+	switch {
+	case err != nil:
+	case c.json:
 		err = json.NewEncoder(c.out).Encode(found)
-	} else {
+	default:
 		c.show(&found, "nobody has hit it in a window that counts")
 	}
 	if err != nil {
@@ -301,8 +287,7 @@ var block = window.Shape{Kind: window.Block}.Name()
 // show prints a counter, a limit per line, or unused if nothing is used.
 func (c *counterCommand) show(found *server.Counter, unused string) {
 	used, known := false, true
-	for i := range found.Limits {
-		l := &found.Limits[i]
+	for _, l := range found.Limits {
 		used = used || l.Used > 0
 		span := fmt.Sprint(config.Duration(l.WidthMS) * config.Millisecond)
 		if l.Period != "" {
@@ -319,11 +304,11 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			fmt.Fprint(c.out, "refused whatever room there is")
 		} else if l.Limit == nil {
 			known = false
-			fmt.Fprint(c.out, usedText(l, ""))
+			fmt.Fprint(c.out, usedText(&l, ""))
 		} else {
-			fmt.Fprintf(c.out, "%s, %d left", usedText(l, fmt.Sprint(" of ", most(l))), *l.Left)
+			fmt.Fprintf(c.out, "%s, %d left", usedText(&l, fmt.Sprint(" of ", most(&l))), *l.Left)
 			if *l.Left == 0 {
-				fmt.Fprintf(c.out, ", room %s", room(l))
+				fmt.Fprintf(c.out, ", room %s", room(&l))
 			}
 		}
 		if l.ResetMS != nil {

@@ -208,7 +208,6 @@ func wrap(text, indent string) string {
 	return b.String()
 }
 
-// suggestCommand names a command that may have been meant.
 func suggestCommand(name string) string {
 	var names []string
 	for _, c := range commands() {

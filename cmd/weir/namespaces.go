@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
 	"net/url"
 	"strings"
 	"text/tabwriter"
@@ -41,8 +40,8 @@ func namespaces(ctx context.Context, args []string, env environment) error {
 	if len(operands) > 0 {
 		query.Set("namespace", operands[0])
 	}
-	var found server.Namespaces
-	if err := of.call(ctx, http.MethodGet, server.NamespacesPath, query, nil, &found); err != nil {
+	found, err := get[server.Namespaces](ctx, &of, server.NamespacesPath, query)
+	if err != nil {
 		return err
 	}
 	switch {
@@ -57,8 +56,7 @@ func namespaces(ctx context.Context, args []string, env environment) error {
 func namespacesTable(out io.Writer, found *server.Namespaces, rules bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAMESPACE\tPROXIES\tUNLIKE MOST\tRULES\tLAST REPORT")
-	for i := range found.Namespaces {
-		n := &found.Namespaces[i]
+	for _, n := range found.Namespaces {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%v ago\n", n.Namespace, n.Nodes, n.Others, n.Rules, time.Duration(n.HeardSeconds)*time.Second)
 	}
 	if !rules {
@@ -66,9 +64,8 @@ func namespacesTable(out io.Writer, found *server.Namespaces, rules bool) error 
 	}
 	n := &found.Namespaces[0]
 	fmt.Fprintln(w, "\nRULE\tMODE\tKEY\tLIMITS")
-	for i := range n.Known {
-		r := &n.Known[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", word(r.Rule), text(r.Mode), keyForm(r), limitsText(r.Limits, r.Varies, r.Local))
+	for _, r := range n.Known {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", word(r.Rule), text(r.Mode), keyForm(&r), limitsText(r.Limits, r.Varies, r.Local))
 	}
 	if text := unlike(n.Configurations); text != "" {
 		fmt.Fprintf(w, "\n%s\n", text)
@@ -108,9 +105,11 @@ func limitsText(limits []server.KnownLimit, varies, local bool) string {
 			all[i] = "unlimited"
 			continue
 		}
-		if all[i] = fmt.Sprintf("%d %s (%s)", l.Limit, span, strings.ReplaceAll(word(l.Algorithm), "_", " ")); l.Burst != 0 {
-			all[i] = fmt.Sprintf("%d %s (%s of %d)", l.Limit, span, strings.ReplaceAll(word(l.Algorithm), "_", " "), l.Burst)
+		algorithm := strings.ReplaceAll(word(l.Algorithm), "_", " ")
+		if l.Burst != 0 {
+			algorithm += fmt.Sprintf(" of %d", l.Burst)
 		}
+		all[i] = fmt.Sprintf("%d %s (%s)", l.Limit, span, algorithm)
 	}
 	line := strings.Join(all, ", ")
 	if varies {

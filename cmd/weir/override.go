@@ -48,7 +48,7 @@ func override(ctx context.Context, args []string, env environment) error {
 	var c overrideCommand
 	flags := flag.NewFlagSet("override", flag.ContinueOnError)
 	c.define(flags)
-	flags.Var(&c.keys, "key", "a `value` of the key, in the place of VALUE: if it begins with - or looks like a limit; once for each value")
+	flags.Func("key", "a `value` of the key, in the place of VALUE: if it begins with - or looks like a limit; once for each value", c.keys.Set)
 	pattern := func(name, usage string) {
 		flags.Func(name, usage, func(text string) error {
 			if c.pattern != "" {
@@ -89,10 +89,9 @@ type overrideCommand struct {
 	force     bool
 }
 
-// define defines the flags of overrides and of rules.
 func (c *overrideCommand) define(flags *flag.FlagSet) {
 	c.backend.changing(flags)
-	flags.Var(&c.until, "until", "`time` at which it ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h")
+	flags.Func("until", "`time` at which it ends: a day, which begins at 0:00 UTC, a time such as 2026-12-01T08:30:00Z, or a duration from now such as 6h", c.until.Set)
 	flags.StringVar(&c.config, "config", "", "check it by this "+configUsage)
 	flags.BoolVar(&c.force, "force", false, "set it whether or not a node has told of such a rule")
 }
@@ -176,9 +175,9 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 // restore puts the override that a key had before in the place of another, or none.
 func (c *overrideCommand) restore(ctx context.Context, of *server.Override, before []server.Override) error {
 	query := url.Values{"namespace": {c.namespace}, "force": {""}}
-	for i := range before {
-		if o := &before[i]; o.Rule == of.Rule && slices.Equal(o.Key, of.Key) && o.Pattern == of.Pattern && o.Part == of.Part && (o.Mode == "") == (of.Mode == "") {
-			body, err := json.Marshal(map[string][]server.Override{"overrides": {*o}})
+	for _, o := range before {
+		if o.Rule == of.Rule && slices.Equal(o.Key, of.Key) && o.Pattern == of.Pattern && o.Part == of.Part && (o.Mode == "") == (of.Mode == "") {
+			body, err := json.Marshal(map[string][]server.Override{"overrides": {o}})
 			if err != nil {
 				return err
 			}
@@ -206,10 +205,7 @@ func (c *overrideCommand) query(rule string, key []string) url.Values {
 func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before server.Overrides, err error) {
 	if c.config != "" {
 		rule, _, err := configuredRule(c.config, c.namespace, o.Rule, c.env)
-		if err != nil {
-			return before, err
-		}
-		if o.Mode == "" {
+		if err == nil && o.Mode == "" {
 			err = checkKey(rule, o)
 		}
 		if err != nil {
@@ -220,7 +216,7 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 				describeLimits(limitsOf(rule)), describeLimits(o.Limits))
 		}
 	}
-	if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}, "rule": {o.Rule}}, nil, &before); err != nil {
+	if before, err = get[server.Overrides](ctx, &c.backend, wire.OverridesPath, url.Values{"namespace": {c.namespace}, "rule": {o.Rule}}); err != nil {
 		return before, err
 	}
 	// The backend compares windows with those of overrides in force. A mode fits every rule that was known
@@ -243,8 +239,7 @@ func (c *overrideCommand) check(ctx context.Context, o *server.Override) (before
 
 // limitsOf returns a rule's limits in the form of an override.
 func limitsOf(rule *config.Rule) (limits []server.OverrideLimit) {
-	for i := range rule.Limits {
-		l := &rule.Limits[i]
+	for _, l := range rule.Limits {
 		limit := server.OverrideLimit{Limit: l.Max, WidthMS: uint64(l.Width / window.MinWidth)}
 		if l.Kind.Bursts() {
 			limit.Burst = l.Burst
@@ -282,16 +277,16 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 	if len(operands) > 0 {
 		query.Set("rule", operands[0])
 	}
-	var found server.Overrides
-	if err := c.call(ctx, http.MethodGet, query, nil, &found); err != nil {
+	found, err := get[server.Overrides](ctx, &c.backend, wire.OverridesPath, query)
+	if err != nil {
 		return err
 	}
 	if c.json {
 		return json.NewEncoder(c.out).Encode(found)
 	}
-	for i := range found.Overrides {
-		if o := &found.Overrides[i]; o.Mode == "" {
-			fmt.Fprintln(c.out, describeOverride(o))
+	for _, o := range found.Overrides {
+		if o.Mode == "" {
+			fmt.Fprintln(c.out, describeOverride(&o))
 		}
 	}
 	fmt.Fprintln(c.out, reach(&found))
@@ -373,15 +368,7 @@ func parseOverrideLimit(text string) (l server.OverrideLimit, ok bool) {
 	return l, err == nil && (len(parts) == 2 || l.Burst > 0)
 }
 
-// moment is a flag with a time.
 type moment time.Time
-
-func (m *moment) String() string {
-	if time.Time(*m).IsZero() {
-		return ""
-	}
-	return time.Time(*m).Format(time.RFC3339)
-}
 
 func (m *moment) Set(text string) error {
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,20 +97,15 @@ func (c *priceCommand) set(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	var document bytes.Buffer
-	fmt.Fprintf(&document, "{%s: {", model)
-	for i, operand := range operands[2:] {
+	var prices []string
+	for _, operand := range operands[2:] {
 		kind, price, ok := strings.Cut(operand, "=")
 		if _, err := strconv.ParseFloat(price, 64); !ok || err != nil {
 			return fmt.Errorf("%w: want a KIND=PRICE such as input=1.25, got %.80q", errUsage, operand)
 		}
-		if i > 0 {
-			document.WriteByte(',')
-		}
-		fmt.Fprintf(&document, "%q: %s", kind, price)
+		prices = append(prices, fmt.Sprintf("%q: %s", kind, price))
 	}
-	document.WriteString("}}")
-	models, err := config.ParsePrices(document.Bytes())
+	models, err := config.ParsePrices(fmt.Appendf(nil, "{%s: {%s}}", model, strings.Join(prices, ",")))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
@@ -120,11 +113,7 @@ func (c *priceCommand) set(ctx context.Context, operands []string) error {
 }
 
 func (c *priceCommand) load(ctx context.Context, operands []string) error {
-	document, err := readFile(operands[1], c.env)
-	if err != nil {
-		return err
-	}
-	models, err := c.readPrices(document)
+	models, err := c.readPrices(operands[1])
 	if err != nil {
 		return err
 	}
@@ -132,11 +121,7 @@ func (c *priceCommand) load(ctx context.Context, operands []string) error {
 }
 
 func (c *priceCommand) diff(ctx context.Context, operands []string) error {
-	document, err := readFile(operands[1], c.env)
-	if err != nil {
-		return err
-	}
-	after, err := c.readPrices(document)
+	after, err := c.readPrices(operands[1])
 	if err != nil {
 		return err
 	}
@@ -177,12 +162,12 @@ func (c *priceCommand) unset(ctx context.Context, operands []string) error {
 }
 
 // find returns the prices that are set, of one list or of all.
-func (c *priceCommand) find(ctx context.Context, operands []string) (found server.Prices, err error) {
+func (c *priceCommand) find(ctx context.Context, operands []string) (server.Prices, error) {
 	query := url.Values{"namespace": {c.namespace}}
 	if len(operands) > 0 {
 		query.Set("list", operands[0])
 	}
-	return found, c.backend.call(ctx, http.MethodGet, wire.PricesPath, query, nil, &found)
+	return get[server.Prices](ctx, &c.backend, wire.PricesPath, query)
 }
 
 func (c *priceCommand) list(ctx context.Context, operands []string) error {
@@ -202,8 +187,11 @@ func (c *priceCommand) list(ctx context.Context, operands []string) error {
 		}
 		fmt.Fprintln(c.env.stdout, line)
 	}
-	fmt.Fprintln(c.env.stdout, cmp.Or(map[bool]string{true: "no prices are set"}[len(found.Prices) == 0],
-		reach(&server.Overrides{Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing})))
+	last := reach(&server.Overrides{Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing})
+	if len(found.Prices) == 0 {
+		last = "no prices are set"
+	}
+	fmt.Fprintln(c.env.stdout, last)
 	return nil
 }
 

@@ -38,7 +38,11 @@ type priceReader struct {
 const microDollars = 1_000_000 * tokens.Parts
 
 // readPrices reads a file of the command's format. What it has beyond what a list can say is told.
-func (c *priceCommand) readPrices(document []byte) (modelPrices, error) {
+func (c *priceCommand) readPrices(file string) (modelPrices, error) {
+	document, err := readFile(file, c.env)
+	if err != nil {
+		return nil, err
+	}
 	if c.from == "" {
 		models, err := config.ParsePrices(document)
 		if err != nil {
@@ -299,7 +303,6 @@ func (r *priceReader) variants(costs map[string]json.RawMessage) map[string]map[
 // modelsDevKinds are the names of prices in api.json, in dollars for a million tokens, in the order of tokens.KindNames.
 var modelsDevKinds = []string{"input", "cache_read", "cache_write", "output", "reasoning", "input_audio", "output_audio"}
 
-// modelsDev reads api.json of models.dev.
 func (r *priceReader) modelsDev(document []byte) error {
 	var providers map[string]struct {
 		Models map[string]struct {

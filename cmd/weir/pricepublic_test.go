@@ -30,7 +30,7 @@ func TestPublicPrices(t *testing.T) {
 	must.OK(t, json.Unmarshal(document, &models))
 	var told bytes.Buffer
 	c := priceCommand{from: "litellm", tiers: true, unit: "nano-dollars", env: environment{stderr: &told}}
-	prices := must.Get(c.readPrices(document))(t)
+	prices := must.Get(c.readPrices(files[0]))(t)
 	left := map[string]bool{}
 	for line := range strings.Lines(told.String()) {
 		if name, _, ok := strings.Cut(line, ": left out: "); ok {

@@ -361,7 +361,6 @@ func (v *variables) listen(r *rateLimits) (err error) {
 	return v.err()
 }
 
-// store says which store to open.
 func (v *variables) store(log *slog.Logger) storeFlags {
 	if name := v.getenv("WEIR_STORE"); name != "" {
 		return storeFlags{name: name, from: "WEIR_STORE"}

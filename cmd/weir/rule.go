@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -48,7 +47,7 @@ func wholeRule(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("rule", flag.ContinueOnError)
 	c.define(flags)
 	flags.StringVar(&mode, "mode", "", "`mode` of the rule: enforce, shadow or off")
-	flags.Var(&limits, "limit", "a `LIMIT/WINDOW`, such as 1000/1m, in the place of the rule's with that window; once for each of its limits")
+	flags.Func("limit", "a `LIMIT/WINDOW`, such as 1000/1m, in the place of the rule's with that window; once for each of its limits", limits.Set)
 	flags.BoolVar(&c.all, "all", false, "all rules of the namespace, with off and reset")
 	flags.BoolVar(&c.json, "json", false, "show as JSON")
 	operands, err := c.backend.parse(flags, args, env, ruleUsage, 2, math.MaxInt, "show, set, off or reset, and a namespace")
@@ -103,8 +102,8 @@ func wholeRule(ctx context.Context, args []string, env environment) error {
 }
 
 func (c *overrideCommand) showRules(ctx context.Context, of []string) error {
-	var found server.Overrides
-	if err := c.call(ctx, http.MethodGet, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {
+	found, err := get[server.Overrides](ctx, &c.backend, wire.OverridesPath, url.Values{"namespace": {c.namespace}})
+	if err != nil {
 		return err
 	}
 	found.Overrides = slices.DeleteFunc(found.Overrides, func(o server.Override) bool {
@@ -118,8 +117,8 @@ func (c *overrideCommand) showRules(ctx context.Context, of []string) error {
 	if c.json {
 		return json.NewEncoder(c.out).Encode(found)
 	}
-	for i := range found.Overrides {
-		fmt.Fprintln(c.out, describeOverride(&found.Overrides[i]))
+	for _, o := range found.Overrides {
+		fmt.Fprintln(c.out, describeOverride(&o))
 	}
 	if len(found.Overrides) == 0 {
 		fmt.Fprintln(c.out, strings.Join(append(slices.Clone(of), "as configured"), " "))
@@ -130,16 +129,13 @@ func (c *overrideCommand) showRules(ctx context.Context, of []string) error {
 
 // tellMoved prints which rules are moved.
 func (f *backendFlags) tellMoved(ctx context.Context, out io.Writer, namespace string) error {
-	var found server.Overrides
-	if err := f.call(ctx, http.MethodGet, wire.OverridesPath, url.Values{"namespace": {namespace}}, nil, &found); err != nil {
-		return err
-	}
-	for i := range found.Overrides {
-		if o := &found.Overrides[i]; o.Mode != "" {
-			fmt.Fprintln(out, "\nset by weir rule:", describeOverride(o))
+	found, err := get[server.Overrides](ctx, f, wire.OverridesPath, url.Values{"namespace": {namespace}})
+	for _, o := range found.Overrides {
+		if o.Mode != "" {
+			fmt.Fprintln(out, "\nset by weir rule:", describeOverride(&o))
 		}
 	}
-	return nil
+	return err
 }
 
 // configuredRule finds a namespace's rule in the configuration file, and returns both.
@@ -190,11 +186,8 @@ func checkKey(rule *config.Rule, o *server.Override) error {
 
 // toldRule reports whether nodes have told of a rule in the last month, whether or not it has requests.
 func (f *backendFlags) toldRule(ctx context.Context, namespace, name string) bool {
-	var found server.Namespaces
-	err := f.call(ctx, http.MethodGet, server.NamespacesPath, url.Values{"namespace": {namespace}}, nil, &found)
-	return err == nil && slices.ContainsFunc(found.Namespaces, func(n server.Namespace) bool {
-		return slices.ContainsFunc(n.Known, func(r server.KnownRule) bool { return r.Rule == name })
-	})
+	rules, err := f.known(ctx, namespace)
+	return err == nil && slices.ContainsFunc(rules, func(r server.KnownRule) bool { return r.Rule == name })
 }
 
 var errOthers = errors.New("no node has seen a request of rule")
@@ -202,13 +195,13 @@ var errOthers = errors.New("no node has seen a request of rule")
 // knownRule returns an error if no node has recently reported a rule. Nodes report the rules that
 // requests matched in the last minute or two.
 func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) error {
-	var top server.Top
-	if err := f.call(ctx, http.MethodGet, server.TopPath, url.Values{"namespace": {namespace}}, nil, &top); err != nil {
+	top, err := get[server.Top](ctx, f, server.TopPath, url.Values{"namespace": {namespace}})
+	if err != nil {
 		return err
 	}
 	var names []string
-	for i := range top.Rules {
-		if names = append(names, top.Rules[i].Rule); top.Rules[i].Rule == name {
+	for _, r := range top.Rules {
+		if names = append(names, r.Rule); r.Rule == name {
 			return nil
 		}
 	}

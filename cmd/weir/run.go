@@ -97,7 +97,6 @@ func (f *runFlags) configuration(env environment) (*check.Configuration, error) 
 	return &check.Configuration{Document: exampleConfiguration, Config: parsed}, err
 }
 
-// runner runs the nodes of weir run.
 type runner struct {
 	flags    runFlags
 	env      environment
@@ -295,7 +294,6 @@ func (r *runner) upstream(start func(func(context.Context) error)) (*url.URL, er
 	return &url.URL{Scheme: "http", Host: l.Addr().String()}, nil
 }
 
-// nodes starts the proxy nodes, and returns their addresses.
 func (r *runner) nodes(
 	ctx context.Context, at []net.Listener, upstream *url.URL, clusters map[string]string, start func(func(context.Context) error),
 ) (addresses []string, err error) {

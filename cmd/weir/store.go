@@ -60,8 +60,6 @@ func (m *maxMemory) Set(text string) error {
 	return nil
 }
 
-func (m *maxMemory) String() string { return strconv.FormatInt(int64(*m), 10) }
-
 // divide divides the memory between a store, if it keeps its counters in this process, and the nodes
 // of the rate limit service, if there are any. It has Go collect garbage in time: some of the memory
 // is for that.
@@ -114,8 +112,8 @@ func (f *storeFlags) boundFlag(flags *flag.FlagSet) {
 }
 
 func (f *storeFlags) memoryFlag(flags *flag.FlagSet) {
-	flags.Var(&f.memory, "max-memory", "`BYTES` that the counters of this process take at most, those of --store memory or file:PATH and of --rate-limit-service, "+
-		"with what Go needs to collect garbage; in bytes, or with Ki, Mi or Gi; beside it the process takes some 64Mi; when it is full, counters make room as with --max-counters; no bound if it is left out")
+	flags.Func("max-memory", "`BYTES` that the counters of this process take at most, those of --store memory or file:PATH and of --rate-limit-service, "+
+		"with what Go needs to collect garbage; in bytes, or with Ki, Mi or Gi; beside it the process takes some 64Mi; when it is full, counters make room as with --max-counters; no bound if it is left out", f.memory.Set)
 }
 
 // inProcess reports whether the store keeps its counters in this process.

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -76,10 +75,6 @@ func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, 
 	return query, nil
 }
 
-func (c *topCommand) ask(ctx context.Context, query url.Values) (top server.Top, err error) {
-	return top, c.backend.call(ctx, http.MethodGet, server.TopPath, query, nil, &top)
-}
-
 func showTop(ctx context.Context, args []string, env environment) error {
 	var c topCommand
 	flags := flag.NewFlagSet("top", flag.ContinueOnError)
@@ -105,7 +100,7 @@ func showTop(ctx context.Context, args []string, env environment) error {
 
 // page returns the text of weir top.
 func (c *topCommand) page(ctx context.Context, query url.Values) (string, error) {
-	top, err := c.ask(ctx, query)
+	top, err := get[server.Top](ctx, &c.backend, server.TopPath, query)
 	if err != nil {
 		return "", err
 	}
@@ -165,9 +160,8 @@ func (c *topCommand) describe(out io.Writer, top *server.Top) error {
 		rules = rules[:mostRules]
 		defer fmt.Fprintf(out, "\nand %d rules that refuse less; with its name behind the namespace a rule is shown alone\n", len(top.Rules)-mostRules)
 	}
-	for i := range rules {
-		r := &rules[i]
-		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(r), rate(r.RequestsPerSecond),
+	for _, r := range rules {
+		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(&r), rate(r.RequestsPerSecond),
 			rate(r.HitsPerSecond), percent(r.ShareRefused))
 		if len(r.Limits) > 0 {
 			fmt.Fprintf(out, "  %s\n", limitsText(r.Limits, r.Varies, false))
@@ -179,13 +173,12 @@ func (c *topCommand) describe(out io.Writer, top *server.Top) error {
 			}
 			fmt.Fprintf(out, "  in the last %.0f s: %s requests/s, %s hits/s, %s of requests refused\n", r.RecentSeconds, rate(n.Requests), rate(n.Hits), percent(share))
 		}
-		if err := c.table(out, r, "most hits", r.Used, r.Others); err != nil {
-			return err
+		err := c.table(out, &r, "most hits", r.Used, r.Others)
+		if err == nil && len(r.Refused) > 0 {
+			err = c.table(out, &r, "most refused", r.Refused, r.OthersRefused)
 		}
-		if len(r.Refused) > 0 {
-			if err := c.table(out, r, "most refused", r.Refused, r.OthersRefused); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -218,30 +211,26 @@ func count(n int, one, many string) string {
 func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys []server.TopKey, others float64) error {
 	shown := keys[:min(len(keys), c.keys)]
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	recent := func(of float64) string {
+	recent := func(text string) string {
 		if r.Recent == nil {
 			return ""
 		}
-		return rate(of) + "\t"
+		return text + "\t"
 	}
-	column := ""
-	if r.Recent != nil {
-		column = fmt.Sprintf("last %.0f s\t", r.RecentSeconds)
-	}
+	column := recent(fmt.Sprintf("last %.0f s", r.RecentSeconds))
 	stands := slices.ContainsFunc(shown, func(k server.TopKey) bool { return len(k.Limits) > 0 })
 	now := ""
 	if stands {
 		now = "\tleft now\troom"
 	}
 	fmt.Fprintf(table, "  %s\thits/s\t%srefused/s\t%sused\tnodes%s\n", title, column, column, now)
-	for i := range shown {
-		k := &shown[i]
+	for _, k := range shown {
 		if now = ""; stands {
-			now = leftNow(k)
+			now = leftNow(&k)
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s%s\t%s%s\t%d of %d%s\n", keyText(k),
-			estimate(k.HitsPerSecond, k.HitsMore, k.HitsMargin), recent(k.RecentHitsPerSecond),
-			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), recent(k.RecentRefusedPerSecond), percent(k.Use), k.Nodes, r.Nodes, now)
+		fmt.Fprintf(table, "  %s\t%s\t%s%s\t%s%s\t%d of %d%s\n", cmp.Or(valuesText(k.Values), k.Hash),
+			estimate(k.HitsPerSecond, k.HitsMore, k.HitsMargin), recent(rate(k.RecentHitsPerSecond)),
+			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), recent(rate(k.RecentRefusedPerSecond)), percent(k.Use), k.Nodes, r.Nodes, now)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -260,12 +249,10 @@ func leftNow(k *server.TopKey) string {
 	var tightest *server.CounterLimit
 	share := 2.0
 	for i := range k.Limits {
-		l := &k.Limits[i]
-		if l.Left == nil {
-			continue
-		}
-		if s := float64(*l.Left) / float64(max(1, most(l))); s < share {
-			tightest, share = l, s
+		if l := &k.Limits[i]; l.Left != nil {
+			if s := float64(*l.Left) / float64(max(1, most(l))); s < share {
+				tightest, share = l, s
+			}
 		}
 	}
 	if tightest == nil {
@@ -323,15 +310,7 @@ func percent(share float64) string {
 	}
 }
 
-// keyText returns a key for people, without control characters.
-func keyText(k *server.TopKey) string {
-	if len(k.Values) == 0 {
-		return k.Hash
-	}
-	return valuesText(k.Values)
-}
-
-// valuesText returns the values of a key, those that are cut with an ellipsis.
+// valuesText returns the values of a key without control characters, those that are cut with an ellipsis.
 func valuesText(values []server.Value) string {
 	words := make([]string, len(values))
 	for i, v := range values {
@@ -348,7 +327,7 @@ func report(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	top, err := c.ask(ctx, query)
+	top, err := get[server.Top](ctx, &c.backend, server.TopPath, query)
 	if err != nil {
 		return err
 	}

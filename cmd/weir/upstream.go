@@ -133,7 +133,6 @@ func streamChat(w http.ResponseWriter, r *http.Request, answer map[string]any, t
 	}
 }
 
-// words returns n words, a token each.
 func words(n int) string { return strings.Repeat("word ", n) }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -69,11 +68,10 @@ func used(ctx context.Context, args []string, env environment) error {
 	if len(operands) > 1 {
 		query.Set("rule", operands[1])
 	}
-	var found server.Usage
-	if err := backend.call(ctx, http.MethodGet, server.UsagePath, query, nil, &found); err != nil {
-		return err
-	}
+	found, err := get[server.Usage](ctx, &backend, server.UsagePath, query)
 	switch {
+	case err != nil:
+		return err
 	case asJSON:
 		return json.NewEncoder(env.stdout).Encode(found)
 	case asCSV:
@@ -107,9 +105,8 @@ func gapTable(out io.Writer, found *server.Usage) error {
 func usedCSV(out io.Writer, found *server.Usage) error {
 	w := csv.NewWriter(out)
 	lines := [][]string{{"month", "day", "rule", "key", "hash", "model", "hits", "budget_used", "budget_quota", "budget_start", "budget_end", "budget_ends_at", "gap_node", "gap_from", "gap_to", "gap_idle"}}
-	for i := range found.Rows {
-		r := &found.Rows[i]
-		line := []string{r.Month, r.Day, r.Rule, cell(keyOf(r)), r.Hash, cell(modelOf(r)), strconv.FormatInt(r.Hits, 10), "", "", "", "", "", "", "", "", ""}
+	for _, r := range found.Rows {
+		line := []string{r.Month, r.Day, r.Rule, cell(keyOf(&r)), r.Hash, cell(modelOf(&r)), strconv.FormatInt(r.Hits, 10), "", "", "", "", "", "", "", "", ""}
 		if b := r.Budget; b != nil {
 			line[7], line[8] = strconv.FormatUint(b.Used, 10), strconv.FormatUint(b.Quota, 10)
 			line[9], line[10] = b.Start.Format(time.RFC3339), b.End.Format(time.RFC3339)
@@ -148,8 +145,7 @@ func usedTable(out io.Writer, found *server.Usage) error {
 		return nil
 	}
 	var period, key, model, budget bool
-	for i := range found.Rows {
-		r := &found.Rows[i]
+	for _, r := range found.Rows {
 		period = period || r.Day+r.Month != ""
 		key = key || r.Hash != "" || r.Others
 		model = model || r.Model != ""
@@ -169,17 +165,17 @@ func usedTable(out io.Writer, found *server.Usage) error {
 		{budget, "BUDGET", func(r *server.UsageRow) string { stands, _ := standing(r.Budget); return stands }},
 		{budget, "AT THIS PACE", func(r *server.UsageRow) string { _, ends := standing(r.Budget); return ends }},
 	}
-	for i := -1; i < len(found.Rows); i++ {
-		var cells []string
-		for _, c := range columns {
-			switch {
-			case c.shown && i < 0:
-				cells = append(cells, c.title)
-			case c.shown:
-				cells = append(cells, c.cell(&found.Rows[i]))
+	lines := make([][]string, 1+len(found.Rows))
+	for _, c := range columns {
+		if c.shown {
+			lines[0] = append(lines[0], c.title)
+			for i := range found.Rows {
+				lines[1+i] = append(lines[1+i], c.cell(&found.Rows[i]))
 			}
 		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	for _, line := range lines {
+		fmt.Fprintln(w, strings.Join(line, "\t"))
 	}
 	return w.Flush()
 }

@@ -188,8 +188,8 @@ func (p *usagePush) look(ctx context.Context) error {
 	if p.rule != "" {
 		query.Set("rule", p.rule)
 	}
-	var found server.Usage
-	if err := p.backend.call(ctx, http.MethodGet, server.UsagePath, query, nil, &found); err != nil {
+	found, err := get[server.Usage](ctx, p.backend, server.UsagePath, query)
+	if err != nil {
 		return err
 	}
 	return p.db.Update(func(tx *bolt.Tx) error {

@@ -7,8 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -41,8 +39,8 @@ func why(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	var found server.Namespaces
-	if err := c.backend.call(ctx, http.MethodGet, server.NamespacesPath, url.Values{"namespace": {c.namespace}}, nil, &found); err != nil {
+	rules, err := c.backend.known(ctx, c.namespace)
+	if err != nil {
 		return err
 	}
 	secret, err := c.secret.read(env)
@@ -52,18 +50,15 @@ func why(ctx context.Context, args []string, env environment) error {
 	w := tabwriter.NewWriter(env.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RULE\tNOW\tLIMITS")
 	asked := 0
-	for i := range found.Namespaces {
-		for j := range found.Namespaces[i].Known {
-			r := &found.Namespaces[i].Known[j]
-			now, limits, err := c.why(ctx, r, secret, values)
-			if err != nil {
-				return errors.Join(w.Flush(), err) // what is known of the rules before
-			}
-			if now != otherKey {
-				asked++
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", word(r.Rule), now, limits)
+	for _, r := range rules {
+		now, limits, err := c.why(ctx, &r, secret, values)
+		if err != nil {
+			return errors.Join(w.Flush(), err) // what is known of the rules before
 		}
+		if now != otherKey {
+			asked++
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", word(r.Rule), now, limits)
 	}
 	if asked == 0 {
 		return fmt.Errorf("no proxy has told a rule of %.80q that has this key of %d values: weir namespaces %s lists the rules", c.namespace, len(values), c.namespace)

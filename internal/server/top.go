@@ -86,12 +86,8 @@ type TopKey struct {
 	Limits []CounterLimit `json:"limits,omitempty"`
 }
 
-// Value is one value of a key. Cut means that Text is only its beginning. Bytes that are not UTF-8
-// are shown as U+FFFD.
-type Value struct {
-	Text string `json:"text"`
-	Cut  bool   `json:"cut,omitempty"`
-}
+// Value is one value of a key. Bytes that are not UTF-8 are shown as U+FFFD.
+type Value = backend.Value
 
 // top answers with what nodes have seen of a namespace's keys, or of those of a rule.
 func (h *handler) top(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
