@@ -72,7 +72,6 @@ func lower(text string) string {
 	return string(b)
 }
 
-// split returns the parts of a text before and after the first separator.
 func split(text string, separator byte) (before, after string) {
 	i := strings.IndexByte(text, separator)
 	if i < 0 {

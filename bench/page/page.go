@@ -2,18 +2,26 @@
 package page
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
 
 	"weir/internal/must"
 )
@@ -123,4 +131,141 @@ func Thousands(n int) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
+}
+
+// Processes returns the processes of this machine by their numbers; none without a /proc.
+func Processes() map[int]procfs.ProcStat {
+	all := map[int]procfs.ProcStat{}
+	found, err := procfs.AllProcs()
+	if err != nil {
+		return nil
+	}
+	for _, p := range found {
+		if s, err := p.Stat(); err == nil { // else it has ended
+			all[p.PID] = s
+		}
+	}
+	return all
+}
+
+// Used returns the processor time of processes and their descendants, also of those that have ended.
+func Used(pids ...int) (used time.Duration) {
+	const tick = 10 * time.Millisecond // USER_HZ
+	all := Processes()
+	for pid, p := range all {
+		for of := pid; of != 0; of = all[of].PPID {
+			if slices.Contains(pids, of) {
+				used += tick * time.Duration(int(p.UTime+p.STime)+p.CUTime+p.CSTime)
+				break
+			}
+		}
+	}
+	return used
+}
+
+// host replaces the test that packages with servers require. It lacks methods that they don't use.
+type host struct {
+	testing.TB
+	ends []func()
+	err  error
+}
+
+// Hosted calls run, and then ends the servers that it has started.
+func Hosted(run func(t testing.TB) error) error {
+	h := &host{}
+	done := make(chan struct{})
+	// As in package testing, a fatal error ends the goroutine.
+	go func() {
+		defer close(done)
+		defer func() {
+			for _, end := range slices.Backward(h.ends) {
+				end()
+			}
+		}()
+		h.fail(run(h))
+	}()
+	<-done
+	return h.err
+}
+
+func (h *host) fail(err error) { h.err = errors.Join(h.err, err) }
+
+// Helper implements [testing.TB].
+func (*host) Helper() {}
+
+// Cleanup implements [testing.TB].
+func (h *host) Cleanup(end func()) { h.ends = append(h.ends, end) }
+
+// Error implements [testing.TB].
+func (h *host) Error(args ...any) { h.fail(errors.New(fmt.Sprint(args...))) }
+
+// Errorf implements [testing.TB].
+func (h *host) Errorf(format string, args ...any) { h.fail(fmt.Errorf(format, args...)) }
+
+// Fatal implements [testing.TB].
+func (h *host) Fatal(args ...any) {
+	h.Error(args...)
+	runtime.Goexit()
+}
+
+// Fatalf implements [testing.TB].
+func (h *host) Fatalf(format string, args ...any) {
+	h.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// TempDir implements [testing.TB].
+func (h *host) TempDir() string {
+	dir, err := os.MkdirTemp("", "weir-bench-")
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { h.fail(os.RemoveAll(dir)) })
+	return dir
+}
+
+// startTimeout is longer than a server takes to be ready.
+const startTimeout = 30 * time.Second
+
+// Start starts a server, which ends with t. It returns the number of its process when a URL
+// answers.
+func Start(t testing.TB, ready string, environment []string, command ...string) (pid int) {
+	t.Helper()
+	cmd, log, exited := exec.Command(command[0], command[1:]...), &bytes.Buffer{}, make(chan struct{})
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), environment...)
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%s: %v", command[0], err)
+	}
+	go func() {
+		_ = cmd.Wait() // the process was killed
+		close(exited)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // unless it has ended
+		<-exited
+	})
+	client := &http.Client{Timeout: time.Second}
+	for until := time.After(startTimeout); ; {
+		if answer, err := client.Get(ready); err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK {
+			return cmd.Process.Pid
+		}
+		select {
+		case <-exited:
+			t.Fatalf("%s does not start: %s\n%s", command[0], cmd.ProcessState, log)
+		case <-until:
+			t.Fatalf("%s does not start", command[0])
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// FreeAddresses returns different addresses of this machine that nobody listens at.
+func FreeAddresses(t testing.TB, n int) (addresses []string) {
+	t.Helper()
+	for range n {
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+		defer func() { _ = l.Close() }() // only after all are found
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
 }

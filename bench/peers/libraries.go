@@ -192,7 +192,6 @@ func decide(ctx context.Context, allow allower, goroutines, n int, users []strin
 	return g.Wait()
 }
 
-// users are the names of n users.
 func users(n int) []string {
 	all := make([]string, n)
 	for i := range all {

@@ -52,7 +52,6 @@ const (
 	Never     = 1_000_000
 )
 
-// filters returns the filters of an Envoy, whose module is in a file.
 func (e *Envoy) filters(file string) []Object {
 	all := []Object{{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)}}
 	text := envoytest.Typed("google.protobuf.StringValue", Object{"value": e.Text})

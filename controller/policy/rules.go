@@ -220,7 +220,6 @@ func (p *Planner) check(policy *RateLimitPolicy, spec *Spec) (c checked) {
 	return c
 }
 
-// told lists mistakes with their paths in the policy.
 func told(err error, path string) string {
 	var mistakes config.Errors
 	if !errors.As(err, &mistakes) {

@@ -127,7 +127,6 @@ type recording struct {
 	log       *slog.Logger
 }
 
-// record begins a recording.
 func (c Changer) record(namespace, what string) *recording {
 	if c.by == nil {
 		return nil

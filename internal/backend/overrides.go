@@ -153,7 +153,6 @@ func (o *overrides) sweep(now time.Time) {
 	o.noted.sweep(func(n noted) bool { return now.Sub(n.at) >= store.AppliedLife })
 }
 
-// read reads a namespace's list if it has changed.
 func (o *overrides) read(ctx context.Context, namespace string, l *list) {
 	o.mu.Lock()
 	known := l.version
@@ -319,7 +318,6 @@ func (b Changer) ResetRule(ctx context.Context, namespace, rule string) (removed
 	return b.remove(ctx, namespace, resetRule, func(o wire.Override) bool { return o.Mode.IsWhole() && o.Rule == rule })
 }
 
-// remove removes overrides from a namespace's list.
 func (b Changer) remove(ctx context.Context, namespace, what string, gone func(wire.Override) bool) (removed int, version uint64, err error) {
 	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
 		before := len(s.overrides)
@@ -465,7 +463,6 @@ func checkOverride(o *wire.Override) error {
 	return nil
 }
 
-// checkKey checks the key of an override or a notice.
 func checkKey(o *wire.Override) error {
 	if !wire.IsName(o.Rule) {
 		return fmt.Errorf("rule: want 1 to 64 of A-Za-z0-9_-, got %.80q", o.Rule)

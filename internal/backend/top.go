@@ -276,7 +276,6 @@ func (s *seen) spread(hits uint64) float64 {
 	return float64(max(s.Every, 1)-1) * float64(hits) * cost / seconds / seconds
 }
 
-// merged is a key of several reports.
 type merged struct {
 	TopKey
 	nodes                 map[uint64]bool

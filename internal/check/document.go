@@ -38,7 +38,6 @@ func asFile(file []byte, start, end int) *document {
 	return &document{text: file[start:end], from: func(offset int) int { return start + offset }}
 }
 
-// asString returns the document in a string of the file.
 func asString(file []byte, n *node) *document {
 	places := align(file, n)
 	return &document{text: []byte(n.text), from: func(offset int) int { return places[min(offset, len(places)-1)] }}

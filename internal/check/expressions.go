@@ -38,7 +38,6 @@ func compiled(d *document) *document {
 	return c
 }
 
-// expressions replaces expressions in a document.
 type expressions struct {
 	of   *document
 	text []byte // so far

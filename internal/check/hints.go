@@ -103,7 +103,6 @@ var otherNames = map[string][]string{
 	"window":             {"period", "interval", "per", "unit", "duration", "fillinterval", "timewindow", "seconds"},
 }
 
-// meantValue returns the value that was probably meant, or "".
 func meantValue(field, value string) string {
 	switch field, _, _ = strings.Cut(field, "["); field {
 	case "window", "precision", "timeout":

@@ -21,7 +21,6 @@ type bodyPatch struct {
 	filter   string // JSONPath that leads to the plugins
 }
 
-// resourcesOf returns the resources in documents, and in their lists.
 func resourcesOf(documents []*node) (resources []*node) {
 	for _, n := range documents {
 		resources = append(append(resources, n), n.get("items").elements()...)

@@ -47,7 +47,6 @@ func (p *places) line(i int) (line []byte, start int, columns []int) {
 	return line, start, columns
 }
 
-// position returns the line and column of an offset.
 func (p *places) position(offset int) (line, column int) {
 	offset = max(0, min(offset, len(p.text)))
 	line = sort.SearchInts(p.lines, offset+1)

@@ -111,7 +111,6 @@ type converter struct {
 	messages bool
 }
 
-// place is a position in a file.
 type place struct {
 	file         string
 	line, column int

@@ -258,7 +258,6 @@ func shareOf(v value) float64 {
 	return math.Min(1, v.get("default_value", "numerator").number(0)/of)
 }
 
-// statusOf returns the status of refusals, as Envoy takes it.
 func (e *envoy) statusOf(v value) int {
 	v.tell("a status", "code")
 	code := v.get("code")
@@ -295,7 +294,6 @@ func statusNamed(name string) int {
 	return 0
 }
 
-// istio reads the patches of an EnvoyFilter.
 func (e *envoy) istio(d value) {
 	for _, p := range d.get("spec", "config_patches").list() {
 		patch := p.get("patch", "value")

@@ -144,7 +144,6 @@ func (e *envoy) unknownFilters(t *envoyTable, hosts []value, filters []*envoyFil
 	}
 }
 
-// route returns the places of a route, by the domains of its virtual host.
 func (e *envoy) route(t *envoyTable, host, r value, domains []domain, order int) (places []*envoyPlace) {
 	r.tell("a route", append(harmlessInRoutes, "match", "route", "redirect", "direct_response", "non_forwarding_action", "typed_per_filter_config")...)
 	action := r.get("route")
@@ -211,7 +210,6 @@ func domainText(name string) text {
 	return text{exact, name}
 }
 
-// domainsOf returns the domains of a virtual host.
 func (e *envoy) domainsOf(t *envoyTable, hosts []value, host value) (all []domain) {
 	ports := map[string][]string{} // by name; "" stands for none
 	var names []string

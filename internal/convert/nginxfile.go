@@ -22,7 +22,6 @@ func (d *directive) arg(i int) string {
 	return ""
 }
 
-// find returns the directives of a name in a block.
 func (d *directive) find(name string) (all []*directive) {
 	for _, o := range d.block {
 		if o.name == name {

@@ -529,3 +529,70 @@ func (c *Counter) wantedUntil() (at int64) {
 	}
 	return at
 }
+
+// Reopen takes in that hits were given back, here or at the backend, which may have hits again: the
+// next request asks it. It reports whether that changed anything.
+func (c *Shared) Reopen() (changed bool) {
+	changed = c.lease.Dry != 0 || c.lease.Refused != 0
+	c.lease.Dry, c.lease.Refused = 0, 0
+	return changed
+}
+
+// Emptied ends the counter's lease because the counter was emptied at the backend at a time. The
+// backend no longer counts the hits of a lease as old as that, and they are dropped. Some hits of a
+// newer lease may be counted, so all of them go back. It reports whether there was a lease.
+func (c *Shared) Emptied(at int64) (changed bool) {
+	if !c.hasLease() {
+		return false
+	}
+	if c.lease.Since.In(at) > 0 {
+		c.ReturnLeases()
+	} else {
+		for i := range c.States {
+			c.States[i].DropLease()
+		}
+	}
+	c.lease.Granted = 0
+	return true
+}
+
+// hasLease reports whether any limit has leased hits.
+func (c *Use) hasLease() bool {
+	for i := range c.States {
+		if c.rule.Limits[i].Leased(&c.States[i]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// GiveBackNewest gives back hits from all limits: see [window.Limit.GiveBackNewest]. It returns the most
+// that a limit has given back.
+func (c *Shared) GiveBackNewest(hits uint64) (given uint64) {
+	for i := range c.States {
+		given = max(given, c.rule.Limits[i].GiveBackNewest(&c.States[i], hits))
+	}
+	c.Reopen()
+	return given
+}
+
+// Revise changes the number of hits that were counted at a time, in windows with these numbers,
+// from from to to. Additional hits come from the lease if it has them, and if none of the windows
+// has passed. If there were none before, they are counted now.
+func (c *Shared) Revise(numbers []uint64, at int64, from, to uint64, now int64) {
+	if from == 0 || to > from && c.isIn(numbers) {
+		c.Count(to - from)
+		return
+	}
+	if to < from {
+		c.Reopen()
+	}
+	for i := range c.States {
+		l, s := &c.rule.Limits[i], &c.States[i]
+		if to > from {
+			l.CountIn(s, numbers[i], to-from)
+		} else {
+			l.GiveBack(s, numbers[i], l.Returnable(from-to, at, now))
+		}
+	}
+}

@@ -3,6 +3,7 @@ package fields
 import (
 	"bytes"
 	"math"
+	"strconv"
 )
 
 // An upstream with limits of its own tells in its responses when it wants the next request.
@@ -243,4 +244,76 @@ func spent(list []byte) (nanos int64) {
 		}
 	}
 	return nanos
+}
+
+const (
+	// Exceeded is the text for a person, and the status message of gRPC clients.
+	Exceeded = "Rate limit exceeded"
+	// ProblemType is the content type of [Problem].
+	ProblemType = "application/problem+json"
+)
+
+// Unread is the text for a person whose request has a body that can't be read, and the status
+// message of gRPC clients.
+const Unread = "The request's body can't be read for what it costs"
+
+// UnreadProblem is [Unread] as a problem document.
+const UnreadProblem = `{"title":"` + Unread + `","status":400}`
+
+// TooLargeMessage is the text for a person whose request wants more than its rule allows for any
+// request.
+const TooLargeMessage = "Request too large"
+
+// TooLargeProblem is [TooLargeMessage] as a problem document.
+const TooLargeProblem = `{"title":"` + TooLargeMessage + `","status":400}`
+
+// Problem returns a refusal with an HTTP status as a problem document (RFC 9457), of the type of the
+// draft's. violated are the names of limits without room, quoted and separated by commas; "" if they are
+// not told.
+//
+//go:noinline
+func Problem(status int, violated string) string {
+	if violated != "" {
+		violated = `,"violated-policies":[` + violated + `]`
+	}
+	return `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"` + Exceeded + `","status":` + strconv.Itoa(status) +
+		violated + `}`
+}
+
+// AppendJSON appends a template, in which % stands for the next text, # for the next number, and, of a
+// number of nanoseconds, @ for the Unix time, $ for the seconds, rounded up as in header fields, and ~
+// for the milliseconds. Texts must need no escapes.
+//
+//go:noinline
+func AppendJSON(dst []byte, template string, texts []string, numbers []int64) []byte {
+	start := 0
+	for i := range len(template) {
+		unit := int64(0)
+		switch template[i] {
+		case '%':
+		case '@', '$':
+			unit = second
+		case '~':
+			unit = 1e6
+		case '#':
+			unit = 1
+		default:
+			continue
+		}
+		dst = add(dst, template[start:i])
+		start = i + 1
+		if unit == 0 {
+			dst = add(dst, texts[0])
+			texts = texts[1:]
+			continue
+		}
+		n := numbers[0]
+		numbers = numbers[1:]
+		if template[i] == '@' {
+			dst = AppendTime(dst, uint64(n/unit))
+		} else {
+			dst = strconv.AppendUint(dst, ceil(n, unit), 10)
+		}
+	}
+	return add(dst, template[start:])
 }

@@ -316,7 +316,6 @@ func (s *Stream) reply(l *LocalReply) {
 	s.changed()
 }
 
-// startResponse ends the request phase.
 func (s *Stream) startResponse() {
 	if s.phase == requestPhase {
 		s.phase = responsePhase

@@ -73,7 +73,6 @@ func (p *pending) leave() {
 	p.place, p.bytes = nil, 0
 }
 
-// countingBodies counts the bodies of requests on bounded connections.
 func countingBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		of, _ := r.Context().Value(connectionKey{}).(*connection)

@@ -155,7 +155,6 @@ func (h *handler) counter(_ http.ResponseWriter, r *http.Request, namespace stri
 	return answer, nil
 }
 
-// identityOf returns the identity of a key by its values.
 func (h *handler) identityOf(of *wire.RuleShape, rule string, key []string) (id wire.ID, err error) {
 	switch {
 	case of == nil || of.Flags&wire.AnyKey != 0:

@@ -189,7 +189,6 @@ func Handler(counters store.Store, o Options) http.Handler {
 	})
 }
 
-// answer answers requests about a namespace.
 type answer struct {
 	// do returns what is written as JSON; nil if the request was answered.
 	do func(w http.ResponseWriter, r *http.Request, namespace string) (body any, err error)
@@ -205,7 +204,6 @@ type mistake struct {
 
 func (m mistake) Error() string { return m.detail }
 
-// wrong returns the mistake that a request is wrong.
 func wrong(format string, args ...any) error {
 	return mistake{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
@@ -402,7 +400,6 @@ func clocked() (names []string) {
 	return names
 }
 
-// windowAsked parses the query of GET /v1/window.
 func windowAsked(query url.Values) (item wire.Item, err error) {
 	if item.ID, err = counterID(query.Get("id")); err != nil {
 		return item, err
@@ -456,7 +453,6 @@ func problem(w http.ResponseWriter, code int, detail string) error {
 	return json.NewEncoder(w).Encode(document)
 }
 
-// clientKey is the key of a request's client in its context.
 type clientKey struct{}
 
 // isOf reports whether a request's body has a media type. A page of another site can send only text
@@ -593,3 +589,34 @@ func (w *statusWriter) WriteHeader(code int) {
 
 // Unwrap is for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// guard reports whether a request may come from a trusted sender, and not from a page of another
+// site, which can reach everything that its browser can. If not, guard has answered it.
+func (h *handler) guard(w http.ResponseWriter, r *http.Request) bool {
+	switch code := h.guarded(r); code {
+	case http.StatusMisdirectedRequest:
+		h.refuse(w, r, code, "host: want a loopback address or "+h.host+", because no token is required")
+		return false
+	case http.StatusForbidden:
+		h.refuse(w, r, code, "origin: want no request by a page of another site")
+		return false
+	}
+	return true
+}
+
+// guarded returns the status for a request that guard refuses, and 0 for others.
+func (h *handler) guarded(r *http.Request) int {
+	switch {
+	case h.host != "" && !listen.KnownHost(r.Host, h.host) && !isNodes(r):
+		return http.StatusMisdirectedRequest
+	case !listen.SameOrigin(r):
+		return http.StatusForbidden
+	}
+	return 0
+}
+
+// isNodes reports whether a request comes from a node. Nodes use the authority of their proxy's
+// cluster as the host. A browser always sends the origin of a page that posts.
+func isNodes(r *http.Request) bool {
+	return r.URL.Path == wire.PushPath && r.Header.Get("Origin") == ""
+}

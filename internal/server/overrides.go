@@ -121,7 +121,6 @@ func (l *bounded) UnmarshalJSON(body []byte) error {
 	return nil
 }
 
-// overrides answers with a namespace's overrides, or those of a rule.
 func (h *handler) overrides(_ http.ResponseWriter, r *http.Request, namespace string) (any, error) {
 	found, err := h.backend.Overrides(r.Context(), namespace)
 	if err != nil {

@@ -85,7 +85,6 @@ type regional interface {
 var overshootDesc = prometheus.NewDesc("weir_region_overshoot_bound",
 	"Hits of a key that can have passed above a limit of the namespace, since regions decided without their parent.", []string{"weir_namespace"}, nil)
 
-// regionState collects a region's state towards its parent.
 func regionState(of regional) collector {
 	return func(ch chan<- prometheus.Metric) {
 		away := 0.0

@@ -186,7 +186,6 @@ func usageOf(q *backend.UsageQuery, found []backend.Usage, now time.Time) Usage 
 	return u
 }
 
-// valuesOf returns the values in a key's name.
 func valuesOf(name []byte) (values []Value) {
 	for len(name) > 0 {
 		value, cut, rest, ok := wire.NextValue(name)

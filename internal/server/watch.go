@@ -3,12 +3,17 @@ package server
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/listen"
 	"weir/internal/trust"
 )
 
@@ -226,3 +231,93 @@ func (h *handler) stands(ctx context.Context, namespace string) Watched {
 	stands.Overrides = len(overrides.List)
 	return stands
 }
+
+// History keeps events of a stream for late clients: the newest, and some of those before. Events are
+// numbered from 1. It is not safe for concurrent use.
+type History[T any] struct {
+	// Keep is how many of the newest events it keeps. Of the events before them it keeps Old, those
+	// whose numbers are multiples of Every.
+	Keep, Old, Every int
+
+	old, events []T // oldest first
+	last        int64
+}
+
+// Next returns the number of the next event.
+func (h *History[T]) Next() int64 { return h.last + 1 }
+
+// Add adds the next event.
+func (h *History[T]) Add(event T) {
+	h.last++
+	h.events = append(h.events, event)
+	if len(h.events) <= h.Keep {
+		return
+	}
+	if h.Old > 0 && (h.last-int64(h.Keep))%int64(h.Every) == 0 {
+		h.old = append(h.old, h.events[0])
+		h.old = slices.Delete(h.old, 0, max(0, len(h.old)-h.Old))
+	}
+	h.events = slices.Delete(h.events, 0, 1)
+}
+
+// Len is how many events it keeps.
+func (h *History[T]) Len() int { return len(h.old) + len(h.events) }
+
+// After returns the kept events after a number. A number in the future comes from a server that has
+// ended; then it returns all.
+func (h *History[T]) After(number int64) []T {
+	if number > h.last || number < 0 {
+		number = 0
+	}
+	events := slices.Clone(h.events[max(0, len(h.events)-int(h.last-number)):])
+	if h.Old == 0 {
+		return events
+	}
+	every := int64(h.Every)
+	before := (h.last-int64(h.Keep))/every - number/every // multiples of every that are no longer in events
+	return slices.Concat(h.old[max(0, len(h.old)-max(0, int(before))):], events)
+}
+
+// LastEvent returns the number of the last event that a client says it has; 0 for none.
+func LastEvent(r *http.Request) int64 {
+	number, err := strconv.ParseInt(r.Header.Get("last-event-id"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return number
+}
+
+// Stream sends server-sent events.
+type Stream struct {
+	w   http.ResponseWriter
+	out *http.ResponseController
+}
+
+// NewStream begins a stream, which lasts as long as its request.
+func NewStream(w http.ResponseWriter) (*Stream, error) {
+	s := &Stream{w: w, out: http.NewResponseController(w)}
+	// The server's deadline for reading the request would end the stream.
+	if err := s.out.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	w.Header().Set("content-type", "text/event-stream")
+	w.Header().Set("cache-control", "no-store")
+	w.Header().Set("x-content-type-options", "nosniff")
+	return s, nil
+}
+
+// Send sends an event with data as JSON, which has no line breaks.
+func (s *Stream) Send(event string, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	if err := s.out.SetWriteDeadline(time.Now().Add(listen.WriteTimeout)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", event, text)
+	return err
+}
+
+// Flush sends buffered events.
+func (s *Stream) Flush() error { return s.out.Flush() }

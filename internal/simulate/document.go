@@ -47,7 +47,6 @@ func parse(text []byte) (*document, *config.Config, error) {
 	return d, parsed, nil
 }
 
-// only returns the configuration with some of its rules.
 func (d *document) only(rules []int) ([]byte, error) {
 	return d.with(rules, func(map[string]json.RawMessage) {})
 }

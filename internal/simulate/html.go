@@ -182,7 +182,6 @@ func ceiling(share float64) float64 {
 	return wholeOfShares
 }
 
-// mostRefused returns the most refusals among outcomes.
 func mostRefused(outcomes []Outcome) (n uint64) {
 	for i := range outcomes {
 		n = max(n, outcomes[i].Refused)

@@ -257,7 +257,6 @@ func (s *simulation) replay() (replay func(*accesslog.Request), err error) {
 	return s.decide, nil
 }
 
-// decide makes the plugin decide a request.
 func (s *simulation) decide(r *accesslog.Request) {
 	if s.requests++; s.requests == 1 {
 		s.first = r.Time

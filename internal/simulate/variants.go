@@ -197,7 +197,6 @@ type piece struct {
 // largeKey is how many requests of a key justify a goroutine for each variant.
 const largeKey = 1 << 13
 
-// run returns the outcome of each variant.
 func (t *trial) run(variants []variant) []outcome {
 	out := make([]outcome, len(variants))
 	pieces := make(chan piece, 64)

@@ -61,7 +61,6 @@ func (s *Store) changeDay(key usedDay, change func(*store.UsedDay)) {
 	clear(day.Changed)
 }
 
-// grow changes the number of a namespace's labels.
 func (a *accounts) grow(namespace string, labels int) {
 	a.rows += labels
 	a.shares.Grow(namespace, labels)

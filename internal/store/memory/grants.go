@@ -52,7 +52,6 @@ func (g *pushGrants) each(n int, yield func(i int, units uint64)) {
 	}
 }
 
-// senderGrants has the grants of a sender's pushes.
 type senderGrants struct {
 	bySequence map[uint64]*pushGrants
 	oldest     list.List // in the order of the pushes

@@ -104,7 +104,6 @@ func hits(r *store.Contents, number uint64) int64 {
 	return 0
 }
 
-// sum returns the hits of all windows.
 func sum(r *store.Contents) (hits int64) {
 	for _, w := range r.Windows {
 		hits = wire.Sum(hits, w.Hits)
