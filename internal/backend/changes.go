@@ -314,19 +314,18 @@ func differences(before, after *settings) (of []Changed) {
 	overrides := func(all []wire.Override) []wire.Override {
 		return slices.DeleteFunc(slices.Clone(all), func(o wire.Override) bool { return o.IsNotice() })
 	}
-	both(overrides(before.overrides), overrides(after.overrides), (*wire.Override).Compare, func(before, after *wire.Override) {
-		name := cmp.Or(before, after)
-		c := Changed{Rule: name.Rule, values: name.Texts(), Before: limitsText(before), After: limitsText(after)}
+	add := func(c Changed) {
 		if c.Before != c.After {
 			of = append(of, c)
 		}
+	}
+	both(overrides(before.overrides), overrides(after.overrides), (*wire.Override).Compare, func(before, after *wire.Override) {
+		name := cmp.Or(before, after)
+		add(Changed{Rule: name.Rule, values: name.Texts(), Before: limitsText(before), After: limitsText(after)})
 	})
 	both(before.prices, after.prices, (*wire.Price).Compare, func(before, after *wire.Price) {
 		name := cmp.Or(before, after)
-		c := Changed{List: name.List, Model: name.Model, Before: pricesText(before), After: pricesText(after)}
-		if c.Before != c.After {
-			of = append(of, c)
-		}
+		add(Changed{List: name.List, Model: name.Model, Before: pricesText(before), After: pricesText(after)})
 	})
 	return of
 }
@@ -334,27 +333,18 @@ func differences(before, after *settings) (of []Changed) {
 // both visits the elements of two ordered lists, those that are alike together. One that only one
 // list has comes with nil.
 func both[T any](a, b []T, compare func(a, b *T) int, visit func(a, b *T)) {
-	for i, j := 0, 0; i < len(a) || j < len(b); {
-		order := 0
-		switch {
-		case i == len(a):
-			order = 1
-		case j == len(b):
-			order = -1
-		default:
-			order = compare(&a[i], &b[j])
+	for len(a) > 0 || len(b) > 0 {
+		var x, y *T
+		if len(b) == 0 || len(a) > 0 && compare(&a[0], &b[0]) <= 0 {
+			x = &a[0]
 		}
-		switch {
-		case order < 0:
-			visit(&a[i], nil)
-			i++
-		case order > 0:
-			visit(nil, &b[j])
-			j++
-		default:
-			visit(&a[i], &b[j])
-			i, j = i+1, j+1
+		if x == nil || len(b) > 0 && compare(x, &b[0]) == 0 {
+			y, b = &b[0], b[1:]
 		}
+		if x != nil {
+			a = a[1:]
+		}
+		visit(x, y)
 	}
 }
 

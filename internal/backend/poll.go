@@ -22,10 +22,8 @@ func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, body []byte) 
 	b.overrides.look(ctx, p)()
 	within := max(lookEvery, time.Duration(min(p.Known.Within, longestWithin))*time.Millisecond)
 	if b.overrides.poll(ctx, ended, p.Namespace, within, p.Known.Version) {
-		apart := time.NewTimer(rand.N(within))
-		defer apart.Stop()
 		select {
-		case <-apart.C:
+		case <-time.After(rand.N(within)):
 		case <-ctx.Done():
 		case <-ended:
 		}

@@ -73,24 +73,21 @@ func Convert(source string, files []File) (*Result, error) {
 		return cmp.Or(order[a.File]-order[b.File], a.Line-b.Line, a.Column-b.Column)
 	})
 	result := &Result{Lost: slices.Compact(c.lost)}
+	var said any = c.said
 	if len(c.policies) > 0 {
-		document, err := plainJSON(c.list(), "  ")
-		if err != nil {
-			return nil, err
-		}
-		result.Document = fitted(document)
+		said = c.list()
+	} else if len(c.said.Rules) == 0 {
 		return result, nil
 	}
-	if len(c.said.Rules) == 0 {
-		return result, nil
-	}
-	document, err := plainJSON(c.said, "  ")
+	document, err := plainJSON(said, "  ")
 	if err != nil {
 		return nil, err
 	}
 	result.Document = fitted(document)
-	if _, err := config.Parse(result.Document); err != nil {
-		return nil, fmt.Errorf("the plugin would refuse the configuration: %w", err)
+	if len(c.policies) == 0 {
+		if _, err := config.Parse(result.Document); err != nil {
+			return nil, fmt.Errorf("the plugin would refuse the configuration: %w", err)
+		}
 	}
 	return result, nil
 }

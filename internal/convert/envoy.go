@@ -278,13 +278,11 @@ func (e *envoy) statusOf(v value) int {
 // statusNamed returns the status that Envoy names so, or 0. Most names are those of Go without
 // spaces.
 func statusNamed(name string) int {
-	switch name {
-	case "PayloadTooLarge":
-		return http.StatusRequestEntityTooLarge
-	case "URITooLong":
-		return http.StatusRequestURITooLong
-	case "RangeNotSatisfiable":
-		return http.StatusRequestedRangeNotSatisfiable
+	others := map[string]int{
+		"PayloadTooLarge": http.StatusRequestEntityTooLarge, "URITooLong": http.StatusRequestURITooLong, "RangeNotSatisfiable": http.StatusRequestedRangeNotSatisfiable,
+	}
+	if status := others[name]; status != 0 {
+		return status
 	}
 	for status := http.StatusOK; status < 600 && name != ""; status++ {
 		if strings.ReplaceAll(http.StatusText(status), " ", "") == name {

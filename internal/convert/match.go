@@ -53,23 +53,17 @@ func (t text) all() bool {
 // overlaps reports whether some text may fulfil both conditions.
 func (t text) overlaps(o text) bool {
 	switch {
-	case t.kind == exact && o.kind == exact:
-		return t.value == o.value
-	case t.kind == exact && o.kind == prefix:
-		return strings.HasPrefix(t.value, o.value)
-	case t.kind == exact && o.kind == suffix:
-		return strings.HasSuffix(t.value, o.value)
+	case t.kind == exact && (o.kind == exact || o.kind == prefix || o.kind == suffix):
+		return o.matches(t.value)
 	case t.kind == prefix && o.kind == prefix:
 		return strings.HasPrefix(t.value, o.value) || strings.HasPrefix(o.value, t.value)
 	case t.kind == suffix && o.kind == suffix:
 		return strings.HasSuffix(t.value, o.value) || strings.HasSuffix(o.value, t.value)
-	case o.kind == exact && t.kind != regex:
+	case o.kind == exact && t.kind != regex, o.kind == regex && (t.kind == exact || t.kind == prefix):
 		return o.overlaps(t)
 	case t.kind == regex && (o.kind == exact || o.kind == prefix):
 		begins := literal(t.value)
 		return strings.HasPrefix(o.value, begins) || o.kind == prefix && strings.HasPrefix(begins, o.value)
-	case o.kind == regex && (t.kind == exact || t.kind == prefix):
-		return o.overlaps(t)
 	}
 	return true
 }

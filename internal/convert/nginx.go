@@ -20,10 +20,8 @@ func (c *converter) nginx() {
 		documents = append(documents, c.documentsOf(f)...)
 	}
 	c.ingresses(documents)
-	files := c.files
 	c.files = plain
 	c.nginxFiles()
-	c.files = files
 }
 
 var kubernetes = regexp.MustCompile(`(?m)^[\s{\[]*"?(?:- )?(?:apiVersion|kind)"?\s*:`)

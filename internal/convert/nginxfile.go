@@ -31,14 +31,8 @@ func (d *directive) find(name string) (all []*directive) {
 	return all
 }
 
-func (d *directive) first(name string) *directive {
-	for _, o := range d.block {
-		if o.name == name {
-			return o
-		}
-	}
-	return &directive{}
-}
+// first returns the first of them, or an empty one.
+func (d *directive) first(name string) *directive { return append(d.find(name), &directive{})[0] }
 
 // maxNested bounds how deep blocks nest in blocks, and files in files.
 const maxNested = 64

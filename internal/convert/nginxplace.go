@@ -112,12 +112,9 @@ func (c *converter) locations(of *scope, all []*scope) []*scope {
 			inner.kind = namedLocation
 		case modifier == "=":
 			inner.kind, inner.is = exactLocation, text{exact, sent(path)}
-		case modifier == "~":
+		case modifier == "~", modifier == "~*":
 			inner.kind = expressionLocation
-			inner.is, ok = c.pathExpression(d, path)
-		case modifier == "~*":
-			inner.kind = expressionLocation
-			inner.is, ok = c.pathExpression(d, "(?i)"+path)
+			inner.is, ok = c.pathExpression(d, map[string]string{"~*": "(?i)"}[modifier]+path)
 		case modifier == "^~":
 			inner.kind, inner.is = stopLocation, text{prefix, sent(path)}
 		default:

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -22,7 +23,6 @@ const (
 // value is a value of a file in YAML or JSON.
 type value struct {
 	c    *converter
-	file string
 	node *yaml.Node // nil if the value is absent
 	// the value's place, or that of the enclosing value if it is absent
 	where place
@@ -102,7 +102,7 @@ func (c *converter) value(file string, n *yaml.Node) value {
 	for n != nil && n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	v := value{c: c, file: file, where: place{file, 1, 1}}
+	v := value{c: c, where: place{file, 1, 1}}
 	if n != nil {
 		v.where = place{file, max(1, n.Line), max(1, n.Column)}
 	}
@@ -142,12 +142,12 @@ func (v value) fields() (all []field) {
 	var bases []value
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key := v.node.Content[i]
-		of := v.c.value(v.file, v.node.Content[i+1])
+		of := v.c.value(v.where.file, v.node.Content[i+1])
 		if isMerge(key) {
 			bases = append(append(bases, of), of.list()...)
 			continue
 		}
-		all = append(all, field{v.c.field(key.Value), place{v.file, key.Line, key.Column}, of})
+		all = append(all, field{v.c.field(key.Value), place{v.where.file, key.Line, key.Column}, of})
 	}
 	for _, b := range bases {
 		if b.node == v.node {
@@ -186,7 +186,7 @@ func (v value) get(path ...string) value {
 		fields := v.fields()
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if i < 0 {
-			return value{c: v.c, file: v.file, where: v.where}
+			return value{c: v.c, where: v.where}
 		}
 		v = fields[i].value
 	}
@@ -198,7 +198,7 @@ func (v value) list() (all []value) {
 		return nil
 	}
 	for _, n := range v.node.Content {
-		if e := v.c.value(v.file, n); e.there() {
+		if e := v.c.value(v.where.file, n); e.there() {
 			all = append(all, e)
 		}
 	}
@@ -236,12 +236,7 @@ func (v value) text() string {
 	return v.node.Value
 }
 
-func (v value) or(text string) string {
-	if t := v.text(); t != "" {
-		return t
-	}
-	return text
-}
+func (v value) or(text string) string { return cmp.Or(v.text(), text) }
 
 // truth returns a bool, or unless if the value is none.
 func (v value) truth(unless bool) bool {

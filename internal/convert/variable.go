@@ -40,25 +40,19 @@ type selected struct {
 	is     text
 }
 
+// everywhere has the selectors of variables that every request has.
+var everywhere = map[string]any{
+	"remote_addr": client(), "binary_remote_addr": client(), "realip_remote_addr": client(), "proxy_protocol_addr": client(),
+	"host": "host", "server_name": "host", "uri": "path", "document_uri": "path", "request_method": "method",
+	"request_uri": one("header", ":path"), "scheme": one("header", ":scheme"), "http_host": one("header", ":authority"),
+}
+
 // variable returns the selector for a variable of nginx or APISIX.
 func variable(name string) (s selected, ok bool) {
 	written := name
 	name = strings.ToLower(name)
-	switch name {
-	case "remote_addr", "binary_remote_addr", "realip_remote_addr", "proxy_protocol_addr":
-		return selected{selector: client(), always: true}, true
-	case "host", "server_name":
-		return selected{selector: "host", always: true}, true
-	case "uri", "document_uri":
-		return selected{selector: "path", always: true}, true
-	case "request_uri":
-		return selected{selector: one("header", ":path"), always: true}, true
-	case "request_method":
-		return selected{selector: "method", always: true}, true
-	case "scheme":
-		return selected{selector: one("header", ":scheme"), always: true}, true
-	case "http_host":
-		return selected{selector: one("header", ":authority"), always: true}, true
+	if selector, there := everywhere[name]; there {
+		return selected{selector: selector, always: true}, true
 	}
 	if of, found := strings.CutPrefix(name, "http_"); found && of != "" {
 		header := strings.ReplaceAll(of, "_", "-")

@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"iter"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -46,6 +47,14 @@ func (h *Headers) Values(name string) []string {
 // Add appends a field.
 func (h *Headers) Add(name, value string) {
 	h.fields = append(h.fields, field{strings.ToLower(name), value})
+}
+
+func (h *Headers) addAll(from http.Header) {
+	for name, values := range from {
+		for _, v := range values {
+			h.Add(name, v)
+		}
+	}
 }
 
 // Set replaces all fields of a name by a single field, which takes the place of the first.
@@ -162,11 +171,8 @@ func parsePairs(b []byte) (*Headers, bool) {
 	}
 	for range n {
 		name, ok := next()
-		if !ok {
-			return nil, false
-		}
-		value, ok := next()
-		if !ok {
+		value, fine := next()
+		if !ok || !fine {
 			return nil, false
 		}
 		h.Add(name, value)

@@ -179,9 +179,17 @@ func joined(h *Headers, name string) (string, bool) {
 	return strings.Join(h.Values(name), ","), true
 }
 
+// headerOf has the properties that are headers of the request.
+var headerOf = map[string]string{
+	"request.path": ":path", "request.host": ":authority", "request.method": ":method", "request.scheme": ":scheme", "request.id": "x-request-id",
+}
+
 func (s *Stream) property(path string) (string, bool) {
 	present := func(v string) (string, bool) { return v, v != "" }
 	request := s.half[Request].headers
+	if name := headerOf[path]; name != "" {
+		return request.Get(name)
+	}
 	switch path {
 	case "source.address":
 		return present(s.info.Source)
@@ -193,8 +201,6 @@ func (s *Stream) property(path string) (string, bool) {
 		return port(s.info.Destination)
 	case "request.protocol":
 		return present(s.info.Protocol)
-	case "request.path":
-		return request.Get(":path")
 	case "request.url_path":
 		v, ok := request.Get(":path")
 		v, _, _ = strings.Cut(v, "?")
@@ -203,14 +209,6 @@ func (s *Stream) property(path string) (string, bool) {
 		v, ok := request.Get(":path")
 		_, v, _ = strings.Cut(v, "?")
 		return v, ok
-	case "request.host":
-		return request.Get(":authority")
-	case "request.method":
-		return request.Get(":method")
-	case "request.scheme":
-		return request.Get(":scheme")
-	case "request.id":
-		return request.Get("x-request-id")
 	case "response.code":
 		status, ok := s.half[Response].headers.Get(":status")
 		return number(status, ok)

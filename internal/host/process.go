@@ -135,21 +135,16 @@ func (d SharedData) Get(key string) (value []byte, cas uint32, status Status) {
 }
 
 // Len returns the number of keys.
-func (d SharedData) Len() int {
-	d.process.mu.Lock()
-	defer d.process.mu.Unlock()
-	if s := d.process.spaces[d.vmID]; s != nil {
-		return s.data.Len()
-	}
-	return 0
-}
+func (d SharedData) Len() int { return d.size((*sharedata.Map).Len) }
 
 // Bytes returns the sum of the lengths of all keys and values.
-func (d SharedData) Bytes() int {
+func (d SharedData) Bytes() int { return d.size((*sharedata.Map).Bytes) }
+
+func (d SharedData) size(of func(*sharedata.Map) int) int {
 	d.process.mu.Lock()
 	defer d.process.mu.Unlock()
 	if s := d.process.spaces[d.vmID]; s != nil {
-		return s.data.Bytes()
+		return of(&s.data)
 	}
 	return 0
 }

@@ -515,18 +515,14 @@ func (b *filteredBody) pass(c chunk) (Action, error) {
 	}
 	trailers := &Headers{}
 	if end {
-		for name, values := range came {
-			for _, v := range values {
-				trailers.Add(name, v)
-			}
-		}
+		trailers.addAll(came)
 	}
-	data, action, err := x.stream.body(b.direction, c.data, end && trailers.Len() == 0)
+	data, action, err := x.stream.Body(b.direction, c.data, end && trailers.Len() == 0)
 	b.ready = append(b.ready, data...)
 	if err != nil || trailers.Len() == 0 {
 		return action, err
 	}
-	if action, err = x.stream.trailers(b.direction, trailers); err == nil && action == Continue {
+	if action, err = x.stream.Trailers(b.direction, trailers); err == nil && action == Continue {
 		b.ready = append(b.ready, x.stream.TakeBody(b.direction)...)
 	}
 	if b.direction == Request {
@@ -549,11 +545,7 @@ func requestHeaders(r *http.Request) *Headers {
 	h.Add(":path", path)
 	h.Add(":method", r.Method)
 	h.Add(":scheme", "http")
-	for name, values := range r.Header {
-		for _, v := range values {
-			h.Add(name, v)
-		}
-	}
+	h.addAll(r.Header)
 	if _, ok := h.Get("x-request-id"); !ok {
 		h.Add("x-request-id", newRequestID())
 	}
@@ -572,11 +564,7 @@ func newRequestID() string {
 func responseHeaders(status int, header http.Header) *Headers {
 	h := &Headers{fields: make([]field, 0, len(header)+4)}
 	h.Add(":status", strconv.Itoa(status))
-	for name, values := range header {
-		for _, v := range values {
-			h.Add(name, v)
-		}
-	}
+	h.addAll(header)
 	return h
 }
 
@@ -607,9 +595,7 @@ func status(h *Headers) int {
 // write sends a response that does not come from the upstream.
 func (p *Proxy) write(w http.ResponseWriter, r *http.Request, h *Headers, body []byte) {
 	header := w.Header()
-	for name, values := range httpHeader(h) {
-		header[name] = values
-	}
+	maps.Copy(header, httpHeader(h))
 	if r.ProtoMajor > 1 && header.Get("Content-Length") == "" {
 		header["Content-Length"] = nil // or else the server sends 0; Envoy does so over HTTP/1.1 only
 	}

@@ -18,7 +18,7 @@ type StreamInfo struct {
 }
 
 // Stream is one request and its response. Call its methods in Envoy's order: RequestHeaders,
-// RequestBody, RequestTrailers, the same for the response, and Close, which must always come last.
+// Body, Trailers, the same for the response, and Close, which must always come last.
 //
 // After [Pause], wait until the plugin continues ([Stream.Paused] is false) or answers
 // ([Stream.LocalReply]) the stream in another callback. OnChange is called when it does.
@@ -113,33 +113,10 @@ func (s *Stream) RequestHeaders(h *Headers, end bool) (Action, error) {
 	return s.headers(Request, onRequestHeaders, h, end)
 }
 
-// RequestBody hands the next part of the body to the plugin. It returns the bytes that may continue
-// to the upstream: none while the plugin pauses, and later all that it kept back. With an error it
-// returns all bytes that the VM held, for owners that let traffic pass a failed plugin. While
-// headers that stop everything wait, the error is [ErrStopped].
-func (s *Stream) RequestBody(chunk []byte, end bool) ([]byte, Action, error) {
-	return s.data(Request, onRequestBody, chunk, end)
-}
-
-// RequestTrailers ends a request that has trailers.
-func (s *Stream) RequestTrailers(h *Headers) (Action, error) {
-	return s.trailersCallback(Request, onRequestTrailers, h)
-}
-
 // ResponseHeaders begins the response phase, in which the plugin can't read the request any more.
 func (s *Stream) ResponseHeaders(h *Headers, end bool) (Action, error) {
 	s.startResponse()
 	return s.headers(Response, onResponseHeaders, h, end)
-}
-
-// ResponseBody is RequestBody's counterpart.
-func (s *Stream) ResponseBody(chunk []byte, end bool) ([]byte, Action, error) {
-	return s.data(Response, onResponseBody, chunk, end)
-}
-
-// ResponseTrailers is RequestTrailers' counterpart.
-func (s *Stream) ResponseTrailers(h *Headers) (Action, error) {
-	return s.trailersCallback(Response, onResponseTrailers, h)
 }
 
 // Paused reports whether the plugin holds a direction back.
@@ -197,24 +174,12 @@ func (s *Stream) headers(d Direction, cb callback, h *Headers, end bool) (Action
 	return action, err
 }
 
-// body calls RequestBody or ResponseBody.
-func (s *Stream) body(d Direction, chunk []byte, end bool) ([]byte, Action, error) {
-	if d == Request {
-		return s.RequestBody(chunk, end)
-	}
-	return s.ResponseBody(chunk, end)
-}
-
-// trailers calls RequestTrailers or ResponseTrailers.
-func (s *Stream) trailers(d Direction, h *Headers) (Action, error) {
-	if d == Request {
-		return s.RequestTrailers(h)
-	}
-	return s.ResponseTrailers(h)
-}
-
-func (s *Stream) data(d Direction, cb callback, chunk []byte, end bool) ([]byte, Action, error) {
-	h := &s.half[d]
+// Body hands the next part of a body to the plugin. It returns the bytes that may continue to the
+// upstream or the client: none while the plugin pauses, and later all that it kept back. With an error it
+// returns all bytes that the VM held, for owners that let traffic pass a failed plugin. While
+// headers that stop everything wait, the error is [ErrStopped].
+func (s *Stream) Body(d Direction, chunk []byte, end bool) ([]byte, Action, error) {
+	h, cb := &s.half[d], [...]callback{onRequestBody, onResponseBody}[d]
 	if h.stopped {
 		return nil, Pause, ErrStopped
 	}
@@ -236,12 +201,13 @@ func (s *Stream) data(d Direction, cb callback, chunk []byte, end bool) ([]byte,
 	return nil, Pause, s.root.vm.failure
 }
 
-func (s *Stream) trailersCallback(d Direction, cb callback, t *Headers) (Action, error) {
+// Trailers ends a request or a response that has trailers.
+func (s *Stream) Trailers(d Direction, t *Headers) (Action, error) {
 	if s.half[d].stopped {
 		return Pause, ErrStopped
 	}
 	s.half[d].trailers = t
-	return s.run(d, cb, trailersPart, uint64(t.Len()))
+	return s.run(d, [...]callback{onRequestTrailers, onResponseTrailers}[d], trailersPart, uint64(t.Len()))
 }
 
 func flag(b bool) uint64 {

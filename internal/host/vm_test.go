@@ -422,20 +422,20 @@ func TestBodies(t *testing.T) {
 		{"hold ", "", false, Pause},
 		{"on", "hold on", true, Continue},
 	} {
-		out, action, err := s.RequestBody([]byte(step.in), step.end)
+		out, action, err := s.Body(Request, []byte(step.in), step.end)
 		if err != nil || string(out) != step.out || action != step.action {
 			t.Errorf("%q: got %q, %d, %v", step.in, out, action, err)
 		}
 	}
 	trailers := NewHeaders("a", "b")
-	if a, err := s.RequestTrailers(trailers); a != Continue || err != nil || trailers.Value("x-trailers") != "1" {
+	if a, err := s.Trailers(Request, trailers); a != Continue || err != nil || trailers.Value("x-trailers") != "1" {
 		t.Errorf("trailers %v, %d, %v", trailers, a, err)
 	}
 	must.Get(s.ResponseHeaders(NewHeaders(":status", "200"), false))(t)
-	if out, _, err := s.ResponseBody([]byte("mark it"), true); err != nil || string(out) != "MARK IT" {
+	if out, _, err := s.Body(Response, []byte("mark it"), true); err != nil || string(out) != "MARK IT" {
 		t.Errorf("response body %q, %v", out, err)
 	}
-	if a, err := s.ResponseTrailers(trailers); a != Continue || err != nil {
+	if a, err := s.Trailers(Response, trailers); a != Continue || err != nil {
 		t.Error(a, err)
 	}
 }
@@ -456,14 +456,14 @@ func pausedWith(t *testing.T, vm *VM, headersOnly bool) (*Root, *Stream) {
 func TestHeadersStopEverything(t *testing.T) {
 	vm := newVM(t, NewProcess(ProcessConfig{}), VMConfig{})
 	r, s := pausedWith(t, vm, false)
-	if out, action, err := s.RequestBody([]byte("plain"), false); out != nil || action != Pause || !errors.Is(err, ErrStopped) {
+	if out, action, err := s.Body(Request, []byte("plain"), false); out != nil || action != Pause || !errors.Is(err, ErrStopped) {
 		t.Errorf("body: got %q, %v, %v", out, action, err)
 	}
-	if action, err := s.RequestTrailers(NewHeaders("a", "b")); action != Pause || !errors.Is(err, ErrStopped) {
+	if action, err := s.Trailers(Request, NewHeaders("a", "b")); action != Pause || !errors.Is(err, ErrStopped) {
 		t.Errorf("trailers: got %v, %v", action, err)
 	}
 	must.OK(t, vm.Tick(r))
-	if out, action, err := s.RequestBody([]byte("mark it"), true); string(out) != "MARK IT" || action != Continue || err != nil {
+	if out, action, err := s.Body(Request, []byte("mark it"), true); string(out) != "MARK IT" || action != Continue || err != nil {
 		t.Errorf("continued: got %q, %v, %v", out, action, err)
 	}
 }
@@ -485,7 +485,7 @@ func TestHeadersStopAlone(t *testing.T) {
 		r, s := pausedWith(t, vm, true)
 		var released []byte
 		for _, c := range test.chunks {
-			out, _, err := s.RequestBody([]byte(c), false)
+			out, _, err := s.Body(Request, []byte(c), false)
 			must.OK(t, err)
 			released = append(released, out...)
 		}
@@ -499,7 +499,7 @@ func TestHeadersStopAlone(t *testing.T) {
 		s.Close()
 	}
 	_, s := pausedWith(t, vm, true)
-	if action, err := s.RequestTrailers(NewHeaders("a", "b")); action != Continue || err != nil || s.Paused(Request) {
+	if action, err := s.Trailers(Request, NewHeaders("a", "b")); action != Continue || err != nil || s.Paused(Request) {
 		t.Errorf("trailers: got %v, %v, paused %v", action, err, s.Paused(Request))
 	}
 }
@@ -519,7 +519,7 @@ func TestBodyAboveTheBuffer(t *testing.T) {
 			if s.Full(Request) || s.LocalReply() != nil {
 				t.Fatalf("%s: full or answered after %d parts", test.first, i)
 			}
-			if out, action, err := s.RequestBody([]byte(test.first+half), false); out != nil || action != Pause || err != nil {
+			if out, action, err := s.Body(Request, []byte(test.first+half), false); out != nil || action != Pause || err != nil {
 				t.Fatalf("%s: got %d bytes, %v, %v", test.first, len(out), action, err)
 			}
 		}
@@ -539,7 +539,7 @@ func TestNoBodyCallback(t *testing.T) {
 	if action, err := s.RequestHeaders(NewHeaders(), false); action != Pause || err != nil {
 		t.Fatal(action, err)
 	}
-	if out, action, err := s.RequestBody([]byte("body"), true); string(out) != "body" || action != Continue || err != nil || s.Paused(Request) {
+	if out, action, err := s.Body(Request, []byte("body"), true); string(out) != "body" || action != Continue || err != nil || s.Paused(Request) {
 		t.Errorf("got %q, %v, %v", out, action, err)
 	}
 }

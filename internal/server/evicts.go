@@ -46,12 +46,11 @@ func (e *Evictions) Run(ctx context.Context) {
 	if e.store == nil {
 		return
 	}
-	ticker := time.NewTicker(evictsEvery)
-	defer ticker.Stop()
+	ticks := time.Tick(evictsEvery)
 	for {
 		e.Look(ctx)
 		select {
-		case <-ticker.C:
+		case <-ticks:
 		case <-ctx.Done():
 			return
 		}

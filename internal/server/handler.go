@@ -136,7 +136,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 		o.Backend.Now = o.Now
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent, identity: o.Identity}
-	h.refused = refused{log: o.Logger, now: o.Now}
+	h.refused = refused{log: o.Logger, now: o.Now, sources: map[refusal]*unlogged{}}
 	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, listen.MostFiles()/4)
 	h.backend.OnWarnings(o.Warned)
 	if h.health = o.Monitor; h.health == nil {
@@ -516,7 +516,8 @@ func (h *handler) readJSON(w http.ResponseWriter, r *http.Request, most int64, g
 // stores who sends them in their context.
 func (h *handler) authorize(tokens *trust.Tokens, certificates bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !h.guard(w, r) {
+		if code, reason := h.guard(r); code != 0 {
+			h.refuse(w, r, code, reason)
 			return
 		}
 		if h.parent != nil && r.Header.Get(RegionHeader) != "" {
@@ -590,29 +591,16 @@ func (w *statusWriter) WriteHeader(code int) {
 // Unwrap is for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// guard reports whether a request may come from a trusted sender, and not from a page of another
-// site, which can reach everything that its browser can. If not, guard has answered it.
-func (h *handler) guard(w http.ResponseWriter, r *http.Request) bool {
-	switch code := h.guarded(r); code {
-	case http.StatusMisdirectedRequest:
-		h.refuse(w, r, code, "host: want a loopback address or "+h.host+", because no token is required")
-		return false
-	case http.StatusForbidden:
-		h.refuse(w, r, code, "origin: want no request by a page of another site")
-		return false
-	}
-	return true
-}
-
-// guarded returns the status for a request that guard refuses, and 0 for others.
-func (h *handler) guarded(r *http.Request) int {
+// guard returns why a request can't come from a trusted sender, and 0 if it may: a page of another site can
+// reach everything that its browser can.
+func (h *handler) guard(r *http.Request) (code int, reason string) {
 	switch {
 	case h.host != "" && !listen.KnownHost(r.Host, h.host) && !isNodes(r):
-		return http.StatusMisdirectedRequest
+		return http.StatusMisdirectedRequest, "host: want a loopback address or " + h.host + ", because no token is required"
 	case !listen.SameOrigin(r):
-		return http.StatusForbidden
+		return http.StatusForbidden, "origin: want no request by a page of another site"
 	}
-	return 0
+	return 0, ""
 }
 
 // isNodes reports whether a request comes from a node. Nodes use the authority of their proxy's

@@ -84,14 +84,13 @@ func NewMonitor(counters store.Store, r prometheus.Registerer, log *slog.Logger,
 // Run probes the store at once and then every ten seconds, until ctx ends. So the log has a store
 // that is away even if nobody asks for it.
 func (h *Monitor) Run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	ticks := time.Tick(lookEvery)
 	for ctx.Err() == nil {
 		h.mu.Lock()
 		h.probe()
 		h.mu.Unlock()
 		select {
-		case <-ticker.C:
+		case <-ticks:
 		case <-ctx.Done():
 		}
 	}
@@ -275,17 +274,15 @@ func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 	}
-	err := h.health.ready(r.Context())
-	if errors.Is(err, store.ErrPartly) {
+	switch err := h.health.ready(r.Context()); {
+	case err == nil:
+		h.livez(w, r)
+	case errors.Is(err, store.ErrPartly):
 		// Most keys can use this backend, and would have none without it.
 		h.text(w, "ok, but "+store.ErrPartly.Error()+"\n")
-		return
-	}
-	if err != nil {
+	default:
 		h.problem(w, http.StatusServiceUnavailable, "the store takes no hits")
-		return
 	}
-	h.livez(w, r)
 }
 
 func (h *handler) livez(w http.ResponseWriter, _ *http.Request) {
@@ -345,9 +342,6 @@ func (f *refused) add(r *http.Request, status int, reason string) {
 	s := f.sources[of]
 	if s == nil {
 		s = &unlogged{}
-		if f.sources == nil {
-			f.sources = map[refusal]*unlogged{}
-		}
 		f.sources[of] = s
 	}
 	requests, due := s.add(now, refusedEvery)

@@ -85,7 +85,8 @@ func (h *handler) metricsOf(registry *prometheus.Registry, tokens *trust.Tokens,
 	}), promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, known := clientOf(r, tokens)
-		if known && client.May(trust.GetNames, "") == trust.Allowed && (!certificates || trust.CertificateOf(r.TLS) != nil) && h.guarded(r) == 0 {
+		foreign, _ := h.guard(r)
+		if known && client.May(trust.GetNames, "") == trust.Allowed && (!certificates || trust.CertificateOf(r.TLS) != nil) && foreign == 0 {
 			all.ServeHTTP(w, r)
 		} else {
 			nameless.ServeHTTP(w, r)

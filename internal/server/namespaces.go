@@ -149,8 +149,7 @@ func knownRule(s *wire.RuleShape) KnownRule {
 }
 
 func knownLimits(s *wire.RuleShape) (all []KnownLimit) {
-	for i := range s.Limits {
-		l := &s.Limits[i]
+	for _, l := range s.Limits {
 		of := KnownLimit{Algorithm: l.Name(), WidthMS: uint64(l.Width / window.MinWidth), PrecisionNS: uint64(l.Precision), Limit: l.Max, Burst: l.Burst}
 		if c, ok := l.Calendar.(*calendar.Calendar); ok {
 			of.Period = calendar.Periods[c.Period()]

@@ -103,17 +103,11 @@ func (h *handler) usage(_ http.ResponseWriter, r *http.Request, namespace string
 	return u, nil
 }
 
-// dateLayout is the layout of days, and monthLayout that of months.
 const (
-	dateLayout  = "2006-01-02"
 	monthLayout = "2006-01"
+	// maxMonths is above the number of months that are kept.
+	maxMonths = 24
 )
-
-// dimensions are the parts by which usage can be grouped.
-var dimensions = []string{"key", "model", "day", "month"}
-
-// maxMonths is above the number of months that are kept.
-const maxMonths = 24
 
 // usageAsked parses the query of GET /v1/usage.
 func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, err error) {
@@ -142,18 +136,10 @@ func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, err erro
 		by = "key"
 	}
 	for name := range strings.SplitSeq(by, ",") {
-		switch name {
-		case "key":
-			q.Key = true
-		case "model":
-			q.Model = true
-		case "day":
-			q.Day = true
-		case "month":
-			q.Month = true
-		case "rule", "": // rows are always by rule
-		default:
-			return q, wrong("by: want %s, got %.80q", strings.Join(dimensions, ", "), name)
+		if of := (map[string]*bool{"key": &q.Key, "model": &q.Model, "day": &q.Day, "month": &q.Month})[name]; of != nil {
+			*of = true
+		} else if name != "rule" && name != "" { // rows are always by rule
+			return q, wrong("by: want key, model, day, month, got %.80q", name)
 		}
 	}
 	return q, nil
@@ -165,12 +151,12 @@ func dateOf(day uint32) time.Time { return time.Unix(int64(day)*86400, 0).UTC() 
 
 // usageOf converts what a backend has found, for a moment.
 func usageOf(q *backend.UsageQuery, found []backend.Usage, now time.Time) Usage {
-	u := Usage{From: dateOf(q.From).Format(dateLayout), To: dateOf(q.To).Format(dateLayout), Rows: make([]UsageRow, len(found))}
+	u := Usage{From: dateOf(q.From).Format(time.DateOnly), To: dateOf(q.To).Format(time.DateOnly), Rows: make([]UsageRow, len(found))}
 	for i := range found {
 		f, row := &found[i], &u.Rows[i]
 		row.Rule, row.Model, row.Hits, row.Others = f.Rule, strings.ToValidUTF8(f.Model, "\uFFFD"), f.Hits, f.Others
 		if q.Day {
-			row.Day = dateOf(f.Period).Format(dateLayout)
+			row.Day = dateOf(f.Period).Format(time.DateOnly)
 		}
 		if q.Month {
 			row.Month = dateOf(f.Period).Format(monthLayout)

@@ -186,8 +186,7 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), watchLife)
 	defer cancel()
-	ticker := time.NewTicker(watchEvery)
-	defer ticker.Stop()
+	ticks := time.Tick(watchEvery)
 	last := LastEvent(r)
 	client, _ := r.Context().Value(clientKey{}).(trust.Client)
 	for {
@@ -205,7 +204,7 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 			return nil, nil
 		}
 		select {
-		case <-ticker.C:
+		case <-ticks:
 		case <-ctx.Done():
 			return nil, nil
 		case <-h.ended:

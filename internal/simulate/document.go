@@ -3,6 +3,7 @@ package simulate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"weir/config"
@@ -65,10 +66,7 @@ func (d *document) limitless(rules []int) ([]byte, error) {
 func (d *document) with(rules []int, change func(rule map[string]json.RawMessage)) ([]byte, error) {
 	var some []map[string]json.RawMessage
 	for _, i := range rules {
-		rule := map[string]json.RawMessage{}
-		for name, value := range d.rules[i] {
-			rule[name] = value
-		}
+		rule := maps.Clone(d.rules[i])
 		change(rule)
 		some = append(some, rule)
 	}
