@@ -141,15 +141,12 @@ func (l *line) late(r *http.Request) error {
 		if left <= 0 {
 			return nil
 		}
-		timer := time.NewTimer(left)
 		select {
-		case <-timer.C:
+		case <-time.After(left):
 		case <-changed:
 		case <-r.Context().Done():
-			timer.Stop()
 			return r.Context().Err()
 		}
-		timer.Stop()
 	}
 }
 

@@ -216,20 +216,17 @@ func (v *View) Run(ctx context.Context) error {
 	if v.backend != nil {
 		group.Go(func() { v.lookOn(ctx) })
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return nil
-		}
+	for ctx.Err() == nil {
 		began := time.Now()
 		v.take()
 		took := time.Since(began)
+		select {
 		// Tables of millions of counters take longer, and the nodes need the processor too.
-		timer.Reset(max(every-took, leastRest*took))
+		case <-time.After(max(every-took, leastRest*took)):
+		case <-ctx.Done():
+		}
 	}
+	return nil
 }
 
 func (v *View) take() {
@@ -307,11 +304,10 @@ func (v *View) busy() bool {
 
 // lookOn looks at the store regularly while a page is open.
 func (v *View) lookOn(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	ticks := time.Tick(lookEvery)
 	for {
 		select {
-		case <-ticker.C:
+		case <-ticks:
 		case <-ctx.Done():
 			return
 		}

@@ -94,14 +94,13 @@ func (t *traffic) run(ctx context.Context) {
 			}
 		})
 	}
-	ticker := time.NewTicker(pace)
-	defer ticker.Stop()
+	ticks := time.Tick(pace)
 	owed, last := 0.0, t.now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-ticks:
 		}
 		now := t.now()
 		t.mu.Lock()

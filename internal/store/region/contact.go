@@ -15,13 +15,12 @@ import (
 
 // run pushes changes to the parent and asks for hits until the region ends.
 func (s *Store) run() {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
+	ticks := time.Tick(every)
 	for {
 		select {
 		case <-s.ended.Done():
 			return
-		case <-ticker.C:
+		case <-ticks:
 			s.tick()
 		case <-s.wake:
 			if s.Away() {
@@ -284,10 +283,8 @@ func (s *Store) refused(b *batch) bool {
 
 // pause waits, and reports false if ctx ended meanwhile.
 func pause(ctx context.Context, long time.Duration) bool {
-	timer := time.NewTimer(long)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(long):
 		return true
 	case <-ctx.Done():
 		return false

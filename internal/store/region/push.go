@@ -41,11 +41,9 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	}
 	out, err := s.push(ctx, &here.push, nodes)
 	r := reply{err: errLate}
-	timer := time.NewTimer(s.patience(ctx))
-	defer timer.Stop()
 	select {
 	case r = <-relayed:
-	case <-timer.C:
+	case <-time.After(s.patience(ctx)):
 	case <-ctx.Done():
 	}
 	if err != nil {
@@ -95,11 +93,11 @@ func split(p *wire.Push) (here, there *part) {
 	return here, there
 }
 
-// errLate means that the answer lacks parts because the parent was late.
-var errLate = errors.New("the parent has not answered in time")
-
-// errMany means that the parent was not asked, because it owes too many answers.
-var errMany = errors.New("too many pushes wait for the parent")
+// The answer lacks parts if the parent was late, or was not asked because it owes too many answers.
+var (
+	errLate = errors.New("the parent has not answered in time")
+	errMany = errors.New("too many pushes wait for the parent")
+)
 
 // relay sends the parent the part of a push that a region does not hold.
 func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
@@ -118,27 +116,24 @@ func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer {
 	all := *a
 	all.Totals, all.Grants = make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes))
-	for i, at := range here.items {
-		all.Totals[at] = a.Totals[i]
-	}
-	for i, at := range here.takes {
-		all.Grants[at] = a.Grants[i]
-	}
-	if relayed == nil {
-		all.Missing = make([]wire.Missing, len(p.Items)+len(p.Takes))
-		for _, at := range there.items {
-			all.Missing[at] = wire.InDoubt
+	add := func(of *part, answer *wire.Answer) {
+		for i, at := range of.items {
+			all.Totals[at] = answer.Totals[i]
 		}
-		for _, at := range there.takes {
-			all.Missing[len(p.Items)+at] = wire.InDoubt
+		for i, at := range of.takes {
+			all.Grants[at] = answer.Grants[i]
 		}
+	}
+	if add(here, a); relayed != nil {
+		add(there, relayed)
 		return all
 	}
-	for i, at := range there.items {
-		all.Totals[at] = relayed.Totals[i]
+	all.Missing = make([]wire.Missing, len(p.Items)+len(p.Takes))
+	for _, at := range there.items {
+		all.Missing[at] = wire.InDoubt
 	}
-	for i, at := range there.takes {
-		all.Grants[at] = relayed.Grants[i]
+	for _, at := range there.takes {
+		all.Missing[len(p.Items)+at] = wire.InDoubt
 	}
 	return all
 }

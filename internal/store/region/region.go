@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,10 +51,8 @@ func (p Policy) String() string { return policies[p] }
 
 // ParsePolicy returns the policy with a name.
 func ParsePolicy(name string) (Policy, error) {
-	for p, known := range policies {
-		if name == known {
-			return Policy(p), nil
-		}
+	if p := slices.Index(policies[:], name); p >= 0 {
+		return Policy(p), nil
 	}
 	return 0, fmt.Errorf("want share, local or deny, got %.80q", name)
 }
@@ -368,12 +367,10 @@ func (s *Store) Close() error {
 	}
 	s.mu.Unlock()
 	s.awake()
-	timer := time.NewTimer(leaveTimeout)
-	defer timer.Stop()
 	var err error
 	select {
 	case <-s.left:
-	case <-timer.C:
+	case <-time.After(leaveTimeout):
 		err = errors.New("the parent has not received the region's last hits")
 	}
 	s.end()
