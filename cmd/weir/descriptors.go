@@ -240,8 +240,7 @@ func (r *rateLimits) serve(ctx context.Context, leaving <-chan struct{}, b *back
 		panics.Again(ctx, "the watch on descriptors", func(ctx context.Context) { r.source.Watch(ctx, service, func() { grpc.Healthy(healthy()) }) })
 	})
 	running.Go(func() {
-		ticker := time.NewTicker(healthEvery)
-		defer ticker.Stop()
+		ticks := time.Tick(healthEvery)
 		for {
 			select {
 			case <-leaving:
@@ -249,7 +248,7 @@ func (r *rateLimits) serve(ctx context.Context, leaving <-chan struct{}, b *back
 				return
 			case <-ctx.Done():
 				return
-			case <-ticker.C:
+			case <-ticks:
 				grpc.Healthy(healthy())
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,7 +16,13 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/attribute"
 
 	"weir/internal/backend"
 	"weir/internal/listen"
@@ -27,9 +34,6 @@ import (
 	"weir/internal/ui"
 	"weir/internal/warn"
 	"weir/playground"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 func serve(ctx context.Context, args []string, env environment) error {
@@ -378,4 +382,159 @@ func isLocal(l net.Listener) bool {
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
+}
+
+// drain counts a handler's requests, so that the log can say at the end what became of those under
+// way.
+type drain struct {
+	http.Handler
+	begun, ended atomic.Int64
+}
+
+func (d *drain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.begun.Add(1)
+	defer d.ended.Add(1) // even if the handler aborts the connection
+	d.Handler.ServeHTTP(w, r)
+}
+
+// underWay returns how many requests were not answered yet.
+func (d *drain) underWay() int64 { return d.begun.Load() - d.ended.Load() }
+
+// later returns a context that ends a delay after ctx, or when it is cancelled. The log says so of
+// what ends.
+func later(ctx context.Context, delay time.Duration, what string, log *slog.Logger) (context.Context, context.CancelFunc) {
+	if delay == 0 {
+		return context.WithCancel(ctx)
+	}
+	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		log.Info(what+" is about to end; it accepts requests until then, and says that it is not ready", "in", delay)
+		select {
+		case <-time.After(delay):
+			cancel()
+		case <-delayed.Done():
+		}
+	})
+	return delayed, cancel
+}
+
+// logFlags configure the log of weir serve and weir run.
+type logFlags struct {
+	format string
+	level  slog.Level
+}
+
+func (f *logFlags) define(flags *flag.FlagSet, from slog.Level) {
+	flags.StringVar(&f.format, "log-format", "text", "`format` of log lines: text or json")
+	flags.TextVar(&f.level, "log-level", from, "log from this `level` on: debug, info, warn or error")
+}
+
+// logger returns a logger as the flags say. Its error wraps [errUsage].
+func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: f.level}
+	switch f.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("%w: --log-format: want text or json, got %.80q", errUsage, f.format)
+}
+
+// tracing returns what sends spans to the collector that OpenTelemetry's variables name; nil if they name none.
+func tracing(ctx context.Context, o traces.Options, getenv func(string) string) (*traces.Tracer, error) {
+	if !traces.Wanted("TRACES", getenv) {
+		return nil, nil
+	}
+	o.Version = version()
+	return traces.Start(ctx, o, getenv)
+}
+
+// measuring returns what sends the metrics of a registry to the collector that OpenTelemetry's variables name; nil if they
+// name none.
+func measuring(ctx context.Context, o traces.Options, registry prometheus.Gatherer, getenv func(string) string) (*traces.Meter, error) {
+	if !traces.Wanted("METRICS", getenv) {
+		return nil, nil
+	}
+	o.Version = version()
+	return traces.Measure(ctx, o, registry, getenv)
+}
+
+// tracing is what the variables of envoyproxy/ratelimit say of traces, and whether it sends any.
+func (v *variables) tracing() (o traces.Options, wanted bool) {
+	o = traces.Options{Service: v.text("TRACING_SERVICE_NAME", "RateLimit"), Share: 1, Protocol: "http/protobuf"}
+	if v.text("TRACING_EXPORTER_PROTOCOL", "http") == "grpc" {
+		o.Protocol = "grpc"
+	}
+	for attributed, name := range map[string]string{"service.namespace": "TRACING_SERVICE_NAMESPACE", "service.instance.id": "TRACING_SERVICE_INSTANCE_ID"} {
+		if text := v.getenv(name); text != "" {
+			o.More = append(o.More, attribute.String(attributed, text))
+		}
+	}
+	share, err := strconv.ParseFloat(v.text("TRACING_SAMPLING_RATE", "1"), 64)
+	if err != nil || !(share >= 0 && share <= 1) {
+		v.fail("TRACING_SAMPLING_RATE", "a number from 0 to 1")
+	}
+	o.Share = share
+	return o, v.truth("TRACING_ENABLED")
+}
+
+// listenOn listens on an address from a flag. Errors say what to do.
+func listenOn(flag, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another program listens on %s: end it, or choose another address with %s", address, flag)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("this user may not listen on %s: choose a port above 1023 with %s", address, flag)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("%s is no address of this machine: choose one with %s, such as 127.0.0.1 or 0.0.0.0", address, flag)
+	case err != nil:
+		return nil, fmt.Errorf("%s: want an address such as 127.0.0.1:9180: %w", flag, err)
+	}
+	return l, nil
+}
+
+// listenAtSocket listens on a Unix socket from a variable. It takes the place of a socket at which
+// nobody listens, as a process that was killed leaves it.
+func listenAtSocket(variable, path string) (net.Listener, error) {
+	l, err := net.Listen("unix", path)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		if err != nil {
+			err = fmt.Errorf("%s: want the path of a socket to make: %w", variable, err)
+		}
+		return l, err
+	}
+	inUse := fmt.Errorf("%s: another program listens on %s: end it, or choose another path", variable, path)
+	if found, err := os.Lstat(path); err == nil && found.Mode()&fs.ModeSocket == 0 {
+		return nil, fmt.Errorf("%s: want the path of a socket to make, but %s is something else, and was not changed", variable, path)
+	}
+	if !stale(path) {
+		return nil, inUse
+	}
+	// Another process may have taken the stale socket's place by now. So the socket is moved away
+	// first, and back if somebody listens.
+	aside := path[:len(path)-1] + "~" // a path of a socket can't be much longer
+	if err := os.Rename(path, aside); err != nil {
+		return nil, fmt.Errorf("%s: nobody listens on %s, and it can't be replaced: %w", variable, path, err)
+	}
+	if !stale(aside) {
+		return nil, errors.Join(inUse, os.Rename(aside, path))
+	}
+	if err := os.Remove(aside); err != nil {
+		return nil, fmt.Errorf("%s: %w", variable, err)
+	}
+	if l, err = net.Listen("unix", path); err != nil {
+		err = fmt.Errorf("%s: %w", variable, err)
+	}
+	return l, err
+}
+
+// stale reports whether nobody listens on a socket.
+func stale(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close() // nothing was sent
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }

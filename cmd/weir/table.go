@@ -49,12 +49,11 @@ func newTable(out io.Writer) *table {
 
 // run draws until ctx ends.
 func (t *table) run(ctx context.Context) {
-	ticker := time.NewTicker(tableEvery)
-	defer ticker.Stop()
+	ticks := time.Tick(tableEvery)
 	for {
 		t.draw(t.sampler.Take(time.Now(), t.nodes))
 		select {
-		case <-ticker.C:
+		case <-ticks:
 		case <-ctx.Done():
 			t.draw(t.sampler.Take(time.Now(), t.nodes)) // the last table stays
 			return

@@ -84,9 +84,8 @@ func showTop(ctx context.Context, args []string, env environment) error {
 		return err
 	}
 	if *follow {
-		ticker := time.NewTicker(followEvery)
-		defer ticker.Stop()
-		return c.follow(ctx, query, env.stderr, ticker.C)
+		ticks := time.Tick(followEvery)
+		return c.follow(ctx, query, env.stderr, ticks)
 	}
 	page, err := c.page(ctx, query)
 	if err != nil {

@@ -107,14 +107,13 @@ func streamChat(w http.ResponseWriter, r *http.Request, answer map[string]any, t
 		}
 		return map[string]any{"index": 0, "delta": delta, "finish_reason": finish}
 	}
-	ticker := time.NewTicker(pace)
-	defer ticker.Stop()
+	ticks := time.Tick(pace)
 	for left := told.CompletionTokens; left > 0; left -= piece {
 		if send(choice(words(min(piece, left)), nil)) != nil {
 			return // the client has gone
 		}
 		select {
-		case <-ticker.C:
+		case <-ticks:
 		case <-r.Context().Done():
 			return
 		}
