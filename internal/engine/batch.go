@@ -5,8 +5,8 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/feed"
+	"weir/internal/engine/ledger"
 	"weir/internal/engine/observe"
-	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -56,8 +56,8 @@ type pushed struct {
 	claim   counter.Due
 	begins  int32 // in the body
 	ends    int32
-	ahead   *pending.Hits // set for advanced hits
-	relied  bool          // the batch asks for hits of its key for requests that rely on the lease, too
+	ahead   *ledger.Hits // set for advanced hits
+	relied  bool         // the batch asks for hits of its key for requests that rely on the lease, too
 }
 
 // done replaces the limit of an item that was settled while others of its batch were not.

@@ -11,11 +11,12 @@
 //	jitter   random times and pauses
 //	link     the backend: its time, the number of nodes, the breaker (knows jitter)
 //	rule     rules, and a request's checks of them
-//	pending  what the backend has yet to hear of (knows rule)
+//	pending  which keys of the table the backend has yet to hear of (knows rule)
+//	ledger   hits on credit, which were never in the table (knows rule)
 //	entry    counters in the table (knows link, rule and pending)
 //	wait     requests that wait for room
 //	charge   changes of what passed requests have taken (knows entry and observe)
-//	credit   what is decided without asking the backend: in the table, or on credit (knows entry and pending)
+//	credit   what is decided without asking the backend: in the table, or on credit (knows entry and ledger)
 //	observe  what people look at: reports, usage, warnings (knows entry)
 //	feed     other limits, as the backend tells them (knows entry)
 //

@@ -8,6 +8,7 @@ import (
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
+	"weir/internal/engine/ledger"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/pending"
@@ -28,6 +29,7 @@ type Engine struct {
 	link     link.Link
 	ticks    ticks
 	pending  pending.Pending
+	ledger   ledger.Ledger
 	entries  entry.Entries
 	waits    waits
 	credit   credit.Credit
@@ -76,11 +78,11 @@ func (e *Engine) furnish(o *Options) (err error) {
 	}); err != nil {
 		return err
 	}
-	e.credit = credit.New(tallies, rules, link, &e.entries, &e.pending.Credit, func() { ticks.hurry(true) })
+	e.credit = credit.New(tallies, rules, link, &e.entries, &e.ledger, func() { ticks.hurry(true) })
 	e.outbox = outbox{
-		host: o.Host, credit: &e.credit, pending: &e.pending, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
+		host: o.Host, credit: &e.credit, ledger: &e.ledger, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
-	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
+	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, acquires: &e.acquires, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields,
@@ -149,7 +151,7 @@ type Backlog struct {
 
 // Backlog returns the node's unfinished work.
 func (e *Engine) Backlog() Backlog {
-	keys, evicted, _ := e.pending.Unpushed()
+	keys, evicted := e.pending.Unpushed()
 	return Backlog{
 		Keys: keys, Evicted: evicted, Pushes: len(e.outbox.batches), Awaited: e.outbox.asking,
 		Unsent: len(e.acquires.unsent), Waiting: e.waits.queue.length,
@@ -259,7 +261,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 // totals, as far as that is possible without asking the backend. The counter lacks [rule.Check.Unheard].
 func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
-	d.Unheard = e.pending.Credit.Uncounted(d.Address)
+	d.Unheard = e.ledger.Uncounted(d.Address)
 	known = e.entries.Read(d, now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }

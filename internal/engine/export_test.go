@@ -67,7 +67,7 @@ func (e *Engine) PushDue(now, deadline int64) (done bool) { return e.pushes.push
 // Unpushed calls visit with the hits that neither a counter in the table has nor a push: those of
 // evicted counters, and those that were advanced.
 func (e *Engine) Unpushed(visit func(c wire.LimitCounter, hits int64)) {
-	items := e.pending.Credit.Unsent()
+	items := e.ledger.Unsent()
 	for _, o := range e.pending.Orphans() {
 		items = append(items, o.Item)
 	}
@@ -81,7 +81,7 @@ func (e *Engine) Unpushed(visit func(c wire.LimitCounter, hits int64)) {
 // OnCredit calls visit with advanced hits that no push has, which name no push, and with those of pushes that
 // are not settled.
 func (e *Engine) OnCredit(visit func(sender, sequence uint64, item *wire.Item)) {
-	items := e.pending.Credit.Unsent()
+	items := e.ledger.Unsent()
 	for i := range items {
 		visit(0, 0, &items[i])
 	}
@@ -112,7 +112,7 @@ func (e *Engine) HearPart(n *wire.Near, sequence uint64, answeredAt int64) {
 }
 
 // Advanced is how many hits of a check's key are advanced and not counted.
-func (e *Engine) Advanced(d *Check) uint64 { return e.pending.Credit.Uncounted(d.Address) }
+func (e *Engine) Advanced(d *Check) uint64 { return e.ledger.Uncounted(d.Address) }
 
 // Questions for hits.
 

@@ -7,9 +7,9 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
 	"weir/internal/engine/jitter"
+	"weir/internal/engine/ledger"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
-	"weir/internal/engine/pending"
 	"weir/internal/wire"
 )
 
@@ -41,7 +41,7 @@ type outbox struct {
 	feed    *feed.Feed
 	waits   *waits
 	credit  *credit.Credit
-	pending *pending.Pending
+	ledger  *ledger.Ledger
 
 	namespace string
 	id        uint64 // of the table, and thus of the process
@@ -137,7 +137,7 @@ func (c *outbox) tell(body []byte, m *observe.Message) (sent bool) {
 
 // seal ends the filling of a batch.
 func (c *outbox) seal(b *batch) {
-	b.head.Advance.Settled = b.head.Advance.Present && c.pending.Credit.Settles(b.ahead, c.link.Now())
+	b.head.Advance.Settled = b.head.Advance.Present && c.ledger.Settles(b.ahead, c.link.Now())
 }
 
 // postEmpty sends an empty batch, for the news in every answer, and for overrides.

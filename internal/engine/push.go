@@ -5,6 +5,7 @@ import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
 	"weir/internal/engine/jitter"
+	"weir/internal/engine/ledger"
 	"weir/internal/engine/link"
 	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
@@ -22,6 +23,7 @@ type pushes struct {
 
 	credit  *credit.Credit
 	pending *pending.Pending
+	ledger  *ledger.Ledger
 
 	hasty   bool       // the orphans are for [Engine.PushCharges]
 	crowded bool       // due keys wait because too many batches are unanswered
@@ -71,8 +73,7 @@ func (p *pushes) addOrphans(away wire.PartitionSet, room func() *batch) (done bo
 // retire puts the remaining advanced hits in pushes, with the notice that the worker has no part
 // any more.
 func (p *pushes) retire() {
-	_, _, onCredit := p.pending.Unpushed()
-	for more := p.credit.End() || onCredit > 0; more; {
+	for more := p.credit.End() || p.ledger.Unpushed() > 0; more; {
 		b := p.outbox.newBatch(feed.None)
 		more = !p.addAdvanced(0, true, func() *batch {
 			if b.full() {
@@ -91,12 +92,12 @@ func (p *pushes) retire() {
 //go:noinline
 func (p *pushes) addAdvanced(now int64, all bool, room func() *batch) (done bool) {
 	var b *batch
-	return p.pending.Credit.Send(now, all, func() bool {
+	return p.ledger.Send(now, all, func() bool {
 		if b = room(); b != nil {
 			b.ahead++
 		}
 		return b != nil
-	}, func(h *pending.Hits, limit int, item *wire.Item, hits uint64, ends int64) {
+	}, func(h *ledger.Hits, limit int, item *wire.Item, hits uint64, ends int64) {
 		b.add(item, pushed{address: h.Address, rule: h.Rule, limit: int32(limit), ahead: h}, ends)
 		p.tallies.Pushed += hits
 		b.hits += hits
@@ -115,8 +116,8 @@ func (p *pushes) pushAll() (done bool) {
 	for !p.pushDue(p.link.ToBackend(start), start+tickNanos) && p.outbox.host.Now() < start+leaveNanos {
 	}
 	p.all = p.rules.Leaving
-	_, evicted, onCredit := p.pending.Unpushed()
-	return !p.crowded && evicted+onCredit == 0
+	_, evicted := p.pending.Unpushed()
+	return !p.crowded && evicted+p.ledger.Unpushed() == 0
 }
 
 // room returns a batch with room for another key: b, or a new batch after sending a full b. It is
@@ -188,8 +189,8 @@ func (p *pushes) addClaimed(b *batch, d *rule.Check) {
 
 // unfinished reports whether the backend has yet to hear of any hits.
 func (p *pushes) unfinished() bool {
-	keys, evicted, onCredit := p.pending.Unpushed()
-	return keys+evicted+onCredit+len(p.outbox.batches) > 0
+	keys, evicted := p.pending.Unpushed()
+	return keys+evicted+p.ledger.Unpushed()+len(p.outbox.batches) > 0
 }
 
 // leaveNanos is how long a node that is no longer wanted waits for the backend's answers, in

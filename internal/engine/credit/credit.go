@@ -9,8 +9,8 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/jitter"
+	"weir/internal/engine/ledger"
 	"weir/internal/engine/link"
-	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
@@ -62,13 +62,13 @@ type Credit struct {
 
 	near   nearKeys
 	limits []uint64
-	ledger *pending.Ledger
+	ledger *ledger.Ledger
 	// hurry has hits on credit pushed soon.
 	hurry func()
 }
 
 // New returns a worker's advances.
-func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries, ledger *pending.Ledger, hurry func()) Credit {
+func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries, ledger *ledger.Ledger, hurry func()) Credit {
 	return Credit{tallies: tallies, rules: rules, link: link, keys: keys, ledger: ledger, hurry: hurry}
 }
 

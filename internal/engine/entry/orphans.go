@@ -1,7 +1,6 @@
 package entry
 
 import (
-	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/window"
@@ -51,7 +50,7 @@ func (k *Entries) Outgoing(d *rule.Check, add func(limit int, item *wire.Item, e
 		if !l.Kind.Bucketed() && k.push.Newest < uint64(len(k.push.Hits)-1) {
 			continue // an impossible time: the backend would refuse the batch
 		}
-		k.item = pending.Item(d.Counter.Sync().ID, l, &k.push)
+		k.item = rule.Item(d.Counter.Sync().ID, l, &k.push)
 		add(i, &k.item, d.Counter.PushEnds(i))
 		hits += k.push.Added()
 	}

@@ -1,5 +1,5 @@
-// Package pending has what the backend has yet to hear of: which keys of the table have hits to push, the hits of
-// counters that have left it, and hits on credit, which never were in it.
+// Package pending has what the backend has yet to hear of the table: which of its keys have hits to push, and the hits
+// of counters that have left it.
 package pending
 
 import (
@@ -12,15 +12,12 @@ import (
 // Pending has what a worker has yet to push. The zero value is ready for use.
 type Pending struct {
 	Dirty   Dirty
-	Credit  Ledger
 	hasty   []hastyKey
 	orphans []Orphan
 }
 
-// Unpushed is how many keys, evicted counters and keys on credit have hits that no push has.
-func (p *Pending) Unpushed() (keys, evicted, onCredit int) {
-	return p.Dirty.Count, len(p.orphans), len(p.Credit.unsent)
-}
+// Unpushed is how many keys and evicted counters have hits that no push has.
+func (p *Pending) Unpushed() (keys, evicted int) { return p.Dirty.Count, len(p.orphans) }
 
 // Inherit takes over what another node of the namespace has not pushed of its keys and evicted counters.
 func (p *Pending) Inherit(from *Pending) {
@@ -65,19 +62,12 @@ type Orphan struct {
 	Ends int64
 }
 
-// Item makes an item of the wire from a push, whose memory it shares.
-//
-//go:noinline
-func Item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
-	return wire.Item{LimitCounter: rule.CounterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
-}
-
 // Keep keeps hits of a counter that left the table, if there is room.
 func (p *Pending) Keep(id [16]byte, l *window.Limit, push *window.Push, ends int64) (kept bool) {
 	if len(p.orphans) == maxOrphans {
 		return false
 	}
-	o := Orphan{Item: Item(id, l, push), Ends: ends}
+	o := Orphan{Item: rule.Item(id, l, push), Ends: ends}
 	o.Item.Hits = append([]int64(nil), o.Item.Hits...)
 	o.Item.Ages = append([]uint64(nil), o.Item.Ages...)
 	p.orphans = append(p.orphans, o)

@@ -373,6 +373,13 @@ func CounterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
 	}
 }
 
+// Item makes an item of the wire from a push, whose memory it shares.
+//
+//go:noinline
+func Item(id [16]byte, l *window.Limit, push *window.Push) wire.Item {
+	return wire.Item{LimitCounter: CounterOf(id, l, l.WidthOf(push.Newest)), Limit: l.Max, Newest: push.Newest, Hits: push.Hits, Ages: push.Ages}
+}
+
 // BytesPerCounter is the memory for a counter of the largest rule, in bytes.
 func (r *Set) BytesPerCounter() int {
 	extra := 0

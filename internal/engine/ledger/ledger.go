@@ -1,4 +1,6 @@
-package pending
+// Package ledger has a worker's hits on credit, which were never in the table: those that have passed before the backend
+// has counted them. It is their only record, and knows when they are to be pushed.
+package ledger
 
 import (
 	"slices"
@@ -49,6 +51,9 @@ type Ledger struct {
 	push   window.Push // for an item
 	item   wire.Item
 }
+
+// Unpushed is how many keys have hits on credit that no push has.
+func (l *Ledger) Unpushed() int { return len(l.unsent) }
 
 // Count is how many keys have hits on credit, in their windows.
 func (l *Ledger) Count() int { return len(l.unsent) + l.out }
@@ -161,7 +166,7 @@ func (l *Ledger) Send(now int64, all bool, room func() bool, add func(h *Hits, l
 		ends := h.ends()
 		for i := range h.Rule.Limits {
 			h.push(i, &l.push)
-			l.item = Item(h.id, &h.Rule.Limits[i], &l.push)
+			l.item = rule.Item(h.id, &h.Rule.Limits[i], &l.push)
 			add(h, i, &l.item, l.push.Added(), ends)
 		}
 	}
