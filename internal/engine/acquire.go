@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"weir/internal/engine/claim"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
@@ -175,8 +176,8 @@ func (a *acquires) fill(t *ask, now int64) bool {
 		b = a.outbox.newBatch(feed.None)
 		a.openBatch = b
 	}
-	if a.pushes.hasty { // a request may ask again for hits that an orphan gives back
-		a.pushes.addOrphans(a.outbox.away, func() *batch {
+	if a.pushes.pending.HastyOrphans { // a request may ask again for hits that an orphan gives back
+		a.pushes.claims.Orphans(a.outbox.away, func() claim.Push {
 			if !b.fits(t) {
 				return nil
 			}
@@ -187,7 +188,7 @@ func (a *acquires) fill(t *ask, now int64) bool {
 		return false
 	}
 	if first := len(b.items); t.lease { // so that the backend decides with them, and they need no push of their own
-		if a.pushes.claimPending(b, &t.parts[0], now); first < len(b.items) {
+		if a.pushes.claims.Key(b, &t.parts[0], now); first < len(b.items) {
 			b.items[first].relied = t.relies > 0
 		}
 	}

@@ -3,13 +3,10 @@ package engine
 import (
 	"slices"
 
-	"weir/internal/counter"
+	"weir/internal/engine/claim"
 	"weir/internal/engine/feed"
-	"weir/internal/engine/ledger"
 	"weir/internal/engine/observe"
-	"weir/internal/engine/rule"
 	"weir/internal/wire"
-	"weir/sharedata"
 )
 
 const (
@@ -50,14 +47,10 @@ type batch struct {
 
 // pushed says where the answer to an item goes.
 type pushed struct {
-	address sharedata.Address
-	rule    *rule.Rule // nil for an orphan, whose counter has left the table
-	limit   int32      // or done
-	claim   counter.Due
-	begins  int32 // in the body
-	ends    int32
-	ahead   *ledger.Hits // set for advanced hits
-	relied  bool         // the batch asks for hits of its key for requests that rely on the lease, too
+	claim.Origin       // its limit may be done
+	begins       int32 // in the body
+	ends         int32
+	relied       bool // the batch asks for hits of its key for requests that rely on the lease, too
 }
 
 // done replaces the limit of an item that was settled while others of its batch were not.
@@ -82,14 +75,19 @@ func (b *batch) reserve() {
 	}
 }
 
-func (b *batch) add(item *wire.Item, p pushed, ends int64) {
+// Add adds an item: see [claim.Push].
+func (b *batch) Add(item *wire.Item, of claim.Origin, ends int64, hits uint64) {
 	b.reserve()
-	p.begins = int32(len(b.body))
+	p := pushed{Origin: of, begins: int32(len(b.body))}
 	b.body = wire.AppendItem(b.body, item)
 	p.ends = int32(len(b.body))
 	b.items = append(b.items, p)
 	b.answers += item.AnswerSize()
 	b.ends = max(b.ends, ends)
+	b.hits += hits
+	if of.Ahead != nil && of.Limit == 0 {
+		b.ahead++
+	}
 }
 
 // full reports whether a batch has no room for another key.
@@ -110,10 +108,10 @@ func (b *batch) fits(t *ask) bool {
 func (b *batch) forgo() {
 	for i := range b.items {
 		p := &b.items[i]
-		if p.ahead != nil && p.limit == 0 {
-			p.ahead.End(false)
+		if p.Ahead != nil && p.Limit == 0 {
+			p.Ahead.End(false)
 		}
-		p.ahead = nil
+		p.Ahead = nil
 	}
 }
 
@@ -164,7 +162,7 @@ func (p *pushed) id(b *batch) wire.ID { return wire.ItemID(b.push[p.begins:p.end
 
 // sameKey reports whether two consecutive items of a batch are limits of the same key.
 func (p *pushed) sameKey(of *pushed) bool {
-	return p.address == of.address && p.rule == of.rule && p.ahead == of.ahead
+	return p.Address == of.Address && p.Rule == of.Rule && p.Ahead == of.Ahead
 }
 
 // Ticket identifies a push that was sent.

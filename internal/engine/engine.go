@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine/charge"
+	"weir/internal/engine/claim"
 	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
@@ -34,6 +35,7 @@ type Engine struct {
 	waits    waits
 	credit   credit.Credit
 	outbox   outbox
+	claims   claim.Claims
 	pushes   pushes
 	acquires acquires
 	observer observe.Observer
@@ -82,7 +84,8 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, ledger: &e.ledger, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
-	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, tallies: tallies, link: link, entries: &e.entries, outbox: &e.outbox}
+	e.claims = claim.New(tallies, link, rules, &e.entries, &e.pending, &e.ledger, &e.outbox.away)
+	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
 		tallies: tallies, entries: &e.entries, acquires: &e.acquires, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields,

@@ -88,7 +88,7 @@ func (e *Engine) OnCredit(visit func(sender, sequence uint64, item *wire.Item)) 
 	for _, b := range e.outbox.batches {
 		push, err := wire.DecodePush(b.appendTo(nil))
 		for i := range b.items {
-			if err == nil && b.state != answered && b.items[i].ahead != nil {
+			if err == nil && b.state != answered && b.items[i].Ahead != nil {
 				visit(b.head.Sender, b.head.Sequence, &push.Items[i])
 			}
 		}

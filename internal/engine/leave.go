@@ -61,7 +61,7 @@ func (e *Engine) rulesInUse(visit func(*rule.Rule)) {
 	}
 	for _, b := range e.outbox.batches {
 		for i := range b.items {
-			visit(b.items[i].rule)
+			visit(b.items[i].Rule)
 		}
 		for _, t := range b.asks {
 			for i := range t.parts {

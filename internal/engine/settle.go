@@ -130,7 +130,7 @@ func (a *answers) settleKey(b *batch) {
 		last++
 	}
 	b.settled = last
-	if key.limit == done {
+	if key.Limit == done {
 		return
 	}
 	missing := wire.Answered
@@ -142,18 +142,18 @@ func (a *answers) settleKey(b *batch) {
 		return
 	}
 	switch {
-	case key.ahead != nil:
-		part := key.ahead.End(true) // its totals were read last
+	case key.Ahead != nil:
+		part := key.Ahead.End(true) // its totals were read last
 		a.learn(&part, int64(b.reader.NowNanos))
 		for i := first; i < last; i++ {
-			b.items[i].ahead = nil
+			b.items[i].Ahead = nil
 		}
-	case key.rule != nil:
+	case key.Rule != nil:
 		a.settleTotals(b, first)
 	}
 	if !b.reader.Whole() {
 		for i := first; i < last; i++ {
-			b.items[i].rule, b.items[i].limit = nil, done
+			b.items[i].Rule, b.items[i].Limit = nil, done
 		}
 	}
 }
@@ -162,15 +162,15 @@ func (a *answers) settleKey(b *batch) {
 // were read last.
 func (a *answers) settleTotals(b *batch, first int) {
 	key := &b.items[first]
-	d := a.entries.At(&a.check, key.rule, key.address)
+	d := a.entries.At(&a.check, key.Rule, key.Address)
 	now := a.link.Now()
 	if !a.entries.Update(d, entry.Hastens|entry.AsStored, now, func() (writes, lists bool) {
 		if !d.Slot.Found() || a.stray(d) {
 			return false, false
 		}
 		for i := first; i < b.settled; i++ {
-			if limit := int(b.items[i].limit); limit < len(d.Counter.States) {
-				d.Counter.Settle(limit, b.items[i].claim, int64(b.reader.NowNanos), &a.totals[i-first])
+			if limit := int(b.items[i].Limit); limit < len(d.Counter.States) {
+				d.Counter.Settle(limit, b.items[i].Claim, int64(b.reader.NowNanos), &a.totals[i-first])
 			}
 		}
 		newer := d.Counter.Heard(int64(b.reader.NowNanos))
@@ -418,7 +418,7 @@ func (a *answers) stray(d *rule.Check) bool {
 // where they were counted.
 func (a *answers) returnGrant(part *rule.Ref, i int, hits uint64, at int64) {
 	if number, counts := part.Rule.Limits[i].LeaseNumber(at, &a.totals[i]); counts && hits > 0 {
-		a.pushes.hasty = a.pushes.hasty || part.Rule.Exact()
+		a.pushes.pending.HastyOrphans = a.pushes.pending.HastyOrphans || part.Rule.Exact()
 		a.entries.Elsewhere(part, i, -int64(hits), number, a.link.Now()) // without room, the hits stay unused until their window ends
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"weir/internal/engine/link"
 	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
-	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -24,8 +23,7 @@ type Entries struct {
 	recalls bool
 	Recent  sharedata.Recent
 	payload []byte      // an encoded counter
-	push    window.Push // for an item
-	item    wire.Item
+	push    window.Push // of hits elsewhere
 	// local means that all rules count in this process only. Then there is no backend, and
 	// identities, the names of keys there, are not used.
 	local      bool
@@ -192,7 +190,7 @@ func (k *Entries) Write(d *rule.Check, now int64) (written bool) {
 	if d.Slot.Crowded() {
 		d.Slot.Evicted(func(payload []byte) {
 			k.tallies.Evicted++
-			counter.Orphans(payload, k.keepOrphan) // they would be lost otherwise
+			counter.Orphans(payload, k.KeepOrphan) // they would be lost otherwise
 		})
 	}
 	return true

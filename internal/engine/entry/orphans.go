@@ -2,25 +2,24 @@ package entry
 
 import (
 	"weir/internal/engine/rule"
-	"weir/internal/wire"
 	"weir/window"
 )
 
-// keepOrphan keeps pending hits of a counter that left the table. They are lost if there is no room.
-func (k *Entries) keepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
+// KeepOrphan keeps pending hits of a counter that left the table. They are lost if there is no room.
+func (k *Entries) KeepOrphan(id [16]byte, l *window.Limit, push *window.Push, ends int64) {
 	if k.local || !k.pending.Keep(id, l, push, ends) {
 		k.tallies.Lost += push.Added()
 	}
 }
 
-// Elsewhere is keepOrphan for hits of limit i of a key, in the window with a number.
+// Elsewhere is KeepOrphan for hits of limit i of a key, in the window with a number.
 func (k *Entries) Elsewhere(s *rule.Ref, i int, hits int64, number uint64, now int64) {
 	l, push := &s.Rule.Limits[i], &k.push
 	push.Newest, push.Hits, push.Ages = number, append(push.Hits[:0], hits), push.Ages[:0]
 	if l.Kind.Bucketed() {
 		push.Ages = append(push.Ages, 0)
 	}
-	k.keepOrphan(s.ID, l, push, now+2*l.Width)
+	k.KeepOrphan(s.ID, l, push, now+2*l.Width)
 }
 
 // ReviseElsewhere pushes a charge's change to cost hits when the table has lost its counter.
@@ -40,21 +39,4 @@ func (k *Entries) ReviseElsewhere(c *rule.Charge, cost uint64, now int64) {
 			k.Elsewhere(&c.Ref, i, hits, number, now)
 		}
 	}
-}
-
-// Outgoing calls add with an item for each limit of a claimed check, and returns how many hits they have.
-func (k *Entries) Outgoing(d *rule.Check, add func(limit int, item *wire.Item, ends int64)) (hits uint64) {
-	for i := range d.Counter.States {
-		d.Counter.Outgoing(i, &k.push)
-		l := &d.Rule.Limits[i]
-		if !l.Kind.Bucketed() && k.push.Newest < uint64(len(k.push.Hits)-1) {
-			continue // an impossible time: the backend would refuse the batch
-		}
-		k.item = rule.Item(d.Counter.Sync().ID, l, &k.push)
-		add(i, &k.item, d.Counter.PushEnds(i))
-		hits += k.push.Added()
-	}
-	k.tallies.Pushed += hits
-	d.Counter.ClaimedOthers(k.keepOrphan)
-	return hits
 }

@@ -14,6 +14,8 @@ type Pending struct {
 	Dirty   Dirty
 	hasty   []hastyKey
 	orphans []Orphan
+	// HastyOrphans means that orphans, too, are hits that the backend should hear of before the next request.
+	HastyOrphans bool
 }
 
 // Unpushed is how many keys and evicted counters have hits that no push has.

@@ -1,0 +1,185 @@
+// Package claim says which hits the backend is to hear of next, and claims them for a push: those of keys of the table go
+// in flight, those of evicted counters and those on credit leave their lists. What a push is, and when it is full or sent,
+// is its owner's.
+package claim
+
+import (
+	"weir/internal/counter"
+	"weir/internal/engine/entry"
+	"weir/internal/engine/ledger"
+	"weir/internal/engine/link"
+	"weir/internal/engine/pending"
+	"weir/internal/engine/rule"
+	"weir/internal/wire"
+	"weir/sharedata"
+	"weir/window"
+)
+
+// Claims claims a worker's hits for pushes.
+type Claims struct {
+	tallies *entry.Tallies
+	link    *link.Link
+	rules   *rule.Set
+	entries *entry.Entries
+	pending *pending.Pending
+	ledger  *ledger.Ledger
+	away    *wire.PartitionSet // partitions that get no other push now
+	check   rule.Check         // of the key that is claimed
+	push    window.Push        // for an item
+	item    wire.Item
+}
+
+// New returns the claims of a worker. Nothing is claimed of partitions that are away, but what goes along with a question.
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, pending *pending.Pending, ledger *ledger.Ledger, away *wire.PartitionSet) Claims {
+	return Claims{tallies: tallies, link: link, rules: rules, entries: entries, pending: pending, ledger: ledger, away: away}
+}
+
+// Push is what claimed hits go into.
+type Push interface {
+	// Add adds an item, which counts until a time. hits are those that are lost with it.
+	Add(item *wire.Item, of Origin, ends int64, hits uint64)
+}
+
+// Origin says where an item comes from, and so where the answer goes.
+type Origin struct {
+	Address sharedata.Address
+	Rule    *rule.Rule // nil for an orphan, whose counter has left the table
+	Limit   int32
+	Claim   counter.Due
+	Ahead   *ledger.Hits // set for advanced hits
+}
+
+// Due claims what is due, or all: orphans, hits on credit, then the keys of the table. Each goes into the push that room
+// returns. Due returns false if room returns none, or it is late in the middle of the keys.
+func (c *Claims) Due(now int64, all bool, late func() bool, room func() Push) (done bool) {
+	return c.Orphans(*c.away, room) && c.OnCredit(now, all, room) && c.pending.Dirty.Visit(now, all, late, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
+		b := room()
+		if b == nil {
+			return pending.Stop
+		}
+		return c.claim(b, key, r, now)
+	})
+}
+
+// Hasty claims what the backend should hear of before the next request. While it can't, that waits until it is due.
+func (c *Claims) Hasty(room func() Push) {
+	open := c.link.Reach() != link.Near
+	done := c.pending.VisitHasty(func(r *rule.Rule, at sharedata.Address) pending.Fate {
+		if open {
+			return pending.Drop
+		}
+		b := room()
+		if b == nil {
+			return pending.Stop
+		}
+		c.Key(b, &rule.Ref{Rule: r, Address: at}, c.link.Now())
+		return pending.Drop
+	}) && (open || !c.pending.HastyOrphans || c.Orphans(0, room))
+	c.pending.HastyOrphans = c.pending.HastyOrphans && !done
+}
+
+// Orphans claims the hits of evicted counters but those of partitions that are away, as long as there is room. done means
+// that it has claimed all.
+//
+//go:noinline
+func (c *Claims) Orphans(away wire.PartitionSet, room func() Push) (done bool) {
+	return c.pending.VisitOrphans(away, func(o *pending.Orphan) pending.Fate {
+		b := room()
+		if b == nil {
+			return pending.Stop
+		}
+		b.Add(&o.Item, Origin{}, o.Ends, 0)
+		return pending.Drop
+	})
+}
+
+// OnCredit claims hits on credit that are due, or all, as long as there is room.
+//
+//go:noinline
+func (c *Claims) OnCredit(now int64, all bool, room func() Push) (done bool) {
+	var b Push
+	return c.ledger.Send(now, all, func() bool {
+		b = room()
+		return b != nil
+	}, func(h *ledger.Hits, limit int, item *wire.Item, hits uint64, ends int64) {
+		b.Add(item, Origin{Address: h.Address, Rule: h.Rule, Limit: int32(limit), Ahead: h}, ends, hits)
+		c.tallies.Pushed += hits
+	})
+}
+
+// Key claims the pending hits of a key, unless its last push has no answer yet or other workers win every race.
+func (c *Claims) Key(b Push, key *rule.Ref, now int64) {
+	d, claimed := c.entries.At(&c.check, key.Rule, key.Address), false
+	d.ID = key.ID
+	if c.entries.Update(d, 0, now, func() (writes, lists bool) {
+		d.Counter.Identify(d.ID)
+		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && d.Counter.Claim(now)
+		return claimed, claimed && d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
+	}) && claimed {
+		c.add(b, d)
+	}
+}
+
+// claim moves a key's pending hits in flight, and adds them to a push. It gives back the part of a
+// lease that is no longer of use. If a lease stays, it asks for the key's totals, because the hits
+// of others may make the lease too large.
+func (c *Claims) claim(b Push, key *pending.DirtyKey, r *rule.Rule, now int64) pending.Fate {
+	d := c.entries.At(&c.check, r, key.Address)
+	becomes, claimed := pending.Drop, false
+	if !c.entries.Update(d, entry.AsStored, now, func() (writes, lists bool) {
+		becomes, claimed = pending.Drop, false
+		if !d.Slot.Found() || d.Counter.Sync().Due != key.Due {
+			return false, false // evicted with its hits rescued, or adopted by another worker
+		}
+		if c.away.Has(d.Counter.Sync().ID) {
+			becomes = pending.Retry
+			return false, false
+		}
+		d.Counter.Advance(now)
+		changed := d.Counter.Pending() // read before a returned lease can cancel out pending hits
+		dismissed := c.rules.Retires(r)
+		leases := d.Counter.Review(now) && !dismissed
+		if dismissed {
+			d.Counter.ReturnLeases()
+		}
+		if c.rules.Leaving {
+			d.Counter.Abandon()
+		}
+		watched := r.Watched && !dismissed && d.Counter.ForgetAt() > now
+		if !d.Counter.Pending() && !watched && !leases {
+			return changed, false
+		}
+		if claimed = d.Counter.Claim(now); !claimed {
+			becomes = pending.Retry
+		} else if watched || leases {
+			becomes = pending.Stay
+		}
+		return claimed, false
+	}) {
+		return pending.Retry
+	}
+	if claimed {
+		c.add(b, d)
+		key.Due = d.Counter.Sync().Due
+	}
+	return becomes
+}
+
+// add adds a claimed key's hits in flight to a push, by an item for each limit.
+//
+//go:noinline
+func (c *Claims) add(b Push, d *rule.Check) {
+	of := Origin{Address: d.Address, Rule: d.Rule, Claim: d.Counter.Sync().Claimed}
+	for i := range d.Counter.States {
+		d.Counter.Outgoing(i, &c.push)
+		l := &d.Rule.Limits[i]
+		if !l.Kind.Bucketed() && c.push.Newest < uint64(len(c.push.Hits)-1) {
+			continue // an impossible time: the backend would refuse the batch
+		}
+		c.item, of.Limit = rule.Item(d.Counter.Sync().ID, l, &c.push), int32(i)
+		hits := c.push.Added()
+		b.Add(&c.item, of, d.Counter.PushEnds(i), hits)
+		c.tallies.Pushed += hits
+	}
+	d.Counter.ClaimedOthers(c.entries.KeepOrphan)
+}
