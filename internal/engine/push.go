@@ -13,6 +13,8 @@ import (
 
 // pushes sends counted hits to the backend.
 type pushes struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	link    *link.Link
 	rules   *rule.Set
 	outbox  *outbox

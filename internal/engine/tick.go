@@ -119,6 +119,8 @@ const (
 
 // ticks says when a node's host calls it.
 type ticks struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	host    Host
 	millis  uint32 // the usual time between ticks
 	hurried bool   // there is more to do: ticks come every millisecond

@@ -42,6 +42,8 @@ type Push interface {
 
 // Origin says where an item comes from, and so where the answer goes.
 type Origin struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	Address sharedata.Address
 	Rule    *rule.Rule // nil for an orphan, whose counter has left the table
 	Limit   int32

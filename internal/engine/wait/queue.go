@@ -40,6 +40,8 @@ func NewQueue(data sharedata.Data, namespace string, worker uint32, now func() i
 
 // Place is a request's place in a queue. Its memory may serve again when it has left.
 type Place struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	// Of is the request. A parameter for its type would make the module 4 KB larger.
 	Of any
 	// Address is where the request waits, Since when the wait began, and Leaves when it ends; 0 if it does not
@@ -56,6 +58,8 @@ type Place struct {
 
 // line has a key's requests of this worker, in the order of their coming. Only the first is decided.
 type line struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	alarm       alarm // at dueAt, or when the entry is to be renewed
 	queue       *Queue
 	address     sharedata.Address
