@@ -131,7 +131,7 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 		}
 		q.acquires.add(t)
 	}
-	r.kept = q.entries.SaveAll(r.kept, checks) // an ask may have found a key's identity, or an answer a rule that marks
+	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
 	return true
 }
 

@@ -103,7 +103,7 @@ func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int6
 	if joined == wait.Leads {
 		q.setDue(w, checks, now)
 	}
-	w.kept = q.entries.SaveAll(w.kept, checks)
+	q.keep(w, checks)
 	return counter.Unsure, true
 }
 

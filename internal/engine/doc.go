@@ -14,6 +14,7 @@
 //	pending  which keys of the table the backend has yet to hear of (knows rule)
 //	ledger   hits on credit, which were never in the table (knows rule)
 //	entry    counters in the table (knows link, rule and pending)
+//	seat     even parts of fair classes (knows entry)
 //	wait     requests that wait for room
 //	charge   changes of what passed requests have taken (knows entry and observe)
 //	claim    which hits go next, and how they go in flight (knows entry and ledger)

@@ -14,6 +14,7 @@ import (
 	"weir/internal/engine/observe"
 	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
+	"weir/internal/engine/seat"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
 )
@@ -32,6 +33,7 @@ type Engine struct {
 	pending  pending.Pending
 	ledger   ledger.Ledger
 	entries  entry.Entries
+	seats    seat.Seats
 	waits    waits
 	credit   credit.Credit
 	outbox   outbox
@@ -80,6 +82,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	}); err != nil {
 		return err
 	}
+	e.seats = seat.New(rules, &e.entries)
 	e.credit = credit.New(tallies, rules, link, &e.entries, &e.ledger, func() { ticks.hurry(true) })
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, ledger: &e.ledger, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
@@ -212,7 +215,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 		e.entries.Locate(&checks[i])
 		checks[i].Patient = w.patient(&checks[i])
 	}
-	e.entries.Seat(checks, now)
+	e.seats.Seat(checks, now)
 	if len(checks) == 1 && e.straight && !e.requests.queues(w) {
 		// Nearly every request goes this way.
 		switch e.entries.TakeOne(&checks[0], now, e.decider.yields) {
@@ -254,7 +257,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 	for i := range checks {
 		e.entries.Locate(&checks[i])
 	}
-	e.entries.Seat(checks, now)
+	e.seats.Seat(checks, now)
 	verdict := e.requests.decideAlone(checks, now)
 	e.requests.send(nil)
 	return verdict
@@ -270,7 +273,7 @@ func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 }
 
 // Seat finds the even parts of the keys of checks that were looked at, or are to be decided.
-func (e *Engine) Seat(checks []rule.Check, now int64) { e.entries.Seat(checks, now) }
+func (e *Engine) Seat(checks []rule.Check, now int64) { e.seats.Seat(checks, now) }
 
 // Force takes a check's hits, whether or not they have room.
 func (e *Engine) Force(d *rule.Check, now int64) {
@@ -285,7 +288,7 @@ func (e *Engine) DecideRefs(of []rule.Ref, now int64, w *Wait) ([]rule.Check, co
 	for i := range of {
 		e.entries.Restore(&checks[i], &of[i])
 	}
-	e.entries.Seat(checks, now)
+	e.seats.Seat(checks, now)
 	return checks, e.requests.decideLocated(checks, now, w)
 }
 

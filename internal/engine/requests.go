@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
@@ -86,6 +88,14 @@ func (q *requests) send(w *Wait) (waits bool) {
 // Lines of requests that wait for room tell the ticks when the first is due.
 func (q *requests) schedule(more bool) {
 	q.ticks.hurry(more || len(q.acquires.unsent) > 0 && (q.outbox.asking == 0 || !q.acquires.quick) || q.waits.queue.lastOver != nil)
+}
+
+// keep keeps the checks of a request that waits.
+func (q *requests) keep(w *Wait, checks []rule.Check) {
+	w.kept = slices.Grow(w.kept[:0], len(checks))
+	for i := range checks {
+		w.kept = append(w.kept, q.entries.Save(&checks[i]))
+	}
 }
 
 // takeUp returns the checks of a kept request.

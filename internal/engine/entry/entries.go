@@ -3,8 +3,6 @@
 package entry
 
 import (
-	"slices"
-
 	"weir/internal/counter"
 	"weir/internal/engine/link"
 	"weir/internal/engine/pending"
@@ -32,7 +30,6 @@ type Entries struct {
 	pending    *pending.Pending
 	Retries    []rule.Ref // hits that lost every race to be written
 	refusals   *refusals
-	census     *rule.Check // counts keys; nil if no rule is fair
 }
 
 // New returns the keys of a node, in a table that is opened as of says. owner is nil if overrides have no effect here.
@@ -45,9 +42,6 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pe
 		if rules.List[i].Reveal != 0 && k.names == nil {
 			k.names = &names{}
 		}
-	}
-	if rules.Fair {
-		k.census = new(rule.Check)
 	}
 	of.BytesPerCounter, of.Salt = rules.BytesPerCounter(), k.Identities.Salt()
 	if k.Table, err = sharedata.Open(data, *of, link.Random); err != nil {
@@ -108,15 +102,6 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 		}
 	}
 	return d.Ref
-}
-
-// SaveAll saves the checks of a request that waits, in the memory of refs.
-func (k *Entries) SaveAll(refs []rule.Ref, checks []rule.Check) []rule.Ref {
-	refs = slices.Grow(refs[:0], len(checks))
-	for i := range checks {
-		refs = append(refs, k.Save(&checks[i]))
-	}
-	return refs
 }
 
 // Restore makes a check from its saved part.

@@ -1,6 +1,11 @@
-package entry
+// Package seat finds the even part that a key has of a fair class: among how many keys that ask the class is shared, and
+// whether this one is among them.
+package seat
 
-import "weir/internal/engine/rule"
+import (
+	"weir/internal/engine/entry"
+	"weir/internal/engine/rule"
+)
 
 // The entries beside that of a class's own part, or of the pool.
 const (
@@ -8,20 +13,34 @@ const (
 	commonSeat
 )
 
+// Seats are those of a worker's keys.
+type Seats struct {
+	entries *entry.Entries
+	census  *rule.Check // counts keys; nil if no rule is fair
+}
+
+// New returns the seats of a worker.
+func New(rules *rule.Set, entries *entry.Entries) (s Seats) {
+	if s.entries = entries; rules.Fair {
+		s.census = new(rule.Check)
+	}
+	return s
+}
+
 // Seat finds how many keys ask for what their class has, and the seat of the key of each fair rule, with
 // its even part. Checks that cost nothing only look.
-func (k *Entries) Seat(checks []rule.Check, now int64) {
-	if k.census != nil {
-		k.seat(checks, now)
+func (s *Seats) Seat(checks []rule.Check, now int64) {
+	if s.census != nil {
+		s.seat(checks, now)
 	}
 }
 
 //go:noinline
-func (k *Entries) seat(checks []rule.Check, now int64) {
+func (s *Seats) seat(checks []rule.Check, now int64) {
 	for i := range checks {
 		if d := &checks[i]; d.Rule.Seats > 0 {
 			group := checks[i : i+d.Rule.Checks()]
-			k.sit(d, &group[len(group)-1], now)
+			s.sit(d, &group[len(group)-1], now)
 			rule.Sit(group)
 		}
 	}
@@ -30,8 +49,8 @@ func (k *Entries) seat(checks []rule.Check, now int64) {
 // sit finds the seat of a check on a part.
 //
 //go:noinline
-func (k *Entries) sit(d, seat *rule.Check, now int64) {
-	c := k.census
+func (s *Seats) sit(d, seat *rule.Check, now int64) {
+	k, c := s.entries, s.census
 	c.Rule, c.Address, c.ID = d.Rule.Census(), d.Address.Beside(censusEntry), [16]byte{}
 	c.Begin()
 	k.Read(c, now)
@@ -55,9 +74,9 @@ func (k *Entries) sit(d, seat *rule.Check, now int64) {
 		return
 	}
 	if c.Rule.Synced() {
-		c.ID = k.besideID(d)
+		c.ID = s.besideID(d)
 	}
-	k.Update(c, Adopts, now, func() (writes, lists bool) {
+	k.Update(c, entry.Adopts, now, func() (writes, lists bool) {
 		c.Enter(!asked)
 		return true, false
 	})
@@ -67,9 +86,9 @@ func (k *Entries) sit(d, seat *rule.Check, now int64) {
 // besideID is the census's name in the backend, of the check's whose keys it counts.
 //
 //go:noinline
-func (k *Entries) besideID(d *rule.Check) (id [16]byte) {
+func (s *Seats) besideID(d *rule.Check) (id [16]byte) {
 	if id = d.ID; id == [16]byte{} {
-		id = k.Identities.Of(d.Key)
+		id = s.entries.Identities.Of(d.Key)
 	}
 	for i := range id {
 		id[i] = ^id[i]
