@@ -2,11 +2,11 @@ package engine
 
 import (
 	"weir/internal/counter"
-	"weir/internal/engine/credit"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
+	"weir/internal/engine/take"
 	"weir/internal/failure"
 )
 
@@ -17,7 +17,7 @@ type decider struct {
 	tallies  *entry.Tallies
 	entries  *entry.Entries
 	acquires *acquires
-	credit   *credit.Credit
+	taker    *take.Taker
 	blocks   bool // some rule blocks
 	yields   bool // a request may pass without room for some check
 }
@@ -185,7 +185,7 @@ func (e *decider) decideBy(checks []rule.Check, now int64, recall bool) counter.
 // undo gives back what a request has taken. It reports whether a slot with hits was recalled.
 func (e *decider) undo(checks []rule.Check, now int64) (recalled bool) {
 	for i := range checks {
-		recalled = e.credit.GiveBack(&checks[i], now) || recalled
+		recalled = e.taker.GiveBack(&checks[i], now) || recalled
 	}
 	return recalled
 }
@@ -231,7 +231,7 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 			continue
 		}
 		how := howOf(i, checks)
-		if d.Verdict = e.credit.Decide(d, now, how, recall); d.Asks {
+		if d.Verdict = e.taker.Decide(d, now, how, recall); d.Asks {
 			// Others may have given back leases of the full key since. Later requests find the answer.
 			if d.Asks = !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); !d.Asks {
 				d.Verdict = counter.Unsure
@@ -293,7 +293,7 @@ func howOf(i int, checks []rule.Check) entry.Taking {
 
 // debit takes the hits of a check that was read, unless they need room and have it no longer.
 func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
-	verdict := e.credit.Take(d, now, how)
+	verdict := e.taker.Take(d, now, how)
 	if d.Low {
 		e.acquires.prefetch(d)
 	}

@@ -18,12 +18,13 @@
 //	wait     requests that wait for room
 //	charge   changes of what passed requests have taken (knows entry and observe)
 //	claim    which hits go next, and how they go in flight (knows entry and ledger)
-//	credit   what is decided without asking the backend: in the table, or on credit (knows entry and ledger)
+//	credit   the part of the limits that is for hits on credit (knows entry and ledger)
+//	take     decisions without asking the backend, in the table or on credit (knows entry, credit and ledger)
 //	observe  what people look at: reports, usage, warnings (knows entry)
 //	feed     other limits, as the backend tells them (knows entry)
 //
 // In this package, decide.go has the way of a request until it is decided or waits: decider says whether it has
-// room and has credit take its hits. delay.go has requests that wait for room, requests.go how waits for the
+// room, and package take counts its hits. delay.go has requests that wait for room, requests.go how waits for the
 // backend end. Acquires are questions for hits, pushes have what is claimed for the backend, the outbox sends both, and
 // answers takes in what comes back. Deciding sends nothing: what is to be asked is left in acquires, and sent
 // when the decision is there.

@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/seat"
+	"weir/internal/engine/take"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
 )
@@ -41,6 +42,7 @@ type Engine struct {
 	pushes   pushes
 	acquires acquires
 	observer observe.Observer
+	taker    take.Taker
 	decider  decider
 	requests requests
 	feed     feed.Feed
@@ -83,7 +85,8 @@ func (e *Engine) furnish(o *Options) (err error) {
 		return err
 	}
 	e.seats = seat.New(rules, &e.entries)
-	e.credit = credit.New(tallies, rules, link, &e.entries, &e.ledger, func() { ticks.hurry(true) })
+	e.credit = credit.New(rules, link, &e.entries, &e.ledger)
+	e.taker = take.New(tallies, rules, &e.entries, &e.credit, &e.ledger, func() { ticks.hurry(true) })
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, ledger: &e.ledger, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
@@ -91,7 +94,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
-		tallies: tallies, entries: &e.entries, acquires: &e.acquires, credit: &e.credit, blocks: rules.Blocks, yields: rules.Yields,
+		tallies: tallies, entries: &e.entries, acquires: &e.acquires, taker: &e.taker, blocks: rules.Blocks, yields: rules.Yields,
 	}
 	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, e.acquires.prefetch)
 	e.requests = requests{

@@ -1,12 +1,10 @@
-// Package credit decides checks without asking the backend, and takes their hits: in the table, or on credit. On
-// credit are hits that pass before the backend has counted them, because their keys are far from their limits:
-// they are advanced. It has the part of each limit that the worker may use for that.
+// Package credit has the part of each limit that a worker may use for hits that pass before the backend has counted
+// them, because their keys are far from their limits: they are advanced. And it knows which keys are near them.
 package credit
 
 import (
 	"slices"
 
-	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/jitter"
 	"weir/internal/engine/ledger"
@@ -32,10 +30,9 @@ const (
 
 // Credit has the worker's part of the advanced hits, and the keys that are near their limits.
 type Credit struct {
-	tallies *entry.Tallies
-	rules   *rule.Set
-	link    *link.Link
-	keys    *entry.Entries
+	rules *rule.Set
+	link  *link.Link
+	keys  *entry.Entries
 
 	// knows means that the backend keeps lists of near keys. If it does not, it is not asked again
 	// before unknownTo.
@@ -63,13 +60,11 @@ type Credit struct {
 	near   nearKeys
 	limits []uint64
 	ledger *ledger.Ledger
-	// hurry has hits on credit pushed soon.
-	hurry func()
 }
 
-// New returns a worker's advances.
-func New(tallies *entry.Tallies, rules *rule.Set, link *link.Link, keys *entry.Entries, ledger *ledger.Ledger, hurry func()) Credit {
-	return Credit{tallies: tallies, rules: rules, link: link, keys: keys, ledger: ledger, hurry: hurry}
+// New returns the credit of a worker, which has none yet.
+func New(rules *rule.Set, link *link.Link, keys *entry.Entries, ledger *ledger.Ledger) Credit {
+	return Credit{rules: rules, link: link, keys: keys, ledger: ledger}
 }
 
 // nearKeys is a set of keys in the form of [wire.NearKey], in a table with open addressing.
@@ -123,78 +118,21 @@ func (a *Credit) wants(now int64) bool {
 	return !a.ended && a.wishedAt != 0 && ago >= 0 && ago < wishLife
 }
 
-// Decide reads the counter of a check's key, unless a refusal is remembered, and decides the check if it can
-// without the backend. It counts the hits in the slot if it can. A check that asks is refused because its key
-// was full when the backend was last heard of.
-func (a *Credit) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
-	d.Again()
-	d.Listed, d.Asks = false, false
-	if a.keys.Refused(d, now) {
-		return counter.Rejected
-	}
-	taken, found := a.keys.CountOrRead(d, now, recall, how == entry.Revocable)
-	if taken {
-		return counter.Allowed
-	}
-	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && a.rules.Synced {
-		d.Unheard = a.ledger.Uncounted(d.Address)
-	}
-	if found && d.Counter.Moved() && a.keys.Write(d, now) { // or else the next request writes it
-		return a.Decide(d, now, how, false)
-	}
-	verdict := d.Decide(d.Cost, now)
-	switch verdict {
-	case counter.Unsure:
-		return a.resolve(d, now)
-	case counter.Rejected:
-		a.keys.Remember(d, now)
-	}
-	return verdict
-}
-
-// resolve decides an unsure check that was read, if it can: a key that is far from its limits has room, and a
-// key that is full has none.
-//
-//go:noinline
-func (a *Credit) resolve(d *rule.Check, now int64) counter.Verdict {
-	switch {
-	case d.Cost == 0:
-	case a.takes(d, now):
-		d.ByDistance()
-		return counter.Allowed
-	case d.Counter.Stale(now) || d.Listed && d.Counter.Leased() == 0 && a.full(d, now):
-		d.Asks = true
-		return counter.Rejected
-	}
-	return counter.Unsure
-}
-
-// takes reports whether a check's hits are advanced: the key is far from its limits and the worker
-// has not advanced too many. The check was read.
-//
-//go:noinline
-func (a *Credit) takes(d *rule.Check, now int64) bool {
-	r := d.Rule
-	allowance := a.allowance(r)
-	if allowance == 0 {
+// Allows returns how many hits of a key a rule may advance now, for a request that could use them.
+func (a *Credit) Allows(r *rule.Rule, now int64) (hits uint64) {
+	if hits = a.Allowance(r); hits == 0 {
 		a.wishes(r, now)
-		return false
+		return 0
 	}
-	hostNow := a.link.ToHost(now)
-	if a.wishedAt = hostNow; now >= a.until || hostNow < a.seenAt || !a.ledger.HasRoom(now) {
-		return false
+	if a.wishedAt = a.link.ToHost(now); now >= a.until || a.wishedAt < a.seenAt {
+		return 0
 	}
-	uncounted := a.ledger.Uncounted(d.Address)
-	if d.Cost > allowance || uncounted > allowance-d.Cost || !d.Counter.Allows(uncounted+d.Cost) {
-		return false
-	}
-	d.Listed = a.lists(d)
-	return !d.Listed
+	return hits
 }
 
-// full reports whether the list has a check's key as full in its present window. The list does not tell
+// Full reports whether the list has a check's key as full in its present window. The list does not tell
 // if there is room again, so it counts only until the node has heard of the key in this window.
-func (a *Credit) full(d *rule.Check, now int64) bool {
+func (a *Credit) Full(d *rule.Check, now int64) bool {
 	id := a.keys.Identity(d)
 	for i, limit := range d.Rule.Near {
 		l := &d.Rule.Limits[i]
@@ -208,8 +146,8 @@ func (a *Credit) full(d *rule.Check, now int64) bool {
 	return false
 }
 
-// lists reports whether the list has a check's key as near by any of its limits. The check was read.
-func (a *Credit) lists(d *rule.Check) bool {
+// Lists reports whether the list has a check's key as near by any of its limits. The check was read.
+func (a *Credit) Lists(d *rule.Check) bool {
 	if a.near.count == 0 {
 		return false
 	}
@@ -223,38 +161,6 @@ func (a *Credit) lists(d *rule.Check) bool {
 			return true
 		}
 	}
-	return false
-}
-
-// Take takes the hits of a check that was read, unless they need room and have it no longer. If it advances them,
-// the check's counter includes everything advanced for its key, and is not written.
-func (a *Credit) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
-	if !d.Far() {
-		return a.keys.Take(d, now, how)
-	}
-	a.tallies.Advanced += d.Cost
-	d.CountAhead()
-	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
-	a.keys.Identity(d)
-	uncounted := a.ledger.Uncounted(d.Address)
-	if a.ledger.Add(d, now) {
-		a.hurry()
-	}
-	d.Counter.Count(uncounted + d.Cost)
-	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > a.allowance(d.Rule)
-	return counter.Allowed
-}
-
-// GiveBack returns the hits that a check has just taken, if any, to where they were taken from. It reports whether
-// they were in a slot that was recalled.
-func (a *Credit) GiveBack(d *rule.Check, now int64) (recalled bool) {
-	if !d.Ahead() {
-		return a.keys.GiveBack(d, now)
-	}
-	d.TakeNone()
-	a.ledger.GiveBack(d)
-	a.tallies.Advanced -= d.Cost
-	a.keys.Read(d, now)
 	return false
 }
 
@@ -352,9 +258,9 @@ func (a *Credit) End() (owes bool) {
 	return a.owes && a.knows
 }
 
-// allowance returns how many hits of a key a rule may advance: none without a part, or unless the
+// Allowance returns how many hits of a key a rule may advance: none without a part, or unless the
 // list has all of its limits.
-func (a *Credit) allowance(r *rule.Rule) uint64 {
+func (a *Credit) Allowance(r *rule.Rule) uint64 {
 	if a.divisor == 0 || !r.Advances || r.Base() != &a.rules.List[r.Index] {
 		return 0
 	}
@@ -370,7 +276,7 @@ func (a *Credit) allowance(r *rule.Rule) uint64 {
 
 // Tag is a rule's tag in asks. If it is even, the store makes no list of near keys for the rule.
 func (a *Credit) Tag(r *rule.Rule) uint16 {
-	if r.Base() != r && len(a.limits) >= mostVariants && a.allowance(r) == 0 {
+	if r.Base() != r && len(a.limits) >= mostVariants && a.Allowance(r) == 0 {
 		return r.Tag &^ 1
 	}
 	return r.Tag
