@@ -148,7 +148,7 @@ elseif fleets > 1 then
   takes = tonumber(ARGV[at + list.leaves])
   head = redis.pcall('HMGET', KEYS[FLEET], 'revision', 'version', 'swept', words > 0 and ARGV[wordsAt + word.sender] or 'units')
   local swept = whole(head[3])
-  stale, sweeps = head[1] ~= revision, pushes + words > 0 and (now < swept or now - swept >= far.sweep)
+  stale, sweeps = head[1] ~= revision, pushes + words > 0 and ARGV[at + list.later] == '' and (now < swept or now - swept >= far.sweep)
   holding = not (stale or sweeps)
   for i = wordsAt, wordsAt + (words - 1) * word.size, word.size do
     if not holding or ARGV[i + word.same] == '' then

@@ -159,7 +159,9 @@ func (a *attempt) fleetArguments(marks []any) {
 			a.words = append(a.words, one)
 		}
 	}
-	a.args = add(a.args, list{a.fleet.revision, a.group.c.store.given(), a.fleet.PartsLast() / 1000, len(a.words), len(marks) / 2, len(a.claims)})
+	one := a.group.all[0]
+	later := len(a.group.all) == 1 && one.p.Advance.Present && !one.b.word
+	a.args = add(a.args, list{a.fleet.revision, a.group.c.store.given(), a.fleet.PartsLast() / 1000, len(a.words), len(marks) / 2, len(a.claims), later})
 	for _, one := range a.words {
 		w := &one.p.Advance
 		a.args = add(a.args, word{

@@ -25,7 +25,7 @@ if seen then -- all holds as it is, or commit.lua tells what does not
   local words, at, is = ARGV[first + list.words] ~= '0', first + list.size, tonumber(ARGV[first + list.now]) or now
   local head = try('HMGET', fleet, 'revision', 'version', 'swept', words and ARGV[at + word.sender] or 'units')
   local since = head[1] == ARGV[first + list.revision] and is - (tonumber(head[3]) or 0)
-  if not since or since < 0 or since >= far.sweep then
+  if not since or ARGV[first + list.later] == '' and (since < 0 or since >= far.sweep) then
     return
   end
   first = at

@@ -213,6 +213,8 @@ func testLone(t *testing.T, hostile, advance bool) {
 			long := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{9}, Kind: uint8(window.SlidingBuckets), WidthMillis: 60_000, Precision: 1}, Limit: 4000}
 			read := store.Calendar{NowNanos: uint64(now.UnixNano())}.RoomItem(&long, 0)
 			p.Items, p.Takes = []wire.Item{read, read}, []wire.Take{take}
+		case 16: // so many that a word has a script of its own
+			p.Items = slices.Repeat([]wire.Item{store.Calendar{NowNanos: uint64(now.UnixNano())}.RoomItem(&r, 1)}, wordWork/2)
 		default:
 			p.Takes = []wire.Take{take}
 		}
@@ -379,6 +381,34 @@ func TestLoneTakesOfNewWindows(t *testing.T) {
 		loneTake(t, s.backends[0], 2, uint64(3+2*i))
 		if lone, of := s.lone.Load()-ran, s.calls(t, "evalsha")-all; lone != 1 || of != 1 {
 			t.Errorf("%v later lone.lua ran %d times, of %d scripts, want it alone", passes, lone, of)
+		}
+	}
+}
+
+// In a fleet, many hits are counted by lone.lua whatever the sender's word needs, which is heard all the same.
+func TestManyHitsInAFleet(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0).Truncate(time.Minute)
+	s := newSide(t, false, func() time.Time { return now })
+	b := s.backends[0]
+	list := b.keys.list("ns")
+	must.OK(t, s.client.HSet(t.Context(), list, "revision", "r", "version", 1, "contents", `{"Epoch": 7}`).Err())
+	loneTake(t, b, 1, 1)
+	for sequence := uint64(2); sequence < 6; sequence++ {
+		now = now.Add(5 * time.Second) // senders are to be checked, and this one has been silent
+		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Advance: wire.Advance{Present: true, Wants: true, Settled: true}}
+		for key := range byte(wordWork) {
+			c := wire.LimitCounter{ID: wire.ID{key}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}
+			p.Items = append(p.Items, wire.Item{LimitCounter: c, Limit: 1e9, Newest: uint64(now.UnixMilli()) / 60_000, Hits: []int64{1}})
+		}
+		ran, all := s.lone.Load(), s.calls(t, "evalsha")
+		out, err := b.Push(t.Context(), p, 1)
+		if err != nil || out.Applied != wordWork || !out.Answer.Near.Present || out.Answer.Near.Epoch != 7 {
+			t.Fatalf("push %d: %+v, %v", sequence, out, err)
+		}
+		swept := must.Get(s.client.HGet(t.Context(), list, "swept").Int64())(t)
+		if lone, of := s.lone.Load()-ran, s.calls(t, "evalsha")-all; sequence > 2 && (lone != 1 || of != 2) || swept != now.UnixMicro() {
+			t.Errorf("push %d: lone.lua ran %d times, of %d scripts, and senders were checked %v ago; want it once, and another script for the word",
+				sequence, lone, of, time.Duration(now.UnixMicro()-swept)*time.Microsecond)
 		}
 	}
 }

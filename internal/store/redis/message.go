@@ -92,6 +92,7 @@ type (
 		Words    int
 		Marks    int
 		Leaves   int
+		Later    bool // a later script of the push has its word, and checks the senders
 	}
 	// word is a push's on advanced hits.
 	word struct {

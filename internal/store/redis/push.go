@@ -93,8 +93,11 @@ func (r *run) push(ctx context.Context) error {
 		first.at(0, 0) // to know the time
 	}
 	var last *batch
+	waves := len(first.waves)
 	if r.p.Advance.Present && r.store.keys.partitions == 1 {
-		last = first.waves[len(first.waves)-1][0]
+		if last = first.waves[waves-1][0]; last.work > wordWork {
+			last = first.at(0, scriptWork)
+		}
 		last.word = true
 	}
 	if err := first.do(ctx); err != nil {
@@ -103,7 +106,7 @@ func (r *run) push(ctx context.Context) error {
 	if err := r.share(ctx, several); err != nil {
 		return err
 	}
-	if len(first.waves) > 1 {
+	if waves > 1 {
 		if err := r.readAgain(ctx); err != nil {
 			return err
 		}
@@ -231,6 +234,10 @@ type round struct {
 // scriptWork is how much work a script does at most, if a single item or take is not more: some
 // milliseconds, for which Redis serves nobody else.
 const scriptWork = 2048
+
+// wordWork is how much work a script does at most that has a word on advanced hits, too. Often the word needs commit.lua, which
+// then had to do all of the work, as lone.lua would do in less than half of the time.
+const wordWork = 96
 
 // workOf is about how many windows a script has to look at for a counter, at a limit.
 func workOf(c wire.LimitCounter, limit uint64) int {
