@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/link"
 	"weir/internal/must"
 	"weir/window"
 )
@@ -85,17 +86,36 @@ func TestPushesOfAnIdleKey(t *testing.T) {
 	must.Equal(t, w.pushes-before-questions, 0, "pushes of a key that nobody hits")
 }
 
-// Hits of evicted counters wait for the backend as long as anybody wants them.
+// Hits of evicted counters wait for the backend as long as anybody wants them. They are pushed then, or lost if it refuses them.
 func TestOrphansOutlastAnOutage(t *testing.T) {
-	w := newWorld(t, 1, 1, second/20, engine.Options{Capacity: 40}, users(long))
-	w.lossBefore = 1
-	for i := range 3000 {
-		w.any().send(fmt.Sprint("r", i))
+	for _, refuses := range []bool{false, true} {
+		w, f := alone(t, second/20, engine.Options{Capacity: 40}, users(long))
+		w.lossBefore = 1
+		for i := range 3000 {
+			f.send(fmt.Sprint("r", i))
+		}
+		often(2*3600, w.advance, time.Second)
+		w.lossBefore = 0
+		answers := 0
+		for range 100 {
+			w.pass(time.Second)
+			f.tick()
+			for _, p := range f.taken() {
+				if answers++; refuses && answers > 1 { // the first finds that the backend is back
+					f.Answered(p.ticket, link.PushRefused, nil)
+				} else {
+					f.answer(p)
+				}
+			}
+		}
+		lost := uint64(3000)
+		if !refuses {
+			w.wantSum(3000, "in the end")
+			lost = 0
+		}
+		must.Equal(t, f.Tallies.Pushed, 3000, "refused %v: pushed", refuses)
+		must.Equal(t, f.Tallies.Lost, lost, "refused %v: lost", refuses)
 	}
-	often(2*3600, w.advance, time.Second)
-	w.lossBefore = 0
-	often(100, w.advance, time.Second)
-	w.wantSum(3000, "in the end")
 }
 
 // During an outage the list of keys to push does not grow with time.

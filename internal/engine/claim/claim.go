@@ -90,7 +90,9 @@ func (c *Claims) Orphans(away wire.PartitionSet, room func() Push) (done bool) {
 		if b == nil {
 			return pending.Stop
 		}
-		b.Add(&o.Item, Origin{}, o.Ends, 0)
+		hits := (&window.Push{Hits: o.Item.Hits}).Added()
+		b.Add(&o.Item, Origin{}, o.Ends, hits)
+		c.tallies.Pushed += hits
 		return pending.Drop
 	})
 }

@@ -4,7 +4,7 @@ package entry
 type Tallies struct {
 	LostRaces uint64 // compare-and-sets that failed because another worker was faster
 	GivenUp   uint64 // decisions whose hits lost every race, and are added later
-	Lost      uint64 // hits that could not be kept
+	Lost      uint64 // hits that could not be kept, or that the backend has refused
 	Evicted   uint64 // counters that were evicted before they expired
 	Corrupt   uint64 // pages or entries with an invalid form
 	Pushed    uint64 // hits that were sent to the backend
