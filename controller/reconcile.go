@@ -299,8 +299,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 	}
 	resources.Counters = map[string][]string{}
 	labels := map[string]map[string]string{}
-	for i := range namespaces.Items {
-		n := &namespaces.Items[i]
+	for _, n := range namespaces.Items {
 		labels[n.Name] = n.Labels
 		for name := range strings.SplitSeq(n.Annotations[policy.CountersAnnotation], ",") {
 			resources.Counters[n.Name] = append(resources.Counters[n.Name], strings.TrimSpace(name))

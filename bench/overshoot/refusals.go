@@ -211,8 +211,7 @@ func refusalRows() (rows []refusalRow) {
 
 func refusalTable(rows []refusalRow) (string, error) {
 	lines := []string{"of 1,000 requests\tlimit\tnodes\trequests\trefused falsely\tthe worst\tlate, s\tcallouts\twaited\tof the limit in use"}
-	for i := range rows {
-		row := &rows[i]
+	for _, row := range rows {
 		var all refusals
 		for j := range row.trials {
 			one, err := row.trials[j].measure()

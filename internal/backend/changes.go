@@ -231,8 +231,7 @@ func (r *recording) reveal(ctx context.Context) {
 		if err != nil || report.Namespace != r.namespace {
 			continue // another version's, or nobody's
 		}
-		for j := range report.Rules {
-			rule := &report.Rules[j]
+		for _, rule := range report.Rules {
 			for _, key := range slices.Concat(rule.Used.Keys, rule.Refused.Keys) {
 				for at, name := 0, key.Name; len(name) > 0; at++ {
 					value, _, rest, ok := wire.NextValue(name)

@@ -86,8 +86,7 @@ func passing(reports []*wire.Report, id wire.ID, now uint64) (leased, pending ui
 func holders(reports []*wire.Report, id wire.ID) []Holder {
 	by := map[uint64]*Holder{}
 	for _, r := range reports {
-		for i := range r.Held {
-			h := &r.Held[i]
+		for _, h := range r.Held {
 			if h.ID != id {
 				continue
 			}

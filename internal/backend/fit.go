@@ -55,8 +55,7 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wire.RuleShape, error) {
 	configurations, err := b.Configurations(ctx, namespace)
 	shapes := map[string][]wire.RuleShape{}
-	for i := range configurations {
-		c := &configurations[i]
+	for _, c := range configurations {
 		for _, s := range c.Rules {
 			if len(c.Nodes) > 0 && s.Flags&wire.Local == 0 && !slices.ContainsFunc(shapes[s.Name], s.Equal) {
 				shapes[s.Name] = append(shapes[s.Name], s)

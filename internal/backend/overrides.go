@@ -343,8 +343,7 @@ func (s *settings) count() int {
 func (s *settings) crowded() string {
 	patterns := map[wire.Pattern]bool{}
 	rule := ""
-	for i := range s.overrides {
-		o := &s.overrides[i]
+	for _, o := range s.overrides {
 		if o.Rule != rule {
 			clear(patterns)
 		}

@@ -326,10 +326,7 @@ func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 			found(path, nothingFound)
 		}
 	}
-	rule.Match.Each(path+".match", ofMatch)
-	for i := range rule.Except {
-		rule.Except[i].Each(path+".except["+strconv.Itoa(i)+"]", ofMatch)
-	}
+	eachCondition(path, rule, ofMatch)
 	for i := range rule.Key {
 		if rule.Key[i].Kind == config.SelectBody {
 			found(path+".key["+strconv.Itoa(i)+"].request_json", defaultTaken)
@@ -346,6 +343,14 @@ func ofBodies(path string, rule *config.Rule, found func(path, unread string)) {
 	}
 	if rule.Response.Preset == fields.JSONRPC {
 		found(path+".response.preset", noID)
+	}
+}
+
+// eachCondition visits the conditions of a rule's match and exceptions.
+func eachCondition(path string, rule *config.Rule, visit func(string, *config.Selector, *config.StringMatch)) {
+	rule.Match.Each(path+".match", visit)
+	for i := range rule.Except {
+		rule.Except[i].Each(path+".except["+strconv.Itoa(i)+"]", visit)
 	}
 }
 

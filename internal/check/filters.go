@@ -103,10 +103,7 @@ func (c *checker) readDifferently(f *filters, read *config.Config, warn func(pat
 				of(path, s)
 			}
 		}
-		rule.Match.Each(path+".match", ofCondition)
-		for j := range rule.Except {
-			rule.Except[j].Each(path+".except["+strconv.Itoa(j)+"]", ofCondition)
-		}
+		eachCondition(path, rule, ofCondition)
 		if rule.Usage != nil && f.decompresses("response", f.before) && !f.decompresses("response", f.after) {
 			warn(path+".cost_on_response", "a compressed response can't be read, and costs what was reserved: "+
 				"the decompressor has to come after this filter, because responses pass filters from the last to the first")
@@ -141,14 +138,9 @@ func (f *filters) values() int {
 
 // selectors counts the selectors of a configuration, rather too many than too few.
 func selectors(read *config.Config) (all int) {
-	for i := range read.Rules {
-		rule := &read.Rules[i]
+	for _, rule := range read.Rules {
 		all += 2 + len(rule.Key) + len(rule.LimitFrom)
-		count := func(string, *config.Selector, *config.StringMatch) { all++ }
-		rule.Match.Each("", count)
-		for j := range rule.Except {
-			rule.Except[j].Each("", count)
-		}
+		eachCondition("", &rule, func(string, *config.Selector, *config.StringMatch) { all++ })
 	}
 	return all
 }

@@ -262,8 +262,7 @@ func claimOfMetadata(verified []tokens, payload string) string {
 		if t.extracted {
 			return "may come from a token that jwt_authn has not verified, because of extract_only_without_validation"
 		}
-		for i := range t.providers {
-			p := &t.providers[i]
+		for _, p := range t.providers {
 			if p.payload == unknownPayload {
 				return ""
 			}

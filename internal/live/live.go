@@ -187,8 +187,7 @@ func NewTables(c *config.Config, vmID string, nodes []*host.Process) *Tables {
 	t := &Tables{config: c}
 	for _, process := range nodes {
 		rules := make([]engine.Rule, len(c.Rules))
-		for i := range c.Rules {
-			r := &c.Rules[i]
+		for i, r := range c.Rules {
 			rules[i].Limits, rules[i].SyncRate, rules[i].Prefix = r.Limits, int64(r.SyncRate), counter.AppendPart(nil, r.Name)
 		}
 		t.nodes = append(t.nodes, observe.Process{

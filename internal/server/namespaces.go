@@ -101,8 +101,7 @@ func (h *handler) namespaces(_ http.ResponseWriter, r *http.Request, namespace s
 		return nil, err
 	}
 	answer := Namespaces{[]Namespace{}}
-	for i := range found {
-		f := &found[i]
+	for _, f := range found {
 		n := Namespace{Namespace: f.Name, Nodes: f.Nodes, Rules: f.Rules, Others: f.Others, HeardSeconds: rounded(max(0, h.health.now().Sub(f.Heard).Seconds()))}
 		if n.Configurations = configurationsOf(known); len(known) > 0 {
 			n.Known = []KnownRule{}

@@ -109,8 +109,7 @@ func TopOf(found *backend.Top, now time.Time) Top {
 	if found.OldestNanos != 0 {
 		t.OldestSeconds = rounded(max(0, now.Sub(time.Unix(0, int64(min(found.OldestNanos, math.MaxInt64)))).Seconds()))
 	}
-	for i := range found.Rules {
-		f := &found.Rules[i]
+	for _, f := range found.Rules {
 		r := TopRule{
 			Rule: f.Name, Shadow: f.Shadow, Nodes: f.Nodes, Seconds: rounded(f.Seconds), RequestsPerSecond: rounded(f.Requests),
 			HitsPerSecond: rounded(f.Hits), RefusedRequestsPerSecond: rounded(f.RefusedRequests), RefusedHitsPerSecond: rounded(f.RefusedHits),
@@ -131,8 +130,7 @@ func TopOf(found *backend.Top, now time.Time) Top {
 
 func topKeys(found []backend.TopKey) []TopKey {
 	keys := make([]TopKey, len(found))
-	for i := range found {
-		f := &found[i]
+	for i, f := range found {
 		keys[i] = TopKey{
 			Hash: hex.EncodeToString(f.ID[:]), HitsPerSecond: rounded(f.Hits), HitsMore: rounded(f.MoreHits), HitsMargin: rounded(f.Margin),
 			RefusedPerSecond: rounded(f.Refused), RefusedMore: rounded(f.MoreRefused), RefusedMargin: rounded(f.MarginRefused),

@@ -93,8 +93,7 @@ func (h *handler) usage(_ http.ResponseWriter, r *http.Request, namespace string
 		return nil, err
 	}
 	u := usageOf(&query, found, now)
-	for i := range gaps {
-		g := &gaps[i]
+	for _, g := range gaps {
 		u.Gaps = append(u.Gaps, UsageGap{fmt.Sprintf("%016x", g.Node), fmt.Sprintf("%016x", g.Sender), g.From, g.To, g.Idle})
 	}
 	if !since.IsZero() {
@@ -234,8 +233,7 @@ func (u *usedRules) of(r usedRule) usedRule {
 // account counts usage in the metrics.
 func (m *metrics) account(out *backend.Reply) {
 	m.usedFolded.Add(float64(out.Folded))
-	for i := range out.Used.Rows {
-		r := &out.Used.Rows[i]
+	for _, r := range out.Used.Rows {
 		label, _ := wire.DecodeUsedLabel(r.Label)
 		of := m.usedRules.of(usedRule{out.Used.Namespace, label.Rule})
 		m.used.WithLabelValues(of.namespace, of.rule).Add(float64(max(0, r.Hits)))

@@ -155,8 +155,7 @@ func (h *handler) look(ctx context.Context, namespace string, after int64) (Watc
 
 func momentOf(number, at int64, top *Top) WatchedMoment {
 	m := WatchedMoment{Number: number, At: at, Rules: []WatchedMomentRule{}}
-	for i := range top.Rules {
-		r := &top.Rules[i]
+	for _, r := range top.Rules {
 		requests, refused := r.RequestsPerSecond, r.RefusedRequestsPerSecond
 		if r.Recent != nil {
 			requests, refused = r.Recent.Requests, r.Recent.RefusedRequests

@@ -98,8 +98,7 @@ func plotCurve(points []Outcome) *plot {
 	y := func(share float64) string { return decimal(plotTop + plotInnerH*(1-share/most)) }
 	var requests, keys strings.Builder
 	every := (len(points) + ticksX - 1) / ticksX
-	for i := range points {
-		o := &points[i]
+	for i, o := range points {
 		at := plotPoint{
 			X: x(o.Limit), Requests: y(o.RefusedShare), Keys: y(o.RefusedKeysShare), Limit: count(o.Limit), Configured: o.Configured,
 			Tip: fmt.Sprintf("limit %s: %s of requests, %s of keys", count(o.Limit), percent(o.RefusedShare), percent(o.RefusedKeysShare)),

@@ -336,8 +336,7 @@ func spec(l *window.Limit) LimitSpec {
 	if l.Calendar != nil {
 		out.Window = calendar.Periods[slices.Index(calendar.Lengths[:], l.Width)]
 	}
-	for i := range window.Algorithms {
-		a := &window.Algorithms[i]
+	for _, a := range window.Algorithms {
 		switch {
 		case l.IsLog() != (a.Precision == window.LogPrecision):
 			continue

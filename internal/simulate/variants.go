@@ -364,8 +364,7 @@ func (v *variant) algorithms() (all []variant) {
 		return []variant{*v} // the others limit something else
 	}
 	own := false
-	for i := range window.Algorithms {
-		a := &window.Algorithms[i]
+	for _, a := range window.Algorithms {
 		if a.Kind.Held() {
 			continue // it limits something else
 		}

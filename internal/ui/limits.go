@@ -74,8 +74,7 @@ func overrideOf(rule *config.Rule, asked []*uint64) (limits []wire.OverrideLimit
 	if !slices.ContainsFunc(asked, func(hits *uint64) bool { return hits != nil }) {
 		return nil, nil, errors.New("limits: want a number for at least one of the limits")
 	}
-	for i := range rule.Limits {
-		l := &rule.Limits[i]
+	for i, l := range rule.Limits {
 		to, quota := wire.OverrideLimit{Max: l.Max, Burst: l.Burst, WidthMillis: uint64(l.Width / int64(time.Millisecond))}, l.Quota()
 		if asked[i] != nil {
 			if to.Max, quota = *asked[i], *asked[i]; quota > maxLimit {

@@ -273,8 +273,7 @@ func (v *View) sum(s *live.Sample) []Sum {
 		number[c.Rules[i].Name] = i
 	}
 	for i := range s.Nodes {
-		for j := range s.Nodes[i].Rules {
-			r := &s.Nodes[i].Rules[j]
+		for _, r := range s.Nodes[i].Rules {
 			if at, known := number[r.Name]; known && r.Namespace == c.Namespace {
 				sums[at].Allowed += r.Allowed
 				sums[at].Rejected += r.Rejected

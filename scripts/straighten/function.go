@@ -449,8 +449,7 @@ func (f *function) encode() (b []byte, hints []hinted) {
 	if f.entry > 0 && slices.Contains(f.code[f.entry].places, trap) {
 		opens, closes = f.trapBounds()
 	}
-	for i := range f.code {
-		in := &f.code[i]
+	for i, in := range f.code {
 		if i == opens {
 			b = append(b, opBlock, empty)
 			open = append(open, trap)

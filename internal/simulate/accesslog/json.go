@@ -45,9 +45,20 @@ const (
 	isLatency
 )
 
-// known are the names of fields in the encodings of Envoy Gateway and Istio, and other common
-// names. Names are in lower case.
-var known = map[string]target{}
+// dialect has the names of a writer, in lower case.
+type dialect struct {
+	// request is the path of a field that all its requests have, if there is one.
+	request  string
+	names    map[string]target
+	prefixes map[string]PartKind
+}
+
+// usual has the names of fields in the encodings of Envoy Gateway and Istio, and other common names.
+var usual = &dialect{names: map[string]target{}, prefixes: map[string]PartKind{
+	"request_headers.": Header, "request.headers.": Header, "http.request.headers.": Header, "headers.": Header, "http_": Header,
+	"response_headers.": ResponseHeader, "response.headers.": ResponseHeader, "http.response.headers.": ResponseHeader,
+	"sent_http_": ResponseHeader,
+}}
 
 func init() {
 	for t, names := range map[target]string{
@@ -73,19 +84,12 @@ func init() {
 			"requested_server_name body_bytes_sent upstream_response_time",
 	} {
 		for name := range strings.FieldsSeq(names) {
-			known[name] = t
+			usual.names[name] = t
 		}
 	}
 }
 
-// dialect has the names of a writer that has others, in lower case.
-type dialect struct {
-	// request is the path of a field that all its requests have.
-	request  string
-	names    map[string]target
-	prefixes map[string]PartKind
-}
-
+// dialects are those that have names besides the usual.
 var dialects = map[string]*dialect{
 	// https://caddyserver.com/docs/logging
 	"caddy": {
@@ -116,37 +120,18 @@ var dialects = map[string]*dialect{
 	},
 }
 
-// target returns the meaning of a field, and reports whether the dialect has one.
-func (d *dialect) target(name string) (t target, found bool) {
-	if d == nil {
-		return t, false
-	}
+// target returns the meaning of a field. A field of an unknown name is taken for the header of that
+// name.
+func (d *dialect) target(name string) target {
 	name = strings.ToLower(name)
-	if t, found = d.names[name]; found {
-		return t, true
-	}
-	for prefix, kind := range d.prefixes {
-		if rest, found := strings.CutPrefix(name, prefix); found {
-			return target{part: Part{kind, strings.ReplaceAll(rest, "_", "-")}}, true
+	for _, d := range []*dialect{d, usual} {
+		if t, found := d.names[name]; found {
+			return t
 		}
-	}
-	return t, false
-}
-
-// targetOf returns the meaning of a field. A field of an unknown name is taken for the header of
-// that name.
-func targetOf(name string) target {
-	name = strings.ToLower(name)
-	if t, found := known[name]; found {
-		return t
-	}
-	for prefix, kind := range map[string]PartKind{
-		"request_headers.": Header, "request.headers.": Header, "http.request.headers.": Header, "headers.": Header, "http_": Header,
-		"response_headers.": ResponseHeader, "response.headers.": ResponseHeader, "http.response.headers.": ResponseHeader,
-		"sent_http_": ResponseHeader,
-	} {
-		if rest, found := strings.CutPrefix(name, prefix); found {
-			return target{part: Part{kind, strings.ReplaceAll(rest, "_", "-")}}
+		for prefix, kind := range d.prefixes {
+			if rest, found := strings.CutPrefix(name, prefix); found {
+				return target{part: Part{kind, strings.ReplaceAll(rest, "_", "-")}}
+			}
 		}
 	}
 	return target{part: Part{Header, strings.ReplaceAll(name, "_", "-")}}
@@ -155,13 +140,9 @@ func targetOf(name string) target {
 // object reads lines of JSON.
 type object struct {
 	options *Options
-	dialect *dialect // nil for none
+	dialect *dialect
 	clock   clock
 	targets map[string]target
-}
-
-func newObject(o *Options, d *dialect) *object {
-	return &object{options: o, dialect: d, targets: map[string]target{}}
 }
 
 func (p *object) target(name string) target {
@@ -170,9 +151,7 @@ func (p *object) target(name string) target {
 		return t
 	}
 	if t, found = p.options.names[name]; !found {
-		if t, found = p.dialect.target(name); !found {
-			t = targetOf(name)
-		}
+		t = p.dialect.target(name)
 	}
 	if len(name) <= maxFieldName && len(p.targets) < 4096 {
 		p.targets[strings.Clone(name)] = t
@@ -199,7 +178,7 @@ func (p *object) parse(line string, r *Request) error {
 	if line == "" || line[0] != '{' || !gjson.Valid(line) {
 		return errJSON
 	}
-	if p.dialect != nil && !gjson.Get(line, p.dialect.request).Exists() {
+	if p.dialect.request != "" && !gjson.Get(line, p.dialect.request).Exists() {
 		return errNoRequest
 	}
 	var f found

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -207,7 +208,7 @@ func newParser(format string, o *Options) parser {
 	if format == cloudFront {
 		return newTable(o, cloudFrontColumns)
 	}
-	return newObject(o, dialects[format])
+	return &object{options: o, dialect: cmp.Or(dialects[format], usual), targets: map[string]target{}}
 }
 
 // fields returns memory for the fields of a request. Several requests share a piece of memory.

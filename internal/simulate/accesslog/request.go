@@ -89,15 +89,10 @@ func (r *Request) lasted(text string, unit int64) (nanos int64) {
 	if err != nil || n < 0 || n > longest/unit {
 		return 0
 	}
-	nanos = n * unit
-	for _, digit := range fraction {
-		if digit < '0' || digit > '9' {
-			return 0
-		}
-		unit /= 10
-		nanos += int64(digit-'0') * unit
+	nanos, ok := decimal(n, fraction, unit)
+	if ok {
+		r.overwrite(Duration, strconv.FormatInt(nanos, 10))
 	}
-	r.overwrite(Duration, strconv.FormatInt(nanos, 10))
 	return nanos
 }
 

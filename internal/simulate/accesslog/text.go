@@ -98,28 +98,14 @@ func unescape(text string) string {
 			c = '\t'
 		case 'x':
 			if i+2 < len(text) {
-				high, ok := digit(text[i+1])
-				low, too := digit(text[i+2])
-				if ok && too {
-					c, i = high<<4|low, i+2
+				if n, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+					c, i = byte(n), i+2
 				}
 			}
 		}
 		out = append(out, c)
 	}
 	return string(out)
-}
-
-func digit(c byte) (value byte, ok bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0', true
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10, true
-	case c >= 'A' && c <= 'F':
-		return c - 'A' + 10, true
-	}
-	return 0, false
 }
 
 // requestLine reads a line such as GET /path HTTP/1.1.

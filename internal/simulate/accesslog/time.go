@@ -82,7 +82,13 @@ func sinceEpoch(text string) (nanos int64, ok bool) {
 	if int64(n) > math.MaxInt64/4/unit*3 {
 		return 0, false
 	}
-	nanos = int64(n) * unit
+	nanos, ok = decimal(int64(n), fraction, unit)
+	return nanos, ok && nanos < 7258118400e9
+}
+
+// decimal returns a number of nanoseconds from its whole units and the digits of its fraction.
+func decimal(whole int64, fraction string, unit int64) (nanos int64, ok bool) {
+	nanos = whole * unit
 	for _, digit := range fraction {
 		if digit < '0' || digit > '9' {
 			return 0, false
@@ -90,5 +96,5 @@ func sinceEpoch(text string) (nanos int64, ok bool) {
 		unit /= 10
 		nanos += int64(digit-'0') * unit
 	}
-	return nanos, nanos < 7258118400e9
+	return nanos, true
 }

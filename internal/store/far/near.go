@@ -187,8 +187,7 @@ func Refuse(take *wire.Take, g *wire.Grant, silent func(i int) uint64) {
 	if g.Units > 0 {
 		return
 	}
-	for i := range take.Rooms {
-		room := &take.Rooms[i]
+	for i, room := range take.Rooms {
 		if window.Kind(room.Kind) != window.FixedWindow || len(g.Totals[i].Hits) == 0 {
 			continue
 		}

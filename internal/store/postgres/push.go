@@ -153,8 +153,7 @@ func (t *transaction) run(ctx context.Context) (store.Outcome, error) {
 // name collects the push's counters.
 func (t *transaction) name() {
 	written := make(map[wire.LimitCounter]bool)
-	for i := range t.push.Items {
-		item := &t.push.Items[i]
+	for _, item := range t.push.Items {
 		hits := slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
 		written[item.LimitCounter] = written[item.LimitCounter] || hits
 	}

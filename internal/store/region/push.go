@@ -292,8 +292,7 @@ func (s *Store) pushed(p *wire.Push, out *store.Outcome, a *asking) {
 		}
 	}
 	for i := range out.Answer.Grants {
-		for j := range p.Takes[i].Rooms {
-			room := &p.Takes[i].Rooms[j]
+		for _, room := range p.Takes[i].Rooms {
 			f := s.fund(key{p.Namespace, room.LimitCounter})
 			f.dirty = true
 			if got := times(out.Answer.Grants[i].Units, room.Cost); !out.Duplicate {
