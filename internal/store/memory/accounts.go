@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -68,10 +69,7 @@ func (a *accounts) grow(namespace string, labels int) {
 
 // Account implements [store.Store].
 func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted, err error) {
-	if err := store.CheckUsed(u); err != nil {
-		return done, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.CheckUsed(u), ctx.Err()); err != nil {
 		return done, err
 	}
 	s.mu.Lock()

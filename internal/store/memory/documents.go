@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 
@@ -31,10 +32,7 @@ func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (
 // SetOverrides implements [store.Store]. The store keeps the lists of [store.MaxOverridden]
 // namespaces.
 func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (version uint64, err error) {
-	if err := store.CheckOverrides(namespace, list); err != nil {
-		return 0, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.CheckOverrides(namespace, list), ctx.Err()); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
@@ -98,10 +96,7 @@ func sizeOf(topic store.Topic, note store.Note) int {
 
 // Note implements [store.Store].
 func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (nodes uint64, err error) {
-	if err := store.CheckNote(topic, namespace, note); err != nil {
-		return 0, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.CheckNote(topic, namespace, note), ctx.Err()); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()

@@ -3,6 +3,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -109,10 +110,7 @@ func New(o Options) *Store {
 
 // Push implements [store.Store].
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
-	if err := store.Check(p); err != nil {
-		return store.Outcome{}, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.Check(p), ctx.Err()); err != nil {
 		return store.Outcome{}, err
 	}
 	s.mu.Lock()

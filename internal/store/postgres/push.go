@@ -19,10 +19,7 @@ import (
 
 // Push implements [store.Store].
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
-	if err := store.Check(p); err != nil {
-		return store.Outcome{}, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.Check(p), ctx.Err()); err != nil {
 		return store.Outcome{}, err
 	}
 	var out store.Outcome
@@ -205,7 +202,7 @@ func (t *transaction) read(ctx context.Context, isRead bool) error {
 	if len(t.counters) > 0 {
 		batch.Queue(readCounters, keys(t.push.Namespace, t.counters)...).Query(t.readRows)
 	}
-	batch.Queue(readTime).QueryRow(t.readClock)
+	batch.Queue(readTime).QueryRow(t.store.clock(&t.calendar))
 	if isRead {
 		batch.Queue(commit)
 	}
@@ -246,16 +243,17 @@ func (t *transaction) readRows(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-func (t *transaction) readClock(row pgx.Row) error {
-	var now time.Time
-	if err := row.Scan(&now); err != nil {
+// clock sets a calendar to the time of a row of readTime, or to that which replaces it.
+func (s *Store) clock(calendar *store.Calendar) func(pgx.Row) error {
+	return func(row pgx.Row) error {
+		var now time.Time
+		err := row.Scan(&now)
+		if s.now != nil {
+			now = s.now()
+		}
+		calendar.NowNanos = uint64(now.UnixNano())
 		return err
 	}
-	if t.store.now != nil {
-		now = t.store.now()
-	}
-	t.calendar.NowNanos = uint64(now.UnixNano())
-	return nil
 }
 
 // apply applies the push to the rows that were read.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -76,10 +77,7 @@ const usedSweep = 4096
 
 // Account implements [store.Store].
 func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted, err error) {
-	if err := store.CheckUsed(u); err != nil {
-		return done, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.CheckUsed(u), ctx.Err()); err != nil {
 		return done, err
 	}
 	err = s.try(ctx, "account", u.Namespace, func(inUse context.Context, c *pgx.Conn) (err error) {
@@ -125,7 +123,7 @@ func (a *accounting) run(ctx context.Context) (done store.Accounted, err error) 
 // note begins the transaction, and records the message in it. If it was recorded before, the
 // transaction ends.
 func (a *accounting) note(ctx context.Context) (known bool, err error) {
-	now, noted := time.Time{}, int64(0)
+	var noted int64
 	var batch pgx.Batch
 	batch.Queue(begin)
 	batch.Queue(settings, a.lockTimeout)
@@ -137,19 +135,14 @@ func (a *accounting) note(ctx context.Context) (known bool, err error) {
 			}
 			return err
 		})
-	batch.Queue(readTime).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+	batch.Queue(readTime).QueryRow(a.store.clock(&a.calendar))
 	if err := a.conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, err
 	}
 	if known {
 		_, err = a.conn.Exec(ctx, commit)
-		return true, err
 	}
-	if a.store.now != nil {
-		now = a.store.now()
-	}
-	a.calendar.NowNanos = uint64(now.UnixNano())
-	return false, nil
+	return known, err
 }
 
 // read reads which of the message's labels its days have, and what else the decision needs of days
@@ -277,15 +270,7 @@ func (c *columns) add(day uint32, row *store.UsedLabel) {
 func (s *Store) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
 	calendar := store.Calendar{}
 	err := s.try(ctx, "used", namespace, func(inUse context.Context, c *pgx.Conn) error {
-		var now time.Time
-		if err := c.QueryRow(inUse, readTime).Scan(&now); err != nil {
-			return err
-		}
-		if s.now != nil {
-			now = s.now()
-		}
-		calendar.NowNanos = uint64(now.UnixNano())
-		return nil
+		return s.clock(&calendar)(c.QueryRow(inUse, readTime))
 	})
 	if err != nil {
 		return err
