@@ -464,8 +464,8 @@ const (
 	noDebug    = "there is no debug port"
 )
 
-// undoneVariables are all of them, with those that its released versions do not have yet. Those
-// that only another of them puts in force are in [undoneBehind].
+// undoneVariables are all of them, with those that its released versions do not have yet, but not
+// those that do something only if another of them says so: REDIS_PERSECOND_ and MEMCACHE_.
 var undoneVariables = []undone{
 	{"DEBUG_HOST", "", noDebug},
 	{"DEBUG_PORT", "", noDebug},
@@ -498,10 +498,6 @@ var undoneVariables = []undone{
 	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "", noWait},
 	{"REDIS_PERSECOND", "false", noPerUnit},
 }
-
-// undoneBehind are the beginnings of names that do something there only if another variable says
-// so, which is told instead, or refused.
-var undoneBehind = []string{"REDIS_PERSECOND_", "MEMCACHE_"}
 
 // tellUndone logs each variable that is set and has no effect.
 func (v *variables) tellUndone(log *slog.Logger) {

@@ -109,8 +109,7 @@ func (p *usagePush) run(ctx context.Context) (err error) {
 	if p.every == 0 {
 		return p.round(ctx)
 	}
-	ticker := time.NewTicker(p.every)
-	defer ticker.Stop()
+	ticks := time.Tick(p.every)
 	for {
 		if err := p.round(ctx); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(p.stderr, "%s %v; it is tried again\n", p.now().Format(time.RFC3339), err)
@@ -118,7 +117,7 @@ func (p *usagePush) run(ctx context.Context) (err error) {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-ticks:
 		}
 	}
 }
@@ -380,8 +379,7 @@ func (p *usagePush) cloudEvents(events []pushed) any {
 		Data            map[string]any `json:"data"`
 	}
 	all := make([]event, len(events))
-	for i := range events {
-		e := &events[i]
+	for i, e := range events {
 		all[i] = event{"1.0", e.ID, "weir/" + p.namespace, cmp.Or(e.gap(), "weir.usage"), e.subject(), e.At, "application/json", e.data()}
 	}
 	return all
@@ -398,8 +396,7 @@ func (e *pushed) gap() string {
 // lago returns events as Lago's POST /api/v1/events/batch has them. The rule is the code of the metric.
 func (p *usagePush) lago(events []pushed) any {
 	all := make([]map[string]any, len(events))
-	for i := range events {
-		e := &events[i]
+	for i, e := range events {
 		all[i] = map[string]any{
 			"transaction_id": e.ID, "external_subscription_id": e.subject(), "code": cmp.Or(e.gap(), e.Row.Rule), "timestamp": e.At.Unix(), "properties": e.data(),
 		}
