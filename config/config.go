@@ -60,6 +60,8 @@ type Config struct {
 
 // Backend says how to reach the counter backend.
 type Backend struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	// Cluster is the name of Envoy's cluster: 1 to 512 visible ASCII characters, as are the next
 	// two.
 	Cluster string

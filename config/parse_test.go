@@ -598,7 +598,7 @@ func checkInvariants(t *testing.T, c *config.Config) {
 	}
 	check(name(c.Namespace, "._-"), "namespace")
 	if !slices.ContainsFunc(c.Rules, func(r config.Rule) bool { return r.SyncRate >= 0 }) {
-		check(c.Backend == config.Backend{}, "unused backend")
+		check(reflect.DeepEqual(c.Backend, config.Backend{}), "unused backend")
 	} else {
 		b := c.Backend
 		check(b.Cluster != "" && b.Authority != "", "backend")

@@ -37,6 +37,8 @@ func MostAdvanced(limit, divisor uint64) uint64 {
 // Advance is a sender's part of a push about hits that it admits before the backend has counted
 // them.
 type Advance struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	// Present is false for pushes in a format without this part.
 	Present bool
 	// Epoch and Version name the sender's list of near keys; 0 if it has none.

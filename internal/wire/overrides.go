@@ -28,6 +28,8 @@ const (
 
 // Known is the part of a push about the overrides of the namespace.
 type Known struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	// Version is that of the list by which the sender's node decides; 0 if it has none.
 	Version uint64
 	// Unfit is how many of the list's overrides the node could not apply, because they do not fit
