@@ -160,9 +160,9 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 // id is the key's.
 func (p *pushed) id(b *batch) wire.ID { return wire.ItemID(b.push[p.begins:p.ends]) }
 
-// sameKey reports whether two consecutive items of a batch are limits of the same key.
+// sameKey reports whether two consecutive items of a batch are limits of the same key, claimed at once.
 func (p *pushed) sameKey(of *pushed) bool {
-	return p.Address == of.Address && p.Rule == of.Rule && p.Ahead == of.Ahead
+	return p.Address == of.Address && p.Rule == of.Rule && p.Claim == of.Claim && p.Ahead == of.Ahead
 }
 
 // Ticket identifies a push that was sent.

@@ -14,7 +14,6 @@ import (
 type decider struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	tallies  *entry.Tallies
 	entries  *entry.Entries
 	acquires *acquires
 	taker    *take.Taker
@@ -203,16 +202,8 @@ func (e *decider) reject(checks []rule.Check, now int64) {
 //go:noinline
 func (e *decider) block(checks []rule.Check, now int64) {
 	for i := range checks {
-		d := &checks[i]
-		if d.Verdict != counter.Rejected || !d.Rule.Blocks || d.Cost == 0 {
-			continue
-		}
-		began := false
-		if e.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
-			writes, began = d.Counter.Block(d.Rule.Extends)
-			return writes, false
-		}) && began {
-			e.tallies.Blocked++
+		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.Blocks && d.Cost != 0 {
+			e.taker.Block(d, now)
 		}
 	}
 }

@@ -20,13 +20,14 @@
 //	claim    which hits go next, and how they go in flight (knows entry and ledger)
 //	credit   the part of the limits that is for hits on credit (knows entry and ledger)
 //	take     decisions without asking the backend, in the table or on credit (knows entry, credit and ledger)
+//	settle   what answers change in entries (knows entry and claim)
 //	observe  what people look at: reports, usage, warnings (knows entry)
 //	feed     other limits, as the backend tells them (knows entry)
 //
 // In this package, decide.go has the way of a request until it is decided or waits: decider says whether it has
 // room, and package take counts its hits. delay.go has requests that wait for room, requests.go how waits for the
 // backend end. Acquires are questions for hits, pushes have what is claimed for the backend, the outbox sends both, and
-// answers takes in what comes back. Deciding sends nothing: what is to be asked is left in acquires, and sent
+// answers finds which keys and requests what comes back is for. Deciding sends nothing: what is to be asked is left in acquires, and sent
 // when the decision is there.
 //
 // A function of the engine's packages that must not be inlined is called from several places, and was

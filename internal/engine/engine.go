@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
 	"weir/internal/engine/seat"
+	"weir/internal/engine/settle"
 	"weir/internal/engine/take"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
@@ -46,6 +47,7 @@ type Engine struct {
 	decider  decider
 	requests requests
 	feed     feed.Feed
+	settler  settle.Settler
 	answers  answers
 
 	leaveBy  int64 // when a leaving node gives up, by the host's clock
@@ -94,7 +96,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
 	e.decider = decider{
-		tallies: tallies, entries: &e.entries, acquires: &e.acquires, taker: &e.taker, blocks: rules.Blocks, yields: rules.Yields,
+		entries: &e.entries, acquires: &e.acquires, taker: &e.taker, blocks: rules.Blocks, yields: rules.Yields,
 	}
 	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, e.acquires.prefetch)
 	e.requests = requests{
@@ -103,9 +105,9 @@ func (e *Engine) furnish(o *Options) (err error) {
 		checks: make([]rule.Check, len(rules.List)),
 	}
 	e.feed = feed.New(tallies, link, rules, &e.entries, o.Data, o.Namespace)
+	e.settler = settle.New(tallies, link, rules, &e.entries, &e.pending)
 	e.answers = answers{
-		tallies: tallies, link: link, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes,
-		requests: &e.requests, feed: &e.feed,
+		tallies: tallies, link: link, rules: rules, settler: &e.settler, waits: &e.waits, outbox: &e.outbox, requests: &e.requests, feed: &e.feed,
 	}
 	return nil
 }

@@ -6,25 +6,24 @@ import (
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
+	"weir/internal/engine/settle"
 	"weir/internal/wire"
 	"weir/window"
 )
 
-// answers takes the backend's answers into the table.
+// answers takes in the backend's answers: which key and which request they are for.
 type answers struct {
 	tallies  *entry.Tallies
 	link     *link.Link
 	rules    *rule.Set
-	entries  *entry.Entries
+	settler  *settle.Settler
 	waits    *waits
 	outbox   *outbox
-	pushes   *pushes
 	requests *requests
 	feed     *feed.Feed
 
 	total  wire.Total
 	totals [wire.MaxLimits]window.Totals
-	check  rule.Check // of the key whose answer is taken in
 }
 
 // takeIn keeps the answer to a batch, and reports whether the batch was answered.
@@ -124,9 +123,11 @@ func (a *answers) settleKey(b *batch) {
 	first := b.settled
 	key := &b.items[first]
 	last := first
+	var limits [wire.MaxLimits]int32
 	for last < len(b.items) && last-first < wire.MaxLimits && b.items[last].sameKey(key) {
 		b.reader.Next(&a.total)
 		a.keepTotal(last - first)
+		limits[last-first] = b.items[last].Limit
 		last++
 	}
 	b.settled = last
@@ -144,45 +145,17 @@ func (a *answers) settleKey(b *batch) {
 	switch {
 	case key.Ahead != nil:
 		part := key.Ahead.End(true) // its totals were read last
-		a.learn(&part, int64(b.reader.NowNanos))
+		a.settler.Learn(&part, int64(b.reader.NowNanos), &a.totals)
 		for i := first; i < last; i++ {
 			b.items[i].Ahead = nil
 		}
 	case key.Rule != nil:
-		a.settleTotals(b, first)
+		a.settler.Totals(&key.Origin, limits[:last-first], key.relied, int64(b.reader.NowNanos), &a.totals)
 	}
 	if !b.reader.Whole() {
 		for i := first; i < last; i++ {
 			b.items[i].Rule, b.items[i].Limit = nil, done
 		}
-	}
-}
-
-// settleTotals takes in the totals of a key's limits, of which the batch's items from the first one on
-// were read last.
-func (a *answers) settleTotals(b *batch, first int) {
-	key := &b.items[first]
-	d := a.entries.At(&a.check, key.Rule, key.Address)
-	now := a.link.Now()
-	if !a.entries.Update(d, entry.Hastens|entry.AsStored, now, func() (writes, lists bool) {
-		if !d.Slot.Found() || a.stray(d) {
-			return false, false
-		}
-		for i := first; i < b.settled; i++ {
-			if limit := int(b.items[i].Limit); limit < len(d.Counter.States) {
-				d.Counter.Settle(limit, b.items[i].Claim, int64(b.reader.NowNanos), &a.totals[i-first])
-			}
-		}
-		newer := d.Counter.Heard(int64(b.reader.NowNanos))
-		pending := d.Counter.Pending()
-		if d.Counter.Trim(key.relied, now); newer {
-			d.Counter.RunDry(now, a.link.Random.Fraction())
-		}
-		d.NoteExcess(now)
-		return true, d.Counter.Pending() && d.Counter.Own(pending, now)
-	}) {
-		// The hits stay in flight until they are abandoned: counted here, and in the backend.
-		a.tallies.GivenUp++
 	}
 }
 
@@ -255,7 +228,7 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 	}
 	a.readRooms(&b.reader, t.parts[0].Rule)
 	if t.parts[0].Cost == 0 {
-		a.learn(&t.parts[0], int64(b.reader.NowNanos))
+		a.settler.Learn(&t.parts[0], int64(b.reader.NowNanos), &a.totals)
 		return
 	}
 	a.keepLease(t, &grant, int64(b.reader.NowNanos))
@@ -297,11 +270,11 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		a.readRooms(&b.reader, part.Rule)
 		for j := range part.Rule.Limits {
 			if hits := grant.Units * part.Cost; hits > 0 && verdict != counter.Allowed {
-				a.returnGrant(part, j, hits, at)
+				a.settler.Return(part, j, hits, at, &a.totals[j])
 				a.totals[j].Subtract(&part.Rule.Limits[j], at, hits)
 			}
 		}
-		a.learn(part, int64(b.reader.NowNanos))
+		a.settler.Learn(part, int64(b.reader.NowNanos), &a.totals)
 	}
 	switch {
 	case checks != nil:
@@ -322,22 +295,13 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 	for i := range t.parts {
 		part := &t.parts[i]
 		a.readRooms(&reader, part.Rule)
-		d := a.entries.At(&a.check, part.Rule, part.Address)
-		if a.entries.Read(d, a.link.Now()); a.stray(d) {
-			continue
+		of, debts := a.settler.Judge(part, t.granted, int64(reader.NowNanos), &a.totals)
+		if of == counter.Rejected {
+			return of
 		}
-		answered, cost := int64(reader.NowNanos), part.Cost
-		if t.granted {
-			cost = 0 // the totals include it
+		if owes = owes || debts; of == counter.Unsure {
+			verdict = of
 		}
-		owes = owes || d.Counter.Owes() && !part.Rule.CountRejected
-		if t.granted && d.Counter.Settled(answered) || a.fits(d, (*window.State).Presume, answered, cost) {
-			continue
-		}
-		if a.entries.Read(d, a.link.Now()); !a.fits(d, (*window.State).Doubt, answered, cost) {
-			return counter.Rejected
-		}
-		verdict = counter.Unsure
 	}
 	if t.granted {
 		return verdict
@@ -348,110 +312,22 @@ func (a *answers) judge(b *batch, t *ask) counter.Verdict {
 	return counter.Rejected
 }
 
-// fits reports whether a cost has room next to an answer's totals and the assumed part of each
-// state.
-func (a *answers) fits(d *rule.Check, suppose func(s *window.State), answered int64, cost uint64) bool {
-	for i := range d.Counter.States {
-		suppose(&d.Counter.States[i])
-		d.Counter.Learn(i, answered, &a.totals[i])
-	}
-	return d.Counter.Allows(cost)
-}
-
 // keepLease puts a grant into a key's entry.
 func (a *answers) keepLease(t *ask, grant *wire.Grant, answered int64) {
-	part, units, at := &t.parts[0], grant.Units, int64(grant.AtNanos)
-	given := window.Grant{Hits: units, At: at, Answered: answered}
+	part := &t.parts[0]
+	l := settle.Lease{Grant: window.Grant{Hits: grant.Units, At: int64(grant.AtNanos), Answered: answered}, Least: t.least, Most: t.most, Ahead: t.ahead}
 	for i := range part.Rule.Limits {
 		if part.Rule.Limits[i].Kind.Refills() {
-			given.Wanted = t.needs()
+			l.Wanted = t.needs()
 		}
 	}
-	relies := t.relies
-	if !t.ahead && units < t.least {
-		relies = max(relies, t.needs())
-	}
-	d := a.entries.At(&a.check, part.Rule, part.Address)
-	if t.ahead {
-		// The backend may refuse requests, or has, as it lacks just these hits.
-		relies = max(relies, a.waits.leases.needs(d))
-	}
-	var lost [wire.MaxLimits]bool
-	now, kept, how := a.link.Now(), false, entry.Frees
-	if units == 0 {
-		how = 0
-	}
-	if !a.entries.Update(d, how, now, func() (writes, lists bool) {
-		if kept = !a.stray(d); !kept {
-			return false, false
+	a.settler.Lease(part, &l, &a.totals, func(d *rule.Check) (relies uint64) {
+		switch relies = t.relies; {
+		case t.ahead: // the backend may refuse requests, or has, as it lacks just these hits
+			relies = max(relies, a.waits.leases.needs(d))
+		case grant.Units < t.least:
+			relies = max(relies, t.needs())
 		}
-		d.Counter.Identify(part.ID)
-		owned := d.Counter.Pending()
-		for i := range d.Counter.States {
-			lost[i] = !d.Counter.Grant(i, given, &a.totals[i])
-		}
-		d.Counter.Granted(units, t.least, t.most, relies, t.ahead, now, a.link.Random.Fraction())
-		d.Counter.Heard(answered)
-		d.NoteExcess(now)
-		return true, d.Counter.Own(owned, now)
-	}) {
-		kept = false
-	}
-	if !kept {
-		a.tallies.GivenUp++
-	}
-	for i := range part.Rule.Limits {
-		if !kept || lost[i] {
-			a.returnGrant(part, i, units, at)
-		}
-	}
-}
-
-// stray reports whether an answer has no place in a check's entry, which was read: the rule no
-// longer synchronises, and the entry is newer and does not either. Its hits would seem to be
-// unknown to the backend.
-func (a *answers) stray(d *rule.Check) bool {
-	return a.rules.Retires(d.Rule) && !d.Counter.Identified()
-}
-
-// returnGrant gives back hits that were granted for limit i and have no place here, in the window
-// where they were counted.
-func (a *answers) returnGrant(part *rule.Ref, i int, hits uint64, at int64) {
-	if number, counts := part.Rule.Limits[i].LeaseNumber(at, &a.totals[i]); counts && hits > 0 {
-		a.pushes.pending.HastyOrphans = a.pushes.pending.HastyOrphans || part.Rule.Exact()
-		a.entries.Elsewhere(part, i, -int64(hits), number, a.link.Now()) // without room, the hits stay unused until their window ends
-	}
-}
-
-// learn keeps an answer's totals in a key's entry, for the headers and for the time when the
-// backend is away.
-func (a *answers) learn(part *rule.Ref, answered int64) {
-	d, now := a.entries.At(&a.check, part.Rule, part.Address), a.link.Now()
-	if !a.entries.Update(d, 0, now, func() (writes, lists bool) {
-		if a.stray(d) || !d.Slot.Found() && a.nothing(len(d.Counter.States)) {
-			return false, false
-		}
-		d.Counter.Identify(part.ID)
-		for i := range d.Counter.States {
-			d.Counter.Learn(i, answered, &a.totals[i])
-		}
-		d.Counter.Heard(answered)
-		d.NoteExcess(now)
-		// Hits that were counted before the rule had a backend are still to be pushed.
-		return true, (part.Rule.Watched || d.Counter.Pending()) && d.Counter.Adopt(now, a.link.Reach() == link.Near)
-	}) {
-		a.tallies.GivenUp++
-	}
-}
-
-// nothing reports whether the first totals are all 0.
-func (a *answers) nothing(limits int) bool {
-	for i := range limits {
-		for _, hits := range a.totals[i].Hits {
-			if hits != 0 {
-				return false
-			}
-		}
-	}
-	return true
+		return relies
+	})
 }

@@ -119,3 +119,14 @@ func (t *Taker) GiveBack(d *rule.Check, now int64) (recalled bool) {
 	t.entries.Read(d, now)
 	return false
 }
+
+// Block blocks a check's key, by what its rule says.
+func (t *Taker) Block(d *rule.Check, now int64) {
+	began := false
+	if t.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+		writes, began = d.Counter.Block(d.Rule.Extends)
+		return writes, false
+	}) && began {
+		t.tallies.Blocked++
+	}
+}
