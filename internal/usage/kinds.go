@@ -161,7 +161,7 @@ func kindsBelow(wanted stemSet, with string) (*Fields, error) {
 				}
 				f.hint(name[strings.LastIndexByte(name, '.')+1:])
 				if stem.path != "" {
-					s.below = append(s.below, below{name, i})
+					s.below = append(s.below, below{name: name, field: i})
 					continue
 				}
 				path, err := jsonpath.Compile(name)

@@ -40,6 +40,8 @@ type source struct {
 
 // below is the number of a field within an object.
 type below struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	name  string // with dots between names
 	field int
 }
@@ -278,6 +280,8 @@ type text struct {
 
 // number is the number of a field that counts.
 type number struct {
+	_ [0]func() // keeps Go from generating an equality function
+
 	hits          uint64
 	found, absurd bool
 	// text and source say where the number comes from. A text's values are found in an order that
