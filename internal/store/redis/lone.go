@@ -17,14 +17,18 @@ var loneNamed string
 var loneScript = newScript(loneNamed)
 
 // alone reports whether lone.lua may write an attempt: the first for a push whose takes get all that they ask for, and whose
-// hits are of one window of each counter, in windows of the clock. Its sender's record lives on. Whenever lone.lua finds more
-// to do, commit.lua writes.
+// hits are of one window of each counter, in windows of the clock. Its sender's record lives on. Or the push only reads.
+// Whenever lone.lua finds more to do, commit.lua writes.
 func (a *attempt) alone() bool {
-	if a.group.c.plain || a.group.tries > 1 || len(a.group.all) > 1 || len(a.noted) == 0 || len(a.claims) > 0 || a.lists {
+	if a.group.c.plain || a.group.tries > 1 || len(a.group.all) > 1 || len(a.again)+len(a.claims) > 0 || a.lists {
+		return false
+	}
+	one := a.group.all[0]
+	if len(a.noted) == 0 && (len(a.counters) == 0 || one.b.word || one.b.state != stateApplied) || len(a.noted) > 0 && a.senderLife(one) > 0 {
 		return false
 	}
 	// A sliding window is near its limit by the sum of windows, of which lone.lua does not read all.
-	return a.senderLife(a.noted[0]) <= 0 && !slices.ContainsFunc(a.counters, func(h *held) bool {
+	return !slices.ContainsFunc(a.counters, func(h *held) bool {
 		return !h.alone(a.calendar) || a.fleet != noFleet && h.Kind != uint8(window.FixedWindow)
 	})
 }
@@ -63,8 +67,10 @@ func (h *held) others(visit func(w store.Window)) {
 
 // loneArguments sets the keys and arguments that lone.lua describes.
 func (a *attempt) loneArguments(fresh int) {
-	of := a.noted[0]
-	sequence, part := of.part()
+	of, sequence, part := a.group.all[0], "", ""
+	if len(a.noted) > 0 {
+		sequence, part = of.part()
+	}
 	a.script, a.keys = loneScript, append(make([]string, 0, len(a.counters)+2), of.b.sender)
 	a.args = add(make([]any, 0, 32), lone{a.micros, sequence, of.p.Floor, part, a.grants(part, of.b), min(fresh, 1000), len(a.counters), a.fleet != noFleet})
 	a.fleetArguments(nil)
@@ -104,11 +110,13 @@ func (a *attempt) hearLone(reply []any, sent, received time.Duration) error {
 	}
 	reply = reply[1:]
 	a.clock.hear(micros, sent, received)
-	of := a.noted[0]
+	of := a.group.all[0]
 	if a.written = true; a.micros != "" {
 		of.out.Answer.NowNanos = uint64(micros) * 1000
 	}
-	a.group.c.noted.put(of.b.sender, of.noted, 1)
+	if len(a.noted) > 0 {
+		a.group.c.noted.put(of.b.sender, of.noted, 1)
+	}
 	for _, h := range a.counters {
 		if len(reply) < len(h.named) {
 			return errReply

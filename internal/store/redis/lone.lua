@@ -1,5 +1,5 @@
--- Counts takes and hits that a backend has decided, of counters with windows of the clock. It leaves what commit.lua would
--- leave, with few commands. If that may do anything else, nothing is left.
+-- Counts takes and hits that a backend has decided, of counters with windows of the clock, or reads these. It leaves what
+-- commit.lua would leave, with few commands. If that may do anything else, nothing is left.
 --
 -- KEYS  the sender's record, the counters, and the list of the namespace's fleet, if it can have one
 -- ARGV  lone of message.go; if a fleet was seen, list, and word if that says that there is one; and one for counters that
@@ -12,8 +12,9 @@ local fleet, first, seen = KEYS[n + 2], 1 + lone.size, ARGV[1 + lone.fleet] ~= '
 if fleet and not seen and call('EXISTS', fleet) > 0 then
   return
 end
-local known = call('ZSCORE', sender, 'floor')
-if not known or not string.find(known, '^%d+$') or tonumber(known) > tonumber(sequence) then
+local known = sequence ~= '' and call('ZSCORE', sender, 'floor')
+if sequence == '' then -- nothing is noted
+elseif not known or not string.find(known, '^%d+$') or tonumber(known) > tonumber(sequence) then
   return
 end
 local time, decided = call('TIME'), ARGV[1 + lone.decided]
@@ -25,7 +26,7 @@ if seen then -- all holds as it is, or commit.lua tells what does not
   local words, at, is = ARGV[first + list.words] ~= '0', first + list.size, tonumber(ARGV[first + list.now]) or now
   local head = try('HMGET', fleet, 'revision', 'version', 'swept', words and ARGV[at + word.sender] or 'units')
   local since = head[1] == ARGV[first + list.revision] and is - (tonumber(head[3]) or 0)
-  if not since or ARGV[first + list.later] == '' and (since < 0 or since >= far.sweep) then
+  if not since or ARGV[first + list.later] == '' and sequence ~= '' and (since < 0 or since >= far.sweep) then
     return
   end
   first = at
@@ -90,7 +91,9 @@ repeat
   at = at + one.size
 until not fits or counted == n
 
-if fits then
+if fits and sequence == '' then
+  return reply
+elseif fits then
   local floored, noted = tonumber(known) < tonumber(floor), nil
   local upto, part = floored and floor or known, ARGV[1 + lone.part]
   if granted == '' then

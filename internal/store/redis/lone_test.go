@@ -385,7 +385,7 @@ func TestLoneTakesOfNewWindows(t *testing.T) {
 	}
 }
 
-// In a fleet, many hits are counted by lone.lua whatever the sender's word needs, which is heard all the same.
+// In a fleet, many hits are counted and read by lone.lua whatever the sender's word needs, which is heard all the same.
 func TestManyHitsInAFleet(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0).Truncate(time.Minute)
 	s := newSide(t, false, func() time.Time { return now })
@@ -393,16 +393,21 @@ func TestManyHitsInAFleet(t *testing.T) {
 	list := b.keys.list("ns")
 	must.OK(t, s.client.HSet(t.Context(), list, "revision", "r", "version", 1, "contents", `{"Epoch": 7}`).Err())
 	loneTake(t, b, 1, 1)
-	for sequence := uint64(2); sequence < 6; sequence++ {
+	const last = 6 // it reads
+	for sequence := uint64(2); sequence <= last; sequence++ {
+		hits := int64(1)
+		if sequence == last {
+			hits = 0
+		}
 		now = now.Add(5 * time.Second) // senders are to be checked, and this one has been silent
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: sequence, Advance: wire.Advance{Present: true, Wants: true, Settled: true}}
 		for key := range byte(wordWork) {
 			c := wire.LimitCounter{ID: wire.ID{key}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}
-			p.Items = append(p.Items, wire.Item{LimitCounter: c, Limit: 1e9, Newest: uint64(now.UnixMilli()) / 60_000, Hits: []int64{1}})
+			p.Items = append(p.Items, wire.Item{LimitCounter: c, Limit: 1e9, Newest: uint64(now.UnixMilli()) / 60_000, Hits: []int64{hits}})
 		}
 		ran, all := s.lone.Load(), s.calls(t, "evalsha")
 		out, err := b.Push(t.Context(), p, 1)
-		if err != nil || out.Applied != wordWork || !out.Answer.Near.Present || out.Answer.Near.Epoch != 7 {
+		if err != nil || out.Applied != wordWork*hits || !out.Answer.Near.Present || out.Answer.Near.Epoch != 7 || sequence == last && out.Answer.Totals[9].Hits[0] != last-2 {
 			t.Fatalf("push %d: %+v, %v", sequence, out, err)
 		}
 		swept := must.Get(s.client.HGet(t.Context(), list, "swept").Int64())(t)

@@ -64,7 +64,7 @@ type (
 	// that are alike.
 	lone struct {
 		Decided  string // as that of a plan
-		Sequence string
+		Sequence string // "" if the push only reads
 		Floor    uint64
 		Part     string
 		Granted  string
