@@ -33,7 +33,9 @@ func (k *Entries) TakeOne(d *rule.Check, now int64, yields bool) counter.Verdict
 		return counter.Rejected
 	}
 	found := k.recalls && k.Table.Recall(&d.Slot, d.Address) || k.Table.Borrow(&d.Slot, d.Address)
-	defer d.Slot.Return()
+	if d.Slot.Lent() {
+		defer d.Slot.Return()
+	}
 	if found && d.Counter.CountInPlace(&d.Rule.Rule, d.Slot.Payload(), now, d.Cost, false, false) {
 		d.CountInSlot()
 	} else {
