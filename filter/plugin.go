@@ -157,14 +157,21 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return p.streams.
 
 // OnRequest implements proxywasm.Plugin.
 func (p *plugin) OnRequest(id uint32, end bool) (types.HttpContext, types.Action) {
-	s := p.streams.newStream(id)
+	all := &p.streams
+	s := all.brief
+	if s == nil {
+		s = all.newStream(id)
+		all.brief = s
+	}
+	s.id = id
 	action := s.OnHttpRequestHeaders(0, end)
 	if s.remains() {
+		all.brief = nil
 		return s, action
 	}
 	if s.decorate {
 		s.decorateResponse()
 	}
-	s.OnHttpStreamDone()
+	s.end()
 	return nil, action
 }

@@ -24,6 +24,7 @@ type streams struct {
 	shadows   shadows
 	usage     usagePage
 	idle      []*stream // to be used again, maxIdle at most
+	brief     *stream   // of requests that are over with their headers, in turn; nil if it was needed for longer
 }
 
 type stream struct {
@@ -88,11 +89,16 @@ func (all *streams) newStream(id uint32) *stream {
 
 // OnHttpStreamDone implements types.HttpContext.
 func (s *stream) OnHttpStreamDone() {
+	s.end()
+	keepIdle(&s.all.idle, s, maxIdle)
+}
+
+// end makes a stream ready for another request.
+func (s *stream) end() {
 	if s.all.rules.leaves || s.wait.Waiting() {
 		s.forget()
 	}
 	s.progress = progress{}
-	keepIdle(&s.all.idle, s, maxIdle)
 }
 
 // forget forgets what a stream has if it waited, or if some rule leaves it more to do.
