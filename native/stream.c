@@ -24,8 +24,14 @@ typedef struct {
   uint32_t name, value;
 } sizes;
 
+// same reports whether two names are the same but for their case. Nearly all that are have the same case too.
+static bool same(bytes a, bytes b) {
+  if (a.size != b.size) return false;
+  return memcmp(a.data, b.data, a.size) == 0 || (((a.data[0] ^ b.data[0]) & 0xdf) == 0 && strncasecmp(a.data, b.data, a.size) == 0);
+}
+
 size_t find_field(const field* fields, size_t n, bytes name, size_t from) {
-  while (from < n && (fields[from].key.size != name.size || strncasecmp(fields[from].key.data, name.data, name.size) != 0)) from++;
+  while (from < n && !same(fields[from].key, name)) from++;
   return from;
 }
 
