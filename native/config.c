@@ -42,7 +42,7 @@ static void failed(vm* v) {
 }
 
 static vm* vm_new(domain* d, int index) {
-  vm* v = memory_reserve(sizeof *v, memory_offset);
+  vm* v = memory_reserve(sizeof *v);
   if (!v) {
     say(LOG_ERROR, "weir: there is no memory for a VM: each reserves 8 GiB of addresses");
     return NULL;
@@ -60,7 +60,7 @@ static void vm_free(vm* v) {
   vm_stop(v);
   free(v->listed.headers);
   pthread_mutex_destroy(&v->lock);
-  memory_release(v, memory_offset);
+  memory_release(v, sizeof *v);
 }
 
 static void domain_free(domain* d) {

@@ -38,20 +38,20 @@ uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...) {
   return i + 1;
 }
 
-// The description lies at a multiple of this. No object has more bytes before its description.
+// A memory lies at a multiple of this. No object has more bytes.
 enum { lead = 4096 };
 
-void* memory_reserve(size_t size, size_t offset) {
-  if (offset > lead || size - offset > memory_distance) abort(); // possible only with the first VM
-  char* start = mmap(NULL, lead + memory_distance + reserved, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
-  return start == MAP_FAILED ? NULL : start + lead - offset;
+void* memory_reserve(size_t size) {
+  if (size > lead) abort(); // possible only with the first VM
+  char* start = mmap(NULL, lead + reserved, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
+  return start == MAP_FAILED ? NULL : start + lead - size;
 }
 
-void memory_release(void* object, size_t offset) { munmap((char*)object + offset - lead, lead + memory_distance + reserved); }
+void memory_release(void* object, size_t size) { munmap((char*)object + size - lead, lead + reserved); }
 
 void wasm_rt_allocate_memory(wasm_rt_memory_t* m, uint32_t initial_pages, uint32_t max_pages) {
   const uint32_t most = most_memory / page;
-  *m = (wasm_rt_memory_t){.data = MEMORY(m), .max_pages = max_pages < most ? max_pages : most};
+  *m = (wasm_rt_memory_t){.data = wasm_memory, .max_pages = max_pages < most ? max_pages : most};
   if (wasm_rt_grow_memory(m, initial_pages) == (uint32_t)-1) wasm_rt_trap(TRAP_NO_MEMORY);
 }
 

@@ -68,10 +68,22 @@ struct Z_env_instance_t {
   Z_weir_instance_t instance;
 };
 _Static_assert(offsetof(vm, instance) == offsetof(vm, stack_limit) + sizeof(char*), "STACK_CHECK");
+_Static_assert(sizeof(vm) == offsetof(vm, instance) + sizeof(Z_weir_instance_t), "the memory follows the instance");
+
+// vm_memory returns the module's memory.
+static inline uint8_t* vm_memory(vm* v) { return (uint8_t*)(v + 1); }
 
 // RUN evaluates an expression inside the VM, whose lock the caller holds. It returns false if that
 // trapped.
-#define RUN(v, expression) (vm_enter(v), _setjmp((v)->caught) == 0 ? ((void)(expression), vm_leave(v), true) : (vm_trapped(v), false))
+#define RUN(v, expression)                                                                                                  \
+  ({                                                                                                                        \
+    uint8_t* const outer = wasm_memory;                                                                                     \
+    wasm_memory = vm_memory(v);                                                                                             \
+    vm_enter(v);                                                                                                            \
+    const bool ran = _setjmp((v)->caught) == 0 ? ((void)(expression), vm_leave(v), true) : (vm_trapped(v), false);         \
+    wasm_memory = outer;                                                                                                    \
+    ran;                                                                                                                    \
+  })
 
 void vm_enter(vm*);
 void vm_leave(vm*);
@@ -90,8 +102,6 @@ void vm_tick(vm*, root*);
 root* vm_root(vm*, uint32_t id);
 void vm_remove(vm*, root*);
 
-enum { memory_offset = offsetof(vm, instance) + offsetof(Z_weir_instance_t, w2c_memory) };
-static inline uint8_t* vm_memory(vm* v) { return MEMORY(&v->instance.w2c_memory); }
 // vm_bytes returns bytes of the module's memory. It traps if they reach beyond it.
 static inline bytes vm_bytes(vm* v, uint32_t at, uint32_t size) {
   if ((uint64_t)at + size > v->instance.w2c_memory.size) wasm_rt_trap(WASM_RT_TRAP_OOB);

@@ -60,10 +60,9 @@ var (
 	beginInit    = []byte("static void init_func_types(void) {")
 	declarations = []byte("\nstatic ")
 
-	// Memory lies at a fixed distance from its description, so that no access has to read its
-	// address.
+	// A register has the memory's address.
 	access     = []byte("&mem->data[addr]")
-	nearAccess = []byte("MEMORY(mem) + addr")
+	nearAccess = []byte("wasm_memory + addr")
 	// An unused read is left out, because no address can trap. Other reads become operands.
 	forcedRead = []byte(`wasm_asm("" ::"r"(result));`)
 )
