@@ -17,7 +17,7 @@ var reference = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z0-9_.]+\\.(?:go|lua|sql
 func TestReferences(t *testing.T) {
 	pages := must.Get(filepath.Glob("*.md"))(t)
 	checked := 0
-	for _, page := range append(pages, "../CONTRIBUTING.md") {
+	for _, page := range append(pages, "../CONTRIBUTING.md", "../RATIONALE.md") {
 		for _, found := range reference.FindAllStringSubmatch(read(t, page), -1) {
 			file, name := found[1], found[2]
 			code, err := os.ReadFile(filepath.Join("..", file))
