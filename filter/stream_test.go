@@ -9,6 +9,7 @@ import (
 	"weir/filter"
 	"weir/internal/fields"
 	"weir/internal/must"
+	"weir/internal/proxywasm"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
@@ -59,6 +60,28 @@ func TestIdleStreamsAreBounded(t *testing.T) {
 	v.reset(v.paused(1, "x-user", "ann")[0])
 	if kept, last := v.plugin.KeysMemory(), cap(v.plugin.First().Key); kept > filter.MaxIdleKeys || last > filter.MaxIdleKeys {
 		t.Errorf("%d bytes are kept for the next keys, and %d for the last", kept, last)
+	}
+}
+
+// A request that holds a place until its end has a stream of its own, with its own number.
+func TestRequestsAtTheSameTimeHaveTheirStreams(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "match": {"path": {"exact": "/held"}}, "limits": [{"limit": 2, "algorithm": "in_flight"}]}]}`)
+	defer proxywasm.Use(v)()
+	v.receive("GET", "/", nil)
+	if s, _ := v.plugin.OnRequest(9, true); s != nil {
+		t.Fatal("a request that is over has a stream")
+	}
+	v.receive("GET", "/held", nil)
+	var streams [2]types.HttpContext
+	for i := range streams {
+		v.context = uint32(i + 1)
+		streams[i], _ = v.plugin.OnRequest(v.context, true)
+	}
+	if streams[0] == nil || streams[1] == nil || streams[0] == streams[1] {
+		t.Fatalf("two requests at the same time have the streams %p and %p", streams[0], streams[1])
+	}
+	for i := range streams {
+		must.Equal(t, streams[i].(*stream).ID(), uint32(i+1), "the number of a request's stream")
 	}
 }
 

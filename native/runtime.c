@@ -1,5 +1,6 @@
 // The memory and the tables of instances.
 #include <stdarg.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "wasm-rt.h"
@@ -38,8 +39,8 @@ uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...) {
   return i + 1;
 }
 
-// A memory lies at a multiple of this. No object has more bytes.
-enum { lead = 4096 };
+// A memory lies at a multiple of this, which is the largest page of any kernel. No object has more bytes.
+enum { lead = 65536 };
 
 void* memory_reserve(size_t size) {
   if (size > lead) abort(); // possible only with the first VM
@@ -64,8 +65,8 @@ uint32_t wasm_rt_grow_memory(wasm_rt_memory_t* m, uint32_t delta) {
 }
 
 void wasm_rt_free_memory(wasm_rt_memory_t* m) {
-  // The next instance must find zeros.
-  if (m->data) madvise(m->data, reserved, MADV_DONTNEED);
+  // The next instance must find zeros. Where the process has its memory locked, the kernel makes none.
+  if (m->data && madvise(m->data, reserved, MADV_DONTNEED) != 0) memset(m->data, 0, m->size);
 }
 
 void wasm_rt_allocate_funcref_table(wasm_rt_funcref_table_t* t, uint32_t elements, uint32_t max_elements) {

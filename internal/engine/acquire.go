@@ -301,6 +301,7 @@ type ask struct {
 	settled   bool
 	done      bool
 	granted   bool
+	whole     bool // it gave all that was asked for
 	grantedAt int64
 	resumed   int
 }

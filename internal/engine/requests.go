@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxRounds is how often a request asks for leases while the backend has none, or the key is full. While others use
-	// up what it is granted, it asks for as long as it may wait.
+	// maxRounds is how often a request asks for leases. While others use up all that it asked for and was granted, it
+	// asks for as long as it may wait.
 	maxRounds = 3
 	// maxJoins is how often a request that the backend has refused waits for hits that are on their
 	// way for requests to come.
@@ -122,7 +122,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 				}
 			}
 		}
-		q.goOn(w, checks, rest, t.granted)
+		q.goOn(w, checks, rest, t.granted, false)
 		return
 	}
 	t.pass(checks)
@@ -146,12 +146,12 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 		}
 		known = asked == 1
 		if marks && !known && q.doubt(w.wait, checks, t) == counter.Unsure {
-			q.goOn(w, checks, counter.Unsure, false)
+			q.goOn(w, checks, counter.Unsure, false, false)
 			return
 		}
 	}
 	if q.rules.Yields && q.leaveOut(checks, full) {
-		q.goOn(w, checks, q.decider.decide(checks, q.link.Now()), false)
+		q.goOn(w, checks, q.decider.decide(checks, q.link.Now()), false, false)
 		return
 	}
 	if q.rules.Blocks && known {
@@ -203,8 +203,9 @@ func (q *requests) leaveOut(checks []rule.Check, known bool) (left bool) {
 	return true
 }
 
-// goOn ends the wait of a decided request. An unsure request asks again, if that may help.
-func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, granted bool) {
+// goOn ends the wait of a decided request. An unsure request asks again, if that may help. taken says that it was granted
+// all that it asked for, which others have taken.
+func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, granted, taken bool) {
 	if verdict == counter.Rejected && !granted && w.wait.rounds < maxRounds && w.wait.joins < maxJoins && q.comes(checks) {
 		verdict, w.wait.refused = counter.Unsure, true
 	}
@@ -213,21 +214,22 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		whole := lacking(checks)
 		full := func(d *rule.Check) bool { return d.NeedsLease() && !d.Counter.Allows(d.Cost) }
 		comes := func(d *rule.Check) bool { return d.NeedsLease() && q.waits.leases.underWay(d) != nil }
-		taken := granted && !some(checks, full) // by others: the backend refuses nothing
+		taken = taken && !some(checks, full)
 		again := whole != nil || taken || w.wait.rounds < maxRounds &&
 			(granted || !some(checks, full) || w.wait.joins < maxJoins && some(checks, comes)) // a window may have ended meanwhile
+		w.wait.refused = w.wait.refused || taken && w.wait.rounds >= maxRounds // in the end
 		switch {
 		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, whole):
 			return
-		case whole != nil || taken && !w.wait.refused:
-			verdict = q.decideLate(checks) // the answer lacked its part, or came late
+		case whole != nil:
+			verdict = q.decideLate(checks) // the answer lacked its part
 		default:
 			if verdict = q.decider.refuse(checks, q.link.Now()); verdict != counter.Unsure {
 				break
 			}
 			if q.outbox.host.Now() < w.wait.until {
 				w.wait.rounds, w.wait.joins = 0, 0
-				q.goOn(w, checks, verdict, true) // by the checks that take the place of those without room
+				q.goOn(w, checks, verdict, true, false) // by the checks that take the place of those without room
 				return
 			}
 			verdict = q.decideLate(checks)

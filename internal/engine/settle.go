@@ -199,7 +199,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		// A request of several rules continues once all were answered, or one was refused.
 		if w.wait.asked--; w.wait.asked <= 0 || !t.granted {
 			checks := a.requests.takeUp(w.wait)
-			a.requests.goOn(w, checks, a.requests.decider.decide(checks, a.link.Now()), t.granted)
+			a.requests.goOn(w, checks, a.requests.decider.decide(checks, a.link.Now()), t.granted, t.whole)
 			break
 		}
 	}
@@ -221,7 +221,7 @@ func (a *answers) skipGrant(b *batch) {
 func (a *answers) takeGrant(b *batch, t *ask) {
 	var grant wire.Grant
 	b.reader.NextGrant(&grant)
-	t.granted = grant.Units > 0
+	t.granted, t.whole = grant.Units > 0, grant.Units == t.most
 	if !t.lease {
 		a.settleRequest(b, t, &grant)
 		return

@@ -176,7 +176,7 @@ func (k *Entries) GiveBack(d *rule.Check, now int64) (recalled bool) {
 	return false
 }
 
-// maxRetries bounds the hits that a worker keeps to write them later.
+// maxRetries bounds the checks whose hits a worker keeps to write them later.
 const maxRetries = 1024
 
 // Keep keeps a check's hits, which lost every race to be written.

@@ -101,8 +101,8 @@ func (r *Rule) makeBeside(by uint64) *Rule {
 // evenOf is an even part of some hits: at least one, so that more keys than hits come to use these.
 func evenOf(hits, by uint64) uint64 { return max(hits/by, min(hits, 1)) }
 
-// Asking is how many keys have asked in this window or the one before, by a check on their census. Above
-// MaxSeats it is one more than that: the common seat is one.
+// Asking is how many keys have asked in this window or the one before, by a check on their census. From
+// MaxSeats on it is one more than that: the common seat is one.
 func (d *Check) Asking() uint64 {
 	keys := d.Counter.States[0].Hits[1].Sum() + d.Counter.States[1].Hits[0].Sum()
 	if keys >= MaxSeats {
