@@ -217,7 +217,7 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		taken = taken && !some(checks, full)
 		again := whole != nil || taken || w.wait.rounds < maxRounds &&
 			(granted || !some(checks, full) || w.wait.joins < maxJoins && some(checks, comes)) // a window may have ended meanwhile
-		w.wait.refused = w.wait.refused || taken && w.wait.rounds >= maxRounds // in the end
+		w.wait.refused = w.wait.refused || taken && w.wait.rounds >= maxRounds // once its time is over
 		switch {
 		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, whole):
 			return
