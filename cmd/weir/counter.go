@@ -286,6 +286,18 @@ var inFlight = window.Shape{Kind: window.InFlight}.Name()
 // block is the name of a block in the counter of a key that stays refused.
 var block = window.Shape{Kind: window.Block}.Name()
 
+// slidingWindow is the name of the algorithm whose hits still weigh when their window is over.
+var slidingWindow = window.Shape{Kind: window.SlidingWindow}.Name()
+
+// ends says when a counter that has such a time is free, or begins its next window.
+func ends(l *server.CounterLimit) string {
+	what := "free"
+	if l.Algorithm == slidingWindow && l.PrecisionNS == 0 {
+		what = "next window"
+	}
+	return fmt.Sprintf("%s in %v", what, time.Duration(*l.ResetMS)*time.Millisecond)
+}
+
 // show prints a counter, a limit per line, or unused if nothing is used.
 func (c *counterCommand) show(found *server.Counter, unused string) {
 	used, known := false, true
@@ -314,7 +326,7 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 			}
 		}
 		if l.ResetMS != nil {
-			fmt.Fprintf(c.out, ", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
+			fmt.Fprint(c.out, ", ", ends(&l))
 		}
 		fmt.Fprintln(c.out)
 	}
@@ -444,7 +456,7 @@ func verdict(mode string, counted *server.Counter) (now, limits string) {
 			blocked = true
 			text := "blocked"
 			if l.ResetMS != nil {
-				text += fmt.Sprintf(", free in %v", time.Duration(*l.ResetMS)*time.Millisecond)
+				text += ", " + ends(l)
 			}
 			all = append(all, text)
 		case l.Algorithm == block:

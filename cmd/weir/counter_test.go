@@ -80,10 +80,11 @@ func TestCounter(t *testing.T) {
 		countAt(t, in, of, uint64(5+i), 1)
 	}
 	countKey(t, in, "", 7, 6, "per-user", "eve")
+	countAt(t, in, wire.LimitCounter{ID: identities.Of(counter.AppendPart(nil, "smooth")), Kind: uint8(window.SlidingWindow), WidthMillis: 3_600_000}, 8, 2)
 	month, fault := calendar.New(calendar.Month, "Europe/Berlin", 1, 0)
 	must.EqualOrEnd(t, fault, calendar.Sound, "")
 	countIn(t, in, uint64(month.At(time.Now().UnixNano()).Width/window.MinWidth), secret, 4, 4, "monthly", "ann")
-	reportOf(t, in, "per-user", "monthly", "all")
+	reportOf(t, in, "per-user", "monthly", "all", "smooth")
 	config := filepath.Join(t.TempDir(), "weir.json")
 	must.OK(t, os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
@@ -100,12 +101,13 @@ func TestCounter(t *testing.T) {
 		{"counter get shop per-user bob", 1, "nobody has hit it in a window that counts", "a value or the secret may be wrong"},
 		{"counter get shop per-user bob --allow-none", 0, "nobody has hit it in a window that counts", ""},
 		{"counter get shop per-user zoe --config " + config, 1, "0 of 10 used, 10 left\n", "a value or the secret may be wrong"},
-		{"counter get shop per-usr ann", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, monthly, per-user: did you mean per-user?`},
+		{"counter get shop per-usr ann", 1, "", `no node has seen a request of rule "per-usr" in the last two minutes, but of all, monthly, per-user, smooth: did you mean per-user?`},
 		{"counter reset shop per-user bob", 1, "", "a value or the secret may be wrong"},
 		{"counter reset shop per-usr ann", 1, "", "did you mean per-user?"},
 		{"counter grant shop per-user ann bob 3", 1, "", "a value or the secret may be wrong"},
 		{"counter reset shop per-user zoe --allow-none", 0, "nothing was counted\n", ""},
 		{"counter get shop all", 0, "3 used", ""},
+		{"counter get shop smooth", 0, "sliding window of 1h: 2 used, next window in ", ""}, // its hits still weigh then
 		{"counter get shop per-user --key ann --key-secret " + secret, 0, "7 used", ""},
 		{"counter get shop per-user ann --config " + config, 0, "7 of 10 used, 3 left, free in ", ""},
 		{"counter get shop per-user bob --config " + config, 0, "0 of 99 used, 99 left\nnobody has hit it", ""},
