@@ -174,8 +174,9 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 				source = "backend"
 			}
 			for j := i; j <= i+d.Rule.Spares; j++ {
-				if hits := checks[j].Unheard; hits > 0 {
-					checks[j].Counter.Count(hits)
+				if d := &checks[j]; d.Unheard > 0 {
+					d.Counter.Count(d.Unheard)
+					d.Unheard = 0
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -157,5 +158,35 @@ func TestFullKeysRefuseAtOnce(t *testing.T) {
 			}
 		}
 		must.Equal(t, l.namespace.Stats().WaitedRequests-before.WaitedRequests, 0, "of 100 requests for a full key waited")
+	})
+}
+
+// No more is said to remain than does, though some hits pass before the backend has counted them.
+func TestRemainingWithAdvancedHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 1000
+		w := newWorld()
+		n := w.node(t, Options{Rules: rule(FixedWindow(limit, 24*time.Hour))})
+		l := limiter(t, n, "r")
+		random := rand.New(rand.NewPCG(1, 2))
+		used, mixed := map[string]uint64{}, 0
+		for call := range 2000 {
+			key, cost := strconv.Itoa(random.IntN(10)), 1+random.Uint64N(9)
+			advanced := n.Stats().AdvancedHits
+			d := must.Get(l.Decide(t.Context(), Key{key}, cost))(t)
+			if d.Allowed {
+				used[key] += cost
+			}
+			if n.Stats().AdvancedHits == advanced && advanced > 0 {
+				mixed++
+			}
+			if d.Remaining > limit-used[key] || !d.Allowed && d.Remaining >= cost {
+				t.Fatalf("call %d, for %d hits, of key %s: %d remain, want %d at most", call, cost, key, d.Remaining, limit-used[key])
+			}
+			<-time.After(time.Duration(random.IntN(2000)) * time.Microsecond)
+		}
+		if advanced := n.Stats().AdvancedHits; advanced == 0 || mixed == 0 {
+			t.Errorf("%d hits were advanced, and %d calls asked the backend after that: this shows nothing", advanced, mixed)
+		}
 	})
 }

@@ -29,8 +29,8 @@ type Check struct {
 	Low bool
 	// Patient means that the request waits if it has no room. So the backend has to confirm that.
 	Patient bool
-	// Unheard is how many hits of the key were advanced, of a check that is decided by what is known, or was
-	// looked at. Its counter lacks them.
+	// Unheard is how many hits of the key were advanced that its counter lacks, of a check that was decided or
+	// looked at.
 	Unheard uint64
 	Slot    sharedata.Slot
 	Numbers []uint64 // of the windows that the hits were taken from
@@ -80,7 +80,9 @@ func (d *Check) Knows(now int64) bool {
 
 // Withheld reports whether a check was refused although its limits have room as far as this node
 // knows: the backend had no more hits for it, or decides every request and can't be reached.
-func (d *Check) Withheld() bool { return d.Verdict == counter.Rejected && d.Counter.Allows(d.Cost) }
+func (d *Check) Withheld() bool {
+	return d.Verdict == counter.Rejected && d.Counter.Allows(min(d.Cost+d.Unheard, window.MaxHits))
+}
 
 // hopeful reports whether others may give back leases of the key of a refused check that is full.
 func (d *Check) hopeful(now int64) bool {
@@ -92,6 +94,7 @@ func (d *Check) hopeful(now int64) bool {
 func (d *Check) Standing(i int, now int64) window.Standing {
 	l, s := &d.Rule.Limits[i], &d.Counter.States[i]
 	out := l.Standing(s, now)
+	out.Remaining -= min(out.Remaining, d.Unheard)
 	switch {
 	case d.Verdict != counter.Rejected:
 	case d.Withheld():

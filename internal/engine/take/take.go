@@ -38,7 +38,7 @@ func (t *Taker) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) 
 	if taken {
 		return counter.Allowed
 	}
-	if d.Unheard = 0; (d.Alone() || d.Cost == 0) && t.rules.Synced {
+	if d.Unheard = 0; t.rules.Synced {
 		d.Unheard = t.ledger.Uncounted(d.Address)
 	}
 	if found && d.Counter.Moved() && t.entries.Write(d, now) { // or else the next request writes it
@@ -80,8 +80,7 @@ func (t *Taker) takes(d *rule.Check, now int64) bool {
 	if allowance == 0 || !t.ledger.HasRoom(now) {
 		return false
 	}
-	uncounted := t.ledger.Uncounted(d.Address)
-	if d.Cost > allowance || uncounted > allowance-d.Cost || !d.Counter.Allows(uncounted+d.Cost) {
+	if d.Cost > allowance || d.Unheard > allowance-d.Cost || !d.Counter.Allows(d.Unheard+d.Cost) {
 		return false
 	}
 	d.Listed = t.credit.Lists(d)
@@ -98,12 +97,12 @@ func (t *Taker) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdict
 	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	t.entries.Identity(d)
-	uncounted := t.ledger.Uncounted(d.Address)
 	if t.ledger.Add(d, now) {
 		t.hurry()
 	}
-	d.Counter.Count(uncounted + d.Cost)
-	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > t.credit.Allowance(d.Rule)
+	d.Counter.Count(d.Unheard + d.Cost)
+	d.Low = d.Unheard > 0 && 2*(d.Unheard+d.Cost) > t.credit.Allowance(d.Rule)
+	d.Unheard = 0
 	return counter.Allowed
 }
 
