@@ -34,7 +34,7 @@ type acquires struct {
 	entries *entry.Entries
 	waits   *waits
 	outbox  *outbox
-	pushes  *pushes
+	claims  *claim.Claims
 
 	unsent    []*ask // not yet in a callout
 	collect   int64  // [Options.Collect]
@@ -176,21 +176,17 @@ func (a *acquires) fill(t *ask, now int64) bool {
 		b = a.outbox.newBatch(feed.None)
 		a.openBatch = b
 	}
-	if a.pushes.pending.HastyOrphans { // a request may ask again for hits that an orphan gives back
-		a.pushes.claims.Orphans(a.outbox.away, func() claim.Push {
-			if !b.fits(t) {
-				return nil
-			}
-			return b
-		})
+	var key *rule.Ref
+	if t.lease {
+		key = &t.parts[0]
 	}
-	if len(b.asks) > 0 && !b.fits(t) {
-		return false
-	}
-	if first := len(b.items); t.lease { // so that the backend decides with them, and they need no push of their own
-		if a.pushes.claims.Key(b, &t.parts[0], now); first < len(b.items) {
-			b.items[first].relied = t.relies > 0
+	if !a.claims.Along(key, t.relies > 0, now, func() claim.Push {
+		if !b.fits(t) {
+			return nil
 		}
+		return b
+	}) && len(b.asks) > 0 {
+		return false
 	}
 	a.encode(b, t, now)
 	t.sent = true

@@ -50,7 +50,6 @@ type pushed struct {
 	claim.Origin       // its limit may be done
 	begins       int32 // in the body
 	ends         int32
-	relied       bool // the batch asks for hits of its key for requests that rely on the lease, too
 }
 
 // done replaces the limit of an item that was settled while others of its batch were not.

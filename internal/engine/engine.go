@@ -94,7 +94,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	}
 	e.claims = claim.New(tallies, link, rules, &e.entries, &e.pending, &e.ledger, &e.outbox.away)
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
-	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, pushes: &e.pushes}
+	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, claims: &e.claims}
 	e.decider = decider{
 		entries: &e.entries, acquires: &e.acquires, taker: &e.taker, blocks: rules.Blocks, yields: rules.Yields,
 	}

@@ -145,12 +145,12 @@ func (a *answers) settleKey(b *batch) {
 	switch {
 	case key.Ahead != nil:
 		part := key.Ahead.End(true) // its totals were read last
-		a.settler.Learn(&part, int64(b.reader.NowNanos), &a.totals)
+		a.settler.Learn(&part, window.Grant{Answered: int64(b.reader.NowNanos)}, &a.totals)
 		for i := first; i < last; i++ {
 			b.items[i].Ahead = nil
 		}
 	case key.Rule != nil:
-		a.settler.Totals(&key.Origin, limits[:last-first], key.relied, int64(b.reader.NowNanos), &a.totals)
+		a.settler.Totals(&key.Origin, limits[:last-first], int64(b.reader.NowNanos), &a.totals)
 	}
 	if !b.reader.Whole() {
 		for i := first; i < last; i++ {
@@ -228,7 +228,7 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 	}
 	a.readRooms(&b.reader, t.parts[0].Rule)
 	if t.parts[0].Cost == 0 {
-		a.settler.Learn(&t.parts[0], int64(b.reader.NowNanos), &a.totals)
+		a.settler.Learn(&t.parts[0], window.Grant{Answered: int64(b.reader.NowNanos)}, &a.totals)
 		return
 	}
 	a.keepLease(t, &grant, int64(b.reader.NowNanos))
@@ -266,15 +266,12 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		}
 	}
 	for i := range t.parts {
-		part := &t.parts[i]
-		a.readRooms(&b.reader, part.Rule)
-		for j := range part.Rule.Limits {
-			if hits := grant.Units * part.Cost; hits > 0 && verdict != counter.Allowed {
-				a.settler.Return(part, j, hits, at, &a.totals[j])
-				a.totals[j].Subtract(&part.Rule.Limits[j], at, hits)
-			}
+		part, back := &t.parts[i], window.Grant{At: at, Answered: int64(b.reader.NowNanos)}
+		if verdict != counter.Allowed {
+			back.Hits = grant.Units * part.Cost
 		}
-		a.settler.Learn(part, int64(b.reader.NowNanos), &a.totals)
+		a.readRooms(&b.reader, part.Rule)
+		a.settler.Learn(part, back, &a.totals)
 	}
 	switch {
 	case checks != nil:

@@ -49,12 +49,13 @@ type Origin struct {
 	Limit   int32
 	Claim   counter.Due
 	Ahead   *ledger.Hits // set for advanced hits
+	Relied  bool         // the push asks for hits of the key, too, for requests that rely on its lease
 }
 
 // Due claims what is due, or all: orphans, hits on credit, then the keys of the table. Each goes into the push that room
 // returns. Due returns false if room returns none, or it is late in the middle of the keys.
 func (c *Claims) Due(now int64, all bool, late func() bool, room func() Push) (done bool) {
-	return c.Orphans(*c.away, room) && c.OnCredit(now, all, room) && c.pending.Dirty.Visit(now, all, late, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
+	return c.orphans(*c.away, room) && c.OnCredit(now, all, room) && c.pending.Dirty.Visit(now, all, late, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
 		b := room()
 		if b == nil {
 			return pending.Stop
@@ -74,17 +75,31 @@ func (c *Claims) Hasty(room func() Push) {
 		if b == nil {
 			return pending.Stop
 		}
-		c.Key(b, &rule.Ref{Rule: r, Address: at}, c.link.Now())
+		c.key(b, &rule.Ref{Rule: r, Address: at}, false, c.link.Now())
 		return pending.Drop
-	}) && (open || !c.pending.HastyOrphans || c.Orphans(0, room))
+	}) && (open || !c.pending.HastyOrphans || c.orphans(0, room))
 	c.pending.HastyOrphans = c.pending.HastyOrphans && !done
 }
 
-// Orphans claims the hits of evicted counters but those of partitions that are away, as long as there is room. done means
+// Along claims what goes along with a question, so that the backend decides with it: hits of evicted counters that give
+// others back, for which a request may ask again, and those of the question's key, which may be nil. relied says that requests
+// rely on the key's lease. Along returns false if there is no room left.
+func (c *Claims) Along(key *rule.Ref, relied bool, now int64, room func() Push) (done bool) {
+	if c.pending.HastyOrphans {
+		c.orphans(*c.away, room)
+	}
+	b := room()
+	if b != nil && key != nil {
+		c.key(b, key, relied, now)
+	}
+	return b != nil
+}
+
+// orphans claims the hits of evicted counters but those of partitions that are away, as long as there is room. done means
 // that it has claimed all.
 //
 //go:noinline
-func (c *Claims) Orphans(away wire.PartitionSet, room func() Push) (done bool) {
+func (c *Claims) orphans(away wire.PartitionSet, room func() Push) (done bool) {
 	return c.pending.VisitOrphans(away, func(o *pending.Orphan) pending.Fate {
 		b := room()
 		if b == nil {
@@ -111,8 +126,8 @@ func (c *Claims) OnCredit(now int64, all bool, room func() Push) (done bool) {
 	})
 }
 
-// Key claims the pending hits of a key, unless its last push has no answer yet or other workers win every race.
-func (c *Claims) Key(b Push, key *rule.Ref, now int64) {
+// key claims the pending hits of a key, unless its last push has no answer yet or other workers win every race.
+func (c *Claims) key(b Push, key *rule.Ref, relied bool, now int64) {
 	d, claimed := c.entries.At(&c.check, key.Rule, key.Address), false
 	d.ID = key.ID
 	if c.entries.Update(d, 0, now, func() (writes, lists bool) {
@@ -120,7 +135,7 @@ func (c *Claims) Key(b Push, key *rule.Ref, now int64) {
 		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && d.Counter.Claim(now)
 		return claimed, claimed && d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
 	}) && claimed {
-		c.add(b, d)
+		c.add(b, d, relied)
 	}
 }
 
@@ -163,7 +178,7 @@ func (c *Claims) claim(b Push, key *pending.DirtyKey, r *rule.Rule, now int64) p
 		return pending.Retry
 	}
 	if claimed {
-		c.add(b, d)
+		c.add(b, d, false)
 		key.Due = d.Counter.Sync().Due
 	}
 	return becomes
@@ -172,8 +187,8 @@ func (c *Claims) claim(b Push, key *pending.DirtyKey, r *rule.Rule, now int64) p
 // add adds a claimed key's hits in flight to a push, by an item for each limit.
 //
 //go:noinline
-func (c *Claims) add(b Push, d *rule.Check) {
-	of := Origin{Address: d.Address, Rule: d.Rule, Claim: d.Counter.Sync().Claimed}
+func (c *Claims) add(b Push, d *rule.Check, relied bool) {
+	of := Origin{Address: d.Address, Rule: d.Rule, Claim: d.Counter.Sync().Claimed, Relied: relied}
 	for i := range d.Counter.States {
 		d.Counter.Outgoing(i, &c.push)
 		l := &d.Rule.Limits[i]

@@ -32,8 +32,7 @@ func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entr
 type Totals = [wire.MaxLimits]window.Totals
 
 // Totals takes in the totals of some limits of a key whose hits in flight were answered at a time.
-// relied means that the push has asked for hits for requests that rely on the key's lease.
-func (s *Settler) Totals(key *claim.Origin, limits []int32, relied bool, answered int64, totals *Totals) {
+func (s *Settler) Totals(key *claim.Origin, limits []int32, answered int64, totals *Totals) {
 	d, now := s.entries.At(&s.check, key.Rule, key.Address), s.link.Now()
 	if !s.entries.Update(d, entry.Hastens|entry.AsStored, now, func() (writes, lists bool) {
 		if !d.Slot.Found() || s.stray(d) {
@@ -46,7 +45,7 @@ func (s *Settler) Totals(key *claim.Origin, limits []int32, relied bool, answere
 		}
 		newer := d.Counter.Heard(answered)
 		pending := d.Counter.Pending()
-		if d.Counter.Trim(relied, now); newer {
+		if d.Counter.Trim(key.Relied, now); newer {
 			d.Counter.RunDry(now, s.link.Random.Fraction())
 		}
 		d.NoteExcess(now)
@@ -58,8 +57,14 @@ func (s *Settler) Totals(key *claim.Origin, limits []int32, relied bool, answere
 }
 
 // Learn keeps an answer's totals in a key's entry, for the headers and for the time when the
-// backend is away.
-func (s *Settler) Learn(part *rule.Ref, answered int64, totals *Totals) {
+// backend is away. Hits of a grant among them have no place here, and go back.
+func (s *Settler) Learn(part *rule.Ref, of window.Grant, totals *Totals) {
+	for i := range part.Rule.Limits {
+		if of.Hits > 0 {
+			s.giveBack(part, i, of.Hits, of.At, &totals[i])
+			totals[i].Subtract(&part.Rule.Limits[i], of.At, of.Hits)
+		}
+	}
 	d, now := s.entries.At(&s.check, part.Rule, part.Address), s.link.Now()
 	if !s.entries.Update(d, 0, now, func() (writes, lists bool) {
 		if s.stray(d) || !d.Slot.Found() && nothing(totals[:len(d.Counter.States)]) {
@@ -67,9 +72,9 @@ func (s *Settler) Learn(part *rule.Ref, answered int64, totals *Totals) {
 		}
 		d.Counter.Identify(part.ID)
 		for i := range d.Counter.States {
-			d.Counter.Learn(i, answered, &totals[i])
+			d.Counter.Learn(i, of.Answered, &totals[i])
 		}
-		d.Counter.Heard(answered)
+		d.Counter.Heard(of.Answered)
 		d.NoteExcess(now)
 		// Hits that were counted before the rule had a backend are still to be pushed.
 		return true, (part.Rule.Watched || d.Counter.Pending()) && d.Counter.Adopt(now, s.link.Reach() == link.Near)
@@ -128,14 +133,14 @@ func (s *Settler) Lease(part *rule.Ref, l *Lease, totals *Totals, relies func(d 
 	}
 	for i := range part.Rule.Limits {
 		if !kept || lost[i] {
-			s.Return(part, i, l.Hits, l.At, &totals[i])
+			s.giveBack(part, i, l.Hits, l.At, &totals[i])
 		}
 	}
 }
 
-// Return gives back hits that were granted for limit i and have no place here, in the window
+// giveBack gives back hits that were granted for limit i and have no place here, in the window
 // where they were counted.
-func (s *Settler) Return(part *rule.Ref, i int, hits uint64, at int64, total *window.Totals) {
+func (s *Settler) giveBack(part *rule.Ref, i int, hits uint64, at int64, total *window.Totals) {
 	if number, counts := part.Rule.Limits[i].LeaseNumber(at, total); counts && hits > 0 {
 		s.pending.HastyOrphans = s.pending.HastyOrphans || part.Rule.Exact()
 		s.entries.Elsewhere(part, i, -int64(hits), number, s.link.Now()) // without room, the hits stay unused until their window ends
