@@ -15,6 +15,7 @@
 //	ledger   hits on credit, which were never in the table (knows rule)
 //	entry    counters in the table (knows link, rule and pending)
 //	seat     even parts of fair classes (knows entry)
+//	straight simple requests, in one step (knows entry)
 //	wait     requests that wait for room
 //	charge   changes of what passed requests have taken (knows entry and observe)
 //	claim    which hits go next, and how they go in flight (knows entry and ledger)

@@ -16,6 +16,7 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/engine/seat"
 	"weir/internal/engine/settle"
+	"weir/internal/engine/straight"
 	"weir/internal/engine/take"
 	"weir/internal/engine/wait"
 	"weir/sharedata"
@@ -223,7 +224,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 	e.seats.Seat(checks, now)
 	if len(checks) == 1 && e.straight && !e.requests.queues(w) {
 		// Nearly every request goes this way.
-		switch e.entries.TakeOne(&checks[0], now, e.decider.yields) {
+		switch straight.One(&e.entries, &checks[0], now, e.decider.yields) {
 		case counter.Allowed:
 			return counter.Allowed
 		case counter.Rejected:
@@ -243,7 +244,7 @@ func (e *Engine) Concurrent() bool {
 // is safe for concurrent use, also beside all other methods. Most requests find a key whose state is simple enough; for others it
 // takes nothing and is unsure.
 func (e *Engine) TakeInPlace(r *rule.Rule, key []byte, cost uint64, now int64, told *counter.Told) (verdict counter.Verdict) {
-	return e.entries.TakeInPlace(r, key, cost, now, told)
+	return straight.InPlace(e.entries.Table, r, key, cost, now, told)
 }
 
 // Together calls decide. What the requests that it decides have to ask is sent by the next [Engine.Send], in as
@@ -291,7 +292,7 @@ func (e *Engine) Force(d *rule.Check, now int64) {
 func (e *Engine) DecideRefs(of []rule.Ref, now int64, w *Wait) ([]rule.Check, counter.Verdict) {
 	checks := e.requests.resumed[:len(of)]
 	for i := range of {
-		e.entries.Restore(&checks[i], &of[i])
+		checks[i].Restore(&of[i])
 	}
 	e.seats.Seat(checks, now)
 	return checks, e.requests.decideLocated(checks, now, w)

@@ -104,7 +104,7 @@ func (q *requests) takeUp(w *Wait) []rule.Check {
 		q.checks = append(q.checks, rule.Check{}) // several keys of a rule
 	}
 	for i := range w.kept {
-		d := q.entries.Restore(&q.checks[i], &w.kept[i])
+		d := q.checks[i].Restore(&w.kept[i])
 		d.Patient = w.patient(d)
 	}
 	return q.checks[:len(w.kept)]

@@ -38,7 +38,7 @@ func (h *Charges) Force(d *rule.Check, used, now int64) {
 
 // ForceRef is Force for a referred check.
 func (h *Charges) ForceRef(s *rule.Ref, used, now int64) {
-	h.Force(h.entries.Restore(&h.check, s), used, now)
+	h.Force(h.check.Restore(s), used, now)
 }
 
 // Retry tries again to write hits that lost every race. They count from now on.
@@ -80,7 +80,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 	if cost == c.Cost {
 		return
 	}
-	d := h.entries.Restore(&h.check, &c.Ref)
+	d := h.check.Restore(&c.Ref)
 	numbers := c.Numbers[:len(c.Rule.Limits)]
 	lost := false
 	switch written := h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
@@ -133,7 +133,7 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 // HoldBack blocks a check's key until a time, on all nodes, if its rule has a hold: see
 // [window.NewHold]. It reports whether the key was not blocked before.
 func (h *Charges) HoldBack(s *rule.Ref, until, now int64) (began bool) {
-	d := h.entries.Restore(&h.check, s)
+	d := h.check.Restore(s)
 	h.entries.Update(d, entry.Adopts|entry.Hastens|entry.Frees, now, func() (writes, lists bool) {
 		writes, began = d.Counter.BlockUntil(until)
 		return writes, false
@@ -147,7 +147,7 @@ func (h *Charges) Renew(c *rule.Charge, now int64) {
 	if c.Cost == 0 {
 		return
 	}
-	d := h.entries.Restore(&h.check, &c.Ref)
+	d := h.check.Restore(&c.Ref)
 	numbers := c.Numbers
 	if !h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		numbers = c.Numbers
@@ -172,7 +172,7 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 		h.Revise(c, 0, now)
 		return
 	}
-	d := h.entries.Restore(&h.check, &c.Ref)
+	d := h.check.Restore(&c.Ref)
 	switch done := h.entries.Update(d, entry.Adopts, now, func() (writes, lists bool) {
 		if !d.Slot.Found() {
 			return false, false
@@ -193,7 +193,7 @@ func (h *Charges) Release(c *rule.Charge, now int64) {
 // call, at least a push and its answer ago: others may be about to give back leases, and a grant
 // may be on its way here.
 func (h *Charges) Spent(c *rule.Charge, now int64) bool {
-	d := h.entries.Restore(&h.check, &c.Ref)
+	d := h.check.Restore(&c.Ref)
 	h.entries.Read(d, now)
 	for i := range d.Counter.States {
 		d.Counter.States[i].Doubt()

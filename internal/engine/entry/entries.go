@@ -17,8 +17,8 @@ type Entries struct {
 	link     *link.Link
 	Variants Variants
 	Table    *sharedata.Table
-	// recalls means that the worker remembers pages that it wrote recently.
-	recalls bool
+	// Recalls means that the worker remembers pages that it wrote recently.
+	Recalls bool
 	Recent  sharedata.Recent
 	payload []byte      // an encoded counter
 	push    window.Push // of hits elsewhere
@@ -34,7 +34,7 @@ type Entries struct {
 
 // New returns the keys of a node, in a table that is opened as of says. owner is nil if overrides have no effect here.
 func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pending, owner Owner, secret string, recalls bool, data sharedata.Data, of *sharedata.Options) (k Entries, err error) {
-	k = Entries{tallies: tallies, link: link, pending: pending, Variants: newVariants(rules, link, owner), recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
+	k = Entries{tallies: tallies, link: link, pending: pending, Variants: newVariants(rules, link, owner), Recalls: recalls, local: !rules.Synced, refusals: new(refusals)}
 	if !k.local {
 		k.Identities = counter.NewIdentities(secret)
 	}
@@ -64,7 +64,7 @@ func (k *Entries) Locate(d *rule.Check) {
 		d.Rule = k.Variants.inForce(d.Rule, d.Address, k.Table, d.Key)
 	}
 	d.Over = d.Rule.Spare
-	if k.recalls {
+	if k.Recalls {
 		d.Slot.Recent = &k.Recent
 	}
 }
@@ -104,20 +104,10 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 	return d.Ref
 }
 
-// Restore makes a check from its saved part.
-//
-//go:noinline
-func (k *Entries) Restore(d *rule.Check, s *rule.Ref) *rule.Check {
-	d.Ref, d.Key = *s, d.Key[:0]
-	d.Begin()
-	d.Verdict, d.Asks, d.Patient = counter.Allowed, false, false
-	return d
-}
-
 // CountOrRead counts a check's hits in the slot if it can, and otherwise is Read. A recalled page serves
 // only to be written.
 func (k *Entries) CountOrRead(d *rule.Check, now int64, recall, revocable bool) (counted, found bool) {
-	if recall && k.recalls && d.Cost != 0 && k.Table.Recall(&d.Slot, d.Address) && d.CountInPlace(now, revocable) {
+	if recall && k.Recalls && d.Cost != 0 && k.Table.Recall(&d.Slot, d.Address) && d.CountInPlace(now, revocable) {
 		return true, true
 	}
 	found = k.Table.Read(&d.Slot, d.Address)

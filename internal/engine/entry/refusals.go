@@ -57,10 +57,10 @@ func (r *refusals) find(d *rule.Check, now int64) []byte {
 	return p.payload[:p.length]
 }
 
-// may reports whether there may be a refusal of a check's key.
-func (r *refusals) may(d *rule.Check) bool {
+// MayRefuse reports whether there may be a refusal of a check's key.
+func (k *Entries) MayRefuse(d *rule.Check) bool {
 	hash := d.Address.Hash()
-	return r.marks[hash%refusalPlaces] == mark(hash)
+	return k.refusals.marks[hash%refusalPlaces] == mark(hash)
 }
 
 func mark(hash uint64) uint8 { return uint8(hash>>56) | 1 }

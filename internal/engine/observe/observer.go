@@ -112,7 +112,7 @@ func (w *Observer) Revised(c *rule.Charge, before uint64, at int64) {
 	if !w.meter.Of(c.Rule) || c.Cost == before && c.Counted == c.Model {
 		return
 	}
-	d := w.keys.Restore(&w.check, &c.Ref)
+	d := w.check.Restore(&c.Ref)
 	w.keys.Read(d, w.link.Now()) // the budget needs the counter
 	if c.Counted == c.Model {
 		w.meter.Add(d, int64(c.Cost-before), c.Model, at)

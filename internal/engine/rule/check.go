@@ -60,6 +60,16 @@ type Ref struct {
 	ID      [16]byte // the key's name in the backend; 0 if unknown
 }
 
+// Restore makes the check from its saved part.
+//
+//go:noinline
+func (d *Check) Restore(s *Ref) *Check {
+	d.Ref, d.Key = *s, d.Key[:0]
+	d.Begin()
+	d.Verdict, d.Asks, d.Patient = counter.Allowed, false, false
+	return d
+}
+
 // Marked reports whether the rule marks the request, for which it has no room.
 func (d *Check) Marked() bool { return d.Over && d.Rule.Marks }
 
