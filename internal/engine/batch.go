@@ -5,7 +5,7 @@ import (
 
 	"weir/internal/engine/claim"
 	"weir/internal/engine/feed"
-	"weir/internal/engine/observe"
+	"weir/internal/engine/meter"
 	"weir/internal/wire"
 )
 
@@ -168,7 +168,7 @@ func (p *pushed) sameKey(of *pushed) bool {
 type Ticket struct {
 	batch *batch
 	// used is the message, if the push is one about usage.
-	used *observe.Message
+	used *meter.Message
 	// A batch's memory is reused, and the batch may be sent again before its callout ends.
 	sender, sequence uint64
 }

@@ -17,12 +17,13 @@
 //	seat     even parts of fair classes (knows entry)
 //	straight simple requests, in one step (knows entry)
 //	wait     requests that wait for room
-//	charge   changes of what passed requests have taken (knows entry and observe)
+//	charge   changes of what passed requests have taken (knows entry, observe and meter)
 //	claim    which hits go next, and how they go in flight (knows entry and ledger)
 //	credit   the part of the limits that is for hits on credit (knows entry and ledger)
 //	take     decisions without asking the backend, in the table or on credit (knows entry, credit and ledger)
 //	settle   what answers change in entries (knows entry and claim)
-//	observe  what people look at: reports, usage, warnings (knows entry)
+//	meter    what keys have used, for the backend to add up (knows entry)
+//	observe  what people look at: reports, warnings (knows entry and meter)
 //	feed     other limits, as the backend tells them (knows entry)
 //
 // In this package, decide.go has the way of a request until it is decided or waits: decider says whether it has

@@ -11,6 +11,7 @@ import (
 	"weir/internal/engine/feed"
 	"weir/internal/engine/ledger"
 	"weir/internal/engine/link"
+	"weir/internal/engine/meter"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/pending"
 	"weir/internal/engine/rule"
@@ -43,6 +44,7 @@ type Engine struct {
 	claims   claim.Claims
 	pushes   pushes
 	acquires acquires
+	meter    meter.Meter
 	observer observe.Observer
 	taker    take.Taker
 	decider  decider
@@ -70,9 +72,10 @@ func New(o *Options) (*Engine, error) {
 	if e.rules.Synced {
 		e.connect(o)
 	}
-	e.observer = observe.New(&e.Tallies, &e.link, &e.rules, &e.entries, &observe.Worker{
-		Namespace: o.Namespace, ID: e.outbox.id, Name: e.outbox.worker, Sender: nextSender(e.outbox.worker),
-		Owner: o.Owner, Failure: o.OnBackendFailure, Configuration: o.Configuration, InFlight: o.InFlight, Send: e.outbox.tell,
+	e.meter = meter.New(&e.Tallies, &e.link, &e.rules, &e.entries, o.Namespace, e.outbox.id, nextSender(e.outbox.worker), e.outbox.account)
+	e.observer = observe.New(&e.link, &e.rules, &e.entries, &e.meter, &observe.Worker{
+		Namespace: o.Namespace, ID: e.outbox.id, Name: e.outbox.worker, Owner: o.Owner, Failure: o.OnBackendFailure,
+		Configuration: o.Configuration, InFlight: o.InFlight, Send: func(report []byte) { e.outbox.host.Send(report, Ticket{}) },
 	})
 	e.ticks.period = e.ticks.millis
 	e.straight, e.lends = !e.rules.Synced && !e.rules.Warns, o.Lends != nil
@@ -99,7 +102,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.decider = decider{
 		entries: &e.entries, acquires: &e.acquires, taker: &e.taker, blocks: rules.Blocks, yields: rules.Yields,
 	}
-	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, e.acquires.prefetch)
+	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, &e.meter, e.acquires.prefetch)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
 		observer: &e.observer, decider: &e.decider, failure: o.OnBackendFailure,
@@ -321,7 +324,7 @@ func (e *Engine) Retry(now int64) {
 // PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
 // It returns false if some hits have to wait for answers to earlier pushes.
 func (e *Engine) PushAll() (done bool) {
-	e.observer.Send(observe.All)
+	e.meter.Send(true)
 	return e.pushes.pushAll()
 }
 
@@ -331,4 +334,4 @@ func (e *Engine) PushAll() (done bool) {
 func (e *Engine) PushCharges() { e.pushes.pushCharges() }
 
 // Unfinished reports whether the backend has yet to hear of anything.
-func (e *Engine) Unfinished() bool { return e.pushes.unfinished() || e.observer.Unfinished() }
+func (e *Engine) Unfinished() bool { return e.pushes.unfinished() || e.meter.Unfinished() }

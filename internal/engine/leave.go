@@ -2,7 +2,6 @@ package engine
 
 import (
 	"weir/internal/engine/link"
-	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 )
 
@@ -16,7 +15,7 @@ func (e *Engine) Leave() {
 	e.rules.Leaving, e.leaveBy = true, e.ticks.host.Now()+leaveNanos
 	e.credit.End()
 	e.pushes.pushAll()
-	e.observer.Send(observe.Last)
+	e.meter.Send(true)
 }
 
 // Left reports whether a leaving node has pushed everything and given its part of the limits back, or has
@@ -50,7 +49,7 @@ func (e *Engine) Inherit(from *Engine) {
 	}
 	e.outbox.batches = append(from.outbox.batches, e.outbox.batches...)
 	e.pending.Inherit(&from.pending)
-	e.observer.Inherit(&from.observer)
+	e.meter.Inherit(&from.meter)
 	from.outbox.batches = nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine/jitter"
 	"weir/internal/engine/ledger"
 	"weir/internal/engine/link"
-	"weir/internal/engine/observe"
+	"weir/internal/engine/meter"
 	"weir/internal/wire"
 )
 
@@ -127,12 +127,9 @@ func (c *outbox) hand(b *batch) (sent bool) {
 	return c.host.Send(c.message, Ticket{batch: b, sender: b.head.Sender, sequence: b.head.Sequence})
 }
 
-// tell sends a message about usage, or a report.
-func (c *outbox) tell(body []byte, m *observe.Message) (sent bool) {
-	if m == nil {
-		return c.host.Send(body, Ticket{})
-	}
-	return c.host.Send(body, Ticket{used: m, sender: m.Sender, sequence: m.Sequence})
+// account sends a message about usage.
+func (c *outbox) account(m *meter.Message) (sent bool) {
+	return c.host.Send(m.Body, Ticket{used: m, sender: m.Sender, sequence: m.Sequence})
 }
 
 // seal ends the filling of a batch.

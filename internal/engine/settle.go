@@ -250,8 +250,7 @@ func (a *answers) readRooms(answer *wire.AnswerReader, r *rule.Rule) {
 func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	var checks []rule.Check
 	verdict := counter.Rejected
-	at := int64(grant.AtNanos)
-	t.grantedAt = at
+	t.grantedAt = int64(grant.AtNanos)
 	w, looks := t.turns[0], t.parts[0].Looks
 	if w.waits() && !looks {
 		checks = a.requests.takeUp(w.wait)
@@ -266,7 +265,7 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		}
 	}
 	for i := range t.parts {
-		part, back := &t.parts[i], window.Grant{At: at, Answered: int64(b.reader.NowNanos)}
+		part, back := &t.parts[i], window.Grant{At: t.grantedAt, Answered: int64(b.reader.NowNanos)}
 		if verdict != counter.Allowed {
 			back.Hits = grant.Units * part.Cost
 		}

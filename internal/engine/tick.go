@@ -5,7 +5,6 @@ import (
 
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
-	"weir/internal/engine/observe"
 )
 
 // leastNanos is the time in a tick that is reserved for asks and waiting requests, in nanoseconds.
@@ -57,7 +56,8 @@ func (e *Engine) synchronise() {
 		e.acquires.sendAll(until)
 	}
 	e.requests.giveUp(false, until)
-	e.observer.Send(observe.Due)
+	e.observer.Report()
+	e.meter.Send(false)
 	soon := e.ticks.host.Now() + int64(e.ticks.millis)*1e6
 	e.requests.schedule(!done || !adopted || news || e.waits.queue.endsBy(soon))
 }
@@ -82,8 +82,12 @@ func (e *Engine) inquire() (soon bool) {
 // processes it as time permits.
 func (e *Engine) Answered(t Ticket, outcome link.Outcome, answer []byte) {
 	b := t.batch
-	if b == nil {
-		e.observer.Answered(t.used, t.sender, t.sequence, outcome, answer)
+	switch {
+	case t.used != nil:
+		e.meter.Answered(t.used, t.sender, t.sequence, outcome, answer)
+		return
+	case b == nil:
+		e.observer.Answered(outcome, answer)
 		return
 	}
 	if b.head.Sender != t.sender || b.head.Sequence != t.sequence || b.state != sent {

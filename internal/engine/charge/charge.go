@@ -5,6 +5,7 @@ package charge
 import (
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
+	"weir/internal/engine/meter"
 	"weir/internal/engine/observe"
 	"weir/internal/engine/rule"
 )
@@ -16,13 +17,14 @@ type Charges struct {
 	rules    *rule.Set
 	entries  *entry.Entries
 	observer *observe.Observer
+	meter    *meter.Meter
 	prefetch func(d *rule.Check) // asks for more than a key has left
 	check    rule.Check          // of the charge
 }
 
 // New returns the charges of a worker.
-func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, observer *observe.Observer, prefetch func(d *rule.Check)) Charges {
-	return Charges{tallies: tallies, link: link, rules: rules, entries: entries, observer: observer, prefetch: prefetch}
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, observer *observe.Observer, meter *meter.Meter, prefetch func(d *rule.Check)) Charges {
+	return Charges{tallies: tallies, link: link, rules: rules, entries: entries, observer: observer, meter: meter, prefetch: prefetch}
 }
 
 // Force takes a check's hits, whether or not they have room. Those used are told to people.
@@ -72,7 +74,7 @@ func (h *Charges) Revise(c *rule.Charge, cost uint64, now int64) {
 		at = now
 	}
 	h.change(c, cost, now)
-	h.observer.Revised(c, before, at)
+	h.meter.Revise(c, before, at)
 }
 
 // change changes the hits of a charge.

@@ -1,9 +1,13 @@
+// Package observe collects what people look at and decisions do not depend on: what keys have used lately, what
+// was refused, which limits are nearly used up and by how much they may be exceeded, and what processes
+// hold.
 package observe
 
 import (
 	"weir/internal/counter"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
+	"weir/internal/engine/meter"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/sketch"
@@ -30,30 +34,29 @@ type Observer struct {
 	inFlight []wire.HeldKey
 	tells    telling
 	label    []byte // a key's encoded name
-	meter    Meter
-	send     func(body []byte, m *Message) (sent bool)
-	check    rule.Check // of a charge
+	meter    *meter.Meter
+	send     func(report []byte)
 }
 
 // Worker is one whose decisions are recorded.
 type Worker struct {
 	Namespace string
-	// ID is the process, and Name the worker, in reports. It sends usage as Sender.
-	ID, Name, Sender uint64
+	// ID is the process, and Name the worker, in reports.
+	ID, Name uint64
 	// Owner, Failure, Configuration and InFlight are those of the engine's Options.
 	Owner         entry.Owner
 	Failure       failure.Mode
 	Configuration uint64
 	InFlight      func(visit func(c *rule.Charge, since int64) (more bool))
-	// Send sends a message about usage, or with nil a report.
-	Send func(body []byte, m *Message) (sent bool)
+	// Send sends a report.
+	Send func(report []byte)
 }
 
 // New begins to record for a worker. Without a backend there are no reports.
-func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.Entries, of *Worker) Observer {
+func New(link *link.Link, rules *rule.Set, keys *entry.Entries, meter *meter.Meter, of *Worker) Observer {
 	w := Observer{
 		warned: make([]uint64, len(rules.List)), failure: of.Failure, link: link, rules: rules, keys: keys, send: of.Send, visit: of.InFlight,
-		namespace: of.Namespace, node: of.ID, sender: of.Name, meter: NewMeter(tallies, link, keys, of.Namespace),
+		namespace: of.Namespace, node: of.ID, sender: of.Name, meter: meter,
 	}
 	if !rules.Synced {
 		return w
@@ -63,7 +66,6 @@ func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, keys *entry.E
 	for i := range rules.List {
 		w.tells.shadows = append(w.tells.shadows, rules.List[i].Shadow)
 	}
-	w.meter.Open(rules.List, of.ID, of.Sender)
 	w.sightings = newSightings(rules.List, link.Now(), link.HostNow(), link.Random)
 	if rules.Warns {
 		w.warnings = new(warnings)
@@ -107,69 +109,14 @@ func (w *Observer) Charged(d *rule.Check, hits, now int64) {
 	}
 }
 
-// Revised records the change of a charge whose cost was before. It belongs to the day of the request.
-func (w *Observer) Revised(c *rule.Charge, before uint64, at int64) {
-	if !w.meter.Of(c.Rule) || c.Cost == before && c.Counted == c.Model {
-		return
-	}
-	d := w.check.Restore(&c.Ref)
-	w.keys.Read(d, w.link.Now()) // the budget needs the counter
-	if c.Counted == c.Model {
-		w.meter.Add(d, int64(c.Cost-before), c.Model, at)
-		return
-	}
-	w.meter.Add(d, -int64(before), c.Counted, at)
-	w.meter.Add(d, int64(c.Cost), c.Model, at)
-	c.Counted = c.Model
-}
-
-// Sending says what is sent to the backend.
-type Sending uint8
-
-const (
-	// Due is the report and the usage whose time has come. Of a sender that ends it is All.
-	Due Sending = iota
-	// All is all usage, and no report.
-	All
-	// Last is All, with the word that this sender ends.
-	Last
-)
-
-// Send sends the report and the usage.
-func (w *Observer) Send(what Sending) {
-	w.meter.leaves = w.meter.leaves || what == Last
-	all := what != Due || w.meter.leaves
-	if !all {
+// Report sends the report, if one is due. A node that leaves sends none.
+func (w *Observer) Report() {
+	if !w.rules.Leaving {
 		if report := w.dueReport(); report != nil {
-			w.send(report, nil)
-		}
-	}
-	for _, m := range w.meter.DueMessages(all) {
-		if !w.send(m.Body, m) {
-			w.meter.Fail(m)
+			w.send(report)
 		}
 	}
 }
-
-// Answered takes in the outcome of a message about usage as it was sent under a sender and a sequence,
-// or with nil of a report. A sender that ends sends more usage if the backend has counted it. After a failure the next
-// tick sends again: otherwise a backend that fails at once would be called without end.
-func (w *Observer) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte) {
-	switch {
-	case m != nil:
-		if w.meter.Answered(m, sender, sequence, outcome, answer) && w.meter.leaves {
-			w.Send(All)
-		}
-	case outcome == link.PushAnswered && string(answer) == wire.TellRules:
-		w.tellAgain()
-	}
-}
-
-// Unfinished reports whether there is usage that the backend has not heard of.
-func (w *Observer) Unfinished() bool { return w.meter.Unfinished() }
-
-// Inherit takes over the usage that another node has not reported.
-func (w *Observer) Inherit(from *Observer) { w.meter.Inherit(&from.meter) }
 
 // visitedPerReport bounds the requests that are asked for places per report.
 const visitedPerReport = 1024

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 )
@@ -30,8 +31,12 @@ type telling struct {
 	asked, told bool
 }
 
-// tellAgain has the next report tell the rules. The first is made at once.
-func (w *Observer) tellAgain() {
+// Answered takes in the outcome of a report. If the backend asks for the rules, the next report tells them: the first is made
+// at once.
+func (w *Observer) Answered(outcome link.Outcome, answer []byte) {
+	if outcome != link.PushAnswered || string(answer) != wire.TellRules {
+		return
+	}
 	if w.tells.asked = true; !w.tells.told {
 		w.tells.told = true
 		w.sightings.reportAt = w.link.HostNow()

@@ -4,7 +4,6 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/sketch"
 	"weir/internal/wire"
-	"weir/window"
 )
 
 // warn records which limits decided checks have nearly used up.
@@ -39,7 +38,7 @@ func (w *Observer) warnOf(d *rule.Check, now int64) {
 // warnings, later warnings are dropped.
 func (w *Observer) keepWarning(d *rule.Check, i, step int, now int64) {
 	l, id := &d.Rule.Limits[i], w.keys.Identity(d)
-	end := windowEnd(l, &d.Counter.States[i])
+	end := rule.EndOf(l, &d.Counter.States[i])
 	var place *warning
 	for j := range w.warnings.kept {
 		k := &w.warnings.kept[j]
@@ -121,16 +120,4 @@ func (w *warnings) report(rules []rule.Rule) []wire.Warning {
 		})
 	}
 	return w.list
-}
-
-// windowEnd is the end of the window that a limit counts in; 0 if hits leave one by one.
-func windowEnd(l *window.Limit, s *window.State) int64 {
-	if !l.Kind.Clocked() && l.Kind != window.FirstHitWindow {
-		return 0
-	}
-	end, ok := l.ResetAt(s)
-	if !ok {
-		return 0
-	}
-	return end
 }

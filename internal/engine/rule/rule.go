@@ -373,6 +373,14 @@ func CounterOf(id [16]byte, l *window.Limit, width int64) wire.LimitCounter {
 	}
 }
 
+// EndOf is the end of the window that a limit counts in; 0 if hits leave one by one.
+func EndOf(l *window.Limit, s *window.State) int64 {
+	if end, ok := l.ResetAt(s); ok && (l.Kind.Clocked() || l.Kind == window.FirstHitWindow) {
+		return end
+	}
+	return 0
+}
+
 // Item makes an item of the wire from a push, whose memory it shares.
 //
 //go:noinline

@@ -1,7 +1,5 @@
-// Package observe collects what people look at and decisions do not depend on: what keys have used, what
-// was refused, which limits are nearly used up and by how much they may be exceeded, and what processes
-// hold.
-package observe
+// Package meter adds up what keys have used, and tells the backend, which counts each hit once.
+package meter
 
 import (
 	"slices"
@@ -44,8 +42,11 @@ const (
 type Meter struct {
 	tallies   *entry.Tallies
 	link      *link.Link
+	set       *rule.Set
 	keys      *entry.Entries
 	namespace string
+	send      func(m *Message) (sent bool)
+	check     rule.Check // of a charge
 
 	// on means that some rule reveals names. rules describes the rules of the node, and after them
 	// the names of inherited rules.
@@ -64,9 +65,8 @@ type Meter struct {
 	// heardAt is when the backend had last counted a message of this sender, by the host's clock, or when
 	// the first was made.
 	heardAt int64
-	// leaves means that nothing more will be counted, and gone that this sender has said that it has ended.
-	leaves, gone bool
-	sayAt        int64 // when to say that there is no usage, by the host's clock
+	gone    bool  // this sender has said that it has ended
+	sayAt   int64 // when to say that there is no usage, by the host's clock
 	// sent are messages without an answer: at most one of this sender, and inherited messages.
 	sent   []*Message
 	due    []*Message // to be sent now
@@ -127,20 +127,16 @@ type accountName struct {
 	text [sketch.MaxName]byte
 }
 
-// NewMeter returns the accounts of a namespace.
-func NewMeter(tallies *entry.Tallies, link *link.Link, keys *entry.Entries, namespace string) Meter {
-	return Meter{tallies: tallies, link: link, keys: keys, namespace: namespace}
-}
-
-// Open prepares the accounts of a node with a backend, whose worker is the sender.
-func (a *Meter) Open(rules []rule.Rule, node, sender uint64) {
-	if a.node, a.sender = node, sender; !slices.ContainsFunc(rules, func(r rule.Rule) bool { return r.Reveal != 0 && r.Synced() }) {
-		return
+// New returns the accounts of a namespace, for a node whose worker is the sender. send sends a message.
+func New(tallies *entry.Tallies, link *link.Link, set *rule.Set, keys *entry.Entries, namespace string, node, sender uint64, send func(m *Message) (sent bool)) (a Meter) {
+	a = Meter{tallies: tallies, link: link, set: set, keys: keys, namespace: namespace, node: node, sender: sender, send: send}
+	if !slices.ContainsFunc(set.List, func(r rule.Rule) bool { return r.Reveal != 0 && r.Synced() }) {
+		return a
 	}
 	a.on, a.names = true, make([]accountName, namedKeys)
-	a.rules = make([]accountedRule, len(rules))
-	for i := range rules {
-		r, own := &rules[i], &a.rules[i]
+	a.rules = make([]accountedRule, len(set.List))
+	for i := range set.List {
+		r, own := &set.List[i], &a.rules[i]
 		own.name, own.limit, own.quarter = string(rule.NameOf(r)), -1, -1
 		own.accounted = r.Reveal != 0 && r.Synced() && own.name != "" && !r.Limits[0].Kind.Held()
 		widest := int64(0)
@@ -154,6 +150,7 @@ func (a *Meter) Open(rules []rule.Rule, node, sender uint64) {
 			}
 		}
 	}
+	return a
 }
 
 // Of reports whether the usage of a rule's keys is reported. The pool's has what classes have of it.
@@ -213,6 +210,22 @@ func (a *Meter) Add(d *rule.Check, hits int64, model string, at int64) {
 	}
 }
 
+// Revise records the change of a charge whose cost was before. It belongs to the day of the request.
+func (a *Meter) Revise(c *rule.Charge, before uint64, at int64) {
+	if !a.Of(c.Rule) || c.Cost == before && c.Counted == c.Model {
+		return
+	}
+	d := a.check.Restore(&c.Ref)
+	a.keys.Read(d, a.link.Now()) // the budget needs the counter
+	if c.Counted == c.Model {
+		a.Add(d, int64(c.Cost-before), c.Model, at)
+		return
+	}
+	a.Add(d, -int64(before), c.Counted, at)
+	a.Add(d, int64(c.Cost), c.Model, at)
+	c.Counted = c.Model
+}
+
 // nameOf is the name of a check's key.
 func (a *Meter) nameOf(d *rule.Check, id [16]byte) *accountName {
 	name := &a.names[(int(id[0])<<8|int(id[1]))%namedKeys]
@@ -245,7 +258,7 @@ func (a *Meter) account(key accountKey) (of *account, isNew bool) {
 
 // budgetOf is the state of a key in the window of a limit at a time.
 func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
-	end := windowEnd(l, s)
+	end := rule.EndOf(l, s)
 	start := end - l.Width
 	if l.Calendar != nil {
 		start = l.Calendar.At(s.Newest).Start
@@ -260,10 +273,19 @@ func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
 	}
 }
 
-// DueMessages returns the messages to send now: usage that is due, or any if all is set, and messages
-// without an answer that are to be repeated. They count as sent, unless Fail is called. They are
+// Send sends the usage that is due, or all. A node that leaves sends all, and then says that its sender has ended.
+func (a *Meter) Send(all bool) {
+	for _, m := range a.dueMessages(all || a.set.Leaving) {
+		if !a.send(m) {
+			a.fail(m)
+		}
+	}
+}
+
+// dueMessages returns the messages to send now: usage that is due, or any if all is set, and messages
+// without an answer that are to be repeated. They count as sent, unless fail is called. They are
 // valid until the next call.
-func (a *Meter) DueMessages(all bool) []*Message {
+func (a *Meter) dueMessages(all bool) []*Message {
 	a.due = a.due[:0]
 	now := a.link.HostNow()
 	if a.link.Open() {
@@ -273,7 +295,7 @@ func (a *Meter) DueMessages(all bool) []*Message {
 	for i := len(a.sent) - 1; i >= 0; i-- {
 		m := a.sent[i]
 		if ago := now - m.sentAt; m.onWay && (ago > a.link.Timeout+jitter.LongestPause || ago < -jitter.LongestPause) {
-			a.Fail(m)
+			a.fail(m)
 		}
 		if now-m.since > accountsFor {
 			a.tallies.Lost += m.hits
@@ -305,7 +327,7 @@ func (a *Meter) DueMessages(all bool) []*Message {
 // speaks reports whether there is something to tell the backend besides usage.
 func (a *Meter) speaks() bool {
 	ends, now := len(a.ending()) > 0, a.link.HostNow()
-	if a.leaves {
+	if a.set.Leaving {
 		return ends || a.sequence > 0 && !a.gone
 	}
 	return len(a.list) == 0 && (ends || a.on && (now >= a.sayAt || a.sayAt-now > sayEvery))
@@ -354,7 +376,7 @@ func (a *Meter) next() *Message {
 	if taken == len(a.list) {
 		a.toldTo = a.link.ToBackend(now)
 		head.Ended = a.ending()
-		if gone = a.leaves || !a.on; gone {
+		if gone = a.set.Leaving || !a.on; gone {
 			head.Ended = append(head.Ended, a.sender)
 		}
 	}
@@ -405,16 +427,17 @@ func (a *Meter) post(m *Message) {
 	a.due = append(a.due, m)
 }
 
-// Fail makes a message wait before it is repeated. A backend that does not know such messages may
+// fail makes a message wait before it is repeated. A backend that does not know such messages may
 // be replaced by another that does.
-func (a *Meter) Fail(m *Message) {
+func (a *Meter) fail(m *Message) {
 	m.onWay, m.retryAt = false, a.link.HostNow()+a.link.Random.Pause(m.failures)
 	m.failures++
 }
 
-// Answered takes in the outcome of a message as it was sent under a sender and a sequence, and reports
-// whether the backend has counted it.
-func (a *Meter) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte) (counted bool) {
+// Answered takes in the outcome of a message as it was sent under a sender and a sequence. A node that leaves sends more if
+// the backend has counted it. After a failure the next tick sends again: otherwise a backend that fails at once would be
+// called without end.
+func (a *Meter) Answered(m *Message, sender, sequence uint64, outcome link.Outcome, answer []byte) {
 	for i := range a.sent {
 		if a.sent[i] != m || m.Sender != sender || m.Sequence != sequence {
 			continue
@@ -424,13 +447,14 @@ func (a *Meter) Answered(m *Message, sender, sequence uint64, outcome link.Outco
 			if a.drop(i); sender == a.sender {
 				a.heardAt = a.link.HostNow()
 			}
-			return true
+			if a.set.Leaving {
+				a.Send(true)
+			}
 		case m.onWay:
-			a.Fail(m)
+			a.fail(m)
 		}
-		return false
+		return
 	}
-	return false
 }
 
 // drop drops a message.
@@ -442,7 +466,7 @@ func (a *Meter) drop(i int) {
 
 // Unfinished reports whether there is usage that the backend has not heard of, or the end of a sender.
 func (a *Meter) Unfinished() bool {
-	return len(a.list)+len(a.sent) > 0 || a.leaves && !a.link.Open() && a.speaks()
+	return len(a.list)+len(a.sent) > 0 || a.set.Leaving && !a.link.Open() && a.speaks()
 }
 
 // Inherit takes over the usage that another node has not reported. The answers to its messages may
