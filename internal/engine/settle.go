@@ -145,7 +145,7 @@ func (a *answers) settleKey(b *batch) {
 	switch {
 	case key.Ahead != nil:
 		part := key.Ahead.End(true) // its totals were read last
-		a.settler.Learn(&part, window.Grant{Answered: int64(b.reader.NowNanos)}, &a.totals)
+		a.settler.Learn(&part, int64(b.reader.NowNanos), 0, 0, &a.totals)
 		for i := first; i < last; i++ {
 			b.items[i].Ahead = nil
 		}
@@ -228,7 +228,7 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 	}
 	a.readRooms(&b.reader, t.parts[0].Rule)
 	if t.parts[0].Cost == 0 {
-		a.settler.Learn(&t.parts[0], window.Grant{Answered: int64(b.reader.NowNanos)}, &a.totals)
+		a.settler.Learn(&t.parts[0], int64(b.reader.NowNanos), 0, 0, &a.totals)
 		return
 	}
 	a.keepLease(t, &grant, int64(b.reader.NowNanos))
@@ -265,12 +265,12 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		}
 	}
 	for i := range t.parts {
-		part, back := &t.parts[i], window.Grant{At: t.grantedAt, Answered: int64(b.reader.NowNanos)}
+		part, back := &t.parts[i], uint64(0)
 		if verdict != counter.Allowed {
-			back.Hits = grant.Units * part.Cost
+			back = grant.Units * part.Cost
 		}
 		a.readRooms(&b.reader, part.Rule)
-		a.settler.Learn(part, back, &a.totals)
+		a.settler.Learn(part, int64(b.reader.NowNanos), back, t.grantedAt, &a.totals)
 	}
 	switch {
 	case checks != nil:

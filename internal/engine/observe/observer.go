@@ -109,15 +109,6 @@ func (w *Observer) Charged(d *rule.Check, hits, now int64) {
 	}
 }
 
-// Report sends the report, if one is due. A node that leaves sends none.
-func (w *Observer) Report() {
-	if !w.rules.Leaving {
-		if report := w.dueReport(); report != nil {
-			w.send(report)
-		}
-	}
-}
-
 // visitedPerReport bounds the requests that are asked for places per report.
 const visitedPerReport = 1024
 
@@ -224,14 +215,13 @@ func (w *Observer) seeRefused(checks []rule.Check, now int64, weight uint64) {
 	}
 }
 
-// dueReport returns the report to send, if one is due, and nil otherwise. It is valid until the next
-// call. If a report is lost, the next has the same figures.
-func (w *Observer) dueReport() []byte {
+// Report sends the report, if one is due. If it is lost, the next has the same figures. A node that leaves sends none.
+func (w *Observer) Report() {
 	s, now := w.sightings, w.link.HostNow()
 	s.turn(w.link.ToBackend(now), now)
 	s.wake(now)
-	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || w.link.Open() {
-		return nil
+	if now < s.reportAt && s.reportAt-now <= 2*reportEvery || w.link.Open() || w.rules.Leaving {
+		return
 	}
 	s.reportAt = now + w.link.Random.Around(reportEvery)
 	rules := 0
@@ -253,7 +243,7 @@ func (w *Observer) dueReport() []byte {
 	// One that has told its rules sends another, so that the backend can ask again.
 	empty := rules+len(head.Warnings)+len(head.Held)+len(head.Told) == 0
 	if empty && s.idle {
-		return nil
+		return
 	}
 	s.idle = empty
 	s.body = wire.AppendReportHeader(s.body[:0], &head)
@@ -268,7 +258,7 @@ func (w *Observer) dueReport() []byte {
 	for i := range s.rules {
 		s.rules[i].mark()
 	}
-	return s.body
+	w.send(s.body)
 }
 
 // reports reports whether a rule has anything to report. The windows of package ratelimit have no

@@ -57,12 +57,12 @@ func (s *Settler) Totals(key *claim.Origin, limits []int32, answered int64, tota
 }
 
 // Learn keeps an answer's totals in a key's entry, for the headers and for the time when the
-// backend is away. Hits of a grant among them have no place here, and go back.
-func (s *Settler) Learn(part *rule.Ref, of window.Grant, totals *Totals) {
+// backend is away. Hits among them that were granted at a time and have no place here go back.
+func (s *Settler) Learn(part *rule.Ref, answered int64, back uint64, at int64, totals *Totals) {
 	for i := range part.Rule.Limits {
-		if of.Hits > 0 {
-			s.giveBack(part, i, of.Hits, of.At, &totals[i])
-			totals[i].Subtract(&part.Rule.Limits[i], of.At, of.Hits)
+		if back > 0 {
+			s.giveBack(part, i, back, at, &totals[i])
+			totals[i].Subtract(&part.Rule.Limits[i], at, back)
 		}
 	}
 	d, now := s.entries.At(&s.check, part.Rule, part.Address), s.link.Now()
@@ -72,9 +72,9 @@ func (s *Settler) Learn(part *rule.Ref, of window.Grant, totals *Totals) {
 		}
 		d.Counter.Identify(part.ID)
 		for i := range d.Counter.States {
-			d.Counter.Learn(i, of.Answered, &totals[i])
+			d.Counter.Learn(i, answered, &totals[i])
 		}
-		d.Counter.Heard(of.Answered)
+		d.Counter.Heard(answered)
 		d.NoteExcess(now)
 		// Hits that were counted before the rule had a backend are still to be pushed.
 		return true, (part.Rule.Watched || d.Counter.Pending()) && d.Counter.Adopt(now, s.link.Reach() == link.Near)
