@@ -102,6 +102,16 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestSharedData gets and sets values of 20,000 keys, and compares them with what was set last.
+func TestSharedData(t *testing.T) {
+	t.Parallel()
+	program := compile(t, t.TempDir(), "shared", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "../alone/shared.c")
+	seed := strconv.FormatUint(rand.Uint64(), 10)
+	if out, err := exec.CommandContext(t.Context(), program, seed, "300000").CombinedOutput(); err != nil || !strings.Contains(string(out), " refused") {
+		t.Errorf("seed %s: %v\n%s", seed, err, out)
+	}
+}
+
 // TestSoak lets four workers send requests while configurations replace each other and end in any
 // thread, and VMs trap and restart. It runs under AddressSanitizer and under ThreadSanitizer.
 func TestSoak(t *testing.T) {
