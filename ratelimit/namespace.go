@@ -429,7 +429,10 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 	defer n.mu.Unlock()
 	err = errors.Join(err, n.drain(ctx, pollNumber))
 	if n.node.Unfinished() {
-		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, errors.Join(err, n.failure))
+		if err = errors.Join(err, n.failure); err == nil {
+			err = errors.New("the backend has not answered in time")
+		}
+		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, err)
 	}
 	return err
 }
