@@ -215,7 +215,7 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 	for i := range checks {
 		d := &checks[i]
 		if e.yields && d.Over {
-			e.entries.Read(d, now)
+			e.taker.Read(d, now)
 			if d.Verdict = counter.Rejected; d.Rule.Spare {
 				d.Verdict = counter.Allowed
 			}
@@ -336,7 +336,7 @@ func (q *requests) rejectAlone(checks []rule.Check, now int64) {
 	for i := range checks {
 		d := &checks[i]
 		// The headers need the entry, which may not have been read yet.
-		q.entries.Read(d, now)
+		q.decider.taker.Read(d, now)
 		if d.Verdict = counter.Allowed; !d.Rule.Synced() && !d.Counter.Allows(d.Cost) {
 			d.Verdict = counter.Rejected
 		}

@@ -276,7 +276,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 // totals, as far as that is possible without asking the backend. The counter lacks [rule.Check.Unheard].
 func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
-	d.Unheard = e.ledger.Uncounted(d.Address)
+	d.Unheard = e.ledger.Uncounted(d.Address, now)
 	known = e.entries.Read(d, now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }

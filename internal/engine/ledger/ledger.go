@@ -135,15 +135,15 @@ func (l *Ledger) GiveBack(d *rule.Check) {
 	}
 }
 
-// Uncounted is how many hits of a key are advanced and not counted.
+// Uncounted is how many hits of a key are advanced and not counted, but for those of windows that are over at a time.
 //
 //go:noinline
-func (l *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
+func (l *Ledger) Uncounted(address sharedata.Address, now int64) (hits uint64) {
 	if l.Count() == 0 {
 		return 0
 	}
 	for h := *l.list(address); h != nil; h = h.next {
-		if h.Address == address {
+		if h.Address == address && now < h.ends()-wire.PartLife {
 			hits += h.hits
 		}
 	}

@@ -66,7 +66,7 @@ type Ref struct {
 func (d *Check) Restore(s *Ref) *Check {
 	d.Ref, d.Key = *s, d.Key[:0]
 	d.Begin()
-	d.Verdict, d.Asks, d.Patient = counter.Allowed, false, false
+	d.Verdict, d.Asks, d.Patient, d.Unheard = counter.Allowed, false, false, 0
 	return d
 }
 
@@ -148,10 +148,14 @@ func (d *Check) fitsAt(now int64) (at int64, ok bool) {
 	full := false
 	for i := range d.Counter.States {
 		l, s := &d.Rule.Limits[i], &d.Counter.States[i]
-		if l.Allows(s, d.Cost) {
+		cost := d.Cost
+		if quota := l.Quota(); cost <= quota {
+			cost += min(d.Unheard, quota-cost)
+		}
+		if l.Allows(s, cost) {
 			continue
 		}
-		fits, ok := l.FitsAt(s, d.Cost)
+		fits, ok := l.FitsAt(s, cost)
 		if !ok {
 			return 0, false
 		}

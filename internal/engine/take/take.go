@@ -31,15 +31,13 @@ func New(tallies *entry.Tallies, rules *rule.Set, entries *entry.Entries, credit
 func (t *Taker) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
 	d.Again()
 	d.Listed, d.Asks = false, false
+	t.hear(d, now)
 	if t.entries.Refused(d, now) {
 		return counter.Rejected
 	}
 	taken, found := t.entries.CountOrRead(d, now, recall, how == entry.Revocable)
 	if taken {
 		return counter.Allowed
-	}
-	if d.Unheard = 0; t.rules.Synced {
-		d.Unheard = t.ledger.Uncounted(d.Address)
 	}
 	if found && d.Counter.Moved() && t.entries.Write(d, now) { // or else the next request writes it
 		return t.Decide(d, now, how, false)
@@ -80,7 +78,8 @@ func (t *Taker) takes(d *rule.Check, now int64) bool {
 	if allowance == 0 || !t.ledger.HasRoom(now) {
 		return false
 	}
-	if d.Cost > allowance || d.Unheard > allowance-d.Cost || !d.Counter.Allows(d.Unheard+d.Cost) {
+	uncounted := t.ledger.Uncounted(d.Address, 0)
+	if d.Cost > allowance || uncounted > allowance-d.Cost || !d.Counter.Allows(uncounted+d.Cost) {
 		return false
 	}
 	d.Listed = t.credit.Lists(d)
@@ -97,11 +96,12 @@ func (t *Taker) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdict
 	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	t.entries.Identity(d)
+	uncounted := t.ledger.Uncounted(d.Address, 0)
 	if t.ledger.Add(d, now) {
 		t.hurry()
 	}
 	d.Counter.Count(d.Unheard + d.Cost)
-	d.Low = d.Unheard > 0 && 2*(d.Unheard+d.Cost) > t.credit.Allowance(d.Rule)
+	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > t.credit.Allowance(d.Rule)
 	d.Unheard = 0
 	return counter.Allowed
 }
@@ -115,8 +115,21 @@ func (t *Taker) GiveBack(d *rule.Check, now int64) (recalled bool) {
 	d.TakeNone()
 	t.ledger.GiveBack(d)
 	t.tallies.Advanced -= d.Cost
-	t.entries.Read(d, now)
+	t.Read(d, now)
 	return false
+}
+
+// Read loads a check's counter, and finds what it lacks.
+func (t *Taker) Read(d *rule.Check, now int64) {
+	t.entries.Read(d, now)
+	t.hear(d, now)
+}
+
+// hear finds how many hits of a check's key were advanced that its counter lacks.
+func (t *Taker) hear(d *rule.Check, now int64) {
+	if d.Unheard = 0; t.rules.Synced {
+		d.Unheard = t.ledger.Uncounted(d.Address, now)
+	}
 }
 
 // Block blocks a check's key, by what its rule says.

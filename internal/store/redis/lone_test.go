@@ -309,7 +309,7 @@ func testLone(t *testing.T, hostile, advance bool) {
 		for i := 0; alike && !hostile && i < len(lives); i++ {
 			// Where a push has waited for another, commit.lua sets a life anew. The other may be longer without need, as only the clock
 			// of this test has passed since it was set, or shorter, as that was at a later time than now.
-			if alike = (lives[i] - wanted[i]).Abs() < late; !alike && least[i] > 0 && min(lives[i], wanted[i]) > least[i]-late-latest.Sub(now) {
+			if alike = (lives[i] - wanted[i]).Abs() < late; !alike && least[i] > 0 && min(lives[i], wanted[i]) > max(0, least[i]-late-latest.Sub(now)) {
 				name, _, _ := strings.Cut(got[i], " ")
 				alike = true
 				for j := range sides {

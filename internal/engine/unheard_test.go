@@ -1,0 +1,120 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"weir/internal/counter"
+	"weir/internal/engine/rule"
+	"weir/internal/must"
+	"weir/window"
+)
+
+// unheard returns a node with a part of the limit of 1,000 of rule 0, of which ann's last hits are advanced and not counted,
+// and a check of hers that waits, as its last request found no part.
+func unheard(t *testing.T, others ...fakeRule) (*world, *fakeNode, []rule.Check) {
+	t.Helper()
+	w := fleetOf(t, 1, append([]fakeRule{users(fixed(1000))}, others...)...)
+	w.interval()
+	f := w.nodes[0]
+	for range 5 {
+		f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+	}
+	checks := []rule.Check{f.check(0, "ann", 1)}
+	f.DropPart()
+	must.EqualOrEnd(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Unsure, "without a part")
+	must.EqualOrEnd(t, checks[0].Unheard, 5, "hits that are not counted")
+	return w, f, checks
+}
+
+// take decides a check that was another's before.
+func (f *fakeNode) take(checks []rule.Check, at int, user string, cost uint64) counter.Verdict {
+	checks[0].Ref = rule.Ref{Rule: f.rule(at), Cost: cost}
+	checks[0].Key = f.key(at, user)
+	return f.Decide(checks, f.time(), &newRequest().Wait)
+}
+
+// left is what a limit of a check has left, as people are told.
+func left(f *fakeNode, d *rule.Check) uint64 { return d.Standing(0, f.time()).Remaining }
+
+// A check's memory is used for many keys: what one has had advanced says nothing of the next, neither if that is counted where
+// it stands, nor if its refusal is remembered.
+func TestUnheardIsOfOneKey(t *testing.T) {
+	w, f, checks := unheard(t, users(of(window.Shape{Kind: window.TokenBucket, Width: second}, 20)).here())
+	for i := range uint64(3) {
+		must.Equal(t, f.take(checks, 1, "eve", 1), counter.Allowed, "eve's hit %d", i)
+		must.Equal(t, left(f, &checks[0]), 19-i, "left after eve's hit %d", i)
+	}
+	for f.take(checks, 1, "bob", 1) == counter.Allowed {
+	}
+	must.Equal(t, f.Remembers(&checks[0], f.time()), true, "bob's refusal is remembered")
+	w.pass(150 * time.Millisecond)
+	must.Equal(t, f.take(checks, 0, "ann", 1), counter.Unsure, "ann's hit")
+	must.Equal(t, f.take(checks, 1, "bob", 1), counter.Allowed, "bob's hit, with room again")
+}
+
+// When a refused request will fit, its limits have room: what they are said to have left, and when they have more, agree with
+// the time at which it is to come again.
+func TestUnheardIsWaitedFor(t *testing.T) {
+	w := fleetOf(t, 1, users(fixed(1000)))
+	w.interval()
+	f := w.nodes[0]
+	for hit := range 6 {
+		if f.wantAsked(0, "ann", counter.Allowed, false, "advance"); hit == 2 {
+			w.interval()
+			w.advance(time.Second) // these are counted
+		}
+	}
+	checks := []rule.Check{f.check(0, "ann", 995)}
+	must.Equal(t, f.DecideAlone(checks, f.time()), counter.Rejected, "6 of 1,000 are used, and 995 asked for")
+	must.Equal(t, left(f, &checks[0]), 994, "left")
+	at, ok := rule.RetryAt(checks, f.time())
+	if next := checks[0].Standing(0, f.time()).Next; !ok || at-f.time() < max(next, second) {
+		t.Errorf("a limit has room in %v, and the request will fit in %v", time.Duration(next), time.Duration(at-f.time()))
+	}
+}
+
+// Hits that a request gives back, as another of its limits is full by then, leave those that were advanced before.
+func TestUnheardStaysWithWhatIsGivenBack(t *testing.T) {
+	w := fleetOf(t, 1, users(fixed(1000)), users(fixed(1)).here())
+	p, f := w.processes[0], w.nodes[0]
+	w.interval()
+	for range 5 {
+		f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+	}
+	other, sets := p.startOf(second, f.options, f.counts...), 0
+	p.before = func(n *fakeNode, op string) {
+		if n != f || op != "set" {
+			return
+		}
+		if sets++; sets == 1 {
+			taken := []rule.Check{other.check(1, "bob", 1)}
+			must.Equal(t, other.Decide(taken, other.time(), &newRequest().Wait), counter.Allowed, "another worker's hit")
+		}
+	}
+	checks := []rule.Check{f.check(0, "ann", 1), f.check(1, "bob", 1)}
+	must.Equal(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Rejected, "bob's limit of 1 is used")
+	p.before = nil
+	must.Equal(t, left(f, &checks[0]), 995, "left to ann")
+	must.Equal(t, f.Advanced(&checks[0]), 5, "ann's hits that are not counted")
+}
+
+// A new window has all of its limit, though the last one's hits are not counted yet.
+func TestUnheardEndsWithItsWindow(t *testing.T) {
+	w := fleetOf(t, 1, users(limit(1, 1000, 30*second)))
+	f := w.nodes[0]
+	for f.time()%(30*second) < 29*second {
+		w.advance(100 * time.Millisecond)
+	}
+	for range 3 {
+		f.askOf(0, "ann")
+	}
+	checks := []rule.Check{f.check(0, "ann", 1001)}
+	must.Equal(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Rejected, "1,001 hits")
+	before := left(f, &checks[0])
+	w.pass(time.Duration(30*second - f.time()%(30*second)))
+	must.Equal(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Rejected, "1,001 hits of the next window")
+	if left(f, &checks[0]) != 1000 || before == 1000 || f.Advanced(&checks[0]) != 0 {
+		t.Errorf("%d are left at the end of a window, and %d at the start of the next", before, left(f, &checks[0]))
+	}
+}
