@@ -190,3 +190,26 @@ func TestRemainingWithAdvancedHits(t *testing.T) {
 		}
 	})
 }
+
+// Close gives back a part of the limits that was on its way, and waits for no more than that.
+func TestCloseGivesPartsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		n := w.node(t, Options{Rules: rule(FixedWindow(1000, 24*time.Hour))})
+		l := limiter(t, n, "r")
+		for i := range 40 {
+			decide(t, l, 1, strconv.Itoa(i))
+			<-time.After(100 * time.Millisecond)
+		}
+		must.Equal(t, n.Stats().AdvancedHits > 0, true, "hits were advanced")
+		<-time.After(8 * time.Second) // without requests, the part ends
+		w.set(func() { w.trip = 400 * time.Millisecond })
+		decide(t, l, 1, "another")
+		began := time.Now()
+		must.OK(t, n.Close(t.Context()))
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}

@@ -62,12 +62,16 @@ func (e *Engine) synchronise() {
 	e.requests.schedule(!done || !adopted || news || e.waits.queue.endsBy(soon))
 }
 
-// inquire asks the backend for news if it is time. soon means that the next tick should.
+// inquire asks the backend for news if it is time. soon means that the next tick should. A node that leaves needs none, and
+// would wait for the answers.
 func (e *Engine) inquire() (soon bool) {
+	if e.rules.Leaving {
+		return false
+	}
 	now := e.ticks.host.Now()
 	how, known, soon := e.feed.Ask(feed.Outbox{
 		Asks:  slices.ContainsFunc(e.outbox.batches, func(b *batch) bool { return b.inquires != feed.None }),
-		Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.rules.Leaving && !e.pushes.unfinished(),
+		Polls: e.outbox.polled(now), Crammed: e.outbox.crammed(), Quiet: !e.pushes.unfinished(),
 	}, now+int64(e.ticks.millis)*1e6)
 	switch {
 	case how == feed.Question:

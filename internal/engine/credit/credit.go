@@ -301,6 +301,8 @@ func (a *Credit) Tick() (tells bool) {
 	default:
 		return false
 	}
-	a.tellAt = now + jitter.LongestPause
+	if a.tellAt = now + jitter.LongestPause; a.ended {
+		a.tellAt = now + jitter.LongestPause/32 // a worker that leaves waits for that, and what was said may have been nothing
+	}
 	return true
 }
