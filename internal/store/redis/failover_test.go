@@ -66,16 +66,17 @@ func TestReplicasGiveNoParts(t *testing.T) {
 	}
 }
 
-// A backend's own clock may be wrong. Before it has heard Redis's time, it writes none to a fleet.
+// A backend's own clock may be wrong. Before it has heard Redis's time, it writes none to a fleet. Its sender still hears that
+// the store has lists: else it would not ask soon again.
 func TestFleetsGoByTheServersClock(t *testing.T) {
 	server := redistest.Start(t)
 	client, s := raw(t, server), open(t, server.URL(), nil)
 	for sequence := range uint64(2) {
 		p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1 + sequence, Floor: 1, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
 		p.Advance = wire.Advance{Present: true, Wants: true, Settled: true}
-		must.Get(s.Push(t.Context(), p, 1))(t)
-		if n, err := client.Exists(t.Context(), fleetKey).Uint64(); n != sequence || err != nil {
-			t.Errorf("after push %d there are %d fleets, error %v", sequence+1, n, err)
+		near := must.Get(s.Push(t.Context(), p, 1))(t).Answer.Near
+		if n, err := client.Exists(t.Context(), fleetKey).Uint64(); n != sequence || err != nil || !near.Present {
+			t.Errorf("after push %d there are %d fleets, error %v, and the sender hears %+v", sequence+1, n, err, near)
 		}
 	}
 }

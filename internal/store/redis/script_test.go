@@ -49,6 +49,7 @@ func TestForms(t *testing.T) {
 		{"a window, and a take with no more room", counter(window.FixedWindow, 0, time.Minute), 10, 9, 0, 1, 3, 10, 0}, // lone.lua is first
 		{"a sliding window", counter(window.SlidingWindow, 0, time.Hour), 1000, 5, 1, 1, 1, 8, 1},
 		{"a window, given back", counter(window.FixedWindow, 0, time.Minute), 1000, 5, -1, 0, 1, 5, 0},
+		{"one of two windows, given back", counter(window.SlidingWindow, 0, time.Hour), 1000, 5, -1, 0, 1, 5, 0},
 		{"a window of most hits", counter(window.FixedWindow, 0, time.Minute), 1000, wire.MaxHits - 2, 2, 0, 3, wire.MaxHits, 0},
 		{"a first hit", counter(window.FirstHitWindow, 0, time.Minute), 1000, 5, 1, 0, 2, 7, 0},
 		{"tokens", counter(window.TokenBucket, 0, time.Minute), 1000, 5, 1, 0, 2, 7, 0},
