@@ -113,4 +113,8 @@ func TestNearNames(t *testing.T) {
 	if NearKey(a, 5) == NearKey(b, 5) || NearKey(a, 5) == NearKey(a, 6) {
 		t.Error("keys are not told apart")
 	}
+	// Nodes and backends of several versions look for the same forms.
+	limit := (&LimitCounter{ID: a, Kind: uint8(window.FixedWindow), WidthMillis: 1000}).NearLimit(5)
+	got := []uint64{limit, NearRule(limit, 7), NearWindow(limit, 9), NearFull(limit, 9), uint64(NearKey(a, limit))}
+	must.Same(t, got, []uint64{0x4e435de7b1191f28, 0x822d8e7b55518de2, 0xd4047548f96bc7a, 0xf0a3ffa55d44fa63, 0x9b20630a}, "forms")
 }

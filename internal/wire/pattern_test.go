@@ -1,6 +1,11 @@
 package wire
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"weir/internal/must"
+)
 
 // A pattern is of one value, and a longer one comes before a shorter. It fits values that are addresses or
 // not, and networks only as many bits as count.
@@ -39,5 +44,9 @@ func TestPatternOf(t *testing.T) {
 			t.Errorf("%+v does not come before %+v", before, p)
 		}
 		before = p
+	}
+	for mode, want := range map[Mode]string{OfKey: "^ab,=b,", OfKeys: "ab,b,"} {
+		o := Override{Mode: mode, Values: []string{"^ab", "=b", ""}}
+		must.Equal(t, strings.Join(o.Texts(), ","), want, "mode %v: texts", mode)
 	}
 }

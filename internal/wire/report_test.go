@@ -59,6 +59,10 @@ func TestReport(t *testing.T) {
 	if _, err := DecodePush(body); !errors.Is(err, ErrMalformed) {
 		t.Errorf("as a push: %v", err)
 	}
+	one := exampleReport() // a rule of one limit has busy keys, too
+	r := &one.Rules[2]
+	r.Limits, r.Sample.Busy, r.Sample.Keys[0].Asked = r.Limits[:1], r.Sample.Busy[:1], r.Sample.Keys[0].Asked[:1]
+	must.Same(t, must.Get(DecodeReport(AppendReport(nil, one)))(t), one, "a rule of one limit")
 }
 
 // Who does not look for busy keys passes over keys above the threshold, and takes the others as before.

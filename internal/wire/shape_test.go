@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -40,6 +41,61 @@ func TestTold(t *testing.T) {
 	}
 }
 
+// Overrides are of a rule's values and windows. Of a rule that is shared they are of all parts, and of all that share a part.
+func TestFits(t *testing.T) {
+	t.Parallel()
+	shared, anything := exampleShapes()[0], exampleShapes()[1]
+	plain := shared
+	plain.Flags = IsShadow
+	limits := []OverrideLimit{{Max: 1, WidthMillis: 60_000}, {Max: 2, WidthMillis: 1000}, {Max: 3, WidthMillis: 31 * 24 * 3600_000}}
+	for _, test := range []struct {
+		of     RuleShape
+		mode   Mode
+		limits []OverrideLimit
+		want   bool
+		values []string
+	}{
+		{shared, OfKey, limits, true, []string{"a", "", ""}},
+		{shared, OfKey, limits, false, []string{"a", "b", ""}},
+		{shared, OfKey, limits, false, []string{"a", "", "c"}},
+		{shared, OfKey, limits, false, []string{"a", ""}},
+		{shared, OfKey, limits[1:], false, []string{"a", "", ""}},
+		{shared, OfKeys, limits, true, []string{"^a", "=", "="}},
+		{shared, OfKeys, limits, false, []string{"^a", "", "="}},
+		{shared, OfKeys, limits, false, []string{"^a", "=", "=c"}},
+		{shared, OfKeys, limits, false, []string{"=a", "=", "="}},
+		{shared, OfKeys, limits, false, []string{"/10.0.0.0/8", "=", "="}},
+		{plain, OfKey, limits, true, []string{"a", "b", "c"}},
+		{plain, OfKeys, limits, true, []string{"=a", "/10.0.0.0/8", "=c"}},
+		{plain, OfKeys, limits, false, []string{"=a", "=b", "=c"}},
+		{plain, Off, nil, true, nil},
+		{plain, Shadow, limits, true, nil},
+		{plain, Shadow, limits[:2], false, nil},
+		{anything, OfKey, limits[1:2], true, []string{"a", "b"}},
+		{anything, OfKeys, limits[1:2], true, []string{"/10.0.0.0/8", "=b"}},
+		{anything, OfKeys, limits[1:2], false, []string{"=a"}},
+	} {
+		if got := test.of.Fits(&Override{Mode: test.mode, Values: test.values, Limits: test.limits}); got != test.want {
+			t.Errorf("%s, %v, %q with %d limits: fits %v", test.of.Name, test.mode, test.values, len(test.limits), got)
+		}
+	}
+	for i, want := range []string{"0 0 false", "32 64 true", "8 0 true"} {
+		ipv4, ipv6, ok := plain.Prefixes(i)
+		must.Equal(t, fmt.Sprint(ipv4, ipv6, ok), want, "value %d: bits that count", i)
+	}
+	for name, change := range map[string]func(s *RuleShape){
+		"name": func(s *RuleShape) { s.Name = "r" }, "values": func(s *RuleShape) { s.Key = s.Key[2:] }, "prefix": func(s *RuleShape) { s.Key[2]-- },
+		"shared": func(s *RuleShape) { s.Flags ^= Fair }, "window": func(s *RuleShape) { s.Limits[1].Width++ }, "any key": func(s *RuleShape) { s.Flags |= AnyKey },
+	} {
+		other := exampleShapes()[0]
+		change(&other)
+		must.Equal(t, shared.Equal(other), false, "equal, with another %s", name)
+	}
+	other := exampleShapes()[0]
+	other.Flags, other.Limits[0].Max, other.Limits[0].Described = other.Flags^IsShadow, 7, "x"
+	must.Equal(t, shared.Equal(other), true, "equal, with what no override depends on")
+}
+
 // Of too many rules as many are told as there is room for.
 func TestToldIsBounded(t *testing.T) {
 	var all []RuleShape
@@ -52,6 +108,7 @@ func TestToldIsBounded(t *testing.T) {
 	for i := range all {
 		all[i].Limits = slices.Repeat(exampleShapes()[0].Limits[:1], MaxLimits)
 	}
+	all[0].Key = make([]byte, 2*MaxOverrideValues)
 	told := AppendTold([]byte("before"), 0, all)
 	_, got, err := DecodeTold(told[len("before"):])
 	if err != nil || len(got) < 50 || len(got) >= MaxReportRules || len(told) > MaxTold+len("before") || got[len(got)-1].Name != all[len(got)-1].Name || len(got[0].Limits) != MaxLimits || got[0].Limits[7].Ordinal != 7 {

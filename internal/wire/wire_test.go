@@ -186,6 +186,26 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// An item takes memory for its own hits, however many bytes follow.
+func TestItemsAreSmall(t *testing.T) {
+	t.Parallel()
+	p := examplePush()
+	p.Items = slices.Repeat(p.Items[:1], 100)
+	for i, item := range must.Get(DecodePush(AppendPush(nil, p)))(t).Items {
+		must.Equal(t, cap(item.Hits), len(item.Hits), "item %d: hits that have room", i)
+	}
+}
+
+// A push of takes may be sent again for the longest of twice their windows, and at most for a day.
+func TestAgainNanos(t *testing.T) {
+	t.Parallel()
+	room := func(millis uint64) Room { return Room{LimitCounter: LimitCounter{WidthMillis: millis}} }
+	p := &Push{Takes: []Take{{Rooms: []Room{room(1), room(60_000)}}, {Rooms: []Room{room(1000)}}}}
+	must.Equal(t, p.AgainNanos(), 120e9, "with a window of a minute: nanoseconds")
+	p.Takes[1].Rooms[0] = room(MaxWidthMillis)
+	must.Equal(t, p.AgainNanos(), 24*3600e9, "with the widest window: nanoseconds")
+}
+
 // A byte that says neither item nor take, and a flag that nobody knows, are of another version.
 func TestUnknownPartsAndFlags(t *testing.T) {
 	t.Parallel()
