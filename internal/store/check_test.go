@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -145,6 +146,19 @@ func TestCheckDocuments(t *testing.T) {
 			t.Errorf("%s: %v, and if it is right %v", name, test.wrong, test.right)
 		}
 	}
+}
+
+// Who wants the counters of some widths, or of a key, gets those of both.
+func TestWants(t *testing.T) {
+	t.Parallel()
+	for want, w := range map[string]*store.Wanted{
+		"[true true true]": nil, "[true true false]": {Widths: []uint64{1, 60_000}}, "[true false true]": {Key: &wire.ID{1}}, "[true false false]": {Widths: []uint64{60_000}, Key: &wire.ID{1}},
+	} {
+		got := []bool{w.Wants(counter(fixed, 1, minute)), w.Wants(counter(fixed, 2, minute)), w.Wants(counter(fixed, 1, second))}
+		must.Equal(t, fmt.Sprint(got), want, "%+v", w)
+	}
+	list := store.AppliedList{Node: 5, Version: math.MaxUint64, Unfit: 3}
+	must.Equal(t, string(list.Note().Body), "9223372036854775807 3", "a note on a list")
 }
 
 // A list's version is the time, but always above the last.
