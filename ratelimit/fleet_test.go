@@ -161,7 +161,8 @@ func TestFullKeysRefuseAtOnce(t *testing.T) {
 	})
 }
 
-// No more is said to remain than does, though some hits pass before the backend has counted them.
+// No more is said to remain than does, though some hits pass before the backend has counted them. A few times it is less: unused
+// hits of a lease, for example, which is a part of what remains, count until the backend has them back.
 func TestRemainingWithAdvancedHits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1000
@@ -169,7 +170,7 @@ func TestRemainingWithAdvancedHits(t *testing.T) {
 		n := w.node(t, Options{Rules: rule(FixedWindow(limit, 24*time.Hour))})
 		l := limiter(t, n, "r")
 		random := rand.New(rand.NewPCG(1, 2))
-		used, mixed := map[string]uint64{}, 0
+		used, mixed, exact := map[string]uint64{}, 0, 0
 		for call := range 2000 {
 			key, cost := strconv.Itoa(random.IntN(10)), 1+random.Uint64N(9)
 			advanced := n.Stats().AdvancedHits
@@ -180,13 +181,20 @@ func TestRemainingWithAdvancedHits(t *testing.T) {
 			if n.Stats().AdvancedHits == advanced && advanced > 0 {
 				mixed++
 			}
-			if d.Remaining > limit-used[key] || !d.Allowed && d.Remaining >= cost {
-				t.Fatalf("call %d, for %d hits, of key %s: %d remain, want %d at most", call, cost, key, d.Remaining, limit-used[key])
+			rest := limit - used[key]
+			if d.Remaining == rest {
+				exact++
+			}
+			if d.Remaining > rest || 2*d.Remaining < rest || !d.Allowed && d.Remaining >= cost {
+				t.Fatalf("call %d, for %d hits, of key %s: %d remain, want %d, or somewhat less", call, cost, key, d.Remaining, rest)
 			}
 			<-time.After(time.Duration(random.IntN(2000)) * time.Microsecond)
 		}
 		if advanced := n.Stats().AdvancedHits; advanced == 0 || mixed == 0 {
 			t.Errorf("%d hits were advanced, and %d calls asked the backend after that: this shows nothing", advanced, mixed)
+		}
+		if exact < 1900 {
+			t.Errorf("what remains is told as it is %d times of 2000", exact)
 		}
 	})
 }

@@ -236,6 +236,9 @@ func TestDecide(t *testing.T) {
 				got := []any{d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter}
 				want := []any{step.allowed, step.remaining, step.retry, step.reset}
 				must.Equal(t, fmt.Sprint(got), fmt.Sprint(want), "step %d", i)
+				if room := d.RoomAfter; d.Allowed && step.cost > 0 && room <= 0 || !d.Allowed && step.cost == 1 && room != step.retry {
+					t.Errorf("step %d: one more hit has room after %v", i, room)
+				}
 			}
 		})
 	}
