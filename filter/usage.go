@@ -174,10 +174,7 @@ func (s *stream) tellUsage(checks []engine.Check, now int64, heard bool) types.A
 				source = "backend"
 			}
 			for j := i; j <= i+d.Rule.Spares; j++ {
-				if d := &checks[j]; d.Unheard > 0 {
-					d.Counter.Count(d.Unheard)
-					d.Unheard = 0
-				}
+				checks[j].Complete()
 			}
 		}
 		own := engine.LimitsOf(checks, i)

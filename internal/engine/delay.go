@@ -70,7 +70,7 @@ func (q *requests) lineUp(w *Wait, checks []rule.Check, of *rule.Check, now int6
 	fits := func(ahead int) bool {
 		for i := range checks {
 			d := &checks[i]
-			if q.entries.Read(d, now); d != of {
+			if q.decider.taker.Read(d, now); d != of {
 				d.Verdict = counter.Allowed
 			}
 		}
@@ -173,7 +173,7 @@ func (q *requests) decideFirst(w *Wait, first bool) {
 	} else {
 		for i := range checks {
 			d := &checks[i]
-			if q.entries.Read(d, now); d.Address == w.room.Address {
+			if q.decider.taker.Read(d, now); d.Address == w.room.Address {
 				d.Verdict = counter.Rejected
 			}
 		}

@@ -92,7 +92,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	}
 	e.seats = seat.New(rules, &e.entries)
 	e.credit = credit.New(rules, link, &e.entries, &e.ledger)
-	e.taker = take.New(tallies, rules, &e.entries, &e.credit, &e.ledger, func() { ticks.hurry(true) })
+	e.taker = take.New(tallies, &e.entries, &e.credit, &e.ledger, func() { ticks.hurry(true) })
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, ledger: &e.ledger, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
@@ -276,7 +276,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 // totals, as far as that is possible without asking the backend. The counter lacks [rule.Check.Unheard].
 func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
-	d.Unheard = e.ledger.Uncounted(d.Address, now)
+	d.Unheard = e.ledger.Unheard(d.Address, now)
 	known = e.entries.Read(d, now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }

@@ -113,7 +113,7 @@ func (e *Engine) HearPart(n *wire.Near, sequence uint64, answeredAt int64) {
 }
 
 // Advanced is how many hits of a check's key are advanced and not counted.
-func (e *Engine) Advanced(d *Check) uint64 { return e.ledger.Uncounted(d.Address, e.link.Now()) }
+func (e *Engine) Advanced(d *Check) uint64 { return e.ledger.Uncounted(d.Address) }
 
 // Questions for hits.
 

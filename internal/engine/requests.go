@@ -116,7 +116,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 	if t.granted || rest == counter.Unsure {
 		for i := range checks {
 			if d := &checks[i]; d.Passed() {
-				q.entries.Read(d, q.link.Now()) // with the totals of the answer
+				q.decider.taker.Read(d, q.link.Now()) // with the totals of the answer
 				if rest != counter.Allowed {
 					d.ByRule() // the grant has gone back
 				}
@@ -129,7 +129,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 	full := false
 	for i := range checks {
 		d := &checks[i]
-		if q.entries.Read(d, q.link.Now()); d.Passed() && !d.Counter.Allows(d.Cost) {
+		if q.decider.taker.Read(d, q.link.Now()); d.Passed() && !d.Counter.Allows(d.Cost) {
 			d.Verdict, full = counter.Rejected, true
 		}
 	}

@@ -23,7 +23,7 @@ func unheard(t *testing.T, others ...fakeRule) (*world, *fakeNode, []rule.Check)
 	checks := []rule.Check{f.check(0, "ann", 1)}
 	f.DropPart()
 	must.EqualOrEnd(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Unsure, "without a part")
-	must.EqualOrEnd(t, checks[0].Unheard, 5, "hits that are not counted")
+	must.EqualOrEnd(t, checks[0].Unheard[0], 5, "hits that are not counted")
 	return w, f, checks
 }
 
@@ -114,7 +114,87 @@ func TestUnheardEndsWithItsWindow(t *testing.T) {
 	before := left(f, &checks[0])
 	w.pass(time.Duration(30*second - f.time()%(30*second)))
 	must.Equal(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Rejected, "1,001 hits of the next window")
-	if left(f, &checks[0]) != 1000 || before == 1000 || f.Advanced(&checks[0]) != 0 {
+	if left(f, &checks[0]) != 1000 || before == 1000 || f.Advanced(&checks[0]) == 0 {
 		t.Errorf("%d are left at the end of a window, and %d at the start of the next", before, left(f, &checks[0]))
+	}
+}
+
+// heard is a request that keeps what a limit of its first check has left.
+type heard struct {
+	fakeRequest
+	of   *fakeNode
+	left uint64
+}
+
+// Decided implements Request.
+func (r *heard) Decided(checks []rule.Check, now int64, verdict counter.Verdict) {
+	r.fakeRequest.Decided(checks, now, verdict)
+	r.left = left(r.of, &checks[0])
+}
+
+// A request that another rule refuses is told of hits that were advanced, whether the backend refuses it or too many wait.
+func TestUnheardBesideARefusal(t *testing.T) {
+	for name, other := range map[string]fakeRule{
+		"by the backend": users(fixed(3)).at(0),
+		"as others wait": delayed(minute, 1, limit(window.FixedWindow, 3, minute)).here(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 1, users(fixed(1000)), other)
+			w.interval()
+			f := w.nodes[0]
+			w.takeAll(f, 1, "bob", 0, 3)
+			for range 4 {
+				f.Decide([]rule.Check{f.check(1, "bob", 1)}, f.time(), &newRequest().Wait)
+			}
+			f.deliver()
+			for range 5 {
+				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+			}
+			checks, r := []rule.Check{f.check(0, "ann", 1), f.check(1, "bob", 1)}, &heard{of: f}
+			r.Request = r
+			verdict := f.Decide(checks, f.time(), &r.Wait)
+			if r.left = left(f, &checks[0]); verdict == counter.Unsure {
+				f.deliver()
+				verdict = append(r.verdicts, verdict)[0]
+			}
+			if verdict != counter.Rejected || r.left != 995 || f.Advanced(&checks[0]) != 5 {
+				t.Errorf("verdict %d; %d are left to ann, want 995; %d of her hits are advanced", verdict, r.left, f.Advanced(&checks[0]))
+			}
+		})
+	}
+}
+
+// Of several windows, each has what was advanced in it.
+func TestUnheardOfSeveralWindows(t *testing.T) {
+	const short = 30 * second
+	w := fleetOf(t, 1, users(limit(window.FixedWindow, 200, short), limit(window.SlidingWindow, 200, short), fixed(1000)))
+	f := w.nodes[0]
+	for f.time()%short < short-second {
+		f.ask("somebody else") // it keeps its part
+		w.advance(500 * time.Millisecond)
+	}
+	for range 5 {
+		f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+	}
+	w.pass(time.Duration(short - f.time()%short + short/2))
+	checks := []rule.Check{f.check(0, "ann", 198)}
+	must.Equal(t, f.DecideAlone(checks, f.time()), counter.Rejected, "197 of the sliding window are left")
+	for i, want := range []uint64{200, 197, 995} {
+		must.Equal(t, checks[0].Standing(i, f.time()).Remaining, want, "left of limit %d", i)
+	}
+	checks[0].Cost = 197
+	must.Equal(t, f.DecideAlone(checks, f.time()), counter.Allowed, "197 hits")
+}
+
+// Hits that would fit if none were advanced fit once these count no more.
+func TestUnheardOfLargeRequests(t *testing.T) {
+	_, f, _ := unheard(t)
+	for cost := uint64(996); cost <= 1000; cost++ {
+		checks := []rule.Check{f.check(0, "ann", cost)}
+		must.Equal(t, f.DecideAlone(checks, f.time()), counter.Rejected, "%d hits", cost)
+		at, ok := rule.RetryAt(checks, f.time())
+		if next := checks[0].Standing(0, f.time()).Next; !ok || at%hour != 0 || next != at-f.time() {
+			t.Errorf("%d hits fit in %v, and the limit has more in %v", cost, time.Duration(at-f.time()), time.Duration(next))
+		}
 	}
 }

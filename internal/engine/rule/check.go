@@ -2,6 +2,7 @@ package rule
 
 import (
 	"weir/internal/counter"
+	"weir/internal/wire"
 	"weir/sharedata"
 	"weir/window"
 )
@@ -29,9 +30,9 @@ type Check struct {
 	Low bool
 	// Patient means that the request waits if it has no room. So the backend has to confirm that.
 	Patient bool
-	// Unheard is how many hits of the key were advanced that its counter lacks, of a check that was decided or
+	// Unheard is how many hits of the key that were advanced each limit of its counter lacks, of a check that was decided or
 	// looked at.
-	Unheard uint64
+	Unheard Unheard
 	Slot    sharedata.Slot
 	Numbers []uint64 // of the windows that the hits were taken from
 }
@@ -60,14 +61,47 @@ type Ref struct {
 	ID      [16]byte // the key's name in the backend; 0 if unknown
 }
 
+// Unheard is a number of advanced hits for each limit of a rule, [wire.MaxAdvance] at most.
+type Unheard [wire.MaxLimits]uint8
+
 // Restore makes the check from its saved part.
 //
 //go:noinline
 func (d *Check) Restore(s *Ref) *Check {
 	d.Ref, d.Key = *s, d.Key[:0]
 	d.Begin()
-	d.Verdict, d.Asks, d.Patient, d.Unheard = counter.Allowed, false, false, 0
+	d.Verdict, d.Asks, d.Patient, d.Unheard = counter.Allowed, false, false, Unheard{}
 	return d
+}
+
+// state returns the state of limit i with the hits that its counter lacks, in other if there are any.
+func (d *Check) state(i int, other *window.State) *window.State {
+	s := &d.Counter.States[i]
+	if d.Unheard[i] == 0 {
+		return s
+	}
+	*other = *s
+	d.Rule.Limits[i].Count(other, uint64(d.Unheard[i]))
+	return other
+}
+
+// Complete counts the hits that the check's counter lacks. It must not be written after that.
+func (d *Check) Complete() {
+	for i := range d.Counter.States {
+		d.Rule.Limits[i].Count(&d.Counter.States[i], uint64(d.Unheard[i]))
+	}
+	d.Unheard = Unheard{}
+}
+
+// allows reports whether cost hits fit every limit.
+func (d *Check) allows(cost uint64) bool {
+	var other window.State
+	for i := range d.Counter.States {
+		if !d.Rule.Limits[i].Allows(d.state(i, &other), cost) {
+			return false
+		}
+	}
+	return true
 }
 
 // Marked reports whether the rule marks the request, for which it has no room.
@@ -91,7 +125,7 @@ func (d *Check) Knows(now int64) bool {
 // Withheld reports whether a check was refused although its limits have room as far as this node
 // knows: the backend had no more hits for it, or decides every request and can't be reached.
 func (d *Check) Withheld() bool {
-	return d.Verdict == counter.Rejected && d.Counter.Allows(min(d.Cost+d.Unheard, window.MaxHits))
+	return d.Verdict == counter.Rejected && d.allows(d.Cost)
 }
 
 // hopeful reports whether others may give back leases of the key of a refused check that is full.
@@ -102,9 +136,9 @@ func (d *Check) hopeful(now int64) bool {
 // Standing returns how limit i of a decided check stands at the time of the decision. A limit without room for
 // a refused check has some no later than [RetryAt].
 func (d *Check) Standing(i int, now int64) window.Standing {
-	l, s := &d.Rule.Limits[i], &d.Counter.States[i]
+	var other window.State
+	l, s := &d.Rule.Limits[i], d.state(i, &other)
 	out := l.Standing(s, now)
-	out.Remaining -= min(out.Remaining, d.Unheard)
 	switch {
 	case d.Verdict != counter.Rejected:
 	case d.Withheld():
@@ -146,16 +180,13 @@ func retryAt(checks []Check, now int64, spares bool) (at int64, ok bool) {
 func (d *Check) fitsAt(now int64) (at int64, ok bool) {
 	at = now
 	full := false
+	var other window.State
 	for i := range d.Counter.States {
-		l, s := &d.Rule.Limits[i], &d.Counter.States[i]
-		cost := d.Cost
-		if quota := l.Quota(); cost <= quota {
-			cost += min(d.Unheard, quota-cost)
-		}
-		if l.Allows(s, cost) {
+		l, s := &d.Rule.Limits[i], d.state(i, &other)
+		if l.Allows(s, d.Cost) {
 			continue
 		}
-		fits, ok := l.FitsAt(s, cost)
+		fits, ok := l.FitsAt(s, d.Cost)
 		if !ok {
 			return 0, false
 		}
@@ -242,7 +273,7 @@ func (d *Check) Decide(cost uint64, now int64) counter.Verdict {
 	case d.Passed():
 		return counter.Allowed
 	case !d.Rule.Synced() || d.Alone() || d.Cost == 0 && d.Knows(now):
-		if d.Counter.Allows(min(cost+d.Unheard, window.MaxHits)) {
+		if d.allows(cost) {
 			return counter.Allowed
 		}
 		return counter.Rejected

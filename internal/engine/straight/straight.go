@@ -12,7 +12,7 @@ import (
 // no second try: where these are needed, it takes nothing and returns unsure. yields means that some request may
 // pass without room.
 func One(k *entry.Entries, d *rule.Check, now int64, yields bool) counter.Verdict {
-	d.Listed, d.Unheard, d.Verdict = false, 0, counter.Allowed
+	d.Listed, d.Unheard, d.Verdict = false, rule.Unheard{}, counter.Allowed
 	switch {
 	case d.Cost == 0:
 		return counter.Unsure

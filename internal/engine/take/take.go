@@ -13,7 +13,6 @@ import (
 // Taker decides checks and takes their hits.
 type Taker struct {
 	tallies *entry.Tallies
-	rules   *rule.Set
 	entries *entry.Entries
 	credit  *credit.Credit
 	ledger  *ledger.Ledger
@@ -21,8 +20,8 @@ type Taker struct {
 }
 
 // New returns the taker of a worker. hurry has hits on credit pushed soon.
-func New(tallies *entry.Tallies, rules *rule.Set, entries *entry.Entries, credit *credit.Credit, ledger *ledger.Ledger, hurry func()) Taker {
-	return Taker{tallies: tallies, rules: rules, entries: entries, credit: credit, ledger: ledger, hurry: hurry}
+func New(tallies *entry.Tallies, entries *entry.Entries, credit *credit.Credit, ledger *ledger.Ledger, hurry func()) Taker {
+	return Taker{tallies: tallies, entries: entries, credit: credit, ledger: ledger, hurry: hurry}
 }
 
 // Decide reads the counter of a check's key, unless a refusal is remembered, and decides the check if it can
@@ -31,7 +30,7 @@ func New(tallies *entry.Tallies, rules *rule.Set, entries *entry.Entries, credit
 func (t *Taker) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
 	d.Again()
 	d.Listed, d.Asks = false, false
-	t.hear(d, now)
+	d.Unheard = t.ledger.Unheard(d.Address, now)
 	if t.entries.Refused(d, now) {
 		return counter.Rejected
 	}
@@ -78,7 +77,7 @@ func (t *Taker) takes(d *rule.Check, now int64) bool {
 	if allowance == 0 || !t.ledger.HasRoom(now) {
 		return false
 	}
-	uncounted := t.ledger.Uncounted(d.Address, 0)
+	uncounted := t.ledger.Uncounted(d.Address)
 	if d.Cost > allowance || uncounted > allowance-d.Cost || !d.Counter.Allows(uncounted+d.Cost) {
 		return false
 	}
@@ -96,13 +95,13 @@ func (t *Taker) Take(d *rule.Check, now int64, how entry.Taking) counter.Verdict
 	d.CountAhead()
 	d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 	t.entries.Identity(d)
-	uncounted := t.ledger.Uncounted(d.Address, 0)
+	uncounted := t.ledger.Uncounted(d.Address)
 	if t.ledger.Add(d, now) {
 		t.hurry()
 	}
-	d.Counter.Count(d.Unheard + d.Cost)
+	d.Complete()
+	d.Counter.Count(d.Cost)
 	d.Low = uncounted > 0 && 2*(uncounted+d.Cost) > t.credit.Allowance(d.Rule)
-	d.Unheard = 0
 	return counter.Allowed
 }
 
@@ -121,15 +120,8 @@ func (t *Taker) GiveBack(d *rule.Check, now int64) (recalled bool) {
 
 // Read loads a check's counter, and finds what it lacks.
 func (t *Taker) Read(d *rule.Check, now int64) {
+	d.Unheard = t.ledger.Unheard(d.Address, now)
 	t.entries.Read(d, now)
-	t.hear(d, now)
-}
-
-// hear finds how many hits of a check's key were advanced that its counter lacks.
-func (t *Taker) hear(d *rule.Check, now int64) {
-	if d.Unheard = 0; t.rules.Synced {
-		d.Unheard = t.ledger.Uncounted(d.Address, now)
-	}
 }
 
 // Block blocks a check's key, by what its rule says.
