@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,5 +41,30 @@ func TestGiveBackOfOthers(t *testing.T) {
 				want("none is left", 1, 1, false)
 			})
 		}
+	}
+}
+
+// Hits that have passed before the backend has counted them can be given back, too, at once and while they are on their way.
+func TestGiveBackOfAdvancedHits(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]time.Duration{"at once": 0, "on their way": 1003 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				n := w.node(t, Options{Rules: rule(FixedWindow(1000, 24*time.Hour))})
+				l := limiter(t, n, "r")
+				for i := range 40 {
+					decide(t, l, 1, strconv.Itoa(i))
+					pause(100 * time.Millisecond)
+				}
+				before := n.Stats().AdvancedHits
+				decide(t, l, 5, "k")
+				must.Equal(t, n.Stats().AdvancedHits-before, 5, "hits are advanced")
+				pause(by)
+				must.OK(t, l.GiveBack(t.Context(), Key{"k"}, 3))
+				pause(3 * time.Second)
+				must.Equal(t, decide(t, l, 1, "k").Remaining, 997, "left after 5 hits, 3 given back, and 1")
+			})
+		})
 	}
 }

@@ -338,7 +338,7 @@ func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 		return l.wantsAcquire()
 	}
 	n := l.namespace
-	err := n.look(ctx, l.rule, key, hits, func(d *engine.Check, now int64) { n.node.Charges.GiveBack(d, hits, now) })
+	err := n.look(ctx, l.rule, key, hits, func(d *engine.Check, hits uint64, now int64) { n.node.Charges.GiveBack(d, hits, now) })
 	if err != nil || n.backend == nil {
 		return err
 	}

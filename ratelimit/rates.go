@@ -59,16 +59,16 @@ func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, chan
 	if err != nil {
 		return 0, err
 	}
-	err = n.look(ctx, w.rule, key, 0, func(d *engine.Check, now int64) {
+	err = n.look(ctx, w.rule, key, 0, func(d *engine.Check, _ uint64, now int64) {
 		change(d, now)
 		rate = window.Rate(&d.Rule.Limits[0], &d.Counter.States[0])
 	})
 	return rate, err
 }
 
-// look loads the counter of a key, asking the backend if this node does not know its totals, or knows
-// of fewer hits, and calls change.
-func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint64, change func(d *engine.Check, now int64)) error {
+// look loads the counter of a key, asking the backend if this node does not know its totals, and calls change. hits are to be
+// given back: change has those that are not back yet, and the backend is asked if this node knows of fewer.
+func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint64, change func(d *engine.Check, hits uint64, now int64)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -81,7 +81,9 @@ func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint
 	d.Key = key.append(d.Key)
 	waits := false
 	err := n.guard(func() {
-		known := n.node.Look(d, n.now())
+		now := n.now()
+		known := n.node.Look(d, now)
+		hits = n.node.Charges.TakeBack(d, hits, now)
 		waits = (!known || !d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait)
 	})
 	if waits {
@@ -93,7 +95,7 @@ func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint
 	return n.guard(func() {
 		now := n.now()
 		n.node.Look(d, now)
-		change(d, now)
+		change(d, hits, now)
 	})
 }
 

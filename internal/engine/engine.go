@@ -102,7 +102,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.decider = decider{
 		entries: &e.entries, acquires: &e.acquires, taker: &e.taker, blocks: rules.Blocks, yields: rules.Yields,
 	}
-	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, &e.meter, e.acquires.prefetch)
+	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, &e.meter, &e.ledger, e.acquires.prefetch)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
 		observer: &e.observer, decider: &e.decider, failure: o.OnBackendFailure,

@@ -4,6 +4,7 @@ package charge
 
 import (
 	"weir/internal/engine/entry"
+	"weir/internal/engine/ledger"
 	"weir/internal/engine/link"
 	"weir/internal/engine/meter"
 	"weir/internal/engine/observe"
@@ -18,13 +19,14 @@ type Charges struct {
 	entries  *entry.Entries
 	observer *observe.Observer
 	meter    *meter.Meter
+	ledger   *ledger.Ledger
 	prefetch func(d *rule.Check) // asks for more than a key has left
 	check    rule.Check          // of the charge
 }
 
 // New returns the charges of a worker.
-func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, observer *observe.Observer, meter *meter.Meter, prefetch func(d *rule.Check)) Charges {
-	return Charges{tallies: tallies, link: link, rules: rules, entries: entries, observer: observer, meter: meter, prefetch: prefetch}
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, observer *observe.Observer, meter *meter.Meter, ledger *ledger.Ledger, prefetch func(d *rule.Check)) Charges {
+	return Charges{tallies: tallies, link: link, rules: rules, entries: entries, observer: observer, meter: meter, ledger: ledger, prefetch: prefetch}
 }
 
 // Force takes a check's hits, whether or not they have room. Those used are told to people.
@@ -107,6 +109,17 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 		h.tallies.GivenUp++ // the hits stay counted
 	}
 	c.Cost = cost
+}
+
+// TakeBack gives back hits of the key of a check that was looked at, as far as they are on credit and no push has them. It
+// returns how many are left to [Charges.GiveBack].
+func (h *Charges) TakeBack(d *rule.Check, hits uint64, now int64) (left uint64) {
+	d.Cost, d.Numbers = hits, d.Counter.Numbers(d.Numbers[:0])
+	given := h.ledger.GiveBack(d)
+	if d.Cost = 0; given > 0 {
+		h.observer.Charged(d, -int64(given), now)
+	}
+	return hits - given
 }
 
 // GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first. It

@@ -90,6 +90,9 @@ func (l *Ledger) grow() {
 //
 //go:noinline
 func (l *Ledger) find(d *rule.Check) *Hits {
+	if len(l.unsent) == 0 {
+		return nil
+	}
 	for h := *l.list(d.Address); h != nil; h = h.next {
 		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers, d.Numbers) {
 			return h
@@ -128,11 +131,13 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 	return many
 }
 
-// GiveBack takes back the hits that were just added for a check.
-func (l *Ledger) GiveBack(d *rule.Check) {
+// GiveBack takes back hits of a check's key in the windows that it has the numbers of, as far as no push has them.
+func (l *Ledger) GiveBack(d *rule.Check) (given uint64) {
 	if h := l.find(d); h != nil {
-		h.hits -= min(h.hits, d.Cost) // without hits, nothing is pushed
+		given = min(h.hits, d.Cost)
+		h.hits -= given // without hits, nothing is pushed
 	}
+	return given
 }
 
 // Uncounted is how many hits of a key are advanced and not counted.
