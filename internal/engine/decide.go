@@ -2,6 +2,7 @@ package engine
 
 import (
 	"weir/internal/counter"
+	"weir/internal/engine/charge"
 	"weir/internal/engine/entry"
 	"weir/internal/engine/link"
 	"weir/internal/engine/observe"
@@ -14,9 +15,9 @@ import (
 type decider struct {
 	_ [0]func() // keeps Go from generating an equality function
 
-	entries  *entry.Entries
 	acquires *acquires
 	taker    *take.Taker
+	charges  *charge.Charges
 	blocks   bool // some rule blocks
 	yields   bool // a request may pass without room for some check
 }
@@ -203,7 +204,7 @@ func (e *decider) reject(checks []rule.Check, now int64) {
 func (e *decider) block(checks []rule.Check, now int64) {
 	for i := range checks {
 		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.Blocks && d.Cost != 0 {
-			e.taker.Block(d, now)
+			e.charges.Block(d, now)
 		}
 	}
 }

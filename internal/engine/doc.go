@@ -17,7 +17,7 @@
 //	seat     even parts of fair classes (knows entry)
 //	straight simple requests, in one step (knows entry)
 //	wait     requests that wait for room
-//	charge   changes of what passed requests have taken (knows entry, ledger, observe and meter)
+//	charge   changes of what passed requests have taken, and blocks (knows entry, ledger, observe and meter)
 //	claim    which hits go next, and how they go in flight (knows entry and ledger)
 //	credit   the part of the limits that is for hits on credit (knows entry and ledger)
 //	take     decisions without asking the backend, in the table or on credit (knows entry, credit and ledger)

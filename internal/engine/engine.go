@@ -28,7 +28,7 @@ import (
 type Engine struct {
 	// Tallies count the node's own work.
 	Tallies entry.Tallies
-	// Charges change what requests that have passed have taken.
+	// Charges change what requests that have passed have taken, and block keys.
 	Charges charge.Charges
 
 	rules    rule.Set
@@ -99,9 +99,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.claims = claim.New(tallies, link, rules, &e.entries, &e.pending, &e.ledger, &e.outbox.away)
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, claims: &e.claims}
-	e.decider = decider{
-		entries: &e.entries, acquires: &e.acquires, taker: &e.taker, blocks: rules.Blocks, yields: rules.Yields,
-	}
+	e.decider = decider{acquires: &e.acquires, taker: &e.taker, charges: &e.Charges, blocks: rules.Blocks, yields: rules.Yields}
 	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, &e.meter, &e.ledger, e.acquires.prefetch)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,

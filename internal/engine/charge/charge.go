@@ -1,5 +1,5 @@
 // Package charge changes what requests that have passed have taken, when their costs are known, when they end,
-// or when somebody takes hits back.
+// or when somebody takes hits back. And it blocks keys.
 package charge
 
 import (
@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine/rule"
 )
 
-// Charges change what requests that have passed have taken.
+// Charges change what requests that have passed have taken, and block keys.
 type Charges struct {
 	tallies  *entry.Tallies
 	link     *link.Link
@@ -142,6 +142,17 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 		c := rule.Charge{Ref: h.entries.Save(d)}
 		c.Note(d, now)
 		h.entries.ReviseElsewhere(&c, 0, now)
+	}
+}
+
+// Block blocks a check's key, by what its rule says.
+func (h *Charges) Block(d *rule.Check, now int64) {
+	began := false
+	if h.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
+		writes, began = d.Counter.Block(d.Rule.Extends)
+		return writes, false
+	}) && began {
+		h.tallies.Blocked++
 	}
 }
 

@@ -123,14 +123,3 @@ func (t *Taker) Read(d *rule.Check, now int64) {
 	d.Unheard = t.ledger.Unheard(d.Address, now)
 	t.entries.Read(d, now)
 }
-
-// Block blocks a check's key, by what its rule says.
-func (t *Taker) Block(d *rule.Check, now int64) {
-	began := false
-	if t.entries.Update(d, entry.Adopts|entry.Hastens, now, func() (writes, lists bool) {
-		writes, began = d.Counter.Block(d.Rule.Extends)
-		return writes, false
-	}) && began {
-		t.tallies.Blocked++
-	}
-}
