@@ -11,17 +11,6 @@ import (
 	"weir/internal/failure"
 )
 
-// decider decides checks, and takes their hits.
-type decider struct {
-	_ [0]func() // keeps Go from generating an equality function
-
-	acquires *acquires
-	taker    *take.Taker
-	charges  *charge.Charges
-	blocks   bool // some rule blocks
-	yields   bool // a request may pass without room for some check
-}
-
 // decideLocated decides a request, or makes it wait: behind others that wait for room, for the backend, or for room.
 func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
 	verdict, decided := counter.Unsure, false
@@ -55,14 +44,150 @@ func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter
 	return verdict
 }
 
-// some reports whether any check of a request is so.
-func some(checks []rule.Check, is func(*rule.Check) bool) bool {
+// decider decides checks, and takes their hits.
+type decider struct {
+	_ [0]func() // keeps Go from generating an equality function
+
+	acquires *acquires
+	taker    *take.Taker
+	charges  *charge.Charges
+	rules    *rule.Set
+}
+
+// decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
+// checks' counters are as they stand after the decision. The verdict is unsure if no rule refuses
+// but some rule has to ask the backend; then nothing was counted.
+//
+// First all entries are read, since most refusals need no write. Then they are written one by one,
+// each by a compare-and-set against the state that was decided on. If another worker was faster,
+// the entry is decided again. If it has no room any more, the entries written before get their hits
+// back.
+func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
+	return e.decideAll(checks, now, true)
+}
+
+// decideAll is decide, by remembered pages if recall is set.
+func (e *decider) decideAll(checks []rule.Check, now int64, recall bool) counter.Verdict {
+	verdict := e.loadAll(checks, now, recall)
+	for i := 0; i < len(checks) && verdict == counter.Allowed; i++ {
+		d := &checks[i]
+		if e.rules.Yields && d.Over {
+			continue
+		}
+		if d.Verdict = e.debit(d, now, howOf(checks, i)); d.Verdict == counter.Allowed {
+			continue
+		}
+		passed := e.rules.Yields && rule.PassOver(checks, i)
+		if passed && d.Rule.Spares == 0 {
+			continue
+		}
+		switch recalled := e.undo(checks, now); {
+		case passed:
+			return e.decide(checks, now) // its spares were not read to be decided
+		case recalled:
+			return e.decideAll(checks, now, false) // others have written, and a refusal is told how all keys stand
+		}
+		verdict = d.Verdict
+	}
+	if verdict != counter.Allowed {
+		e.undo(checks, now)
+	}
+	switch {
+	case verdict == counter.Rejected:
+		e.reject(checks, now)
+	case e.rules.Blocks && verdict == counter.Allowed:
+		e.block(checks, now) // of rules that mark
+	}
+	return verdict
+}
+
+// loadAll reads the counters of all keys, and returns the verdict. A recalled page only serves to
+// be written, so it is read after all if there will be no write.
+func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.Verdict {
+	verdict, recalled := counter.Allowed, false
 	for i := range checks {
-		if is(&checks[i]) {
-			return true
+		d := &checks[i]
+		if e.rules.Yields && d.Over {
+			e.taker.Read(d, now)
+			if d.Verdict = counter.Rejected; d.Rule.Spare {
+				d.Verdict = counter.Allowed
+			}
+			continue
+		}
+		how := howOf(checks, i)
+		if d.Verdict = e.taker.Decide(d, now, how, recall); d.Asks {
+			// Others may have given back leases of the full key since. Later requests find the answer.
+			if d.Asks = !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); !d.Asks {
+				d.Verdict = counter.Unsure
+			}
+		}
+		if e.rules.Yields && rule.PassOver(checks, i) {
+			continue
+		}
+		if d.Verdict != counter.Allowed && verdict != counter.Rejected {
+			verdict = d.Verdict
+		}
+		recalled = recalled || d.InSlot() && d.Slot.Recalled()
+	}
+	if recalled && verdict != counter.Allowed {
+		return e.loadAll(checks, now, false)
+	}
+	return verdict
+}
+
+// howOf returns how a request takes the hits of one of its checks.
+func howOf(checks []rule.Check, i int) entry.Taking {
+	if i+1 < len(checks) {
+		return entry.Revocable
+	}
+	return entry.Counted
+}
+
+// debit takes the hits of a check that was read, unless they need room and have it no longer.
+func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
+	verdict := e.taker.Take(d, now, how)
+	if d.Low {
+		e.acquires.prefetch(d)
+	}
+	return verdict
+}
+
+// undo gives back what a request has taken. It reports whether a slot with hits was recalled.
+func (e *decider) undo(checks []rule.Check, now int64) (recalled bool) {
+	for i := range checks {
+		recalled = e.taker.GiveBack(&checks[i], now) || recalled
+	}
+	return recalled
+}
+
+// reject completes the rejection of a request.
+func (e *decider) reject(checks []rule.Check, now int64) {
+	e.countRejected(checks, now)
+	if e.rules.Blocks {
+		e.block(checks, now)
+	}
+}
+
+// countRejected counts the hits of a rejected request for the rules that count them.
+func (e *decider) countRejected(checks []rule.Check, now int64) {
+	for i := range checks {
+		// A cost above the limit never passes. Counting it would only keep other requests of the
+		// key from passing.
+		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
+			e.debit(d, now, entry.Refused)
 		}
 	}
-	return false
+}
+
+// block blocks the keys of rules that refused or marked the request, if these rules block.
+//
+//go:noinline
+func (e *decider) block(checks []rule.Check, now int64) {
+	for i := range checks {
+		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.Blocks && d.Cost != 0 {
+			e.charges.Block(d, now)
+		}
+	}
 }
 
 // lacking selects the checks that a request has to ask the backend for as a whole: the unsure
@@ -73,6 +198,16 @@ func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
 		return nil
 	}
 	return (*rule.Check).Unsure
+}
+
+// some reports whether any check of a request is so.
+func some(checks []rule.Check, is func(*rule.Check) bool) bool {
+	for i := range checks {
+		if is(&checks[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // wait makes a request wait for the backend's answer about the checks that whole selects, which
@@ -133,163 +268,6 @@ func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bo
 	}
 	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
 	return true
-}
-
-// decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
-// checks' counters are as they stand after the decision. The verdict is unsure if no rule refuses
-// but some rule has to ask the backend; then nothing was counted.
-//
-// First all entries are read, since most refusals need no write. Then they are written one by one,
-// each by a compare-and-set against the state that was decided on. If another worker was faster,
-// the entry is decided again. If it has no room any more, the entries written before get their hits
-// back.
-func (e *decider) decide(checks []rule.Check, now int64) counter.Verdict {
-	return e.decideBy(checks, now, true)
-}
-
-// decideBy is decide, by remembered pages if recall is set.
-func (e *decider) decideBy(checks []rule.Check, now int64, recall bool) counter.Verdict {
-	verdict := e.loadAll(checks, now, recall)
-	for i := 0; i < len(checks) && verdict == counter.Allowed; i++ {
-		d := &checks[i]
-		if e.yields && d.Over {
-			continue
-		}
-		if d.Verdict = e.debit(d, now, howOf(i, checks)); d.Verdict == counter.Allowed {
-			continue
-		}
-		passed := e.yields && rule.PassOver(checks, i)
-		if passed && d.Rule.Spares == 0 {
-			continue
-		}
-		switch recalled := e.undo(checks, now); {
-		case passed:
-			return e.decide(checks, now) // its spares were not read to be decided
-		case recalled:
-			return e.decideBy(checks, now, false) // others have written, and a refusal is told how all keys stand
-		}
-		verdict = d.Verdict
-	}
-	if verdict != counter.Allowed {
-		e.undo(checks, now)
-	}
-	switch {
-	case verdict == counter.Rejected:
-		e.reject(checks, now)
-	case e.blocks && verdict == counter.Allowed:
-		e.block(checks, now) // of rules that mark
-	}
-	return verdict
-}
-
-// undo gives back what a request has taken. It reports whether a slot with hits was recalled.
-func (e *decider) undo(checks []rule.Check, now int64) (recalled bool) {
-	for i := range checks {
-		recalled = e.taker.GiveBack(&checks[i], now) || recalled
-	}
-	return recalled
-}
-
-// reject completes the rejection of a request.
-func (e *decider) reject(checks []rule.Check, now int64) {
-	e.countRejected(checks, now)
-	if e.blocks {
-		e.block(checks, now)
-	}
-}
-
-// block blocks the keys of rules that refused or marked the request, if these rules block.
-//
-//go:noinline
-func (e *decider) block(checks []rule.Check, now int64) {
-	for i := range checks {
-		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.Blocks && d.Cost != 0 {
-			e.charges.Block(d, now)
-		}
-	}
-}
-
-// loadAll reads the counters of all keys, and returns the verdict. A recalled page only serves to
-// be written, so it is read after all if there will be no write.
-func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.Verdict {
-	verdict, recalled := counter.Allowed, false
-	for i := range checks {
-		d := &checks[i]
-		if e.yields && d.Over {
-			e.taker.Read(d, now)
-			if d.Verdict = counter.Rejected; d.Rule.Spare {
-				d.Verdict = counter.Allowed
-			}
-			continue
-		}
-		how := howOf(i, checks)
-		if d.Verdict = e.taker.Decide(d, now, how, recall); d.Asks {
-			// Others may have given back leases of the full key since. Later requests find the answer.
-			if d.Asks = !d.Patient && d.Rule.StaysFull() && e.acquires.askBehind(d); !d.Asks {
-				d.Verdict = counter.Unsure
-			}
-		}
-		if e.yields && rule.PassOver(checks, i) {
-			continue
-		}
-		if d.Verdict != counter.Allowed && verdict != counter.Rejected {
-			verdict = d.Verdict
-		}
-		recalled = recalled || d.InSlot() && d.Slot.Recalled()
-	}
-	if recalled && verdict != counter.Allowed {
-		return e.loadAll(checks, now, false)
-	}
-	return verdict
-}
-
-// countRejected counts the hits of a rejected request for the rules that count them.
-func (e *decider) countRejected(checks []rule.Check, now int64) {
-	for i := range checks {
-		// A cost above the limit never passes. Counting it would only keep other requests of the
-		// key from passing.
-		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
-			e.debit(d, now, entry.Refused)
-		}
-	}
-}
-
-// refuse rejects an unsure request that the backend gave no hits. If it lacks hits only from rules
-// that mark, it is decided without them.
-func (e *decider) refuse(checks []rule.Check, now int64) counter.Verdict {
-	refused, unsure := false, 0
-	for i := range checks {
-		if d := &checks[i]; d.Verdict == counter.Unsure {
-			d.Verdict = counter.Rejected
-			refused = !rule.PassOver(checks, i) || refused
-			unsure++
-		}
-	}
-	if !refused {
-		return e.decide(checks, now)
-	}
-	e.countRejected(checks, now)
-	if e.blocks && unsure == 1 {
-		e.block(checks, now) // of several it is not known which has had no room
-	}
-	return counter.Rejected
-}
-
-// howOf returns how a request takes the hits of one of its checks.
-func howOf(i int, checks []rule.Check) entry.Taking {
-	if i+1 < len(checks) {
-		return entry.Revocable
-	}
-	return entry.Counted
-}
-
-// debit takes the hits of a check that was read, unless they need room and have it no longer.
-func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
-	verdict := e.taker.Take(d, now, how)
-	if d.Low {
-		e.acquires.prefetch(d)
-	}
-	return verdict
 }
 
 // decideAlone decides a request by the configuration, because the backend can't be reached.

@@ -99,7 +99,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.claims = claim.New(tallies, link, rules, &e.entries, &e.pending, &e.ledger, &e.outbox.away)
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, claims: &e.claims}
-	e.decider = decider{acquires: &e.acquires, taker: &e.taker, charges: &e.Charges, blocks: rules.Blocks, yields: rules.Yields}
+	e.decider = decider{acquires: &e.acquires, taker: &e.taker, charges: &e.Charges, rules: rules}
 	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, &e.meter, &e.ledger, e.acquires.prefetch)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,
@@ -225,7 +225,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 	e.seats.Seat(checks, now)
 	if len(checks) == 1 && e.straight && !e.requests.queues(w) {
 		// Nearly every request goes this way.
-		switch straight.One(&e.entries, &checks[0], now, e.decider.yields) {
+		switch straight.One(&e.entries, &checks[0], now, e.rules.Yields) {
 		case counter.Allowed:
 			return counter.Allowed
 		case counter.Rejected:
@@ -238,7 +238,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 
 // Concurrent reports whether [Engine.TakeInPlace] may be called from now on.
 func (e *Engine) Concurrent() bool {
-	return e.straight && e.lends && !e.decider.yields && (e.requests.lines == nil || e.requests.lines.Count == 0)
+	return e.straight && e.lends && !e.rules.Yields && (e.requests.lines == nil || e.requests.lines.Count == 0)
 }
 
 // TakeInPlace is Decide for a single check with hits, of which it also says how they stand, if told is not nil. It

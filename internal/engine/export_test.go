@@ -230,7 +230,7 @@ func (e *Engine) Remembers(d *Check, now int64) bool { return e.entries.Remember
 // DecideOne decides a request of one check the straight way, if that can.
 func (e *Engine) DecideOne(checks []Check, now int64) counter.Verdict {
 	e.entries.Locate(&checks[0])
-	verdict := straight.One(&e.entries, &checks[0], now, e.decider.yields)
+	verdict := straight.One(&e.entries, &checks[0], now, e.rules.Yields)
 	if verdict == counter.Rejected {
 		e.decider.reject(checks, now)
 	}

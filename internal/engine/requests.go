@@ -224,7 +224,7 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		case whole != nil:
 			verdict = q.decideLate(checks) // the answer lacked its part
 		default:
-			if verdict = q.decider.refuse(checks, q.link.Now()); verdict != counter.Unsure {
+			if verdict = q.refuse(checks, q.link.Now()); verdict != counter.Unsure {
 				break
 			}
 			if q.outbox.host.Now() < w.wait.until {
@@ -259,6 +259,27 @@ func (q *requests) comes(checks []rule.Check) (comes bool) {
 	return comes
 }
 
+// refuse rejects an unsure request that the backend gave no hits. If it lacks hits only from rules
+// that mark, it is decided without them.
+func (q *requests) refuse(checks []rule.Check, now int64) counter.Verdict {
+	refused, unsure := false, 0
+	for i := range checks {
+		if d := &checks[i]; d.Verdict == counter.Unsure {
+			d.Verdict = counter.Rejected
+			refused = !rule.PassOver(checks, i) || refused
+			unsure++
+		}
+	}
+	if !refused {
+		return q.decider.decide(checks, now)
+	}
+	q.decider.countRejected(checks, now)
+	if q.rules.Blocks && unsure == 1 {
+		q.decider.block(checks, now) // of several it is not known which has had no room
+	}
+	return counter.Rejected
+}
+
 // finishWaiting ends a request's wait, unless its turn is over.
 func (q *requests) finishWaiting(w turn, checks []rule.Check, verdict counter.Verdict) {
 	w.wait.stopAsking()
@@ -285,7 +306,7 @@ func (q *requests) giveUpOn(w turn) {
 	if w.wait.refused {
 		verdict := q.decider.decide(checks, q.link.Now())
 		if verdict == counter.Unsure {
-			verdict = q.decider.refuse(checks, q.link.Now())
+			verdict = q.refuse(checks, q.link.Now())
 		}
 		if verdict != counter.Unsure {
 			q.finishWaiting(w, checks, verdict)
