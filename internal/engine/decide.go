@@ -12,13 +12,13 @@ import (
 )
 
 // decideLocated decides a request, or makes it wait: behind others that wait for room, for the backend, or for room.
-func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counter.Verdict {
+func (q *requests) decideLocated(w *Wait, checks []rule.Check, now int64) counter.Verdict {
 	verdict, decided := counter.Unsure, false
 	if q.queues(w) {
 		verdict, decided = q.follow(w, checks, now)
 	}
 	if !decided {
-		if verdict = q.decideAtOnce(checks, now, w); verdict == counter.Rejected && q.lines != nil && w.Patience >= 0 {
+		if verdict = q.decideAtOnce(w, checks, now); verdict == counter.Rejected && q.lines != nil && w.Patience >= 0 {
 			verdict = q.waitForRoom(w, checks, now)
 		}
 	}
@@ -28,13 +28,13 @@ func (q *requests) decideLocated(checks []rule.Check, now int64, w *Wait) counte
 }
 
 // decideAtOnce decides a request, or makes it wait for the backend.
-func (q *requests) decideAtOnce(checks []rule.Check, now int64, w *Wait) counter.Verdict {
+func (q *requests) decideAtOnce(w *Wait, checks []rule.Check, now int64) counter.Verdict {
 	if q.rules.Synced && q.link.Reach() == link.Away && some(checks, (*rule.Check).Synced) {
 		return q.decideAlone(checks, now)
 	}
 	verdict := q.decider.decide(checks, now)
 	if verdict == counter.Unsure {
-		if whole := lacking(checks); !q.wait(w, checks, whole) {
+		if of, whole := lacking(checks); !q.wait(w, checks, of, whole) {
 			verdict = q.decideAlone(checks, now)
 		}
 	}
@@ -190,14 +190,13 @@ func (e *decider) block(checks []rule.Check, now int64) {
 	}
 }
 
-// lacking selects the checks that a request has to ask the backend for as a whole: the unsure
-// checks, if none of them needs a lease. Otherwise the request first asks for leases, and lacking
-// is nil: hits granted to the request itself would have to go back.
-func lacking(checks []rule.Check) (of func(*rule.Check) bool) {
+// lacking selects the checks that a request has to ask the backend for, as a whole if none of them needs a lease.
+// Otherwise it first asks for leases: hits granted to the request itself would have to go back.
+func lacking(checks []rule.Check) (of func(*rule.Check) bool, whole bool) {
 	if some(checks, (*rule.Check).NeedsLease) {
-		return nil
+		return (*rule.Check).NeedsLease, false
 	}
-	return (*rule.Check).Unsure
+	return (*rule.Check).Unsure, true
 }
 
 // some reports whether any check of a request is so.
@@ -210,63 +209,40 @@ func some(checks []rule.Check, is func(*rule.Check) bool) bool {
 	return false
 }
 
-// wait makes a request wait for the backend's answer about the checks that whole selects, which
-// decides it, or for leases if whole is nil. It returns false if waiting is impossible, so that
-// known totals must decide.
-func (q *requests) wait(r *Wait, checks []rule.Check, whole func(*rule.Check) bool) bool {
-	now := q.outbox.host.Now()
-	if len(q.outbox.batches) >= maxUnanswered {
+// wait makes a request wait for the backend's answer about the checks that of selects: with whole, for one that
+// decides it, and otherwise for leases. It returns false if waiting is impossible, so that known totals must decide.
+func (q *requests) wait(w *Wait, checks []rule.Check, of func(*rule.Check) bool, whole bool) bool {
+	lost := func(d *rule.Check) bool { return of(d) && q.outbox.away.Has(q.entries.Save(d).ID) }
+	if len(q.outbox.batches) >= maxUnanswered || q.outbox.away != 0 && some(checks, lost) || w.queue == nil && !q.enter(w) {
 		return false
 	}
-	of := whole
-	if of == nil {
-		of = (*rule.Check).NeedsLease
+	switch {
+	case whole:
+		q.acquires.together(checks, of, w.current())
+	case q.acquires.leases(checks, of, w.current()):
+		w.rounds++
+	default:
+		w.refused = true
+		w.joins++
 	}
-	for i := range checks {
-		if d := &checks[i]; of(d) && q.outbox.away != 0 && q.outbox.away.Has(q.entries.Save(d).ID) {
-			return false
-		}
+	q.keep(w, checks) // an ask may have found a key's identity, or an answer a rule that marks
+	return true
+}
+
+// enter begins a request's wait, if it can.
+func (q *requests) enter(w *Wait) bool {
+	switch {
+	case q.waits.queue.length >= maxWaiting:
+		q.tallies.Crowded++
+		return false
+	case q.link.Reach() == link.Away || q.link.Reach() != link.Near && len(q.outbox.batches) > 0 || !q.link.Enter():
+		return false // a failed push will test whether the backend is back
+	case q.link.Reach() != link.Near:
+		q.outbox.tests = true // nobody waits for the test
+		return false
 	}
-	if r.queue == nil {
-		if q.waits.queue.length >= maxWaiting {
-			q.tallies.Crowded++
-			return false
-		}
-		if q.link.Reach() == link.Away || q.link.Reach() != link.Near && len(q.outbox.batches) > 0 || !q.link.Enter() {
-			return false // a failed push will test whether the backend is back
-		}
-		if q.link.Reach() != link.Near {
-			q.outbox.tests = true // nobody waits for the test
-			return false
-		}
-		q.waits.queue.add(r, now+q.link.Timeout)
-		q.tallies.Waited++
-	}
-	w := r.current()
-	if whole == nil {
-		asked := false
-		for i := range checks {
-			if d := &checks[i]; of(d) {
-				asked = q.acquires.lease(d, w) || asked
-			}
-		}
-		if asked {
-			r.rounds++
-		} else {
-			r.refused = true
-			r.joins++
-		}
-	} else {
-		t := q.waits.newAsk(1, 1) // for the hits of all of them, or none
-		t.turns = append(t.turns, w)
-		for i := range checks {
-			if d := &checks[i]; of(d) {
-				t.parts = append(t.parts, q.entries.Save(d))
-			}
-		}
-		q.acquires.add(t)
-	}
-	q.keep(r, checks) // an ask may have found a key's identity, or an answer a rule that marks
+	q.waits.queue.add(w, q.outbox.host.Now()+q.link.Timeout)
+	q.tallies.Waited++
 	return true
 }
 

@@ -165,7 +165,7 @@ func (q *requests) decideFirst(w *Wait, first bool) {
 			checks[i].Heard = false
 		}
 		at := q.roomAt(w, checks, now)
-		if verdict = q.decideAtOnce(checks, at, w); at < now {
+		if verdict = q.decideAtOnce(w, checks, at); at < now {
 			for i := range checks {
 				checks[i].Counter.Advance(now) // for the standings of the answer
 			}

@@ -233,7 +233,7 @@ func (e *Engine) Decide(checks []rule.Check, now int64, w *Wait) counter.Verdict
 			return counter.Rejected
 		}
 	}
-	return e.requests.decideLocated(checks, now, w)
+	return e.requests.decideLocated(w, checks, now)
 }
 
 // Concurrent reports whether [Engine.TakeInPlace] may be called from now on.
@@ -296,7 +296,7 @@ func (e *Engine) DecideRefs(of []rule.Ref, now int64, w *Wait) ([]rule.Check, co
 		checks[i].Restore(&of[i])
 	}
 	e.seats.Seat(checks, now)
-	return checks, e.requests.decideLocated(checks, now, w)
+	return checks, e.requests.decideLocated(w, checks, now)
 }
 
 // Ask asks the backend for the totals of checks that were looked at and cost nothing, on different

@@ -47,7 +47,7 @@ func (q *requests) ask(checks []rule.Check, w *Wait) bool {
 		return false
 	}
 	look(checks, true)
-	waits := q.wait(w, checks, (*rule.Check).Synced)
+	waits := q.wait(w, checks, (*rule.Check).Synced, true)
 	look(checks, false)
 	return q.send(w) && waits
 }
@@ -211,17 +211,17 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 	}
 	if verdict == counter.Unsure {
 		w.wait.asked = 0
-		whole := lacking(checks)
+		of, whole := lacking(checks)
 		full := func(d *rule.Check) bool { return d.NeedsLease() && !d.Counter.Allows(d.Cost) }
 		comes := func(d *rule.Check) bool { return d.NeedsLease() && q.waits.leases.underWay(d) != nil }
 		taken = taken && !some(checks, full)
-		again := whole != nil || taken || w.wait.rounds < maxRounds &&
+		again := whole || taken || w.wait.rounds < maxRounds &&
 			(granted || !some(checks, full) || w.wait.joins < maxJoins && some(checks, comes)) // a window may have ended meanwhile
 		w.wait.refused = w.wait.refused || taken && w.wait.rounds >= maxRounds // once its time is over
 		switch {
-		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, whole):
+		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, of, whole):
 			return
-		case whole != nil:
+		case whole:
 			verdict = q.decideLate(checks) // the answer lacked its part
 		default:
 			if verdict = q.refuse(checks, q.link.Now()); verdict != counter.Unsure {
