@@ -74,14 +74,14 @@ func (e *decider) decideAll(checks []rule.Check, now int64, recall bool) counter
 		if e.rules.Yields && d.Over {
 			continue
 		}
-		if d.Verdict = e.debit(d, now, howOf(checks, i)); d.Verdict == counter.Allowed {
+		if d.Verdict = e.take(d, now, howOf(checks, i)); d.Verdict == counter.Allowed {
 			continue
 		}
 		passed := e.rules.Yields && rule.PassOver(checks, i)
 		if passed && d.Rule.Spares == 0 {
 			continue
 		}
-		switch recalled := e.undo(checks, now); {
+		switch recalled := e.giveBack(checks, now); {
 		case passed:
 			return e.decide(checks, now) // its spares were not read to be decided
 		case recalled:
@@ -90,7 +90,7 @@ func (e *decider) decideAll(checks []rule.Check, now int64, recall bool) counter
 		verdict = d.Verdict
 	}
 	if verdict != counter.Allowed {
-		e.undo(checks, now)
+		e.giveBack(checks, now)
 	}
 	switch {
 	case verdict == counter.Rejected:
@@ -143,8 +143,8 @@ func howOf(checks []rule.Check, i int) entry.Taking {
 	return entry.Counted
 }
 
-// debit takes the hits of a check that was read, unless they need room and have it no longer.
-func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
+// take takes the hits of a check that was read, unless they need room and have it no longer.
+func (e *decider) take(d *rule.Check, now int64, how entry.Taking) counter.Verdict {
 	verdict := e.taker.Take(d, now, how)
 	if d.Low {
 		e.acquires.prefetch(d)
@@ -152,8 +152,8 @@ func (e *decider) debit(d *rule.Check, now int64, how entry.Taking) counter.Verd
 	return verdict
 }
 
-// undo gives back what a request has taken. It reports whether a slot with hits was recalled.
-func (e *decider) undo(checks []rule.Check, now int64) (recalled bool) {
+// giveBack gives back what a request has taken. It reports whether a slot with hits was recalled.
+func (e *decider) giveBack(checks []rule.Check, now int64) (recalled bool) {
 	for i := range checks {
 		recalled = e.taker.GiveBack(&checks[i], now) || recalled
 	}
@@ -174,7 +174,7 @@ func (e *decider) countRejected(checks []rule.Check, now int64) {
 		// A cost above the limit never passes. Counting it would only keep other requests of the
 		// key from passing.
 		if d := &checks[i]; d.Verdict == counter.Rejected && d.Rule.CountRejected && d.Counter.Possible(d.Cost) {
-			e.debit(d, now, entry.Refused)
+			e.take(d, now, entry.Refused)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (q *requests) queues(w *Wait) bool {
 // delaying returns the check whose room a rejected request should wait for. It is nil if the
 // request is to be refused: a rule that does not delay has no room, or the backend is away and no
 // rule can decide.
-func (q *requests) delaying(checks []rule.Check) (first *rule.Check) {
+func (q *requests) delaying(checks []rule.Check) (of *rule.Check) {
 	away := q.failure == failure.Deny && q.link.Reach() == link.Away
 	for i := range checks {
 		d := &checks[i]
@@ -33,11 +33,11 @@ func (q *requests) delaying(checks []rule.Check) (first *rule.Check) {
 		if !d.Rule.Delays() {
 			return nil
 		}
-		if first == nil {
-			first = d
+		if of == nil {
+			of = d
 		}
 	}
-	return first
+	return of
 }
 
 // follow makes a request wait behind others, if there are some that wait for the room of one of its checks. Nothing is
@@ -54,8 +54,8 @@ func (q *requests) follow(w *Wait, checks []rule.Check, now int64) (verdict coun
 // waitForRoom makes a rejected request wait, if a rule delays it.
 func (q *requests) waitForRoom(w *Wait, checks []rule.Check, now int64) counter.Verdict {
 	verdict := counter.Rejected
-	if d := q.delaying(checks); d != nil {
-		verdict, _ = q.lineUp(w, checks, d, now, false)
+	if of := q.delaying(checks); of != nil {
+		verdict, _ = q.lineUp(w, checks, of, now, false)
 	}
 	return verdict
 }

@@ -106,12 +106,12 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 
 // CountOrRead counts a check's hits in the slot if it can, and otherwise is Read. A recalled page serves
 // only to be written.
-func (k *Entries) CountOrRead(d *rule.Check, now int64, recall, revocable bool) (counted, found bool) {
-	if recall && k.Recalls && d.Cost != 0 && k.Table.Recall(&d.Slot, d.Address) && d.CountInPlace(now, revocable) {
+func (k *Entries) CountOrRead(d *rule.Check, now int64, how Taking, recall bool) (counted, found bool) {
+	if recall && k.Recalls && d.Cost != 0 && k.Table.Recall(&d.Slot, d.Address) && d.CountInPlace(now, how == Revocable) {
 		return true, true
 	}
 	found = k.Table.Read(&d.Slot, d.Address)
-	if found && d.Cost != 0 && d.CountInPlace(now, revocable) {
+	if found && d.Cost != 0 && d.CountInPlace(now, how == Revocable) {
 		return true, true
 	}
 	k.decode(d, found)

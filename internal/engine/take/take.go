@@ -34,7 +34,7 @@ func (t *Taker) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) 
 	if t.entries.Refused(d, now) {
 		return counter.Rejected
 	}
-	taken, found := t.entries.CountOrRead(d, now, recall, how == entry.Revocable)
+	taken, found := t.entries.CountOrRead(d, now, how, recall)
 	if taken {
 		return counter.Allowed
 	}
