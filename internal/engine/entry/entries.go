@@ -59,8 +59,7 @@ func New(tallies *Tallies, link *link.Link, rules *rule.Set, pending *pending.Pe
 func (k *Entries) Locate(d *rule.Check) {
 	d.Address, d.ID = k.Table.Address(d.Rule.Group, d.Key), [16]byte{}
 	d.Begin()
-	d.Asks, d.Heard, d.Unheard = false, false, rule.Unheard{}
-	if k.Variants.moved != nil {
+	if d.Heard = false; k.Variants.moved != nil {
 		d.Rule = k.Variants.inForce(d.Rule, d.Address, k.Table, d.Key)
 	}
 	d.Over = d.Rule.Spare

@@ -64,13 +64,26 @@ type Ref struct {
 // Unheard is a number of advanced hits for each limit of a rule, [wire.MaxAdvance] at most.
 type Unheard [wire.MaxLimits]uint8
 
+// Begin leaves the decision to the rule. Nothing is known or taken.
+func (d *Check) Begin() {
+	d.Course, d.Verdict = Course{}, counter.Allowed
+	d.Listed, d.Asks, d.Unheard = false, false, Unheard{}
+}
+
+// Again begins to decide once more, by the rule if distance decided, and otherwise as before.
+func (d *Check) Again() {
+	if d.hits = none; d.by == byDistance {
+		d.by = byRule
+	}
+	d.Listed, d.Asks = false, false
+}
+
 // Restore makes the check from its saved part.
 //
 //go:noinline
 func (d *Check) Restore(s *Ref) *Check {
-	d.Ref, d.Key = *s, d.Key[:0]
+	d.Ref, d.Key, d.Patient = *s, d.Key[:0], false
 	d.Begin()
-	d.Verdict, d.Asks, d.Patient, d.Unheard = counter.Allowed, false, false, Unheard{}
 	return d
 }
 

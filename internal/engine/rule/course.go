@@ -44,16 +44,6 @@ const (
 	ahead         // on credit
 )
 
-// Begin leaves the decision to the rule. Nothing is taken.
-func (c *Course) Begin() { c.by, c.hits, c.granted = byRule, none, 0 }
-
-// Again begins to decide once more, by the rule if distance decided, and otherwise as before.
-func (c *Course) Again() {
-	if c.hits = none; c.by == byDistance {
-		c.by = byRule
-	}
-}
-
 // ByRule leaves the decision to the rule, whatever the backend has said: what it has granted goes back.
 func (c *Course) ByRule() { c.by, c.granted = byRule, 0 }
 

@@ -8,11 +8,10 @@ import (
 	"weir/sharedata"
 )
 
-// One decides a request of one check and takes its hits, on a node without a backend. It knows no doubt and
+// One decides a request of one located check and takes its hits, on a node without a backend. It knows no doubt and
 // no second try: where these are needed, it takes nothing and returns unsure. yields means that some request may
 // pass without room.
 func One(k *entry.Entries, d *rule.Check, now int64, yields bool) counter.Verdict {
-	d.Listed, d.Unheard, d.Verdict = false, rule.Unheard{}, counter.Allowed
 	switch {
 	case d.Cost == 0:
 		return counter.Unsure

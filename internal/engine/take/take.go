@@ -29,7 +29,6 @@ func New(tallies *entry.Tallies, entries *entry.Entries, credit *credit.Credit, 
 // was full when the backend was last heard of.
 func (t *Taker) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
 	d.Again()
-	d.Listed, d.Asks = false, false
 	d.Unheard = t.ledger.Unheard(d.Address, now)
 	if t.entries.Refused(d, now) {
 		return counter.Rejected
