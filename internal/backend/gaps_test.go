@@ -32,3 +32,28 @@ func TestGapsAreKnownSince(t *testing.T) {
 		t.Errorf("since %v, error %v; want %v", since, err, begun)
 	}
 }
+
+// A gap is one of the days that it touches.
+func TestGapsOfDays(t *testing.T) {
+	const day = 20_000
+	heard := time.Unix(day*86400, 0).Add(24*time.Hour - store.NodeLife/2)
+	now := heard
+	clock := func() time.Time { return now }
+	b := backend.New(memory.New(memory.Options{Now: clock}))
+	b.Now = clock
+	must.Get(b.Push(t.Context(), wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 7, Sequence: 1, AtNanos: uint64(heard.UnixNano())})))(t)
+	for _, test := range []struct {
+		after    time.Duration
+		from, to uint32
+		want     int
+	}{
+		{store.NodeLife, 0, day + 9, 0}, {store.NodeLife + 1, 0, day - 1, 0}, {store.NodeLife + 1, 0, day, 1}, {store.NodeLife + 1, day, day, 1},
+		{store.NodeLife + 1, day + 1, day + 1, 1}, {store.NodeLife + 1, day + 2, day + 9, 0},
+	} {
+		now = heard.Add(test.after)
+		gaps, _, err := b.Gaps(t.Context(), "shop", test.from, test.to)
+		if err != nil || len(gaps) != test.want || len(gaps) == 1 && (gaps[0].Sender != 7 || !gaps[0].From.Equal(heard) || gaps[0].To.Sub(heard) != store.NodeLife) {
+			t.Errorf("%+v: %+v, %v", test, gaps, err)
+		}
+	}
+}

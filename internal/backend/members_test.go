@@ -1,6 +1,13 @@
 package backend
 
-import "testing"
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/must"
+)
 
 // A namespace that makes up nodes takes no room from a namespace that has less, and there are no
 // more nodes than there may be.
@@ -27,4 +34,17 @@ func TestMembersAreBounded(t *testing.T) {
 	if m.delete(member{"another", 1}); m.count != 4 || m.shares.Of("evil") != nil || m.shares.Of("another") != nil {
 		t.Errorf("%d members are left, want 4", m.count)
 	}
+}
+
+// A list is kept while it is used: read lately, or read now, or waited for.
+func TestListsAreForgotten(t *testing.T) {
+	now := time.Unix(1_767_225_600, 0)
+	before := now.Add(-keepLists)
+	o := overrides{lists: map[string]*list{"unused": {at: before}, "read": {at: before.Add(1)}, "reading": {at: before, reading: true}, "waited": {at: before, polls: 1}}}
+	o.sweep(now)
+	must.Same(t, slices.Sorted(maps.Keys(o.lists)), []string{"read", "reading", "waited"}, "lists")
+	o.sweep(now.Add(keepLists - 1))
+	must.Equal(t, len(o.lists), 3, "lists before it is looked again")
+	o.sweep(now.Add(keepLists))
+	must.Same(t, slices.Sorted(maps.Keys(o.lists)), []string{"reading", "waited"}, "lists later")
 }

@@ -215,10 +215,13 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 	}
 }
 
-// The workers of a node see the same counter: what it has leased and not told yet counts once.
+// The workers of a node see the same counter: what it has leased and not told yet counts once. Keys that are idle, and others,
+// do not count.
 func TestPassingCountsANodeOnce(t *testing.T) {
 	at := func(node, leased, pending uint64) *wire.Report {
-		used := wire.KeyList{Keys: []wire.ReportKey{{ID: wire.ID{1}, Recent: 1, Leased: leased, Pending: pending}}}
+		used := wire.KeyList{Keys: []wire.ReportKey{
+			{ID: wire.ID{1}, Recent: 1, Leased: leased, Pending: pending}, {ID: wire.ID{1}, Leased: 99, Pending: 99}, {ID: wire.ID{2}, Recent: 1, Leased: 99, Pending: 99},
+		}}
 		return &wire.Report{Node: node, AtNanos: 1e9, Rules: []wire.RuleReport{{SyncMillis: 1000, Used: used}}}
 	}
 	reports := []*wire.Report{at(1, 10, 3), at(1, 8, 5), at(2, 1, 4)}
