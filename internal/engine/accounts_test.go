@@ -531,6 +531,30 @@ func TestUsedOfANodeThatLeaves(t *testing.T) {
 	must.Equal(t, f.Left(), true, "it has not left")
 }
 
+// A node that leaves finds out whether the backend is back, if nothing but usage is to be told.
+func TestUsedOfANodeThatLeavesWhileTheBackendIsAway(t *testing.T) {
+	w := newWorld(t, 1, 2, second, engine.Options{}, revealing(fixed(100)))
+	w.advance(time.Second)
+	f, other := w.nodes[0], w.nodes[1]
+	f.sendOf("ann", 7)
+	f.PushAll()
+	for _, p := range f.taken() {
+		if tellsUsage(p) {
+			f.lose(p)
+		} else {
+			f.answer(p)
+		}
+	}
+	other.failing(3)
+	f.ReadLink()
+	must.EqualOrEnd(t, f.BreakerOpen(), true, "")
+	w.nodes = w.nodes[:1] // the other is busy
+	for f.Leave(); !f.Left(); {
+		w.advance(100 * time.Millisecond)
+	}
+	w.wantUsed(map[string]int64{"rule-0 ann  0": 7})
+}
+
 // An heir's sums are within the bounds of messages, or the backend would take none of them.
 func TestUsedIsInheritedWithinBounds(t *testing.T) {
 	p := newProcess(t)

@@ -39,7 +39,7 @@ func (e *Engine) synchronise() {
 	news := false
 	if e.link.Reach() != link.Near {
 		e.acquires.drop()
-		if keys, evicted := e.pending.Unpushed(); len(e.outbox.batches) == 0 && keys+evicted > 0 && e.link.Enter() {
+		if keys, evicted := e.pending.Unpushed(); len(e.outbox.batches) == 0 && (keys+evicted > 0 || e.meter.Unfinished()) && e.link.Enter() {
 			e.outbox.postEmpty() // it tests whether the backend is back, as no failed batch will
 		}
 		news = e.inquire()
