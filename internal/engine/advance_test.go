@@ -212,6 +212,31 @@ func TestPartsAreBackOnceLeft(t *testing.T) {
 	}
 }
 
+// A node that leaves says once more that it has no part if the answer takes long, and goes by the first answer.
+func TestPartsAreBackThoughAnswersAreSlow(t *testing.T) {
+	const trip, tick = 1500 * time.Millisecond, 100 * time.Millisecond
+	w := fleetOf(t, 1, users(fixed(1000)))
+	w.interval()
+	f := w.nodes[0]
+	before, from := w.pushes, w.now
+	for f.Leave(); !f.Left(); f.tick() {
+		w.pass(tick)
+		var slow []fakePush
+		for _, p := range f.taken() {
+			if w.now-p.at < int64(trip) {
+				slow = append(slow, p)
+				continue
+			}
+			w.pushes++
+			f.answer(p)
+		}
+		f.sent = append(slow, f.sent...)
+	}
+	if took := time.Duration(w.now - from); took > 2*trip+2*tick || w.pushes == before {
+		t.Errorf("it left after %v, and %d answers", took, w.pushes-before)
+	}
+}
+
 // The backend may take in a push that asks for a part after a later one that says there is none. The node hears of
 // that, and says so again.
 func TestPartsOfEarlierPushesGoBack(t *testing.T) {

@@ -180,7 +180,10 @@ func (a *Credit) Says(sender, sequence uint64, empty bool) (s wire.Advance) {
 		if ago := now - a.askedAt; !wants && !a.owes || a.askedAt != 0 && ago >= 0 && ago < jitter.LongestPause/4 {
 			return s
 		}
-		a.without, a.askedAt = sequence, now
+		if !a.ended || a.askedAt == 0 { // a worker that leaves wants no part, so an earlier answer will do
+			a.without = sequence
+		}
+		a.askedAt = now
 	}
 	return wire.Advance{Present: true, Epoch: a.epoch, Version: a.version, Divisor: a.divisor, Wants: wants}
 }
