@@ -4,11 +4,14 @@ The site has the repository's layout, so that links between pages work. A link t
 on the site, such as Go code, becomes plain text.
 """
 
+import glob
 import os
 import re
 import shutil
 import subprocess
 import textwrap
+
+from mkdocs.exceptions import PluginError
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
@@ -161,6 +164,14 @@ def on_post_build(config):
                 shutil.copyfile(os.path.join(config["docs_dir"], page), os.path.join(config["site_dir"], page))
     with open(os.path.join(config["site_dir"], "llms.txt"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
+    # lunr 2.3.9 takes nodes of words with digits for each other, and then a search for "3" fails.
+    [worker] = glob.glob(os.path.join(config["site_dir"], "assets/javascripts/workers/search.*.js"))
+    with open(worker, encoding="utf-8") as file:
+        mended = file.read().replace("e=e+s+o.id", 'e=e+s+o.id+"."')
+    if '+"."' not in mended:
+        raise PluginError(f"{worker} no longer tells nodes of words apart by e=e+s+o.id")
+    with open(worker, "w", encoding="utf-8") as file:
+        file.write(mended)
 
 
 def on_page_markdown(markdown, page, config, files):
