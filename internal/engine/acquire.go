@@ -77,16 +77,6 @@ func (a *acquires) together(checks []rule.Check, of func(*rule.Check) bool, w tu
 	a.add(t)
 }
 
-// leases asks for the hits of each check that of selects, as lease does. asked is false if it asked for none.
-func (a *acquires) leases(checks []rule.Check, of func(*rule.Check) bool, w turn) (asked bool) {
-	for i := range checks {
-		if d := &checks[i]; of(d) {
-			asked = a.lease(d, w) || asked
-		}
-	}
-	return asked
-}
-
 // lease asks for the hits of a waiting request, and for more ahead of others. If the backend had not all
 // of them because hits for requests to come are on their way here, the request waits for these. asked is
 // false then.

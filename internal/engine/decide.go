@@ -51,7 +51,8 @@ type decider struct {
 	acquires *acquires
 	taker    *take.Taker
 	charges  *charge.Charges
-	rules    *rule.Set
+	blocks   bool // some rule blocks
+	yields   bool // a request may pass without room for some check
 }
 
 // decide counts a request's hits in all limits of all matching rules, or in none. Afterwards the
@@ -71,13 +72,13 @@ func (e *decider) decideAll(checks []rule.Check, now int64, recall bool) counter
 	verdict := e.loadAll(checks, now, recall)
 	for i := 0; i < len(checks) && verdict == counter.Allowed; i++ {
 		d := &checks[i]
-		if e.rules.Yields && d.Over {
+		if e.yields && d.Over {
 			continue
 		}
 		if d.Verdict = e.take(d, now, howOf(checks, i)); d.Verdict == counter.Allowed {
 			continue
 		}
-		passed := e.rules.Yields && rule.PassOver(checks, i)
+		passed := e.yields && rule.PassOver(checks, i)
 		if passed && d.Rule.Spares == 0 {
 			continue
 		}
@@ -95,7 +96,7 @@ func (e *decider) decideAll(checks []rule.Check, now int64, recall bool) counter
 	switch {
 	case verdict == counter.Rejected:
 		e.reject(checks, now)
-	case e.rules.Blocks && verdict == counter.Allowed:
+	case e.blocks && verdict == counter.Allowed:
 		e.block(checks, now) // of rules that mark
 	}
 	return verdict
@@ -107,7 +108,7 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 	verdict, recalled := counter.Allowed, false
 	for i := range checks {
 		d := &checks[i]
-		if e.rules.Yields && d.Over {
+		if e.yields && d.Over {
 			e.taker.Read(d, now)
 			if d.Verdict = counter.Rejected; d.Rule.Spare {
 				d.Verdict = counter.Allowed
@@ -121,7 +122,7 @@ func (e *decider) loadAll(checks []rule.Check, now int64, recall bool) counter.V
 				d.Verdict = counter.Unsure
 			}
 		}
-		if e.rules.Yields && rule.PassOver(checks, i) {
+		if e.yields && rule.PassOver(checks, i) {
 			continue
 		}
 		if d.Verdict != counter.Allowed && verdict != counter.Rejected {
@@ -163,7 +164,7 @@ func (e *decider) giveBack(checks []rule.Check, now int64) (recalled bool) {
 // reject completes the rejection of a request.
 func (e *decider) reject(checks []rule.Check, now int64) {
 	e.countRejected(checks, now)
-	if e.rules.Blocks {
+	if e.blocks {
 		e.block(checks, now)
 	}
 }
@@ -213,36 +214,40 @@ func some(checks []rule.Check, is func(*rule.Check) bool) bool {
 // decides it, and otherwise for leases. It returns false if waiting is impossible, so that known totals must decide.
 func (q *requests) wait(w *Wait, checks []rule.Check, of func(*rule.Check) bool, whole bool) bool {
 	lost := func(d *rule.Check) bool { return of(d) && q.outbox.away.Has(q.entries.Save(d).ID) }
-	if len(q.outbox.batches) >= maxUnanswered || q.outbox.away != 0 && some(checks, lost) || w.queue == nil && !q.enter(w) {
+	if len(q.outbox.batches) >= maxUnanswered || q.outbox.away != 0 && some(checks, lost) {
 		return false
 	}
-	switch {
-	case whole:
+	if w.queue == nil {
+		switch reach := q.link.Reach(); {
+		case q.waits.queue.length >= maxWaiting:
+			q.tallies.Crowded++
+			return false
+		case reach == link.Away || reach != link.Near && len(q.outbox.batches) > 0 || !q.link.Enter():
+			return false // a failed push will test whether the backend is back
+		case q.link.Reach() != link.Near:
+			q.outbox.tests = true // nobody waits for the test
+			return false
+		}
+		q.waits.queue.add(w, q.outbox.host.Now()+q.link.Timeout)
+		q.tallies.Waited++
+	}
+	if whole {
 		q.acquires.together(checks, of, w.current())
-	case q.acquires.leases(checks, of, w.current()):
-		w.rounds++
-	default:
-		w.refused = true
-		w.joins++
+	} else {
+		asked := false
+		for i := range checks {
+			if d := &checks[i]; of(d) {
+				asked = q.acquires.lease(d, w.current()) || asked
+			}
+		}
+		if asked {
+			w.rounds++
+		} else {
+			w.refused = true
+			w.joins++
+		}
 	}
 	q.keep(w, checks) // an ask may have found a key's identity, or an answer a rule that marks
-	return true
-}
-
-// enter begins a request's wait, if it can.
-func (q *requests) enter(w *Wait) bool {
-	switch {
-	case q.waits.queue.length >= maxWaiting:
-		q.tallies.Crowded++
-		return false
-	case q.link.Reach() == link.Away || q.link.Reach() != link.Near && len(q.outbox.batches) > 0 || !q.link.Enter():
-		return false // a failed push will test whether the backend is back
-	case q.link.Reach() != link.Near:
-		q.outbox.tests = true // nobody waits for the test
-		return false
-	}
-	q.waits.queue.add(w, q.outbox.host.Now()+q.link.Timeout)
-	q.tallies.Waited++
 	return true
 }
 

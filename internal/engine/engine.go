@@ -99,7 +99,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.claims = claim.New(tallies, link, rules, &e.entries, &e.pending, &e.ledger, &e.outbox.away)
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, claims: &e.claims}
-	e.decider = decider{acquires: &e.acquires, taker: &e.taker, charges: &e.Charges, rules: rules}
+	e.decider = decider{acquires: &e.acquires, taker: &e.taker, charges: &e.Charges, blocks: rules.Blocks, yields: rules.Yields}
 	e.Charges = charge.New(tallies, link, rules, &e.entries, &e.observer, &e.meter, &e.ledger, e.acquires.prefetch)
 	e.requests = requests{
 		tallies: tallies, link: link, ticks: ticks, rules: rules, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, acquires: &e.acquires,

@@ -169,6 +169,8 @@ type waits struct {
 }
 
 // newAsk returns an empty ask.
+//
+//go:noinline
 func (s *waits) newAsk(least, most uint64) *ask {
 	last := len(s.spare) - 1
 	if last < 0 {
