@@ -269,6 +269,21 @@ func TestAdvanceKeepsBack(t *testing.T) {
 	}
 }
 
+// A node that has a part and nothing to push hears all the same which keys are near, so that others get all of their limits.
+func TestIdleNodesHear(t *testing.T) {
+	w := fleetOf(t, 2, users(fixed(1000)))
+	f := w.nodes[0]
+	all := func(most, want uint64) {
+		t.Helper()
+		must.Equal(t, w.takeAll(f, 0, "ann", f.rule(0).Tag, most), want, "of %d hits of a near key another node gets", most)
+	}
+	all(600, 600)
+	all(400, 0)
+	often(3, w.advance, time.Second)
+	must.Equal(t, f.Part().Divisor > 0 && w.nodes[1].Part().Divisor > 0, true, "both have a part still")
+	all(400, 400)
+}
+
 // A backend that was started again knows of no parts: nodes hear that with their next push.
 func TestAdvanceForgotten(t *testing.T) {
 	w := fleetOf(t, 2, users(fixed(1000)))
@@ -591,7 +606,9 @@ func TestAdvanceOfManyLimits(t *testing.T) {
 	for i := range 12_000 {
 		r := newRequest()
 		d := []rule.Check{f.check(0, fmt.Sprint("user ", i), 1)}
-		f.Decide(d, f.time(), &r.Wait)
+		if f.Decide(d, f.time(), &r.Wait); i == 3500 {
+			must.Equal(t, f.tickMillis, 1, "while there is room, the host is asked for an early tick, in milliseconds")
+		}
 	}
 	n := f.process.startOf(second, f.options, f.counts...)
 	n.Inherit(f.Engine)
