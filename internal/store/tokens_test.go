@@ -44,6 +44,7 @@ func TestTokens(t *testing.T) {
 	if got := l.counting(tokenItem(1, 10, 0, 0).LimitCounter); len(got) != 0 {
 		t.Errorf("%v count, want nothing as it is full", got)
 	}
+	must.Equal(t, l.Taken(tokenItem(1, 10, 0, 0).LimitCounter, 10, &store.Contents{}), 0, "of a full bucket so many are taken")
 	// The next token starts anew, to the nanosecond.
 	l.tokens(tokenItem(1, 10, 30*second, 1), 30*second, 1)
 	l.tokens(tokenItem(2, 7, 30*second-1, 1), 30*second-1, 1)

@@ -177,6 +177,10 @@ func TestChangesOfLists(t *testing.T) {
 			}
 		}
 	}
+	one, two := list(1), list(1, 2)
+	for _, lists := range [][2][]byte{{one, two}, {two, one}} {
+		must.Same(t, NextPasts(nil, lists[0], 7, lists[1]), []Past{{7, uint64(len(one)), 0}}, "a change at the end of %d bytes", len(lists[0]))
+	}
 	now := lists[len(lists)-1]
 	for name, test := range map[string]struct {
 		known Known

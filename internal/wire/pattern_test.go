@@ -31,6 +31,7 @@ func TestPatternOf(t *testing.T) {
 		{[]string{"/10.0.0.0/24", "=x"}, Pattern{ByNetwork, 0, false, 24}, true},
 		{[]string{"/2001::/24", "=x"}, Pattern{ByNetwork, 0, true, 24}, true},
 		{[]string{"=x", "/10.0.0.0/24"}, Pattern{ByNetwork, 1, false, 24}, false},
+		{[]string{"/10.0.0.0/20", "=x"}, Pattern{ByNetwork, 0, false, 20}, true},
 		{[]string{"=x", "$ab"}, Pattern{BySuffix, 1, false, 16}, true},
 		{[]string{"=x", "^ab"}, Pattern{ByPrefix, 1, false, 16}, true},
 		{[]string{"^", "=x"}, Pattern{ByPrefix, 0, false, 0}, false},

@@ -79,6 +79,14 @@ func TestFits(t *testing.T) {
 			t.Errorf("%s, %v, %q with %d limits: fits %v", test.of.Name, test.mode, test.values, len(test.limits), got)
 		}
 	}
+	most := slices.Repeat(shared.Plain()[:1], MaxLimits)
+	blocks := append(slices.Clone(most), window.Limit{Shape: window.Shape{Kind: window.Block, Width: 6e10}, Max: 1})
+	for width, want := range map[uint64]bool{60_000: true, 1000: false} {
+		by := slices.Repeat([]OverrideLimit{{Max: 1, WidthMillis: 60_000}}, MaxLimits)
+		by[MaxLimits-1].WidthMillis = width
+		must.Equal(t, Fits(most, by), want, "the most limits, the last in %d ms: fit", width)
+		must.Equal(t, Fits(blocks, by), want, "the most limits and a block, the last in %d ms: fit", width)
+	}
 	for i, want := range []string{"0 0 false", "32 64 true", "8 0 true"} {
 		ipv4, ipv6, ok := plain.Prefixes(i)
 		must.Equal(t, fmt.Sprint(ipv4, ipv6, ok), want, "value %d: bits that count", i)
