@@ -11,6 +11,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/link"
+	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/must"
 	"weir/window"
@@ -538,4 +539,25 @@ func TestLogsWhoseAnswersCross(t *testing.T) {
 			w.pass(3 * time.Millisecond)
 		}
 	}
+}
+
+// A request whose answer leaves a doubt, and comes so late that it can't ask again, is told how its own key stands.
+func TestLateDoubtIsOfItsOwnKey(t *testing.T) {
+	w, f := joined(t, 0, engine.Options{}, users(fixed(5)))
+	must.EqualOrEnd(t, f.send("bob"), true, "bob's hit, whose check is used again")
+	f.force("ann", 3)
+	f.PushCharges()
+	w.takeAll(f, 0, "ann", 0, 2)
+	checks, r := []rule.Check{f.check(0, "ann", 1)}, &heard{of: f}
+	r.Request = r
+	must.EqualOrEnd(t, f.Decide(checks, f.time(), &r.Wait), counter.Unsure, "ann's hit")
+	w.pass(time.Second)
+	for _, p := range f.taken() {
+		if takes(p) { // the backend has not heard of the 3
+			f.answer(p)
+		}
+	}
+	must.Equal(t, len(r.verdicts), 1, "ann's request is told verdicts")
+	must.Equal(t, r.left, 0, "left to ann")
+	must.Equal(t, r.refused, 1, "limits refuse it")
 }

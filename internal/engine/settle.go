@@ -254,12 +254,13 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 	w, looks := t.turns[0], t.parts[0].Looks
 	if w.waits() && !looks {
 		checks = a.requests.takeUp(w.wait)
-		switch verdict = a.judge(b, t); verdict {
+		if verdict = a.judge(b, t); verdict == counter.Unsure {
+			verdict = a.requests.doubt(w.wait, checks, t)
+		}
+		switch verdict {
 		case counter.Allowed:
 			t.pass(checks) // the other hits are taken, or none
 			verdict = a.requests.decider.decide(checks, a.link.Now())
-		case counter.Unsure:
-			verdict = a.requests.doubt(w.wait, checks, t)
 		case counter.Rejected:
 			t.granted = false // the backend does not know what leaves no room
 		}

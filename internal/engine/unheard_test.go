@@ -119,17 +119,21 @@ func TestUnheardEndsWithItsWindow(t *testing.T) {
 	}
 }
 
-// heard is a request that keeps what a limit of its first check has left.
+// heard is a request that keeps what a limit of its first check has left, and how many of its checks are refused.
 type heard struct {
 	fakeRequest
-	of   *fakeNode
-	left uint64
+	of      *fakeNode
+	left    uint64
+	refused int
 }
 
 // Decided implements Request.
 func (r *heard) Decided(checks []rule.Check, now int64, verdict counter.Verdict) {
 	r.fakeRequest.Decided(checks, now, verdict)
 	r.left = left(r.of, &checks[0])
+	for i := range checks {
+		count(&r.refused, checks[i].Verdict == counter.Rejected)
+	}
 }
 
 // A request that another rule refuses is told of hits that were advanced, whether the backend refuses it or too many wait.
