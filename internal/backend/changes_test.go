@@ -344,4 +344,7 @@ func TestChangesInWords(t *testing.T) {
 	if r.More = 3; !strings.HasSuffix(r.inWords(), "none; 3 more") {
 		t.Error(r.inWords())
 	}
+	for millis, want := range map[uint64]string{2 * 86_400_000: "2d", 36 * 3_600_000: "36h", 90 * 60_000: "90m", 90_000: "90s", 1500: "1500ms"} {
+		must.Equal(t, span(millis), want, "")
+	}
 }

@@ -110,7 +110,9 @@ func TestMeasuredByTheNewestLimits(t *testing.T) {
 		for _, at := range order {
 			reports = append(reports, report(at, 10*at))
 		}
-		must.Equal(t, merge(reports, "").Rules[0].Measured.Limits[0].Limit, 30, "%v: the newest limit", order)
+		r := merge(reports, "").Rules[0]
+		must.Equal(t, r.Measured.Limits[0].Limit, 30, "%v: the newest limit", order)
+		must.Equal(t, r.ShareRefused, 0, "%v: the share of no requests", order)
 	}
 }
 
