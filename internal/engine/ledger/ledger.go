@@ -155,31 +155,19 @@ func (l *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
 	return hits
 }
 
-// Unheard is how many of them each limit of the key's rule counts at a time.
+// Unheard is how many of them each limit of the key's rule has in its window at a time, and in the one before.
 func (l *Ledger) Unheard(address sharedata.Address, now int64) (of rule.Unheard) {
 	if l.Count() == 0 {
 		return of
 	}
 	for h := *l.list(address); h != nil; h = h.next {
-		for i := range h.numbers {
-			if h.Address == address {
-				of[i] += uint8(h.countAt(i, now)) // together no more than [wire.MaxAdvance]
+		for i, number := range h.numbers {
+			if ago := max(now/h.Rule.Limits[i].Width-int64(number), 0); h.Address == address && ago <= 1 {
+				of[i][ago] += uint8(h.hits) // together no more than [wire.MaxAdvance]
 			}
 		}
 	}
 	return of
-}
-
-// countAt is how many of the hits limit i counts at a time.
-func (h *Hits) countAt(i int, now int64) (hits uint64) {
-	l := &h.Rule.Limits[i]
-	switch over := now/l.Width - int64(h.numbers[i]); {
-	case over <= 0:
-		return h.hits
-	case over == 1 && l.Kind == window.SlidingWindow:
-		return window.MulDivUp(h.hits, uint64(l.Width-now%l.Width), uint64(l.Width))
-	}
-	return 0
 }
 
 // Send calls add with an item for each limit of the hits that are to be pushed at a time, or of all hits, the last key

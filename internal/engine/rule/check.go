@@ -61,8 +61,9 @@ type Ref struct {
 	ID      [16]byte // the key's name in the backend; 0 if unknown
 }
 
-// Unheard is a number of advanced hits for each limit of a rule, [wire.MaxAdvance] at most.
-type Unheard [wire.MaxLimits]uint8
+// Unheard is how many advanced hits each limit of a rule has in its present window and in the one before, together
+// [wire.MaxAdvance] at most.
+type Unheard [wire.MaxLimits][2]uint8
 
 // Begin leaves the decision to the rule. Nothing is known or taken.
 func (d *Check) Begin() {
@@ -90,18 +91,30 @@ func (d *Check) Restore(s *Ref) *Check {
 // state returns the state of limit i with the hits that its counter lacks, in other if there are any.
 func (d *Check) state(i int, other *window.State) *window.State {
 	s := &d.Counter.States[i]
-	if d.Unheard[i] == 0 {
+	if d.Unheard[i] == [2]uint8{} {
 		return s
 	}
 	*other = *s
-	d.Rule.Limits[i].Count(other, uint64(d.Unheard[i]))
+	d.complete(i, other)
 	return other
+}
+
+// complete counts the hits that the counter's state of limit i lacks.
+//
+//go:noinline
+func (d *Check) complete(i int, s *window.State) {
+	l := &d.Rule.Limits[i]
+	for ago, hits := range d.Unheard[i] {
+		if hits != 0 {
+			l.CountIn(s, l.Number(s)-uint64(ago), uint64(hits))
+		}
+	}
 }
 
 // Complete counts the hits that the check's counter lacks. It must not be written after that.
 func (d *Check) Complete() {
 	for i := range d.Counter.States {
-		d.Rule.Limits[i].Count(&d.Counter.States[i], uint64(d.Unheard[i]))
+		d.complete(i, &d.Counter.States[i])
 	}
 	d.Unheard = Unheard{}
 }
