@@ -225,8 +225,17 @@ func (l *Limiter) Allow(ctx context.Context, key ...string) (bool, error) {
 // AllowN counts cost hits of a key if all of them have room, and reports whether it did. With an
 // error it returns false; see [Decide] for the errors.
 func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error) {
+	verdict, broken := l.takeBeside(key, cost, nil)
+	if verdict == counter.Unsure {
+		return l.allow(ctx, key, cost, broken)
+	}
+	return verdict == counter.Allowed, nil
+}
+
+//go:noinline // so that AllowN has no Decision, which would be cleared
+func (l *Limiter) allow(ctx context.Context, key Key, cost uint64, broken error) (bool, error) {
 	var d Decision
-	err := l.decide(ctx, key, cost, true, &d)
+	err := l.decide(ctx, key, cost, true, broken, &d)
 	return d.Allowed, err
 }
 
@@ -237,23 +246,19 @@ func (l *Limiter) AllowN(ctx context.Context, key Key, cost uint64) (bool, error
 // It is the function [Decide] for one demand, without the Standings. Unless it waits, it allocates
 // nothing.
 func (l *Limiter) Decide(ctx context.Context, key Key, cost uint64) (d Decision, err error) {
-	err = l.decide(ctx, key, cost, false, &d)
+	verdict, broken := l.takeBeside(key, cost, &d)
+	if verdict == counter.Unsure {
+		err = l.decide(ctx, key, cost, false, broken, &d)
+	}
 	return d, err
 }
 
-// decide is Decide. If brief is set, nobody asks how the limits stand.
-func (l *Limiter) decide(ctx context.Context, key Key, cost uint64, brief bool, to *Decision) error {
+// decide is Decide with the namespace's lock, after takeBeside. If brief is set, nobody asks how the limits stand.
+func (l *Limiter) decide(ctx context.Context, key Key, cost uint64, brief bool, broken error, to *Decision) error {
 	if cost > 0 && l.holds() {
 		return l.wantsAcquire()
 	}
 	n := l.namespace
-	var broken error
-	if node := n.beside.Load(); node != nil {
-		var taken bool
-		if taken, broken = l.takeBeside(node, key, cost, brief, to); taken {
-			return nil
-		}
-	}
 	n.mu.Lock()
 	c := n.call()
 	c.brief = brief
@@ -264,41 +269,40 @@ func (l *Limiter) decide(ctx context.Context, key Key, cost uint64, brief bool, 
 // shortKey is the longest key, with its rule's prefix, of a call that is decided without the lock, in bytes.
 const shortKey = 128
 
-// takeBeside decides a call without the lock, beside others, if its hits need no more than counting, or have no room. An error
-// is that of guard.
-func (l *Limiter) takeBeside(node *engine.Engine, key Key, cost uint64, brief bool, to *Decision) (taken bool, err error) {
+// takeBeside decides a call without the lock, beside others, if its hits need no more than counting, or have no room. Otherwise it
+// is unsure. to may be nil if nobody asks how the limits stand. An error is that of guard.
+func (l *Limiter) takeBeside(key Key, cost uint64, to *Decision) (verdict counter.Verdict, err error) {
 	n := l.namespace
+	node := n.beside.Load()
 	length := len(l.rule.Prefix)
 	for _, part := range key {
 		length += binary.MaxVarintLen32 + len(part)
 	}
-	if length > shortKey {
-		return false, nil
+	if node == nil || length > shortKey {
+		return counter.Unsure, nil
 	}
 	defer func() {
 		if reason := recover(); reason != nil {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			err = n.fail(reason)
+			verdict, err = counter.Unsure, n.fail(reason)
 		}
 	}()
 	var buffer [shortKey]byte
-	now, of := n.clock.now(), key.append(append(buffer[:0], l.rule.Prefix...))
-	if !brief {
+	of := key.append(append(buffer[:0], l.rule.Prefix...))
+	now := n.clock.now() // after the key is written, so that its bytes have arrived when their hash reads them as words
+	if to != nil {
 		return l.takeAndTell(node, of, cost, now, to), nil
 	}
-	verdict := node.TakeInPlace(l.rule, of, cost, now, nil)
-	to.Allowed = verdict == counter.Allowed
-	return verdict != counter.Unsure, nil
+	return node.TakeInPlace(l.rule, of, cost, now, nil), nil
 }
 
 // takeAndTell is takeBeside for a caller who asks how the limits stand.
-func (l *Limiter) takeAndTell(node *engine.Engine, key []byte, cost uint64, now int64, to *Decision) (taken bool) {
+func (l *Limiter) takeAndTell(node *engine.Engine, key []byte, cost uint64, now int64, to *Decision) (verdict counter.Verdict) {
 	var standings [wire.MaxLimits]window.Standing
 	told := counter.Told{Standings: standings[:]}
-	verdict := node.TakeInPlace(l.rule, key, cost, now, &told)
-	if verdict == counter.Unsure {
-		return false
+	if verdict = node.TakeInPlace(l.rule, key, cost, now, &told); verdict == counter.Unsure {
+		return verdict
 	}
 	*to = Decision{Allowed: verdict == counter.Allowed, At: time.Unix(0, now)}
 	if !to.Allowed {
@@ -311,7 +315,7 @@ func (l *Limiter) takeAndTell(node *engine.Engine, key []byte, cost uint64, now 
 			to.Standing = s
 		}
 	}
-	return true
+	return verdict
 }
 
 // standing is how one of a rule's limits stands, which may be an override's.

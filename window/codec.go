@@ -194,10 +194,13 @@ func sum(b []byte, at int) (hits uint64, next int) {
 }
 
 func longSum(b []byte, at int) (hits uint64, next int) {
-	if at >= 0 && at+1 < len(b) && b[at+1] < 1<<7 {
-		return uint64(b[at]&0x7f) | uint64(b[at+1])<<7, at + 2
+	for shift := 0; uint(at) < uint(len(b)) && shift < 63; shift += 7 {
+		hits |= uint64(b[at]&0x7f) << shift
+		if at++; b[at-1] < 1<<7 && hits <= MaxHits {
+			return hits, at
+		}
 	}
-	return uvarint(b, at, MaxHits)
+	return hits, wrong
 }
 
 // varint reads a number from -most to most.
@@ -403,10 +406,42 @@ func (c *Codec) CountInPlace(b []byte, last, whole bool, s *State, now int64, co
 		return c.countStarted(b, last, s, now, cost)
 	case c.parts && !whole:
 		return c.countBuckets(b, last, s, now, cost)
-	case !c.plain || len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0:
+	case !c.plain:
 		return 0
 	}
-	body, width := b[c.length:], uint64(c.limit.Width)
+	length, w := c.countClocked(b, last, now, cost)
+	if length != 0 {
+		s.begin(w.newest, 0, w.ends, w.current)
+		s.Hits[1].Total = w.previous
+	}
+	return length
+}
+
+// Plain reports whether states are a time and the hits of windows of the clock, which are not synced: then
+// [Codec.CountPlain] counts in them.
+func (c *Codec) Plain() bool { return c.plain }
+
+// CountPlain is CountInPlace for at least one hit in a plain state, of which it says no more than [Limit.Worth] does.
+func (c *Codec) CountPlain(b []byte, last bool, now int64, cost uint64) (length int, forgetAt int64, share float32) {
+	length, w := c.countClocked(b, last, now, cost)
+	if c.two {
+		w.ends += c.limit.Width
+	}
+	return length, w.ends, shareOf(w.current+w.previous, c.limit.Max)
+}
+
+// clocked is a state with windows of the clock, all of whose hits are totals.
+type clocked struct {
+	newest, ends      int64
+	current, previous uint64
+}
+
+// countClocked is CountInPlace for a kind with windows of the clock.
+func (c *Codec) countClocked(b []byte, last bool, now int64, cost uint64) (length int, w clocked) {
+	if len(b) < c.length+9 || (binary.LittleEndian.Uint64(b)^c.head[0])&c.mask[0] != 0 {
+		return 0, w
+	}
+	body, width, most := b[c.length:], uint64(c.limit.Width), c.limit.Max
 	newest := binary.LittleEndian.Uint64(body)
 	ends := (newest/width + 1) * width
 	now = notBefore(newest, now)
@@ -416,7 +451,7 @@ func (c *Codec) CountInPlace(b []byte, last, whole bool, s *State, now int64, co
 		previous, end = sum(body, at)
 	}
 	if uint64(now) > uint64(maxTime) || cost > MaxHits || end == wrong || last && end != len(body) {
-		return 0
+		return 0, w
 	}
 	before := previous
 	if uint64(now) >= ends {
@@ -425,24 +460,22 @@ func (c *Codec) CountInPlace(b []byte, last, whole bool, s *State, now int64, co
 		}
 		current, ends = 0, (uint64(now)/width+1)*width
 	}
-	s.begin(now, 0, int64(ends), current)
-	s.Hits[1].Total = previous
-	// As in Allows, which may find more room.
-	if (current+previous+cost > c.limit.Max || c.limit.Max == 0) && !c.limit.Allows(s, cost) {
-		return Full
+	w = clocked{now, int64(ends), current, previous}
+	// The previous window's hits wear off, which only makes more room.
+	if most == 0 || current+previous+cost > most && (cost > most || current+MulDivUp(previous, ends-uint64(now), width) > most-cost) {
+		return Full, w
 	}
 	if previous != before && !putUvarint(body, at, end, previous) {
-		return 0
+		return 0, w
 	}
-	if current += cost; !putUvarint(body, 8, at, current) {
+	if w.current += cost; !putUvarint(body, 8, at, w.current) {
 		if previous != before {
 			putUvarint(body, at, end, before)
 		}
-		return 0
+		return 0, w
 	}
-	s.Hits[0].Total = current
 	binary.LittleEndian.PutUint64(body, uint64(now))
-	return c.length + end
+	return c.length + end, w
 }
 
 // countStarted is CountInPlace for a kind that starts with a hit.

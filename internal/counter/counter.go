@@ -228,38 +228,48 @@ func (r *Rule) CountInPlace(payload []byte, now int64, cost uint64, told *Told) 
 			return Unsure, 0, 0
 		}
 	}
-	var s window.State
 	at, most, last := 1, uint32(0), len(r.codecs)-1
 	for i := range r.codecs {
 		c := &r.codecs[i]
-		l := &r.Limits[c.limit]
-		length := c.CountInPlace(payload[at:], i == last, false, &s, now, cost)
+		var length int
+		var forget int64
+		var share float32
+		if told == nil && c.Plain() {
+			length, forget, share = c.CountPlain(payload[at:], i == last, now, cost)
+		} else {
+			var s window.State
+			l := &r.Limits[c.limit]
+			if length = c.CountInPlace(payload[at:], i == last, false, &s, now, cost); length > 0 {
+				forget, share = l.Worth(&s)
+			}
+			if told != nil && length != 0 && !r.tell(c.limit, &s, now, cost, length == window.Full, told) {
+				length = 0
+			}
+		}
 		if length <= 0 {
 			copy(payload, before)
-			if length == window.Full && r.tellFull(l, &s, now, cost, told) {
+			if length == window.Full {
 				return Rejected, 0, 0
 			}
 			return Unsure, 0, 0
 		}
-		if told != nil {
-			told.Standings[c.limit] = l.Standing(&s, now)
-		}
-		forget, share := l.Worth(&s)
 		forgetAt, most = max(forgetAt, forget), max(most, math.Float32bits(share))
 		at += length
 	}
 	return Allowed, forgetAt, useOf(most)
 }
 
-// tellFull tells how a limit without room stands, and reports whether that is all.
+// tell tells how a limit stands that has counted hits, or has no room for them. It reports whether that is all.
 //
 //go:noinline
-func (r *Rule) tellFull(l *window.Limit, s *window.State, now int64, cost uint64, told *Told) (all bool) {
-	if told == nil || len(r.codecs) > 1 || l.Kind.Bucketed() {
-		return told == nil
+func (r *Rule) tell(limit int, s *window.State, now int64, cost uint64, full bool, told *Told) (all bool) {
+	l := &r.Limits[limit]
+	if full && (len(r.codecs) > 1 || l.Kind.Bucketed()) {
+		return false
 	}
-	told.FitsAt, _ = l.FitsAt(s, cost)
-	told.Standings[0] = l.Standing(s, now)
+	if told.Standings[limit] = l.Standing(s, now); full {
+		told.FitsAt, _ = l.FitsAt(s, cost)
+	}
 	return true
 }
 
