@@ -68,3 +68,25 @@ func TestGiveBackOfAdvancedHits(t *testing.T) {
 		})
 	}
 }
+
+// Whoever gives back advanced hits may know other limits of the key.
+func TestGiveBackOfAdvancedHitsByOtherLimits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		n := w.node(t, Options{Rules: rule(FixedWindow(1000, 30*time.Second), FixedWindow(1000, 24*time.Hour))})
+		l := limiter(t, n, "r")
+		plan := must.Get(l.WithLimits(FixedWindow(1000, 30*time.Second), FixedWindow(2000, 24*time.Hour)))(t)
+		for i := 0; i < 70 || time.Now().UnixMilli()%30_000 < 29_500; i++ {
+			decide(t, plan, 1, strconv.Itoa(i))
+			pause(100 * time.Millisecond)
+		}
+		before := n.Stats().AdvancedHits
+		decide(t, plan, 5, "k")
+		must.Equal(t, n.Stats().AdvancedHits-before, 5, "hits are advanced")
+		must.OK(t, l.GiveBack(t.Context(), Key{"k"}, 3))
+		pause(3 * time.Second)
+		d := must.Get(Decide(t.Context(), l.Demand(Key{"k"}, 1)))(t)
+		must.Equal(t, d.Standings[1].Remaining, 997, "left after 5 hits, 3 given back, and 1")
+	})
+}

@@ -90,9 +90,6 @@ func (l *Ledger) grow() {
 //
 //go:noinline
 func (l *Ledger) find(d *rule.Check) *Hits {
-	if len(l.unsent) == 0 {
-		return nil
-	}
 	for h := *l.list(d.Address); h != nil; h = h.next {
 		if h.Address == d.Address && !h.sent && h.Rule.Is(d.Rule) && slices.Equal(h.numbers, d.Numbers) {
 			return h
@@ -133,9 +130,15 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 
 // GiveBack takes back hits of a check's key in the windows that it has the numbers of, as far as no push has them.
 func (l *Ledger) GiveBack(d *rule.Check) (given uint64) {
-	if h := l.find(d); h != nil {
-		given = min(h.hits, d.Cost)
-		h.hits -= given // without hits, nothing is pushed
+	if len(l.unsent) == 0 {
+		return 0
+	}
+	for h := *l.list(d.Address); h != nil; h = h.next {
+		if h.Address == d.Address && !h.sent && slices.Equal(h.numbers, d.Numbers) { // whichever limits it had
+			back := min(h.hits, d.Cost-given)
+			given += back
+			h.hits -= back // without hits, nothing is pushed
+		}
 	}
 	return given
 }
