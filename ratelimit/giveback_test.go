@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -44,49 +45,37 @@ func TestGiveBackOfOthers(t *testing.T) {
 	}
 }
 
-// Hits that have passed before the backend has counted them can be given back, too, at once and while they are on their way.
+// Hits that have passed before the backend has counted them can be given back, too, while they are on their way, and at once,
+// which waits for nothing, also by a limiter with other limits than that of the request.
 func TestGiveBackOfAdvancedHits(t *testing.T) {
 	t.Parallel()
-	for name, by := range map[string]time.Duration{"at once": 0, "on their way": 1003 * time.Millisecond} {
+	for name, by := range map[string]time.Duration{"at once": 0, "by other limits": 0, "on their way": 1003 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				n := w.node(t, Options{Rules: rule(FixedWindow(1000, 24*time.Hour))})
 				l := limiter(t, n, "r")
+				of := l
+				if name == "by other limits" {
+					of = must.Get(l.WithLimits(FixedWindow(2000, 24*time.Hour)))(t)
+				}
 				for i := range 40 {
-					decide(t, l, 1, strconv.Itoa(i))
+					decide(t, of, 1, strconv.Itoa(i))
 					pause(100 * time.Millisecond)
 				}
 				before := n.Stats().AdvancedHits
-				decide(t, l, 5, "k")
+				decide(t, of, 5, "k")
 				must.Equal(t, n.Stats().AdvancedHits-before, 5, "hits are advanced")
 				pause(by)
-				must.OK(t, l.GiveBack(t.Context(), Key{"k"}, 3))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if by == 0 {
+					cancel()
+				}
+				must.OK(t, l.GiveBack(ctx, Key{"k"}, 3))
 				pause(3 * time.Second)
 				must.Equal(t, decide(t, l, 1, "k").Remaining, 997, "left after 5 hits, 3 given back, and 1")
 			})
 		})
 	}
-}
-
-// Whoever gives back advanced hits may know other limits of the key.
-func TestGiveBackOfAdvancedHitsByOtherLimits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		n := w.node(t, Options{Rules: rule(FixedWindow(1000, 30*time.Second), FixedWindow(1000, 24*time.Hour))})
-		l := limiter(t, n, "r")
-		plan := must.Get(l.WithLimits(FixedWindow(1000, 30*time.Second), FixedWindow(2000, 24*time.Hour)))(t)
-		for i := 0; i < 70 || time.Now().UnixMilli()%30_000 < 29_500; i++ {
-			decide(t, plan, 1, strconv.Itoa(i))
-			pause(100 * time.Millisecond)
-		}
-		before := n.Stats().AdvancedHits
-		decide(t, plan, 5, "k")
-		must.Equal(t, n.Stats().AdvancedHits-before, 5, "hits are advanced")
-		must.OK(t, l.GiveBack(t.Context(), Key{"k"}, 3))
-		pause(3 * time.Second)
-		d := must.Get(Decide(t.Context(), l.Demand(Key{"k"}, 1)))(t)
-		must.Equal(t, d.Standings[1].Remaining, 997, "left after 5 hits, 3 given back, and 1")
-	})
 }

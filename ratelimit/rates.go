@@ -67,7 +67,7 @@ func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, chan
 }
 
 // look loads the counter of a key, asking the backend if this node does not know its totals, and calls change. hits are to be
-// given back: change has those that are not back yet, and the backend is asked if this node knows of fewer.
+// given back: change has those that are not back yet, unless all are, and the backend is asked if this node knows of fewer.
 func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint64, change func(d *engine.Check, hits uint64, now int64)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,17 +79,18 @@ func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint
 	c.asking = true
 	d := c.demand(r)
 	d.Key = key.append(d.Key)
-	waits := false
+	back, waits := false, false
 	err := n.guard(func() {
 		now := n.now()
-		known := n.node.Look(d, now)
-		hits = n.node.Charges.TakeBack(d, hits, now)
-		waits = (!known || !d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait)
+		known, all := n.node.Look(d, now), hits
+		hits = n.node.Charges.TakeBack(d, all, now)
+		back = hits == 0 && all > 0
+		waits = !back && (!known || !d.Counter.Counted(hits)) && n.node.Ask(c.demands, &c.wait)
 	})
 	if waits {
 		err = c.await(ctx)
 	}
-	if err != nil {
+	if err != nil || back {
 		return err
 	}
 	return n.guard(func() {
