@@ -97,7 +97,7 @@ func (q *randomRequest) decided(checks []rule.Check, verdict counter.Verdict, no
 						at = w.answering
 					}
 					c.admit(w, f, d.Cost, at, &checks[i].Counter.States[j])
-				} else if most := w.most(c); w.lasting && !w.rules[c.rule].wasSynced && uint64(q.life.counted[rule.CounterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)]) > most && !d.Rule.CostsLater && f.Tallies.Evicted == 0 {
+				} else if most := w.most(c); w.lasting && !w.rules[c.rule].wasSynced && uint64(q.life.counted[rule.CounterOf(id, &d.Rule.Limits[j], d.Rule.Limits[j].Width)]) > most && !d.Rule.CostsLater && !q.life.evicts() {
 					w.t.Fatalf("rule %d, limit %d, user %s: more than %d hits passed in one process", c.rule, c.limit, c.user, most)
 				} else {
 					c.admitted += d.Cost
@@ -206,7 +206,7 @@ func (w *randomWorld) early(c *randomCounter) (hits uint64) {
 // have begun anew.
 func (w *randomWorld) anew(c *randomCounter) (hits uint64) {
 	for _, l := range w.lives {
-		if l.evicted || slices.ContainsFunc(l.nodes, func(f *fakeNode) bool { return f.Tallies.Evicted > 0 }) {
+		if l.evicts() {
 			hits += l.passedAlone[c]
 		}
 	}

@@ -200,6 +200,11 @@ type life struct {
 	evicted             bool // by nodes that have gone
 }
 
+// evicts reports whether a node of the process has evicted counters: all share a table.
+func (l *life) evicts() bool {
+	return l.evicted || slices.ContainsFunc(l.nodes, func(f *fakeNode) bool { return f.Tallies.Evicted > 0 })
+}
+
 type pushName struct{ sender, sequence uint64 }
 
 type appliedPush struct {
