@@ -168,7 +168,7 @@ func TestUnheardBesideARefusal(t *testing.T) {
 	}
 }
 
-// Of several windows, each has what was advanced in it.
+// Of several windows, each has what was advanced in it, and the hits of a sliding window's last wear off as others do.
 func TestUnheardOfSeveralWindows(t *testing.T) {
 	const short = 30 * second
 	w := fleetOf(t, 1, users(limit(window.FixedWindow, 200, short), limit(window.SlidingWindow, 200, short), fixed(1000)))
@@ -186,6 +186,10 @@ func TestUnheardOfSeveralWindows(t *testing.T) {
 	for i, want := range []uint64{200, 197, 995} {
 		must.Equal(t, checks[0].Standing(i, f.time()).Remaining, want, "left of limit %d", i)
 	}
+	at, ok := rule.RetryAt(checks, f.time())
+	if next := checks[0].Standing(1, f.time()).Next; !ok || at-f.time() != 3*second || next != 3*second {
+		t.Errorf("198 fit in %v, and the limit has room in %v, want 3s", time.Duration(at-f.time()), time.Duration(next))
+	}
 	checks[0].Cost = 197
 	must.Equal(t, f.DecideAlone(checks, f.time()), counter.Allowed, "197 hits")
 }
@@ -200,26 +204,5 @@ func TestUnheardOfLargeRequests(t *testing.T) {
 		if next := checks[0].Standing(0, f.time()).Next; !ok || at%hour != 0 || next != at-f.time() {
 			t.Errorf("%d hits fit in %v, and the limit has more in %v", cost, time.Duration(at-f.time()), time.Duration(next))
 		}
-	}
-}
-
-// Hits of the window before wear off, also those that were advanced in it.
-func TestUnheardWearsOff(t *testing.T) {
-	const short = 30 * second
-	w := fleetOf(t, 1, users(limit(window.SlidingWindow, 200, short)))
-	f := w.nodes[0]
-	for f.time()%short < short-second {
-		f.ask("somebody else") // it keeps its part
-		w.advance(500 * time.Millisecond)
-	}
-	for range 5 {
-		f.wantAsked(0, "ann", counter.Allowed, false, "advance")
-	}
-	w.pass(time.Duration(short - f.time()%short + short/2))
-	checks := []rule.Check{f.check(0, "ann", 198)}
-	must.Equal(t, f.DecideAlone(checks, f.time()), counter.Rejected, "2.5 of 200 are used, and 198 asked for")
-	at, ok := rule.RetryAt(checks, f.time())
-	if next := checks[0].Standing(0, f.time()).Next; !ok || at-f.time() != 3*second || next != 3*second {
-		t.Errorf("they fit in %v, and the limit has room in %v, want 3s", time.Duration(at-f.time()), time.Duration(next))
 	}
 }
