@@ -101,7 +101,9 @@ test-rest:
 	GOWORK=off go -C release/gateway/cluster test -count=1 .
 
 test-nightly: export WEIR_NIGHTLY = 1
-test-nightly: native test ## the same tests at full length
+test-nightly: ## the same tests at full length
+	./scripts/test-dependencies
+	$(MAKE) --no-print-directory native test
 
 # What needs Envoy, a browser or a build of its own, and benchmarks.
 slow := ./bench/... ./envoy ./monitoring ./native/... ./playground/browser ./scripts/mutants
@@ -133,8 +135,9 @@ fuzz: ## each fuzz target for TIME=10s
 mutants: ## N=100 changes of what decides, chosen by SEED=1: tests have to notice each
 	go run ./scripts/mutants -seed $(or $(SEED),1) -n $(or $(N),100) ./window ./sharedata ./internal/counter
 
-bench: build native ## all benchmarks and studies, in an hour and a half
+bench: build ## all benchmarks and studies, in an hour and a half
 	./scripts/test-dependencies bench
+	$(MAKE) --no-print-directory native
 	go run ./bench/peers
 	go run ./bench/cold
 	go test -run '^$$' -bench . -benchmem $(packages)
