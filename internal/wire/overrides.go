@@ -319,7 +319,7 @@ func (r *reader) overrides() (o Overrides) {
 	case overridesPart, overridesChange:
 		o.Size, o.From = r.uvarint(), r.uvarint()
 		if what == overridesChange {
-			o.Of, o.Keep = max(1, r.uvarint()), r.uvarint()
+			o.Of, o.Keep = r.uvarint(), r.uvarint()
 		}
 		length := r.uvarint()
 		if r.err == nil && (o.Size == 0 || o.Size > MaxOverridesSize || o.From > o.Size || length > o.Size-o.From || length > MaxPart ||

@@ -83,7 +83,8 @@ func TestWholeRules(t *testing.T) {
 // An answer's word on overrides arrives, whether or not it has a part of the list.
 func TestAnsweredOverrides(t *testing.T) {
 	t.Parallel()
-	for _, want := range []Overrides{{}, {Known: true}, {Known: true, Version: 1 << 60}, exampleOverrides()} {
+	change := Overrides{Known: true, Version: 7, Size: 9, From: 2, Part: []byte("new"), Of: 3, Keep: 4}
+	for _, want := range []Overrides{{}, {Known: true}, {Known: true, Version: 1 << 60}, exampleOverrides(), change} {
 		must.Same(t, must.Get(DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: want})))(t).Overrides, want, "")
 	}
 }

@@ -7,9 +7,12 @@ import (
 	"testing"
 )
 
+// endOfDays is when the last valid day ends.
+const endOfDays = 157_001 * 24 * 3600
+
 func exampleUsed() *Used {
 	label := AppendUsedLabel(nil, &UsedLabel{Rule: "dollars", ID: ID{1, 2, 3}, Model: "gpt-5", Name: AppendValue(nil, []byte("ann"), true)})
-	budget := AppendBudget(nil, &Budget{AtSeconds: 3, StartSeconds: 1, EndSeconds: 9, Used: 7, Quota: MaxHits})
+	budget := AppendBudget(nil, &Budget{AtSeconds: endOfDays, StartSeconds: endOfDays - 1, EndSeconds: endOfDays, Used: 7, Quota: MaxHits})
 	return &Used{Namespace: "shop", Sender: 1<<64 - 1, Sequence: MaxHits, AtNanos: 1 << 63, Node: 7, Ended: []uint64{1, 1<<64 - 1}, Rows: []UsedRow{
 		{Label: label, Day: MaxUsedDay, Hits: -MaxHits, Budget: budget}, {Label: AppendUsedLabel(nil, &UsedLabel{Rule: "r"}), Hits: MaxHits, Budget: []byte{}},
 	}}
@@ -46,10 +49,10 @@ func TestUsedIsChecked(t *testing.T) {
 		"too many hits":        func(u *Used) { u.Rows[0].Hits = MaxHits + 1 },
 		"a budget that is cut": func(u *Used) { u.Rows[0].Budget = u.Rows[0].Budget[:1] },
 		"a window without end": func(u *Used) {
-			u.Rows[0].Budget = AppendBudget(nil, &Budget{EndSeconds: lastSecond})
+			u.Rows[0].Budget = AppendBudget(nil, &Budget{EndSeconds: endOfDays})
 		},
 		"a window after all days": func(u *Used) {
-			u.Rows[0].Budget = AppendBudget(nil, &Budget{StartSeconds: lastSecond, EndSeconds: lastSecond + 1})
+			u.Rows[0].Budget = AppendBudget(nil, &Budget{StartSeconds: endOfDays, EndSeconds: endOfDays + 1})
 		},
 		"a budget of a time to come": func(u *Used) {
 			u.Rows[0].Budget = AppendBudget(nil, &Budget{AtSeconds: MaxHits, EndSeconds: 1})
