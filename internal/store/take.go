@@ -30,7 +30,7 @@ func (c Calendar) Units(take *wire.Take, totals []wire.Total, nodes uint64) uint
 // unitsOf returns how many units one room has: 0, or at least take.Least.
 func (c Calendar) unitsOf(take *wire.Take, room *wire.Room, total *wire.Total, nodes uint64) uint64 {
 	limit, state := c.state(room, total)
-	least, overflows := product(take.Least, room.Cost)
+	least, overflows := Product(take.Least, room.Cost)
 	if overflows || !limit.Allows(&state, least) {
 		return 0
 	}
@@ -56,16 +56,16 @@ func (c Calendar) Spare(take *wire.Take, room *wire.Room, total *wire.Total, nod
 	if !take.Lease {
 		return left
 	}
-	hits, _ := product(take.Most, room.Cost)
-	needs, overflows := product(hits, limit.Parts(nodes))
+	hits, _ := Product(take.Most, room.Cost)
+	needs, overflows := Product(hits, limit.Parts(nodes))
 	if overflows {
 		return 0
 	}
 	return window.SaturatingSub(left+hits, needs)
 }
 
-// product is a·b, limited to wire.MaxHits.
-func product(a, b uint64) (hits uint64, overflows bool) {
+// Product is a·b, limited to wire.MaxHits.
+func Product(a, b uint64) (hits uint64, overflows bool) {
 	if a != 0 && b > wire.MaxHits/a {
 		return wire.MaxHits, true
 	}
@@ -74,7 +74,7 @@ func product(a, b uint64) (hits uint64, overflows bool) {
 
 // Rejected returns how many hits a room counts for a take that was not granted.
 func (c Calendar) Rejected(take *wire.Take, room *wire.Room, total *wire.Total) uint64 {
-	hits, overflows := product(take.Least, room.Cost)
+	hits, overflows := Product(take.Least, room.Cost)
 	if !room.CountRejected || overflows {
 		return 0
 	}

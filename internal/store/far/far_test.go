@@ -176,11 +176,14 @@ func TestTake(t *testing.T) {
 	must.Equal(t, far.Take(take, func(int, uint64) uint64 { return 0 }), take, "a take that leaves nothing")
 	less := far.Take(take, func(i int, most uint64) uint64 { return uint64(i) * (most + 1) })
 	must.Equal(t, fmt.Sprint(less.Rooms[0].Limit, less.Rooms[1].Limit, take.Rooms[1].Limit), "10 0 10", "limits")
-	take.Most = wire.MaxHits
-	far.Take(take, func(_ int, most uint64) uint64 {
-		must.Equal(t, most, wire.MaxHits, "most hits of a room")
-		return 0
-	})
+	take.Rooms[1].Cost = 0
+	for most, want := range map[uint64]uint64{wire.MaxHits / 2: wire.MaxHits - 1, wire.MaxHits: wire.MaxHits} {
+		take.Most = most
+		far.Take(take, func(i int, most uint64) uint64 {
+			must.Equal(t, most, []uint64{want, 0}[i], "most hits of room %d", i)
+			return 0
+		})
+	}
 	for silent, want := range map[uint64]string{0: "3 3", 4: "7 3", 20: "10 3"} {
 		g := wire.Grant{Totals: []wire.Total{{Hits: []uint64{3}}, {Hits: []uint64{3, 0}}}}
 		take.Rooms[1].Kind = uint8(window.SlidingWindow)

@@ -98,12 +98,11 @@ func (l *Limit) Far(k Key, c *store.Contents, at store.Calendar) (far bool, spar
 // Owing is the time of last answers from which on silent senders may have advanced hits that count now: their parts may
 // end in the present window, or in the one before if windows slide. Answers were noted late by at most so much.
 func (l *Limit) Owing(now, late uint64) uint64 {
-	number := store.NumberAt(l.Shape, now)
-	if window.Kind(l.Shape.Kind) == window.SlidingWindow && number > 0 {
-		number--
+	begins, ago := store.StartNanos(l.Shape, store.NumberAt(l.Shape, now)), uint64(wire.PartLife)+ClockSlack+late
+	if window.Kind(l.Shape.Kind) == window.SlidingWindow {
+		ago += l.Shape.WidthMillis * 1e6
 	}
-	begins := store.StartNanos(l.Shape, number)
-	return begins - min(begins, uint64(wire.PartLife)+ClockSlack+late)
+	return begins - min(begins, ago)
 }
 
 // Left is how many hits of a key senders may have advanced that may not know that the key is near, by whether the
@@ -162,10 +161,8 @@ func (l *Limit) HeardFrom(since, near uint64) uint64 {
 func Take(take *wire.Take, leave func(i int, most uint64) uint64) *wire.Take {
 	less := take
 	for i := range take.Rooms {
-		room, most := &take.Rooms[i], uint64(wire.MaxHits)
-		if room.Cost == 0 || take.Most <= wire.MaxHits/room.Cost {
-			most = take.Most * room.Cost
-		}
+		room := &take.Rooms[i]
+		most, _ := store.Product(take.Most, room.Cost)
 		hits := leave(i, most)
 		if hits == 0 {
 			continue
