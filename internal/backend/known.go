@@ -147,7 +147,7 @@ func (b *Backend) Namespaces(ctx context.Context, may func(namespace string) boo
 		var found Namespace
 		seconds := int64(0)
 		// Another version's may end behind the name.
-		if n, _ := fmt.Fscanf(bytes.NewReader(n.Body), "%d %d %s %d %d", &seconds, &found.Rules, &found.Name, &found.Nodes, &found.Others); n < 3 || !wire.IsNamespace(found.Name) || !may(found.Name) {
+		if _, _ = fmt.Fscanf(bytes.NewReader(n.Body), "%d %d %s %d %d", &seconds, &found.Rules, &found.Name, &found.Nodes, &found.Others); !wire.IsNamespace(found.Name) || !may(found.Name) {
 			continue
 		}
 		found.Heard = time.Unix(seconds, 0)

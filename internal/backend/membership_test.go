@@ -120,13 +120,20 @@ func TestInvalidPushJoinsNothing(t *testing.T) {
 	}
 }
 
-// More nodes than are remembered cost more, and are still counted.
+// More nodes than are remembered cost more, and are still counted. Of more than half as many, those of the last second are
+// remembered.
 func TestMembershipIsBounded(t *testing.T) {
 	now := time.Unix(1_767_225_600, 0)
 	store := &joins{}
 	m := membership{now: func() time.Time { return now }}
 	for node := range uint64(maxMembers + 10) {
+		if node == maxMembers/2 {
+			now = now.Add(time.Second) // and all stay
+		}
 		must.EqualOrEnd(t, must.Get(m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: node, Items: hit()}))(t), node+1, "nodes")
 	}
 	must.Equal(t, m.joined.count, maxMembers, "nodes remembered")
+	now = now.Add(time.Second)
+	must.Get(m.count(t.Context(), store, &wire.Push{Namespace: "b", Sequence: 1, Floor: 1, Items: hit()}))(t)
+	must.Equal(t, m.joined.count, 1, "nodes remembered a second later")
 }

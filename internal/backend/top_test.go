@@ -163,6 +163,61 @@ func TestFloorsOfManyThresholds(t *testing.T) {
 	}
 }
 
+// The least limit is by the windows that all reports have in full. It is sure by the keys that were not seen: as many as the
+// hits of no other key leave, each with as many as the floor.
+func TestMeasuredWindows(t *testing.T) {
+	t.Parallel()
+	const half = 1<<63 - 1 // the threshold of a sample of every other key
+	of := func(threshold, newest uint64, windows ...wire.BusyWindow) seen {
+		return seen{at: (newest + 1) * 1e9, RuleReport: &wire.RuleReport{Limits: []wire.ReportLimit{{Max: 1, WidthMillis: 1000}}, Sample: wire.Sample{
+			Threshold: threshold, Busy: []wire.BusyWindows{{Newest: newest, Windows: windows}},
+		}}}
+	}
+	busy := func(hits, floor uint32, keys int, each uint32) wire.BusyWindow {
+		w := wire.BusyWindow{Hits: hits, Floor: floor}
+		for i := range keys {
+			w.Keys = append(w.Keys, wire.BusyKey{Hash: half + 1 + uint64(i), Hits: each})
+		}
+		return w
+	}
+	sampled := of(half, 9, busy(2000, 100, 30, 60)) // 150 hits of other keys
+	sampled.Sample.Keys = []wire.SampledKey{{Hash: 5, Asked: []wire.AskedWindows{{Newest: 9, Hits: []uint32{50}}}}}
+	begun := of(half, 9, busy(7, 0, 1, 7), busy(5, 0, 1, 5))
+	begun.Sample.SinceNanos = 8e9 + 1
+	few, three := of(0, 9, busy(2000, 5, 0, 0)), busy(3, 1, 0, 0)
+	few.Sample.Keys = []wire.SampledKey{{Asked: []wire.AskedWindows{{Newest: 9, Hits: []uint32{5}}}}}
+	few.Sample.Busy[0].Windows[0].Keys = []wire.BusyKey{{Hash: 1, Hits: 8}}
+	for name, test := range map[string]struct {
+		all  []seen
+		want string
+	}{
+		"keys that stand for two":   {[]seen{sampled}, "1 of 2000, running false: least 49, most 60, sure 99, unseen 100"},
+		"one that stands for all":   {[]seen{few}, "1 of 2000, running false: least 6, most 8, sure 6, unseen 5"},
+		"more hits than in all":     {[]seen{of(half, 9, busy(100, 300, 1, 200))}, "1 of 100, running false: least 0, most 200, sure 200, unseen 300"},
+		"all keys":                  {[]seen{of(half, 9, busy(1000, 0, 1, 1000))}, "1 of 1000, running false: least 999, most 1000, sure 999, unseen 0"},
+		"no key":                    {[]seen{of(half, 9, three)}, "1 of 3, running false: least 0, most 0, sure 1, unseen 1"},
+		"a window of one report":    {[]seen{of(half, 9, three, three), of(half, 9, three)}, "1 of 6, running false: least 0, most 0, sure 2, unseen 2"},
+		"more windows than so far":  {[]seen{of(half, 1, three, three, three)}, "2 of 6, running false: least 0, most 0, sure 1, unseen 1"},
+		"since the first had begun": {[]seen{begun}, "1 of 7, running false: least 7, most 7, sure 7, unseen 0"},
+		"none that has ended":       {[]seen{of(half, 9, three), of(half, 10, three)}, "1 of 3, running true: least 0, most 0, sure 1, unseen 1"},
+	} {
+		m := measureLimit(test.all, 0, test.all[0].Limits[0], test.all[0].Sample.Threshold)
+		must.Equal(t, fmt.Sprintf("%d of %d, running %t: least %d, most %d, sure %d, unseen %d", m.Windows, m.Hits, m.Running, m.Least, m.Most, *m.Sure, *m.Unseen), test.want, "%s", name)
+	}
+}
+
+// A key's hits are as uncertain as the requests that were not drawn, each of which takes one hit at least.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		every, requests, hits uint64
+		want                  float64
+	}{{0, 1, 1, 0}, {1, 1, 1, 0}, {8, 0, 0, 3.5}, {8, 1, 3, 10.5}, {8, 100, 50, 3.5}} {
+		s := seen{RuleReport: &wire.RuleReport{SpanMillis: 20_000, Every: test.every, Amounts: wire.Amounts{Requests: test.requests, Hits: test.hits}}}
+		must.Equal(t, s.spread(200), test.want, "%+v", test)
+	}
+}
+
 // FuzzTop has reports of anybody merged.
 func FuzzTop(f *testing.F) {
 	f.Add(wire.AppendReport(nil, &wire.Report{Namespace: "n", Rules: []wire.RuleReport{{Name: "r", Shadow: true, Limits: []wire.ReportLimit{{Max: 1, WidthMillis: 1}},
