@@ -47,20 +47,15 @@ func (a *answer) describe(checks []engine.Check, now int64, h *fields.List) {
 	}
 	for i := range checks {
 		d := &checks[i]
-		rule, own := a.rules.of(d), d.Rule.Own()
+		rule := a.rules.of(d)
 		switch {
 		case d.Rule == rule.limits:
 			h.Rule(&rule.fields, rule.config.Headers)
-		case d.Rule.Spare:
-			continue
-		case d.Rule.Checks() > 1:
-			a.describeClass(checks, i, now, h)
-			continue
-		default:
-			h.Variant(&rule.fields, own, rule.config.Headers)
-		}
-		for j := range own {
-			h.Limit(d.Standing(j, now))
+			for j := range d.Rule.Own() {
+				h.Limit(d.Standing(j, now))
+			}
+		case !d.Rule.Spare:
+			a.describeVariant(checks, i, now, h)
 		}
 	}
 	h.End()
@@ -69,10 +64,10 @@ func (a *answer) describe(checks []engine.Check, now int64, h *fields.List) {
 	}
 }
 
-// describeClass writes how the limits stand for the class of a request.
+// describeVariant writes how other limits of a rule stand, such as those of the class of a request.
 //
 //go:noinline
-func (a *answer) describeClass(checks []engine.Check, i int, now int64, h *fields.List) {
+func (a *answer) describeVariant(checks []engine.Check, i int, now int64, h *fields.List) {
 	rule, limits := a.rules.of(&checks[i]), engine.LimitsOf(checks, i)
 	h.Variant(&rule.fields, limits, rule.config.Headers)
 	for j := range limits {

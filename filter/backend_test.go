@@ -85,7 +85,7 @@ func TestOddAnswers(t *testing.T) {
 		status int
 		body   []byte
 	}{
-		{200, nil}, {200, good[:len(good)-1]}, {200, append(good[:len(good):len(good)], 0)}, {200, []byte("<html>")}, {204, good[:1]}, {302, good}, {400, good},
+		{200, nil}, {200, good[:len(good)-1]}, {200, append(good[:len(good):len(good)], 0)}, {200, []byte("<html>")}, {204, good[:1]}, {199, good}, {300, good}, {400, good},
 		{401, good}, {500, good}, {0, nil}, {200, wire.AppendAnswer(nil, &wire.Answer{NowNanos: 1})},
 	} {
 		must.EqualOrEnd(t, len(v.callouts), 1, "answer %d: callouts are out", i)
