@@ -101,3 +101,36 @@ func TestRestartsKeepTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// Whoever cuts Close short reads why, of which namespace, and whether the backend lacks anything, hits or usage.
+func TestCloseCutShortSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		reveal int
+		exact  bool
+		hits   uint64
+		want   string
+	}{
+		"nothing":      {want: "close: context canceled"},
+		"told":         {exact: true, hits: 1, want: "close: context canceled"},
+		"usage":        {reveal: RevealPlain, exact: true, hits: 1, want: "close: not all hits and usage were pushed: context canceled"},
+		"hits":         {hits: 2, want: "close: not all hits and usage were pushed: context canceled"},
+		"both of them": {reveal: RevealPlain, hits: 2, want: "close: not all hits and usage were pushed: context canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newWorld().node(t, Options{Exact: test.exact, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1000, time.Hour)}, Reveal: test.reveal}}})
+				for range test.hits {
+					decide(t, limiter(t, n, "r"), 1, "ann")
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				err := n.Close(ctx)
+				if want := `ratelimit: namespace "test": ` + test.want; !errors.Is(err, context.Canceled) || err.Error() != want {
+					t.Errorf("got %q, want %q", err, want)
+				}
+				pause(time.Second) // what was on its way arrives
+			})
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -381,9 +382,9 @@ func (n *Namespace) out(last uint64) bool {
 // New calls fail with [ErrClosed] at once, and so do calls that wait for room. Calls that wait for
 // the backend still get their answer, or are decided when Options.Timeout is over. Close then waits
 // until the backend has all hits, for five seconds at most. It returns an error if the backend
-// can't be reached, or if ctx ends first. If ctx ends, calls that still wait fail with ErrClosed: a
-// program that ends admits no request that the backend has not counted. After Close, an [Instance]
-// can define the name again.
+// can't be reached, or if ctx ends first, which wraps that of ctx and says whether hits or usage were
+// not pushed. If ctx ends, calls that still wait fail with ErrClosed: a program that ends admits no
+// request that the backend has not counted. After Close, an [Instance] can define the name again.
 //
 // Only the first call does this. Later calls wait for it, and return its error or that of their own
 // ctx.
@@ -427,12 +428,15 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 	n.stop()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err = errors.Join(err, n.drain(ctx, pollNumber))
-	if n.node.Unfinished() {
+	err = cmp.Or(err, n.drain(ctx, pollNumber))
+	switch {
+	case n.node.Unfinished():
 		if err = errors.Join(err, n.failure); err == nil {
 			err = errors.New("the backend has not answered in time")
 		}
-		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits were pushed: %w", n.name, err)
+		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits and usage were pushed: %w", n.name, err)
+	case err != nil:
+		err = fmt.Errorf("ratelimit: namespace %q: close: %w", n.name, err)
 	}
 	return err
 }

@@ -396,7 +396,7 @@ func TestCloseWithoutBackend(t *testing.T) {
 		if d := <-decided; !d.Allowed || d.Remaining != 7 {
 			t.Errorf("got %+v", d)
 		}
-		if err := <-closed; err == nil || !strings.Contains(err.Error(), "close: not all hits were pushed") || !errors.Is(err, context.DeadlineExceeded) {
+		if err := <-closed; err == nil || !strings.Contains(err.Error(), "close: not all hits and usage were pushed") || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 	})
