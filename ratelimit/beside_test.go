@@ -85,6 +85,21 @@ func TestBesideAsWithTheLock(t *testing.T) {
 	}
 }
 
+// A call without the lock that a short limit refuses leaves nothing undone: the hits that the long one has of a clock that
+// was wrong become hits of now, as with the lock, once the clock has gone back by more than the long window.
+func TestBesideMovesHitsOfAWrongClock(t *testing.T) {
+	t.Parallel()
+	clock := newFakeClock()
+	rules := []Rule{{Name: "r", Limits: []Limit{FixedWindow(3, 10*time.Minute), FixedWindow(3, 2*time.Hour)}}}
+	a, b := limiter(t, define(t, clock, Options{Rules: rules}), "r"), limiter(t, define(t, clock, Options{Rules: rules}), "r")
+	ahead := 2*time.Hour - 5*time.Second
+	for step, by := range []time.Duration{time.Hour, ahead, -ahead, 0, -8 * time.Second, time.Hour + time.Minute} {
+		clock.advance(by)
+		want := must.Get(Decide(t.Context(), b.Demand(Key{"ann"}, 1)))(t)
+		must.Equal(t, must.Get(a.Allow(t.Context(), "ann"))(t), want.Allowed, "step %d", step)
+	}
+}
+
 // However goroutines take from a key, also several at once and all that is left, exactly its limit passes. What they give
 // back passes again.
 func TestExactBesideEachOther(t *testing.T) {

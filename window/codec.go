@@ -417,6 +417,11 @@ func (c *Codec) CountInPlace(b []byte, last, whole bool, s *State, now int64, co
 	return length
 }
 
+// IsAhead reports whether the state at the beginning of b, which was found [Full], is of a time after now.
+func (c *Codec) IsAhead(b []byte, now int64) bool {
+	return int64(binary.LittleEndian.Uint64(b[c.length:])) > now
+}
+
 // Plain reports whether states are a time and the hits of windows of the clock, which are not synced: then
 // [Codec.CountPlain] counts in them.
 func (c *Codec) Plain() bool { return c.plain }

@@ -248,7 +248,8 @@ func (r *Rule) CountInPlace(payload []byte, now int64, cost uint64, told *Told) 
 		}
 		if length <= 0 {
 			copy(payload, before)
-			if length == window.Full {
+			// If the clock has gone back, later limits may have hits to move, which have to be written: see [Counter.Moved].
+			if length == window.Full && (i == last || !c.IsAhead(payload[at:], now)) {
 				return Rejected, 0, 0
 			}
 			return Unsure, 0, 0
