@@ -170,6 +170,13 @@ func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 		return
 	}
 	gaveBack := inFlight && s.Hits[0].InFlight < 0
+	if inFlight && !newer && (l.Kind.Clocked() || total.Newest == uint64(s.Start)) {
+		for i := range total.Hits {
+			if h := windowOf(l, s, total.Newest-uint64(i)); h != nil {
+				h.InFlight = 0 // these totals include it, and so may those of the newer answer
+			}
+		}
+	}
 	if inFlight {
 		s.EndFlight()
 	}

@@ -211,6 +211,35 @@ func TestSettleLateOrOdd(t *testing.T) {
 	}
 }
 
+// A newer answer may be here before that to a push, and tell of its hits: they count once.
+func TestSettleAfterANewerAnswer(t *testing.T) {
+	t.Parallel()
+	l, first, bucket := sliding(100, minute), firstHit(100, minute), tokens(1, 100, minute)
+	number, start := uint64(monday/minute), uint64(monday-second)
+	begun := State{Newest: monday, Start: monday - second, Hits: [2]Hits{{9, 2, 5, 0}, {}}}
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		state State
+		total Totals
+		want  [2]Hits
+	}{
+		{"of a window that begins with a hit", first, begun, Totals{start, []uint64{8}, nil}, [2]Hits{{9, 2, 0, 0}, {}}},
+		{"of another such window", first, begun, Totals{start + 1, []uint64{8}, nil}, [2]Hits{{14, 2, 0, 0}, {}}},
+		{"of a bucket", bucket, begun, Totals{start, []uint64{8}, nil}, [2]Hits{{9, 2, 0, 0}, {}}},
+		{"that has the hits", l, State{Newest: monday, Hits: [2]Hits{{9, 2, 5, 0}, {7, 0, 1, 0}}}, Totals{number, []uint64{8, 7}, nil}, [2]Hits{{9, 2, 0, 0}, {7, 0, 0, 0}}},
+		{"that lacks them", l, State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, Totals{number, []uint64{6, 0}, nil}, [2]Hits{{6, 2, 0, 0}, {}}},
+		{"a window later", l, State{Newest: monday + minute, Hits: [2]Hits{{Pending: 4}, {9, 2, 5, 0}}}, Totals{number, []uint64{8, 7}, nil}, [2]Hits{{Pending: 4}, {9, 2, 0, 0}}},
+		{"of hits that go back", l, State{Newest: monday, Hits: [2]Hits{{9, 0, -5, 0}, {}}}, Totals{number, []uint64{4, 0}, nil}, [2]Hits{{4, 0, 0, 0}, {}}},
+		{"and of nothing", l, State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, Totals{}, [2]Hits{{6, 2, 0, 0}, {}}},
+	} {
+		s := test.state
+		if test.limit.Settle(&s, true, false, &test.total); s.Hits != test.want {
+			t.Errorf("%s: got %+v, want %+v", test.name, s.Hits, test.want)
+		}
+	}
+}
+
 // An answer of any content leaves a state that can be written and read again.
 func FuzzSettle(f *testing.F) {
 	f.Add(uint64(monday), uint64(9), uint64(3), uint64(7), true)

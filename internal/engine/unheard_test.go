@@ -1,10 +1,12 @@
 package engine_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/must"
 	"weir/window"
@@ -203,6 +205,45 @@ func TestUnheardOfLargeRequests(t *testing.T) {
 		at, ok := rule.RetryAt(checks, f.time())
 		if next := checks[0].Standing(0, f.time()).Next; !ok || at%hour != 0 || next != at-f.time() {
 			t.Errorf("%d hits fit in %v, and the limit has more in %v", cost, time.Duration(at-f.time()), time.Duration(next))
+		}
+	}
+}
+
+// The answer to a push of hits may come after a later one, whose totals have them too. Meanwhile a client is told that less
+// remains, as they may be others' hits, and never more; and what remains once both are here.
+func TestAnswersThatOvertake(t *testing.T) {
+	for name, take := range map[string]func(f *fakeNode){
+		"on credit": func(f *fakeNode) {
+			for range 4 {
+				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+			}
+		},
+		"in the table": func(f *fakeNode) { f.force("ann", 4) },
+	} {
+		for _, apart := range []time.Duration{0, 10 * time.Millisecond} {
+			t.Run(fmt.Sprint(name, ", answers apart by ", apart), func(t *testing.T) {
+				w := fleetOf(t, 1, users(fixed(1000)))
+				w.interval()
+				f := w.nodes[0]
+				take(f)
+				w.pass(1100 * time.Millisecond)
+				f.tick()
+				pushes, late := f.taken(), [][]byte(nil)
+				for _, p := range pushes {
+					late = append(late, w.apply(p.body))
+				}
+				w.pass(apart)
+				f.DropPart()
+				r, verdict := f.request("ann")
+				must.EqualOrEnd(t, verdict, counter.Unsure, "without a part")
+				f.answerAll()
+				must.EqualOrEnd(t, f.still([]*fakeRequest{r}), 0, "the request waits")
+				must.Equal(t, left(f, f.stored(0, "ann")), 1000-4-4-1, "left with the later answer")
+				for i, p := range pushes {
+					f.Answered(p.ticket, link.PushAnswered, late[i])
+				}
+				must.Equal(t, left(f, f.stored(0, "ann")), 1000-4-1, "left with both")
+			})
 		}
 	}
 }
