@@ -110,7 +110,7 @@ func (p *usagePage) find(all *streams, now int64) []engine.Check {
 		if !own {
 			continue
 		}
-		d.Cost, d.Model, d.Verdict = 0, "", counter.Allowed
+		d.Cost, d.Model = 0, ""
 		all.decider.node.Look(d, now)
 		checks[n], checks[i] = checks[i], checks[n]
 		n++
