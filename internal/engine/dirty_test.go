@@ -101,6 +101,31 @@ func busy(w *world) {
 	w.processes[0].before = func(*fakeNode, string) { w.now += 5_000 }
 }
 
+// Whoever pushes everything while no push can be sent looks at the keys of so many pushes as may be out, and is done: it
+// does not try again and again.
+func TestPushingAllInVainEnds(t *testing.T) {
+	for name, push := range map[string]func(f *fakeNode){
+		"a node that leaves": func(f *fakeNode) { f.Leave() },
+		"others":             func(f *fakeNode) { f.PushAll() },
+	} {
+		w, f := joined(t, second, engine.Options{}, users(fixed(1_000_000)))
+		f.chargeAll(5000)
+		from, seen := w.now, 0
+		w.processes[0].before = func(*fakeNode, string) {
+			seen++
+			w.now += second / 1000 // all of a tick's time
+		}
+		f.refuse = true
+		push(f)
+		first := seen
+		push(f)
+		f.PushAll()
+		if took := time.Duration(w.now - from); f.Backlog().Pushes != engine.MaxBatches || seen > 1000 || seen-first > 100 {
+			t.Errorf("%s: %+v after %v, %d accesses to shared data, and %d at first", name, f.Backlog(), took, seen, first)
+		}
+	}
+}
+
 // No callback works for much longer than a tick may, however many keys are due, and all of them are
 // pushed as soon as ticks come.
 func TestTicksAreShort(t *testing.T) {
