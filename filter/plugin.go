@@ -82,6 +82,9 @@ func (p *plugin) options() *engine.Options {
 		Host: &p.backend, Timeout: int64(c.Backend.Timeout), Recalls: true,
 		OnBackendFailure: c.OnBackendFailure, KeySecret: c.Backend.KeySecret, Configuration: c.Digest, Owner: &p.streams.rules, Turned: p.backend.turned,
 	}
+	if old := p.backends.heir(&p.backend); old != nil {
+		options.Before = old.node
+	}
 	if p.streams.rules.holds {
 		options.InFlight = p.streams.responses.holders.eachCharge
 	}

@@ -304,3 +304,25 @@ func TestChangedLimitsWithLeases(t *testing.T) {
 		must.Equal(t, w.sum(), passed, "to %s: the backend has hits", after)
 	}
 }
+
+// While the backend is away, a new configuration knows the requests that the old one let pass before the backend had counted
+// them.
+func TestChangedLimitsWithHitsOnCredit(t *testing.T) {
+	limits := func(l string) string {
+		return synced("1", `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": `+l+`, "window": "1h", "algorithm": "fixed_window"}]}`)
+	}
+	w := joined(t, 1, 1, limits("1000"))
+	for range 8 {
+		w.vms[0].send("x-user", "somebody")
+		w.advance(500 * time.Millisecond)
+	}
+	advanced := w.vms[0].plugin.Node().Tallies.Advanced
+	for range 5 {
+		w.vms[0].send("x-user", "ann")
+	}
+	must.EqualOrEnd(t, w.vms[0].plugin.Node().Tallies.Advanced-advanced, 5, "ann's requests that the backend has not counted")
+	w.away = true
+	next, _ := w.vms[0].replace(limits("2000"))
+	must.Equal(t, next.send("x-user", "ann"), true, "a request of ann's")
+	must.Equal(t, next.headers()["x-ratelimit-remaining"], "1994", "left to ann")
+}

@@ -90,6 +90,11 @@ func (e *Engine) furnish(o *Options) (err error) {
 	}); err != nil {
 		return err
 	}
+	var before *ledger.Ledger
+	if o.Before != nil {
+		before = &o.Before.ledger
+	}
+	e.ledger = ledger.New(before)
 	e.seats = seat.New(rules, &e.entries)
 	e.credit = credit.New(rules, link, &e.entries, &e.ledger)
 	e.taker = take.New(tallies, &e.entries, &e.credit, &e.ledger, func() { ticks.hurry(true) })
@@ -274,7 +279,7 @@ func (e *Engine) DecideAlone(checks []rule.Check, now int64) counter.Verdict {
 // totals, as far as that is possible without asking the backend. The counter lacks [rule.Check.Unheard].
 func (e *Engine) Look(d *rule.Check, now int64) (known bool) {
 	e.entries.Locate(d)
-	d.Unheard = e.ledger.Unheard(d.Address, now)
+	d.Unheard = e.ledger.Unheard(d, now)
 	known = e.entries.Read(d, now)
 	return known && (!d.Rule.Synced() || d.Rule.Watched || d.Knows(now))
 }

@@ -30,6 +30,10 @@ type Options struct {
 	// [sharedata.Recent]. It is for hosts whose shared data is slow to read.
 	Recalls bool
 
+	// Before is the node of an earlier configuration in this worker, with the same namespace and backend; nil for none. This
+	// one knows its hits on credit.
+	Before *Engine
+
 	// Host sends pushes, each of which ends within Timeout, in nanoseconds. If no rule needs a
 	// backend, nothing is sent, and of this and the following fields only the host's time is used.
 	Host    Host

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"weir/internal/counter"
+	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/must"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -76,13 +78,23 @@ func TestUnheardIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Hits that a request gives back, as another of its limits is full by then, leave those that were advanced before.
+// Hits that a request gives back, as another of its limits is full by then, leave those that were advanced before, also those
+// of an earlier configuration.
 func TestUnheardStaysWithWhatIsGivenBack(t *testing.T) {
 	w := fleetOf(t, 1, users(fixed(1000)), users(fixed(1)).here())
-	p, f := w.processes[0], w.nodes[0]
+	p, old := w.processes[0], w.nodes[0]
+	f := p.startOf(second, engine.Options{Before: old.Engine}, users(sliding(1000)), users(fixed(1)).here())
+	for range 8 {
+		for _, n := range w.nodes {
+			n.ask("somebody")
+		}
+		w.advance(500 * time.Millisecond)
+	}
 	w.interval()
-	for range 5 {
-		f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+	for i, hits := range []int{2, 3} {
+		for range hits {
+			[]*fakeNode{f, old}[i].wantAsked(0, "ann", counter.Allowed, false, "advance")
+		}
 	}
 	other, sets := p.startOf(second, f.options, f.counts...), 0
 	p.before = func(n *fakeNode, op string) {
@@ -97,7 +109,10 @@ func TestUnheardStaysWithWhatIsGivenBack(t *testing.T) {
 	checks := []rule.Check{f.check(0, "ann", 1), f.check(1, "bob", 1)}
 	must.Equal(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Rejected, "bob's limit of 1 is used")
 	p.before = nil
-	must.Equal(t, left(f, &checks[0]), 995, "left to ann")
+	must.Equal(t, left(f, &checks[0]), 998, "left to ann")
+	var hits int64
+	old.Unpushed(func(_ wire.LimitCounter, n int64) { hits += n })
+	must.Equal(t, hits, 3, "ann's hits by the earlier configuration")
 	must.Equal(t, f.Advanced(&checks[0]), 5, "ann's hits that are not counted")
 }
 
@@ -277,6 +292,44 @@ func TestHitsOnTheirWayGoBack(t *testing.T) {
 			often(100, w.advance, 100*time.Millisecond)
 			must.Equal(t, w.sum()-before, 1, "hits of the backend")
 			must.Equal(t, left(f, f.stored(0, "ann")), 999, "left in the end")
+		})
+	}
+}
+
+// A configuration that takes the place of another knows the hits that passed on credit by it, of all limits that both have,
+// until the backend has counted them: while both run, and after the old one has gone.
+func TestUnheardByTheNextConfiguration(t *testing.T) {
+	for name, test := range map[string]struct {
+		next          fakeRule
+		gone          bool
+		left, counted []uint64 // of each limit, before the hits are counted and after that
+	}{
+		"beside the old one":        {users(fixed(1000)), false, []uint64{995}, []uint64{995}},
+		"after the old one":         {users(fixed(1000)), true, []uint64{995}, []uint64{995}},
+		"a larger limit":            {users(fixed(2000)), false, []uint64{1995}, []uint64{1995}},
+		"another limit before":      {users(sliding(1000), fixed(1000)), true, []uint64{1000, 995}, []uint64{1000, 995}},
+		"a limit of another window": {users(limit(window.FixedWindow, 1000, day)), false, []uint64{1000}, []uint64{1000}},
+		"no backend any more":       {users(fixed(1000)).here(), false, []uint64{1000}, []uint64{995}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 1, users(fixed(1000)))
+			w.interval()
+			f := w.nodes[0]
+			for range 5 {
+				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+			}
+			n := f.process.startOf(second, engine.Options{Before: f.Engine}, test.next)
+			if test.gone {
+				n.Inherit(f.Engine)
+			}
+			for _, left := range [][]uint64{test.left, test.counted} {
+				checks := []rule.Check{n.check(0, "ann", 3000)}
+				must.Equal(t, n.DecideAlone(checks, n.time()), counter.Rejected, "3,000 hits")
+				for i, want := range left {
+					must.Equal(t, checks[0].Standing(i, n.time()).Remaining, want, "left of limit %d", i)
+				}
+				w.interval()
+			}
 		})
 	}
 }

@@ -373,17 +373,20 @@ func (w *randomWorld) begin() {
 	}
 	w.lives = append(w.lives, l)
 	for range 1 + w.random.IntN(2) {
-		l.nodes = append(l.nodes, w.startNode(l))
+		l.nodes = append(l.nodes, w.startNode(l, nil))
 	}
 	w.note("process %d starts", l.number)
 }
 
-func (w *randomWorld) startNode(l *life) *fakeNode {
+// startNode starts a node, in the place of another unless before is nil.
+func (w *randomWorld) startNode(l *life, before *engine.Engine) *fakeNode {
 	var rules []fakeRule
 	for i := range w.rules {
 		rules = append(rules, w.rules[i].fakeRule)
 	}
-	f := l.startOf(0, w.options, rules...)
+	options := w.options
+	options.Before = before
+	f := l.startOf(0, options, rules...)
 	l.next[f] = w.now + w.random.Int64N(int64(f.tickMillis)*1e6)
 	w.senders[f.Table().ID()] = l
 	return f
@@ -866,7 +869,7 @@ func (w *randomWorld) leave(l *life) {
 func (w *randomWorld) replace(l *life) {
 	w.replaced++
 	for _, f := range l.takers() {
-		heir := w.startNode(l)
+		heir := w.startNode(l, f.Engine)
 		l.nodes = append(l.nodes, heir)
 		l.heirs[f] = heir
 		f.Retry(f.time())

@@ -41,7 +41,7 @@ type Hits struct {
 // the table, so the worker knows of them whatever happens to their keys' entries, and only it
 // pushes them.
 type Ledger struct {
-	index  []*Hits // lists, by the addresses of keys
+	*book
 	unsent []*Hits
 	out    int   // how many are in pushes
 	items  int   // of all
@@ -51,6 +51,20 @@ type Ledger struct {
 	lostTo int64
 	push   window.Push // for an item
 	item   wire.Item
+}
+
+// book finds the hits of a worker's ledgers, one for each configuration, by their keys.
+type book struct {
+	index []*Hits // lists, by the addresses of keys
+	count int     // of keys in windows, of all ledgers
+}
+
+// New returns the ledger of a configuration. It knows the hits of that of an earlier one, unless that is nil.
+func New(before *Ledger) Ledger {
+	if before != nil {
+		return Ledger{book: before.book}
+	}
+	return Ledger{book: new(book)}
 }
 
 // Unpushed is how many keys have hits on credit that no push has.
@@ -69,19 +83,19 @@ func (l *Ledger) Settles(own int, now int64) bool {
 	return len(l.unsent) == 0 && l.out == own && l.lostTo <= now
 }
 
-func (l *Ledger) list(address sharedata.Address) **Hits {
-	return &l.index[address.Hash()%uint64(len(l.index))]
+func (b *book) list(address sharedata.Address) **Hits {
+	return &b.index[address.Hash()%uint64(len(b.index))]
 }
 
 // grow makes room for lists of the keys, which are as many as the keys, or more.
 //
 //go:noinline
-func (l *Ledger) grow() {
-	keys := l.index
-	l.index = make([]*Hits, max(256, 2*len(keys)))
+func (b *book) grow() {
+	keys := b.index
+	b.index = make([]*Hits, max(256, 2*len(keys)))
 	for _, h := range keys {
 		for h != nil {
-			list, next := l.list(h.Address), h.next
+			list, next := b.list(h.Address), h.next
 			h.next, *list, h = *list, h, next
 		}
 	}
@@ -102,7 +116,7 @@ func (l *Ledger) find(d *rule.Check) *Hits {
 // Add adds a check's hits. The check has its identity and the numbers of its windows. many means that a push can't
 // wait for the next usual tick, because hits of many keys have come together.
 func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
-	if l.Count() >= len(l.index) {
+	if l.count >= len(l.index) {
 		l.grow()
 	}
 	h := l.find(d)
@@ -117,6 +131,7 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 		h.hits, h.back, h.sent = 0, 0, false
 		h.numbers = append(h.numbers[:0], d.Numbers...)
 		*list = h
+		l.count++
 		l.items += len(h.numbers)
 		if due := now + d.Rule.Interval; len(l.unsent) == 0 || due < l.due {
 			l.due = due
@@ -136,7 +151,7 @@ func (l *Ledger) GiveBack(d *rule.Check, older bool) (given uint64) {
 		return 0
 	}
 	for h := *l.list(d.Address); h != nil; h = h.next {
-		if h.Address == d.Address && (slices.Equal(h.numbers, d.Numbers) || older && h.counts(d.Numbers)) { // whichever limits it had
+		if h.of == l && h.Address == d.Address && (slices.Equal(h.numbers, d.Numbers) || older && h.counts(d.Numbers)) { // whichever limits it had
 			back := min(h.hits-h.back, d.Cost-given)
 			if given += back; h.sent {
 				h.back += back
@@ -150,7 +165,7 @@ func (l *Ledger) GiveBack(d *rule.Check, older bool) (given uint64) {
 
 // counts reports whether any limit counts the hits in the window with its number.
 func (h *Hits) counts(numbers []uint64) bool {
-	for i, number := range numbers {
+	for i, number := range numbers[:min(len(numbers), len(h.numbers))] {
 		if number-h.numbers[i] < uint64(h.Rule.Limits[i].Kind.Windows()) {
 			return true
 		}
@@ -158,14 +173,14 @@ func (h *Hits) counts(numbers []uint64) bool {
 	return false
 }
 
-// Uncounted is how many hits of a key are advanced and not counted.
+// Uncounted is how many hits of a key are advanced and not counted, in all ledgers of the worker.
 //
 //go:noinline
-func (l *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
-	if l.Count() == 0 {
+func (b *book) Uncounted(address sharedata.Address) (hits uint64) {
+	if b.count == 0 {
 		return 0
 	}
-	for h := *l.list(address); h != nil; h = h.next {
+	for h := *b.list(address); h != nil; h = h.next {
 		if h.Address == address {
 			hits += h.hits
 		}
@@ -173,15 +188,23 @@ func (l *Ledger) Uncounted(address sharedata.Address) (hits uint64) {
 	return hits
 }
 
-// Unheard is how many of them each limit of the key's rule has in its window at a time, and in the one before.
-func (l *Ledger) Unheard(address sharedata.Address, now int64) (of rule.Unheard) {
-	if l.Count() == 0 {
+// Unheard is how many of them each limit of a check's rule has in its window at a time, and in the one before.
+func (b *book) Unheard(d *rule.Check, now int64) (of rule.Unheard) {
+	if b.count == 0 || !d.Rule.Synced() {
 		return of
 	}
-	for h := *l.list(address); h != nil; h = h.next {
+	for h := *b.list(d.Address); h != nil; h = h.next {
+		if h.Address != d.Address {
+			continue
+		}
 		for i, number := range h.numbers {
-			if ago := max(now/h.Rule.Limits[i].Width-int64(number), 0); h.Address == address && ago <= 1 {
-				of[i][ago] += uint8(h.hits - h.back) // together no more than [wire.MaxAdvance]
+			shape := h.Rule.Limits[i].Shape
+			at := i
+			if i >= len(d.Rule.Limits) || d.Rule.Limits[i].Shape != shape { // another configuration may have others
+				at = slices.IndexFunc(d.Rule.Limits, func(l window.Limit) bool { return l.Shape == shape })
+			}
+			if ago := max(now/shape.Width-int64(number), 0); at >= 0 && ago <= 1 {
+				of[at][ago] += uint8(h.hits - h.back) // together no more than [wire.MaxAdvance]
 			}
 		}
 	}
@@ -227,6 +250,7 @@ func (h *Hits) End(counted bool) (of rule.Ref, at int64) {
 		}
 	}
 	l.out--
+	l.count--
 	l.items -= len(h.numbers)
 	h.next, l.spare = nil, append(l.spare, h)
 	for i, number := range h.numbers {

@@ -29,7 +29,7 @@ func New(tallies *entry.Tallies, entries *entry.Entries, credit *credit.Credit, 
 // was full when the backend was last heard of.
 func (t *Taker) Decide(d *rule.Check, now int64, how entry.Taking, recall bool) counter.Verdict {
 	d.Again()
-	d.Unheard = t.ledger.Unheard(d.Address, now)
+	d.Unheard = t.ledger.Unheard(d, now)
 	if t.entries.Refused(d, now) {
 		return counter.Rejected
 	}
@@ -119,6 +119,6 @@ func (t *Taker) GiveBack(d *rule.Check, now int64) (recalled bool) {
 
 // Read loads a check's counter, and finds what it lacks.
 func (t *Taker) Read(d *rule.Check, now int64) {
-	d.Unheard = t.ledger.Unheard(d.Address, now)
+	d.Unheard = t.ledger.Unheard(d, now)
 	t.entries.Read(d, now)
 }
