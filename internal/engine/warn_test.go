@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/engine/rule"
 	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
@@ -114,4 +116,37 @@ func TestWarningSteps(t *testing.T) {
 	f.advance(time.Hour)
 	f.reserve("ann", 60)
 	tell("500: 60 of 100; ")
+}
+
+// What a warning and a budget tell agrees with what a limit is said to have left: hits that passed on credit are used, until
+// they come back.
+func TestWarningsOfHitsOnCredit(t *testing.T) {
+	r := revealing(fixed(1000))
+	r.warnAt = []uint16{800}
+	w := fleetOf(t, 1, r)
+	w.interval()
+	f := w.nodes[0]
+	for _, user := range []string{"ann", "bob"} {
+		for range 5 {
+			f.wantAsked(0, user, counter.Allowed, false, "advance")
+		}
+	}
+	ann, bob := []rule.Check{f.check(0, "ann", 795)}, f.check(0, "bob", 0)
+	must.Equal(t, f.DecideAlone(ann, f.time()), counter.Allowed, "795 hits")
+	must.Equal(t, left(f, &ann[0]), 200, "left to ann")
+	must.Equal(t, ann[0].Warned, 1, "limits that are nearly used up")
+	f.Look(&bob, f.time())
+	must.Equal(t, f.Charges.TakeBack(&bob, 3, f.time()), 0, "hits that are not on credit")
+	for _, warning := range f.report().Warnings {
+		must.Equal(t, warning.Used, 800, "used, as the warning tells")
+	}
+	used := map[wire.ID]uint64{}
+	must.OK(t, w.store.Used(t.Context(), "default", 0, wire.MaxUsedDay, func(r wire.UsedRow) error {
+		label, _ := wire.DecodeUsedLabel(r.Label)
+		budget, _ := wire.DecodeBudget(r.Budget)
+		used[label.ID] = budget.Used
+		return nil
+	}))
+	must.Equal(t, used[f.id(0, "ann")], 800, "used of ann's budget")
+	must.Equal(t, used[f.id(0, "bob")], 2, "used of bob's budget")
 }

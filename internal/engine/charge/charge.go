@@ -116,6 +116,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 func (h *Charges) TakeBack(d *rule.Check, hits uint64, now int64) (left uint64) {
 	d.Cost, d.Numbers = hits, d.Counter.Numbers(d.Numbers[:0])
 	given := h.ledger.GiveBack(d, false)
+	d.Unheard = h.ledger.Unheard(d, now)
 	if d.Cost = 0; given > 0 {
 		h.observer.Charged(d, -int64(given), now)
 	}
@@ -140,6 +141,7 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	if d.Cost = hits - given; d.Cost > 0 {
 		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 		given += h.ledger.GiveBack(d, true)
+		d.Unheard = h.ledger.Unheard(d, now)
 	}
 	if given > 0 {
 		h.observer.Charged(d, -int64(given), now)

@@ -206,7 +206,7 @@ func (a *Meter) Add(d *rule.Check, hits int64, model string, at int64) {
 		of.accountName = *name
 	}
 	if r.limit >= 0 {
-		of.budget = budgetOf(&d.Rule.Limits[r.limit], &d.Counter.States[r.limit], a.link.Now())
+		of.budget = budgetOf(d, r.limit, a.link.Now())
 	}
 }
 
@@ -256,8 +256,9 @@ func (a *Meter) account(key accountKey) (of *account, isNew bool) {
 	return &a.list[i], !there
 }
 
-// budgetOf is the state of a key in the window of a limit at a time.
-func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
+// budgetOf is the state of a check's key in the window of a limit at a time.
+func budgetOf(d *rule.Check, limit int, now int64) (b wire.Budget) {
+	l, s := &d.Rule.Limits[limit], &d.Counter.States[limit]
 	end := rule.EndOf(l, s)
 	start := end - l.Width
 	if l.Calendar != nil {
@@ -269,7 +270,7 @@ func budgetOf(l *window.Limit, s *window.State, now int64) (b wire.Budget) {
 	quota := min(l.Quota(), wire.MaxHits)
 	return wire.Budget{
 		AtSeconds: uint64(max(0, now/1e9)), StartSeconds: uint64(start / 1e9), EndSeconds: uint64((end + 1e9 - 1) / 1e9),
-		Used: quota - min(quota, l.Remaining(s)), Quota: quota,
+		Used: min(quota, d.Used(limit)), Quota: quota,
 	}
 }
 

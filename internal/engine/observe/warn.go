@@ -57,10 +57,9 @@ func (w *Observer) keepWarning(d *rule.Check, i, step int, now int64) {
 	if place == nil || len(rule.NameOf(&w.rules.List[d.Rule.Index])) == 0 {
 		return
 	}
-	quota := l.Quota()
 	*place = warning{
-		id: id, rule: d.Rule.Index, limit: i, end: end, until: now + l.Width, used: quota - l.Remaining(&d.Counter.States[i]),
-		quota: quota, step: step, reports: warningReports,
+		id: id, rule: d.Rule.Index, limit: i, end: end, until: now + l.Width, used: d.Used(i),
+		quota: l.Quota(), step: step, reports: warningReports,
 	}
 	if end != 0 {
 		place.until = end

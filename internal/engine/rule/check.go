@@ -314,15 +314,22 @@ func (d *Check) Decide(cost uint64, now int64) counter.Verdict {
 	return counter.Rejected
 }
 
+// Used is how much of the quota of limit i is used, with the hits that its counter lacks.
+func (d *Check) Used(i int) uint64 {
+	var other window.State
+	l := &d.Rule.Limits[i]
+	quota := l.Quota()
+	return quota - min(quota, l.Remaining(d.state(i, &other)))
+}
+
 // Steps is how many steps of WarnAt the use of limit i has reached. A limit of 0 reaches none: it
 // can't be used.
 func (d *Check) Steps(i int) (steps int) {
-	l := &d.Rule.Limits[i]
-	quota, remaining := l.Quota(), l.Remaining(&d.Counter.States[i])
-	if quota <= remaining {
+	used, quota := d.Used(i), d.Rule.Limits[i].Quota()
+	if used == 0 {
 		return 0
 	}
-	for steps < len(d.Rule.WarnAt) && (quota-remaining)*1000 >= quota*uint64(d.Rule.WarnAt[steps]) {
+	for steps < len(d.Rule.WarnAt) && used*1000 >= quota*uint64(d.Rule.WarnAt[steps]) {
 		steps++
 	}
 	return steps
