@@ -218,9 +218,7 @@ func (a *Credit) Hear(said *wire.Advance, n *wire.Near, sequence uint64, sentAt,
 		a.Drop() // the list may lack keys that are near by now
 		return
 	}
-	if a.divisor < n.Divisor {
-		a.divisor = n.Divisor
-	}
+	a.divisor = max(a.divisor, n.Divisor)
 	if a.owes = true; a.ended {
 		a.Drop() // the answer was on its way
 		return
