@@ -272,8 +272,10 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	for i, known := range []wire.Known{{}, {Version: all.Version - 1}, {Version: all.Version}, {Version: all.Version, Unfit: 1}} {
 		sequence := uint64(i + 1)
 		push(wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: sequence, Known: known}))
-		if code, said := weir("per-user ann 5/1h"); code == 0 || !strings.Contains(said, "no node can apply it: the overrides of rule per-user in force have") {
-			t.Errorf("%+v: exit %d: %s", known, code, said)
+		for args, rule := range map[string]string{"per-user ann 5/1h": "per-user", "program a 5/1m 50/1h": "program", "program a b c 5/1m 50/1h": "program"} {
+			if code, said := weir(args); code == 0 || !strings.Contains(said, "no node can apply it: the overrides of rule "+rule+" in force have") {
+				t.Errorf("%+v: %s: exit %d: %s", known, args, code, said)
+			}
 		}
 		must.Equal(t, overridesAt(t, address), inForce, "%+v: in force are", known)
 	}
