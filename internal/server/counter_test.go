@@ -14,6 +14,7 @@ import (
 	"weir/internal/must"
 	"weir/internal/named"
 	"weir/internal/server"
+	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -102,10 +103,12 @@ func TestCounterMistakes(t *testing.T) {
 	for query, want := range map[string]string{
 		"id=" + annID:          "namespace: want",
 		"namespace=shop&id=12": "id: want 32 hexadecimal digits",
-		"namespace=shop&id=" + annID + "&limit=10/1m":                       "limit: want ALGORITHM/",
-		"namespace=shop&id=" + annID + "&limit=fixed_window/0/0/0/1/0":      "limit: want ALGORITHM/",
-		"namespace=shop&id=" + annID + "&limit=fixed_window/1000/0/256/1/0": "limit: want ALGORITHM/",
-		"namespace=shop&id=" + annID + strings.Repeat("&limit=x", 9):        "limit: want at most 8",
+		"namespace=shop&id=" + annID + "&limit=10/1m":                                    "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + "&limit=fixed_window/0/0/0/1/0":                   "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + "&limit=fixed_window/1000/0/256/1/0":              "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + "&limit=fixed_window/1000/0/0/1000000000000000/0": "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + "&limit=token_bucket/1000/0/0/1/1000000000000000": "limit: want ALGORITHM/",
+		"namespace=shop&id=" + annID + strings.Repeat("&limit=x", 9):                     "limit: want at most 8",
 	} {
 		wantStatus(t, s, request(t, "GET", s.URL+"/v1/counter?"+query, nil), 400, want)
 	}
@@ -130,6 +133,30 @@ func TestEmptyBucket(t *testing.T) {
 	if len(c.Limits) != 1 || *c.Limits[0].Limit != 0 || c.Limits[0].Burst != 0 {
 		t.Errorf("got %+v", c)
 	}
+}
+
+// People are told of whole milliseconds, of leased hits among those that are used, of a block as one hit, and of no time until
+// a place is free. All rules together go before one of them.
+func TestCounterOf(t *testing.T) {
+	now := epoch.Add(time.Minute - 500*time.Microsecond).UnixNano()
+	found := backend.Counter{NowNanos: uint64(now), Leased: 3, Pending: 2, Holders: []backend.Holder{{SinceNanos: uint64(now) - 5e6}, {SinceNanos: uint64(now) + 1}}}
+	asked := server.CounterAsked{Rule: "r", Limits: []window.Limit{
+		{Shape: window.Shape{Kind: window.FixedWindow, Width: 60e9}, Max: 3}, {Shape: window.Shape{Kind: window.FixedWindow, Width: 3600e9}, Max: 9}, window.NewInFlight(2), window.NewBlock(10e9),
+	}}
+	for i, hits := range []int64{3, 2, 2, 2} {
+		l := &asked.Limits[i]
+		of := wire.LimitCounter{Kind: uint8(l.Kind), WidthMillis: uint64(l.Width / window.MinWidth), Precision: uint64(l.Precision)}
+		found.Limits = append(found.Limits, store.LimitCounter{LimitCounter: of, Windows: []store.Window{{Number: store.NumberAt(of, uint64(now)), Hits: hits}}})
+	}
+	c := server.CounterOf(&found, []wire.Override{{Rule: wire.AllRules, Mode: wire.Off}, {Rule: "r", Mode: wire.Shadow}}, &asked)
+	got := fmt.Sprint(c.Mode, " ", c.Holders[0].OldestMS, " ", c.Holders[1].OldestMS)
+	for _, l := range c.Limits {
+		got += fmt.Sprintf("; %s %d, %d leased, %d pending", l.Algorithm, l.Used, l.Leased, l.Pending)
+		if l.NextMS != nil {
+			got += fmt.Sprint(", next ", *l.NextMS, " reset ", *l.ResetMS)
+		}
+	}
+	must.Equal(t, got, "off 5 0; fixed_window 3, 3 leased, 2 pending, next 1 reset 1; fixed_window 2, 0 leased, 2 pending, next 3540001 reset 3540001; in_flight 2, 0 leased, 0 pending; block 1, 0 leased, 0 pending, next 10140 reset 10140", "")
 }
 
 // A key's counter is told by the override that nodes go by. Of an address as much counts as they have told; a mode

@@ -127,6 +127,10 @@ func TestOverridesRefused(t *testing.T) {
 		{"PUT", "namespace=shop", `{"overrides": []} {}`, "body: want a JSON object"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1}], "until": "2020-01-01T00:00:00Z"}]}`, "overrides[0].until: want a time to come, got 2020-01-01T00:00:00Z"},
 		{"DELETE", "namespace=shop&rule=r&key=ann&pattern=prefix&part=x", "", `"part: want a number, got`},
+		{"DELETE", "namespace=shop&rule=r&key=ann&pattern=prefix&part=-1", "", `part: want 0 to 0`},
+		{"DELETE", "namespace=shop&rule=r&key=ann&pattern=prefix&part=1", "", `part: want 0 to 0`},
+		{"DELETE", "namespace=shop&rule=r&key=::ffff:10.0.0.0/104&pattern=network", "", `key[0]: want a network`},
+		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "off", "key": ["a"], "pattern": "prefix"}]}`, "overrides[0].pattern: want none for a whole rule"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "on"}]}`, "overrides[0].mode: want configured, enforce, shadow or off, got "},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "configured"}]}`, "overrides[0].limits: want some, or a mode"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "r", "mode": "off", "key": ["ann"]}]}`, "overrides[0].key: want none for a whole rule"},
@@ -135,6 +139,7 @@ func TestOverridesRefused(t *testing.T) {
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "*", "mode": "off", "limits": [{"limit": 1, "width_ms": 1}]}]}`, "overrides[0].mode: want off"},
 		{"PUT", "namespace=shop", `{"overrides": [{"rule": "*", "limits": [{"limit": 1, "width_ms": 1}]}]}`, "overrides[0].rule: want 1 to 64"},
 		{"DELETE", "namespace=shop&rule=r&whole&key=ann", "", "whole: want neither all nor key with it"},
+		{"DELETE", "namespace=shop&rule=r&whole&all", "", "whole: want neither all nor key with it"},
 		{"DELETE", "namespace=shop", "", "rule: want the rule"},
 		{"DELETE", "namespace=shop&rule=r&all&key=ann", "", "all: want either all or key, got both"},
 	} {

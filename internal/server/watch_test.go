@@ -24,7 +24,7 @@ import (
 // events reads a stream until it has told how a namespace stands, and returns the moments before that.
 func events(t *testing.T, answer *http.Response) (moments []server.WatchedMoment, w server.Watched) {
 	t.Helper()
-	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "text/event-stream" {
+	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "text/event-stream" || answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Fatalf("status %d, %v", answer.StatusCode, answer.Header)
 	}
 	lines := bufio.NewReader(answer.Body)
