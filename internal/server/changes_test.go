@@ -118,7 +118,7 @@ func TestChangesThatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// A region's log says who has asked the parent for a change.
+// A region's log says who has asked the parent for a change. Which namespaces there are is for who may read them all.
 func TestChangesOfARegion(t *testing.T) {
 	var log bytes.Buffer
 	relayed := 0
@@ -127,7 +127,12 @@ func TestChangesOfARegion(t *testing.T) {
 	for token, want := range map[string]int{"shop-change": 200, "shop-read": 403} {
 		wantStatus(t, s, routed(t, s.URL, "PUT", "/v1/overrides?reason=why", oneOverride, "shop", token), want)
 	}
-	if relayed != 1 || !strings.Contains(log.String(), `call="PUT /v1/overrides" name=ann by=token address=127.0.0.1 reason=why`) {
+	for token, want := range map[string]int{"all-read": 200, "shop-read": 403} {
+		r := request(t, "GET", s.URL+server.NamespacesPath, nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		wantStatus(t, s, r, want)
+	}
+	if relayed != 2 || !strings.Contains(log.String(), `call="PUT /v1/overrides" name=ann by=token address=127.0.0.1 reason=why`) {
 		t.Errorf("%d relayed: %s", relayed, log.String())
 	}
 }

@@ -152,20 +152,39 @@ func TestPartly(t *testing.T) {
 	}
 }
 
-// A sender that says how long it waits has an answer before.
+// A sender that says how long it waits has an answer before, but leaves the store some time.
 func TestAnsweredInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counters := &hanging{open(), make(chan struct{}, 1)}
 		handler := server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler)})
-		began := time.Now()
-		r := request(t, "POST", wire.PushPath, wire.AppendPush(nil, examplePush()))
-		r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "2000")
-		w := httptest.NewRecorder()
-		if handler.ServeHTTP(w, r); w.Code != 503 || time.Since(began) >= 2*time.Second {
-			t.Errorf("status %d after %v; want 503 before two seconds", w.Code, time.Since(began))
+		for millis, most := range map[string]time.Duration{"2000": 2 * time.Second, "0": 20 * time.Millisecond} {
+			began := time.Now()
+			r := request(t, "POST", wire.PushPath, wire.AppendPush(nil, examplePush()))
+			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", millis)
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if took := time.Since(began); w.Code != 503 || took < most/2 || took >= most {
+				t.Errorf("%s ms: status %d after %v; want 503 before %v", millis, w.Code, took, most)
+			}
+			<-counters.entered
 		}
-		wantMetrics(t, handler, "weir_store_given_up_total 1")
+		wantMetrics(t, handler, "weir_store_given_up_total 2")
 	})
+}
+
+// A store that ends calls by itself is to blame for that. One that fails every other call is told of once.
+func TestFailuresInTurns(t *testing.T) {
+	counters, clock, log := &brokenStore{Store: open()}, &clock{}, &logBuffer{}
+	handler := server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	body := wire.AppendPush(nil, examplePush())
+	for _, err := range []error{context.Canceled, nil, context.DeadlineExceeded, nil, errors.New("away"), nil} {
+		counters.err = err
+		code, _ := served(t, handler, "POST", wire.PushPath, body)
+		must.Equal(t, code, map[bool]int{true: 200, false: 503}[err == nil], "%v: status", err)
+		clock.advance(400 * time.Millisecond)
+	}
+	wantMetrics(t, handler, "weir_store_given_up_total 0", "weir_store_errors_total 3")
+	must.Equal(t, strings.Count(log.String(), "\n"), 1, "lines in the log:\n%s", log.String())
 }
 
 // sick is a store in trouble: make it so, and well again.

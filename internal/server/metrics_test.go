@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +44,9 @@ func TestWhoReadsMetrics(t *testing.T) {
 		account.Header.Set("Content-Type", wire.ContentType)
 		if test.options.Tokens != nil {
 			account.Header.Set("Authorization", "Bearer for-all")
+		}
+		if test.options.Certificates {
+			account.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}, PeerCertificates: []*x509.Certificate{{}}}
 		}
 		handler.ServeHTTP(httptest.NewRecorder(), account)
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -56,6 +56,13 @@ func TestTokensOfNamespaces(t *testing.T) {
 	send("POST", wire.PushPath, push, "for-two", 200)
 	send("GET", "/v1/counters?namespace=shop", nil, "for-two", 200)
 	send("POST", wire.PushPath, []byte{1, 2, 3}, "for-shop", 400) // a body that is no push is refused as such
+	for _, namespace := range []string{"shop", "api"} {
+		send("POST", wire.PushPath, wire.AppendReport(nil, &wire.Report{Namespace: namespace, Node: 1, Sender: 1}), "for-two", 200)
+	}
+	for token, want := range map[string]bool{"for-shop": false, "for-two": true} {
+		_, list := send("GET", server.NamespacesPath, nil, token, 200)
+		must.Equal(t, strings.Contains(list, `"api"`), want, "%s lists the other namespace: %s", token, list)
+	}
 	must.Report(t, counters.Counters(t.Context(), "shop", nil, func(c store.LimitCounter) error { return errors.New("a counter of shop") }))
 }
 
