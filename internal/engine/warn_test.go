@@ -132,7 +132,9 @@ func TestWarningsOfHitsOnCredit(t *testing.T) {
 		}
 	}
 	ann, bob := []rule.Check{f.check(0, "ann", 795)}, f.check(0, "bob", 0)
-	must.Equal(t, f.DecideAlone(ann, f.time()), counter.Allowed, "795 hits")
+	f.DropPart()
+	f.failing(3)
+	must.Equal(t, f.Decide(ann, f.time(), &newRequest().Wait), counter.Allowed, "795 hits, with the backend away")
 	must.Equal(t, left(f, &ann[0]), 200, "left to ann")
 	must.Equal(t, ann[0].Warned, 1, "limits that are nearly used up")
 	f.Look(&bob, f.time())
