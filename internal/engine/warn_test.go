@@ -126,12 +126,12 @@ func TestWarningsOfHitsOnCredit(t *testing.T) {
 	w := fleetOf(t, 1, r)
 	w.interval()
 	f := w.nodes[0]
-	for _, user := range []string{"ann", "bob"} {
+	for _, user := range []string{"ann", "bob", "sue"} {
 		for range 5 {
 			f.wantAsked(0, user, counter.Allowed, false, "advance")
 		}
 	}
-	ann, bob := []rule.Check{f.check(0, "ann", 795)}, f.check(0, "bob", 0)
+	ann, bob, sue := []rule.Check{f.check(0, "ann", 795)}, f.check(0, "bob", 0), []rule.Check{f.check(0, "sue", 10)}
 	f.DropPart()
 	f.failing(3)
 	must.Equal(t, f.Decide(ann, f.time(), &newRequest().Wait), counter.Allowed, "795 hits, with the backend away")
@@ -139,6 +139,8 @@ func TestWarningsOfHitsOnCredit(t *testing.T) {
 	must.Equal(t, ann[0].Warned, 1, "limits that are nearly used up")
 	f.Look(&bob, f.time())
 	must.Equal(t, f.Charges.TakeBack(&bob, 3, f.time()), 0, "hits that are not on credit")
+	must.Equal(t, f.DecideAlone(sue, f.time()), counter.Allowed, "10 hits")
+	f.Charges.GiveBack(&sue[0], 3, f.time()) // of those that are not on credit
 	for _, warning := range f.report().Warnings {
 		must.Equal(t, warning.Used, 800, "used, as the warning tells")
 	}
@@ -151,4 +153,5 @@ func TestWarningsOfHitsOnCredit(t *testing.T) {
 	}))
 	must.Equal(t, used[f.id(0, "ann")], 800, "used of ann's budget")
 	must.Equal(t, used[f.id(0, "bob")], 2, "used of bob's budget")
+	must.Equal(t, used[f.id(0, "sue")], 12, "used of sue's budget")
 }

@@ -141,9 +141,8 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	if d.Cost = hits - given; d.Cost > 0 {
 		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
 		given += h.ledger.GiveBack(d, true)
-		d.Unheard = h.ledger.Unheard(d, now)
 	}
-	if given > 0 {
+	if d.Unheard = h.ledger.Unheard(d, now); given > 0 {
 		h.observer.Charged(d, -int64(given), now)
 	}
 	if d.Cost = hits - given; elsewhere && d.Cost > 0 { // the backend may know of some
