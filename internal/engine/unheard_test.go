@@ -263,39 +263,6 @@ func TestAnswersThatOvertake(t *testing.T) {
 	}
 }
 
-// Hits on credit may be given back while a push has them. The backend gives back no more than it has, so it hears of that
-// once it has counted them, also if the push is lost and comes again.
-func TestHitsOnTheirWayGoBack(t *testing.T) {
-	for name, end := range map[string]func(f *fakeNode, p fakePush){
-		"answered":       (*fakeNode).answer,
-		"lost":           (*fakeNode).lose,
-		"late, answered": func(f *fakeNode, p fakePush) { f.tick(); f.deliver(); f.answer(p) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := fleetOf(t, 1, users(fixed(1000)))
-			w.interval()
-			f, before := w.nodes[0], w.sum()
-			for range 4 {
-				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
-			}
-			w.pass(1100 * time.Millisecond)
-			f.tick()
-			pushes, d := f.taken(), f.check(0, "ann", 0)
-			f.Look(&d, f.time())
-			if rest := f.Charges.TakeBack(&d, 3, f.time()); rest > 0 {
-				f.Charges.GiveBack(&d, rest, f.time())
-			}
-			must.Equal(t, left(f, f.stored(0, "ann")), 999, "left at once")
-			for _, p := range pushes {
-				end(f, p)
-			}
-			often(100, w.advance, 100*time.Millisecond)
-			must.Equal(t, w.sum()-before, 1, "hits of the backend")
-			must.Equal(t, left(f, f.stored(0, "ann")), 999, "left in the end")
-		})
-	}
-}
-
 // A configuration that takes the place of another knows the hits that passed on credit by it, of all limits that both have,
 // until the backend has counted them: while both run, and after the old one has gone.
 func TestUnheardByTheNextConfiguration(t *testing.T) {

@@ -111,7 +111,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 	c.Cost = cost
 }
 
-// TakeBack gives back hits of the key of a check that was looked at, as far as they are on credit. It
+// TakeBack gives back hits of the key of a check that was looked at, as far as they are on credit and no push has them. It
 // returns how many are left to [Charges.GiveBack].
 func (h *Charges) TakeBack(d *rule.Check, hits uint64, now int64) (left uint64) {
 	d.Cost, d.Numbers = hits, d.Counter.Numbers(d.Numbers[:0])

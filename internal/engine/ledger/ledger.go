@@ -31,7 +31,6 @@ type Hits struct {
 	Address sharedata.Address
 	id      [16]byte
 	hits    uint64
-	back    uint64   // of those that a push has, to go back once the backend has counted them: it gives back no more than it has
 	numbers []uint64 // of the windows, in the order of the rule's limits
 	sent    bool
 	next    *Hits // next in the list of the same slot of the index
@@ -128,7 +127,7 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 		}
 		list := l.list(d.Address)
 		h.Rule, h.Address, h.id, h.next = d.Rule, d.Address, d.ID, *list
-		h.hits, h.back, h.sent = 0, 0, false
+		h.hits, h.sent = 0, false
 		h.numbers = append(h.numbers[:0], d.Numbers...)
 		*list = h
 		l.count++
@@ -144,20 +143,17 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 	return many
 }
 
-// GiveBack takes back hits of a check's key in the windows that it has the numbers of. With older, it takes those back, too, that
-// count in some of these windows only, or in one before that still counts.
+// GiveBack takes back hits of a check's key in the windows that it has the numbers of, as far as no push has them. With older,
+// it takes those back, too, that count in some of these windows only, or in one before that still counts.
 func (l *Ledger) GiveBack(d *rule.Check, older bool) (given uint64) {
-	if l.Count() == 0 {
+	if len(l.unsent) == 0 {
 		return 0
 	}
 	for h := *l.list(d.Address); h != nil; h = h.next {
-		if h.of == l && h.Address == d.Address && (slices.Equal(h.numbers, d.Numbers) || older && h.counts(d.Numbers)) { // whichever limits it had
-			back := min(h.hits-h.back, d.Cost-given)
-			if given += back; h.sent {
-				h.back += back
-			} else {
-				h.hits -= back // without hits, nothing is pushed
-			}
+		if h.of == l && h.Address == d.Address && !h.sent && (slices.Equal(h.numbers, d.Numbers) || older && h.counts(d.Numbers)) { // whichever limits it had
+			back := min(h.hits, d.Cost-given)
+			given += back
+			h.hits -= back // without hits, nothing is pushed
 		}
 	}
 	return given
@@ -204,7 +200,7 @@ func (b *book) Unheard(d *rule.Check, now int64) (of rule.Unheard) {
 				at = slices.IndexFunc(d.Rule.Limits, func(l window.Limit) bool { return l.Shape == shape })
 			}
 			if ago := max(now/shape.Width-int64(number), 0); at >= 0 && ago <= 1 {
-				of[at][ago] += uint8(h.hits - h.back) // together no more than [wire.MaxAdvance]
+				of[at][ago] += uint8(h.hits) // together no more than [wire.MaxAdvance]
 			}
 		}
 	}
@@ -235,10 +231,10 @@ func (l *Ledger) Send(now int64, all bool, room func() bool, add func(h *Hits, l
 }
 
 // End drops hits that were pushed and that the backend has counted, or may never count. The push may be inherited
-// from another worker. The cost is what has to go back of hits that were counted, which were taken at a time in the windows of at.
+// from another worker.
 //
 //go:noinline
-func (h *Hits) End(counted bool) (of rule.Ref, at int64) {
+func (h *Hits) End(counted bool) rule.Ref {
 	l := h.of
 	if !counted {
 		l.lostTo = max(l.lostTo, h.ends())
@@ -253,10 +249,7 @@ func (h *Hits) End(counted bool) (of rule.Ref, at int64) {
 	l.count--
 	l.items -= len(h.numbers)
 	h.next, l.spare = nil, append(l.spare, h)
-	for i, number := range h.numbers {
-		at = max(at, int64(number)*h.Rule.Limits[i].Width)
-	}
-	return rule.Ref{Rule: h.Rule, Cost: h.back, Address: h.Address, ID: h.id}, at
+	return rule.Ref{Rule: h.Rule, Address: h.Address, ID: h.id}
 }
 
 // ends is the time from which the hits no longer count. It follows from their windows, because the
