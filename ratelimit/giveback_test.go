@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"math/rand/v2"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -77,93 +76,6 @@ func TestGiveBackOfAdvancedHits(t *testing.T) {
 				pause(3 * time.Second)
 				must.Equal(t, decide(t, l, 1, "k").Remaining, 997, "left after 5 hits, 3 given back, and 1")
 			})
-		})
-	}
-}
-
-// Hits that have passed before the backend has counted them come back, too, though a window has ended since, as far as they count:
-// by a limit that slides, and by one whose window goes on. Those of the new window come back before them.
-func TestGiveBackAfterAWindow(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		limits []Limit
-		left   []uint64
-	}{
-		"that slides":         {[]Limit{SlidingWindow(1000, time.Minute)}, []uint64{998}},
-		"beside a longer one": {[]Limit{FixedWindow(1000, time.Minute), FixedWindow(2000, 24*time.Hour)}, []uint64{999, 1998}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				n := w.node(t, Options{Rules: rule(test.limits...)})
-				l := limiter(t, n, "r")
-				for i := range 119 {
-					decide(t, l, 1, strconv.Itoa(i))
-					pause(500 * time.Millisecond)
-				}
-				pause(400 * time.Millisecond)
-				before := n.Stats().AdvancedHits
-				decide(t, l, 5, "k")
-				pause(200 * time.Millisecond)
-				decide(t, l, 2, "k")
-				must.Equal(t, n.Stats().AdvancedHits-before, 7, "hits are advanced")
-				must.OK(t, l.GiveBack(t.Context(), Key{"k"}, 6))
-				pause(3 * time.Second)
-				d := must.Get(Decide(t.Context(), l.Demand(Key{"k"}, 1)))(t)
-				for i, left := range test.left {
-					must.Equal(t, d.Standings[i].Remaining, left, "left by limit %d after 5 hits and 2 of the next window, 6 given back, and 1", i)
-				}
-			})
-		})
-	}
-}
-
-// Whatever a node takes and gives back of some keys, by these limits or others, on credit, leased or on its way: in the end, what is
-// left of each key's limit is all but what was taken and not given back. If pushes and answers get lost, it is no more than that.
-func TestGiveBackIsExact(t *testing.T) {
-	t.Parallel()
-	for _, lossy := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			const limit, keys = 1000, 4
-			w, random := newWorld(), rand.New(rand.NewPCG(1, 2))
-			n := w.node(t, Options{Rules: rule(FixedWindow(limit, 24*time.Hour), SlidingWindow(900, 12*time.Hour))})
-			own := limiter(t, n, "r")
-			limiters := []*Limiter{own, must.Get(own.WithLimits(FixedWindow(2*limit, 24*time.Hour), SlidingWindow(800, 12*time.Hour)))(t)}
-			if lossy {
-				w.loseOneOf(6)
-			}
-			var used [keys]uint64
-			back := 0
-			for i := range 1500 {
-				l, k := limiters[random.IntN(2)], random.IntN(keys)
-				switch key := (Key{strconv.Itoa(k)}); {
-				case random.IntN(5) == 0:
-					decide(t, l, 1, "other", strconv.Itoa(i%500)) // so that it keeps its part
-				case used[k] > 0 && random.IntN(2) == 0:
-					hits := 1 + random.Uint64N(min(used[k], 8))
-					must.OK(t, l.GiveBack(t.Context(), key, hits))
-					used[k] -= hits
-					back++
-				default:
-					if cost := 1 + random.Uint64N(6); decide(t, l, cost, key...).Allowed {
-						used[k] += cost
-					}
-				}
-				if random.IntN(3) == 0 {
-					pause(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
-				}
-			}
-			w.set(func() { w.loses = nil })
-			pause(time.Minute)
-			for k, of := range used {
-				d := must.Get(Decide(t.Context(), own.Demand(Key{strconv.Itoa(k)}, 0)))(t)
-				if left := d.Standings[0].Remaining; left > limit-of || left < limit-of && !lossy {
-					t.Errorf("lossy %v: %d are left of key %d, want %d", lossy, left, k, limit-of)
-				}
-			}
-			if advanced := n.Stats().AdvancedHits; advanced < 500 || back < 300 {
-				t.Errorf("lossy %v: %d hits were advanced, and %d times some went back: such a run shows little", lossy, advanced, back)
-			}
 		})
 	}
 }

@@ -115,7 +115,7 @@ func (h *Charges) change(c *rule.Charge, cost uint64, now int64) {
 // returns how many are left to [Charges.GiveBack].
 func (h *Charges) TakeBack(d *rule.Check, hits uint64, now int64) (left uint64) {
 	d.Cost, d.Numbers = hits, d.Counter.Numbers(d.Numbers[:0])
-	given := h.ledger.GiveBack(d, false)
+	given := h.ledger.GiveBack(d)
 	d.Unheard = h.ledger.Unheard(d, now)
 	if d.Cost = 0; given > 0 {
 		h.observer.Charged(d, -int64(given), now)
@@ -123,29 +123,24 @@ func (h *Charges) TakeBack(d *rule.Check, hits uint64, now int64) (left uint64) 
 	return hits - given
 }
 
-// GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first, and at last those on credit
-// that count though a window has ended since. It never gives back more than are known here.
+// GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first. It
+// never gives back more than are known here.
 func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	h.entries.Locate(d)
 	given := uint64(0)
-	if !h.entries.Update(d, entry.Adopts|entry.Hastens|entry.Frees, now, func() (writes, lists bool) {
+	switch done := h.entries.Update(d, entry.Adopts|entry.Hastens|entry.Frees, now, func() (writes, lists bool) {
 		if given = 0; d.Slot.Found() {
 			given = d.Counter.GiveBackNewest(hits)
 		}
 		return given > 0, false
-	}) {
+	}); {
+	case !done:
 		h.tallies.GivenUp++ // the hits stay counted
-		return
-	}
-	elsewhere := given == 0 && !d.Slot.Found()
-	if d.Cost = hits - given; d.Cost > 0 {
-		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
-		given += h.ledger.GiveBack(d, true)
-	}
-	if d.Unheard = h.ledger.Unheard(d, now); given > 0 {
+	case given > 0:
+		d.Unheard = h.ledger.Unheard(d, now)
 		h.observer.Charged(d, -int64(given), now)
-	}
-	if d.Cost = hits - given; elsewhere && d.Cost > 0 { // the backend may know of some
+	case !d.Slot.Found(): // the backend may know of some
+		d.Cost = hits
 		c := rule.Charge{Ref: h.entries.Save(d)}
 		c.Note(d, now)
 		h.entries.ReviseElsewhere(&c, 0, now)

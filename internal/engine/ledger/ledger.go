@@ -143,30 +143,19 @@ func (l *Ledger) Add(d *rule.Check, now int64) (many bool) {
 	return many
 }
 
-// GiveBack takes back hits of a check's key in the windows that it has the numbers of, as far as no push has them. With older,
-// it takes those back, too, that count in some of these windows only, or in one before that still counts.
-func (l *Ledger) GiveBack(d *rule.Check, older bool) (given uint64) {
+// GiveBack takes back hits of a check's key in the windows that it has the numbers of, as far as no push has them.
+func (l *Ledger) GiveBack(d *rule.Check) (given uint64) {
 	if len(l.unsent) == 0 {
 		return 0
 	}
 	for h := *l.list(d.Address); h != nil; h = h.next {
-		if h.of == l && h.Address == d.Address && !h.sent && (slices.Equal(h.numbers, d.Numbers) || older && h.counts(d.Numbers)) { // whichever limits it had
+		if h.of == l && h.Address == d.Address && !h.sent && slices.Equal(h.numbers, d.Numbers) { // whichever limits it had
 			back := min(h.hits, d.Cost-given)
 			given += back
 			h.hits -= back // without hits, nothing is pushed
 		}
 	}
 	return given
-}
-
-// counts reports whether any limit counts the hits in the window with its number.
-func (h *Hits) counts(numbers []uint64) bool {
-	for i, number := range numbers[:min(len(numbers), len(h.numbers))] {
-		if number-h.numbers[i] < uint64(h.Rule.Limits[i].Kind.Windows()) {
-			return true
-		}
-	}
-	return false
 }
 
 // Uncounted is how many hits of a key are advanced and not counted, in all ledgers of the worker.

@@ -111,7 +111,7 @@ func (t *Taker) GiveBack(d *rule.Check, now int64) (recalled bool) {
 		return t.entries.GiveBack(d, now)
 	}
 	d.TakeNone()
-	t.ledger.GiveBack(d, false)
+	t.ledger.GiveBack(d)
 	t.tallies.Advanced -= d.Cost
 	t.Read(d, now)
 	return false
