@@ -78,7 +78,7 @@ func TestGiveBackNewest(t *testing.T) {
 		if l.Quota() < 4 {
 			t.Fatalf("%+v: want room for 4 hits", l)
 		}
-		for _, after := range []int64{0, l.Width / 4, l.Width / 2, l.Width - l.Width/8} {
+		for _, after := range []int64{0, l.Width / 4, l.Width / 3, l.Width / 2, l.Width - l.Width/8, l.Width - 1, l.Width + 1, l.Width + l.Width/700, l.Width + l.Width/3} {
 			var s State
 			l.Advance(&s, monday)
 			l.Count(&s, l.Quota()/2)

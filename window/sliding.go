@@ -67,6 +67,8 @@ func freeSliding(l *Limit, s *State, hits uint64) (given uint64) {
 		s.Hits[1].giveBack(previous)
 		return given + weighed
 	}
-	s.Hits[1].giveBack(MulDivUp(left, uint64(l.Width), uint64(clockEnd(l, s)-s.Newest))) // at most previous, as less is left than weighs
+	// The most hits that weigh no more than what stays. One fewer could make room for one hit more, as weights are rounded up.
+	stay, _, _ := MulDiv(weighed-left, uint64(l.Width), uint64(clockEnd(l, s)-s.Newest))
+	s.Hits[1].giveBack(previous - min(previous, stay))
 	return hits
 }
