@@ -111,12 +111,13 @@ func (s *parted) Counters(ctx context.Context, namespace string, only *store.Wan
 func TestOnlyWhatAPartitionHolds(t *testing.T) {
 	for _, rate := range []int64{0, second} {
 		for _, fallback := range []failure.Mode{failure.Local, failure.Deny} {
-			testOnlyWhatAPartitionHolds(t, rate, fallback)
+			testOnlyWhatAPartitionHolds(t, rate, fallback, 0)
+			testOnlyWhatAPartitionHolds(t, rate, fallback, 1) // a hit more at each response
 		}
 	}
 }
 
-func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode) {
+func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode, charge uint64) {
 	const rounds, each, most = 200, 20, wire.Partitions
 	w := newWorld(t, 1, 2, rate, engine.Options{OnBackendFailure: fallback}, users(long))
 	s := part(w)
@@ -132,11 +133,14 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode
 			if asked[of]++; f.send(user) {
 				allowed[of]++
 			}
+			if charge > 0 {
+				f.force(user, charge)
+			}
 		}
 		w.advance(100 * time.Millisecond)
 		for _, f := range w.nodes {
 			if f.BreakerOpen() || f.Backlog().Pushes > most {
-				t.Fatalf("rate %d, round %d: the breaker is open: %v; %d batches without an answer", rate, round, f.BreakerOpen(), f.Backlog().Pushes)
+				t.Fatalf("rate %d, charge %d, round %d: the breaker is open: %v; %d batches without an answer", rate, charge, round, f.BreakerOpen(), f.Backlog().Pushes)
 			}
 		}
 	}
@@ -145,11 +149,11 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode
 		want[1] = 0
 	}
 	if allowed != want || asked[1] == 0 {
-		t.Errorf("rate %d, fallback %d: of the partitions' %v %v were allowed, want %v", rate, fallback, asked, allowed, want)
+		t.Errorf("rate %d, fallback %d, charge %d: of the partitions' %v %v were allowed, want %v", rate, fallback, charge, asked, allowed, want)
 	}
 	s.fails = [2]wire.Missing{}
 	w.quiet()
-	must.Equal(t, w.sum(), int64(allowed[0]+allowed[1]), "rate %d, fallback %d: hits counted, and passed", rate, fallback)
+	must.Equal(t, w.sum(), int64(allowed[0]+allowed[1]+int(charge)*rounds*each), "rate %d, fallback %d, charge %d: hits counted, and passed or charged", rate, fallback, charge)
 }
 
 // Partitions fail in every way, and come back, again and again: each hit is counted once, whether

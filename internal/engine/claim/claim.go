@@ -29,7 +29,7 @@ type Claims struct {
 	item    wire.Item
 }
 
-// New returns the claims of a worker. Nothing is claimed of partitions that are away, but what goes along with a question.
+// New returns the claims of a worker. Nothing is claimed of partitions that are away.
 func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, pending *pending.Pending, ledger *ledger.Ledger, away *wire.PartitionSet) Claims {
 	return Claims{tallies: tallies, link: link, rules: rules, entries: entries, pending: pending, ledger: ledger, away: away}
 }
@@ -55,7 +55,7 @@ type Origin struct {
 // Due claims what is due, or all: orphans, hits on credit, then the keys of the table. Each goes into the push that room
 // returns. Due returns false if room returns none, or it is late in the middle of the keys.
 func (c *Claims) Due(now int64, all bool, late func() bool, room func() Push) (done bool) {
-	return c.orphans(*c.away, room) && c.OnCredit(now, all, room) && c.pending.Dirty.Visit(now, all, late, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
+	return c.orphans(room) && c.OnCredit(now, all, room) && c.pending.Dirty.Visit(now, all, late, func(key *pending.DirtyKey, r *rule.Rule) pending.Fate {
 		b := room()
 		if b == nil {
 			return pending.Stop
@@ -77,7 +77,7 @@ func (c *Claims) Hasty(room func() Push) {
 		}
 		c.key(b, &rule.Ref{Rule: r, Address: at}, false, c.link.Now())
 		return pending.Drop
-	}) && (open || !c.pending.HastyOrphans || c.orphans(0, room))
+	}) && (open || !c.pending.HastyOrphans || c.orphans(room))
 	c.pending.HastyOrphans = c.pending.HastyOrphans && !done
 }
 
@@ -86,7 +86,7 @@ func (c *Claims) Hasty(room func() Push) {
 // rely on the key's lease. Along returns false if there is no room left.
 func (c *Claims) Along(key *rule.Ref, relied bool, now int64, room func() Push) (done bool) {
 	if c.pending.HastyOrphans {
-		c.orphans(*c.away, room)
+		c.orphans(room)
 	}
 	b := room()
 	if b != nil && key != nil {
@@ -99,8 +99,8 @@ func (c *Claims) Along(key *rule.Ref, relied bool, now int64, room func() Push) 
 // that it has claimed all.
 //
 //go:noinline
-func (c *Claims) orphans(away wire.PartitionSet, room func() Push) (done bool) {
-	return c.pending.VisitOrphans(away, func(o *pending.Orphan) pending.Fate {
+func (c *Claims) orphans(room func() Push) (done bool) {
+	return c.pending.VisitOrphans(*c.away, func(o *pending.Orphan) pending.Fate {
 		b := room()
 		if b == nil {
 			return pending.Stop
@@ -126,13 +126,14 @@ func (c *Claims) OnCredit(now int64, all bool, room func() Push) (done bool) {
 	})
 }
 
-// key claims the pending hits of a key, unless its last push has no answer yet or other workers win every race.
+// key claims the pending hits of a key, unless its partition is away, its last push has no answer yet or other workers win
+// every race.
 func (c *Claims) key(b Push, key *rule.Ref, relied bool, now int64) {
 	d, claimed := c.entries.At(&c.check, key.Rule, key.Address), false
 	d.ID = key.ID
 	if c.entries.Update(d, 0, now, func() (writes, lists bool) {
 		d.Counter.Identify(d.ID)
-		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && d.Counter.Claim(now)
+		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && !c.away.Has(d.Counter.Sync().ID) && d.Counter.Claim(now)
 		return claimed, claimed && d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
 	}) && claimed {
 		c.add(b, d, relied)
