@@ -372,8 +372,8 @@ func countUnclocked(l *Limit, s *State, cost uint64) {
 	}
 }
 
-// GiveBackNewest gives back hits that count now, whoever counted them, the newest first. It makes
-// room for that number of hits, or for all if fewer count, and returns for how many.
+// GiveBackNewest gives back hits that count now, whoever counted them, the newest first, or all if fewer count. It returns
+// how many. They make room for as many hits, or for one fewer if some are of a sliding window's past, whose share is rounded.
 func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
 	hits = min(hits, MaxHits)
 	switch k := l.Kind; {

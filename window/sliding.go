@@ -59,16 +59,13 @@ func elapsedWhenFits(l *Limit, previous, room uint64) int64 {
 	return l.Width - int64(covered)
 }
 
-// freeSliding gives back of the previous window so many hits that the share that counts is enough.
+// freeSliding gives back so many hits of the previous window that their share is no more than what is to go back. Rounding may
+// keep one hit's room, but never makes more: neither now, nor later, nor where more hits are known than here.
 func freeSliding(l *Limit, s *State, hits uint64) (given uint64) {
 	given = s.Hits[0].giveBack(hits)
-	left, previous, weighed := hits-given, s.Hits[1].Sum(), weighed(l, s)
-	if weighed <= left {
-		s.Hits[1].giveBack(previous)
-		return given + weighed
+	old, rest := uint64(MaxHits), uint64(clockEnd(l, s)-s.Newest)
+	if left := hits - given; left < weighed(l, s) {
+		old, _, _ = MulDiv(left, uint64(l.Width), rest)
 	}
-	// The most hits that weigh no more than what stays. One fewer could make room for one hit more, as weights are rounded up.
-	stay, _, _ := MulDiv(weighed-left, uint64(l.Width), uint64(clockEnd(l, s)-s.Newest))
-	s.Hits[1].giveBack(previous - min(previous, stay))
-	return hits
+	return given + MulDivUp(s.Hits[1].giveBack(old), rest, uint64(l.Width))
 }

@@ -163,8 +163,9 @@ func (h *Hits) idle() bool { return h.Total|uint64(h.Pending|h.InFlight)|h.Lease
 
 func (h *Hits) count(cost uint64) { h.Pending = min(h.Pending+int64(min(cost, MaxHits)), MaxHits) }
 
+// giveBack gives back hits that count, but none that are on their way back already.
 func (h *Hits) giveBack(cost uint64) (given uint64) {
-	given = min(cost, h.Sum())
+	given = min(cost, SaturatingSub(h.Sum(), uint64(max(-h.InFlight, 0))))
 	h.giveUp(given)
 	return given
 }

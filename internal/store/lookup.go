@@ -64,15 +64,16 @@ func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 		if w.Hits <= 0 || left == 0 {
 			continue
 		}
-		given := min(left, uint64(w.Hits))
+		given := uint64(w.Hits)
 		if kind == window.SlidingWindow && w.Number < current && hits != wire.MaxHits {
-			// Only a share of the previous window counts, so hits that are given back there count
-			// by the same share.
+			// Only a share of the previous window counts, rounded up. The most hits stay whose share leaves the room.
 			width := widthNanos(of.LimitCounter)
 			weight := width - c.NowNanos%width
-			given = min(uint64(w.Hits), window.MulDivUp(left, width, weight))
+			stays, _, _ := window.MulDiv(window.SaturatingSub(window.MulDivUp(given, weight, width), left), width, weight)
+			given -= min(given, stays)
 			left = 0
 		} else {
+			given = min(given, left)
 			left -= given
 		}
 		add(w.Number, int64(given))

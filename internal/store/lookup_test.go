@@ -90,8 +90,8 @@ func TestGiveBack(t *testing.T) {
 		want         []int64
 		wantPrevious []int64
 	}{
-		{0, 100, 10, []int64{-47}, nil}, {0, 100, 1, []int64{-5}, nil}, {0, 100, 13, []int64{-60}, nil}, {0, 100, 50, []int64{-100}, nil},
-		{7, 100, 10, []int64{-7}, []int64{-14}}, {10, 100, 10, []int64{-10}, nil}, {10, 0, 99, []int64{-10}, nil}, {7, 100, wire.MaxHits, []int64{-7}, []int64{-100}},
+		{0, 100, 10, []int64{-45}, nil}, {0, 100, 1, []int64{-4}, nil}, {0, 100, 13, []int64{-59}, nil}, {0, 100, 50, []int64{-100}, nil}, {0, 65, 1, []int64{-1}, nil},
+		{7, 100, 10, []int64{-7}, []int64{-13}}, {10, 100, 10, []int64{-10}, nil}, {10, 0, 99, []int64{-10}, nil}, {7, 100, wire.MaxHits, []int64{-7}, []int64{-100}},
 	} {
 		l := newLedger(t)
 		l.set(47 * second) // 13 in 60 of the previous window count
@@ -101,6 +101,11 @@ func TestGiveBack(t *testing.T) {
 			got = append(got, it.Hits...)
 		}
 		must.Same(t, got, append(test.want, test.wantPrevious...), "%d of %d and %d", test.hits, test.now, test.before)
+		c := counter(sliding, 1, minute)
+		before, _ := l.Standing(l.lookUp(c), 1000, 1000)
+		l.giveBack(c, test.hits)
+		after, _ := l.Standing(l.lookUp(c), 1000, 1000)
+		must.Equal(t, before-after, min(test.hits, before), "room that %d hits of %d and %d make", test.hits, test.now, test.before)
 	}
 	// Buckets go into as few items as hold them. A block ends only with all of its hits.
 	of := store.LimitCounter{LimitCounter: log(1, 1).LimitCounter}
