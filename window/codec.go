@@ -493,7 +493,7 @@ func (c *Codec) countStarted(b []byte, last bool, s *State, now int64, cost uint
 	since, at := uvarint(body, 8, newest)
 	hits, end := sum(body, at)
 	now = notBefore(newest, now)
-	if now > maxTime || cost-1 >= MaxHits || end == wrong || last && end != len(body) {
+	if uint64(now) > uint64(maxTime) || cost-1 >= MaxHits || end == wrong || last && end != len(body) {
 		return 0
 	}
 	s.begin(int64(newest), int64(newest-since), 0, hits)

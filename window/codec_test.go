@@ -365,6 +365,17 @@ func TestCountedInPlace(t *testing.T) {
 	}
 }
 
+// A clock before 1970 counts nothing in: no state has such a time.
+func TestClockBeforeTime(t *testing.T) {
+	t.Parallel()
+	for _, l := range leasing {
+		c := NewCodec(&l, false)
+		s := State{}
+		b := AppendState(nil, &l, &s, false)
+		must.Equal(t, c.CountInPlace(b, true, false, &s, -1, 1), 0, "%+v: bytes counted in", l)
+	}
+}
+
 // A sum in more bytes than it needs is not counted in: it would be written in fewer.
 func TestLongSumIsNotCountedIn(t *testing.T) {
 	t.Parallel()
