@@ -1,8 +1,11 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +133,50 @@ func TestCloseCutShortSaysWhatIsLeft(t *testing.T) {
 					t.Errorf("got %q, want %q", err, want)
 				}
 				pause(time.Second) // what was on its way arrives
+			})
+		})
+	}
+}
+
+// Close tells of hits that its own pushes have lost, and blames no failure of a push before it.
+func TestCloseTellsWhatFailedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before, after error
+		want          string
+	}{
+		"refused":                  {nil, fmt.Errorf("%w: too odd", ErrPushRefused), `close: 3 hits are lost: ratelimit: namespace "test": push: push refused: too odd`},
+		"away, and then refused":   {errors.New("away"), fmt.Errorf("%w: too odd", ErrPushRefused), `close: 3 hits are lost: ratelimit: namespace "test": push: push refused: too odd`},
+		"away all the time":        {errors.New("away"), errors.New("away still"), `close: not all hits and usage were pushed: ratelimit: namespace "test": push: away still`},
+		"away, and then cut short": {errors.New("away"), nil, "close: not all hits and usage were pushed: context canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var fails atomic.Pointer[error]
+				fails.Store(new(cmp.Or(test.before, test.after)))
+				held := make(chan struct{})
+				defer close(held)
+				n := must.Get(NewNamespace(Options{Name: "test", Windows: []time.Duration{time.Hour}, Backend: answers(func([]byte) ([]byte, error) {
+					if err := *fails.Load(); err != nil {
+						return nil, err
+					}
+					<-held
+					return nil, errors.New("late")
+				})}))(t)
+				must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
+				if test.before != nil {
+					must.Equal(t, n.Sync(t.Context()) != nil, true, "a push fails")
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if fails.Store(&test.after); test.after == nil {
+					cancel()
+				}
+				want := `ratelimit: namespace "test": ` + test.want
+				if err := n.Close(ctx); err == nil || err.Error() != want {
+					t.Errorf("got %q, want %q", err, want)
+				}
 			})
 		})
 	}

@@ -382,8 +382,8 @@ func (n *Namespace) out(last uint64) bool {
 // New calls fail with [ErrClosed] at once, and so do calls that wait for room. Calls that wait for
 // the backend still get their answer, or are decided when Options.Timeout is over. Close then waits
 // until the backend has all hits, for five seconds at most. It returns an error if the backend
-// can't be reached, or if ctx ends first, which wraps that of ctx and says whether hits or usage were
-// not pushed. If ctx ends, calls that still wait fail with ErrClosed: a program that ends admits no
+// can't be reached or refuses hits, or if ctx ends first, which wraps that of ctx and says whether hits
+// or usage were not pushed. If ctx ends, calls that still wait fail with ErrClosed: a program that ends admits no
 // request that the backend has not counted. After Close, an [Instance] can define the name again.
 //
 // Only the first call does this. Later calls wait for it, and return its error or that of their own
@@ -395,6 +395,7 @@ func (n *Namespace) Close(ctx context.Context) error {
 		close(n.shut)
 	}
 	n.steer()
+	failure, lost := n.failure, n.node.Tallies.Lost
 	n.leave()
 	n.mu.Unlock()
 	if again {
@@ -406,7 +407,7 @@ func (n *Namespace) Close(ctx context.Context) error {
 		}
 	}
 	if n.backend != nil {
-		n.closing = n.end(ctx)
+		n.closing = n.end(ctx, failure, lost)
 	}
 	if n.instance != nil {
 		n.instance.forget(n.name)
@@ -415,8 +416,9 @@ func (n *Namespace) Close(ctx context.Context) error {
 	return n.closing
 }
 
-// end waits until the node has left, and ends the goroutines.
-func (n *Namespace) end(ctx context.Context) (err error) {
+// end waits until the node has left, and ends the goroutines. failure was that of the last push before, and so many hits were
+// lost before.
+func (n *Namespace) end(ctx context.Context, failure error, lost uint64) (err error) {
 	// The node measures its five seconds by a clock that may stand still.
 	ctx, cancel := context.WithTimeout(ctx, n.timeout+longestLeaving)
 	defer cancel()
@@ -429,12 +431,16 @@ func (n *Namespace) end(ctx context.Context) (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	err = cmp.Or(err, n.drain(ctx, pollNumber))
-	switch {
+	why := err
+	if n.failure != failure {
+		why = errors.Join(err, n.failure)
+	}
+	why = cmp.Or(why, errors.New("the backend has not answered in time"))
+	switch lost = n.node.Tallies.Lost - lost; {
 	case n.node.Unfinished():
-		if err = errors.Join(err, n.failure); err == nil {
-			err = errors.New("the backend has not answered in time")
-		}
-		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits and usage were pushed: %w", n.name, err)
+		err = fmt.Errorf("ratelimit: namespace %q: close: not all hits and usage were pushed: %w", n.name, why)
+	case lost > 0:
+		err = fmt.Errorf("ratelimit: namespace %q: close: %d hits are lost: %w", n.name, lost, why)
 	case err != nil:
 		err = fmt.Errorf("ratelimit: namespace %q: close: %w", n.name, err)
 	}
