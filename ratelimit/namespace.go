@@ -322,14 +322,28 @@ func (n *Namespace) Sync(ctx context.Context) error {
 		n.mu.Lock()
 		err := n.guard(func() { done = n.node.PushAll() })
 		n.mu.Unlock()
-		if err != nil {
-			return err
+		if err == nil {
+			err = n.wait(ctx, failed)
 		}
-		if err := n.wait(ctx, failed); err != nil {
+		if err == nil {
+			err = n.settle()
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// settle takes in the answers to a Sync's pushes. It fails if a part of the store did not take its hits.
+func (n *Namespace) settle() (err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	away := false
+	if err = n.guard(func() { away = n.node.Settle() }); away {
+		err = fmt.Errorf("ratelimit: namespace %q: sync: a part of the backend's store is away", n.name)
+	}
+	return err
 }
 
 // wait waits until the pushes that are under way have ended. It fails if more pushes have failed

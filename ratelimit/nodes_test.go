@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -544,6 +545,52 @@ func TestABackendThatDisagrees(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Sync says if a part of the store is away, so that the backend lacks hits, also those of evicted counters. It does not ask again
+// and again.
+func TestSyncWhilePartOfTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []int{1, 40} { // the table has fewer
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			s := &partlyAway{Store: w.store}
+			w.backend = backend.New(s)
+			s.away.Store(true)
+			n := w.node(t, Options{Capacity: 16, Windows: []time.Duration{time.Hour}})
+			for i := range keys {
+				must.Equal(t, increment(t, n, strconv.Itoa(i), time.Hour, 3), 3, "rate")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := n.Sync(ctx); err == nil || !strings.HasSuffix(err.Error(), "sync: a part of the backend's store is away") {
+				t.Errorf("%d keys: %v", keys, err)
+			}
+			s.away.Store(false)
+			must.OK(t, n.Sync(t.Context()))
+			must.Equal(t, w.sum(t), int64(3*keys), "hits")
+		})
+	}
+}
+
+// partlyAway is a store whose pushes are all for a part that may be away.
+type partlyAway struct {
+	store.Store
+	away atomic.Bool
+}
+
+// Push implements store.Store.
+func (s *partlyAway) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
+	if !s.away.Load() {
+		return s.Store.Push(ctx, p, nodes)
+	}
+	missing := make([]wire.Missing, len(p.Items)+len(p.Takes))
+	for i := range missing {
+		missing[i] = wire.NotApplied
+	}
+	return store.Outcome{Answer: wire.Answer{
+		NowNanos: uint64(time.Now().UnixNano()), Nodes: nodes, Missing: missing, Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)),
+	}}, nil
 }
 
 // answers is a backend with any answers.

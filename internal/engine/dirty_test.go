@@ -126,6 +126,21 @@ func TestPushingAllInVainEnds(t *testing.T) {
 	}
 }
 
+// Whoever pushes everything first takes in all answers: also later hits of keys whose answers had no time yet go.
+func TestPushingAllAfterALongAnswer(t *testing.T) {
+	w, f := joined(t, second, engine.Options{}, users(fixed(1_000_000)))
+	f.chargeAll(2000)
+	f.PushAll()
+	busy(w)
+	w.deliver(f)
+	must.Equal(t, f.Backlog().Pushes > 0, true, "some answers had no time yet")
+	w.processes[0].before = nil
+	f.chargeAll(2000)
+	must.Equal(t, f.PushAll(), true, "all are pushed")
+	w.deliver(f)
+	w.wantSum(4000, "after all was pushed")
+}
+
 // No callback works for much longer than a tick may, however many keys are due, and all of them are
 // pushed as soon as ticks come.
 func TestTicksAreShort(t *testing.T) {

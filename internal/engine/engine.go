@@ -327,8 +327,16 @@ func (e *Engine) Retry(now int64) {
 // PushAll pushes all hits, whether or not they are due, and repeats failed pushes without a pause.
 // It returns false if some hits have to wait for answers to earlier pushes.
 func (e *Engine) PushAll() (done bool) {
+	e.Settle()
 	e.meter.Send(true)
 	return e.pushes.pushAll()
+}
+
+// Settle takes in all answers that have come. It reports whether hits wait for a part of the backend's store that is away.
+func (e *Engine) Settle() (away bool) {
+	e.answers.settle(math.MaxInt64)
+	e.requests.send(nil)
+	return e.outbox.away != 0
 }
 
 // PushCharges pushes the costs of responses at once for rules where the backend decides each

@@ -75,7 +75,7 @@ func (p *pushes) pushAll() (done bool) {
 	}
 	p.all = p.rules.Leaving
 	_, evicted := p.pending.Unpushed()
-	return !p.crowded && evicted+p.ledger.Unpushed() == 0
+	return !p.crowded && p.outbox.away == 0 && evicted+p.ledger.Unpushed() == 0
 }
 
 // room returns a batch with room for another key: b, or a new batch after sending a full b. It is
