@@ -10,6 +10,7 @@ import (
 	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/must"
 	"weir/internal/wire"
@@ -235,6 +236,30 @@ func TestPartsAreBackThoughAnswersAreSlow(t *testing.T) {
 	if took := time.Duration(w.now - from); took > 2*trip+2*tick || w.pushes == before {
 		t.Errorf("it left after %v, and %d answers", took, w.pushes-before)
 	}
+}
+
+// A node whose hits on credit the backend has refused for good leaves as soon as others: no notice could say any more that all
+// were counted.
+func TestLostHitsDoNotHoldUpLeaving(t *testing.T) {
+	w := fleetOf(t, 1, users(fixed(1000)))
+	f := w.nodes[0]
+	f.ask("ann")
+	for f.Tallies.Lost == 0 {
+		w.pass(100 * time.Millisecond)
+		f.tick()
+		for _, p := range f.taken() {
+			f.Answered(p.ticket, link.PushRefused, nil)
+		}
+	}
+	for f.Part().Divisor == 0 {
+		f.ask("ben")
+		w.advance(100 * time.Millisecond)
+	}
+	rounds := 0
+	for f.Leave(); !f.Left(); rounds++ {
+		w.advance(100 * time.Millisecond)
+	}
+	must.Equal(t, rounds <= 10, true, "left after %d ticks", rounds)
 }
 
 // The backend may take in a push that asks for a part after a later one that says there is none. The node hears of

@@ -256,8 +256,11 @@ func (a *Credit) End() (owes bool) {
 		a.ended, a.tellAt = true, 0
 		a.Drop()
 	}
-	return a.owes && a.knows
+	return a.owesNotice()
 }
+
+// owesNotice reports whether the backend has yet to hear that the part has ended, and a push can say so.
+func (a *Credit) owesNotice() bool { return a.owes && a.knows && !a.ledger.Lost(a.link.Now()) }
 
 // Allowance returns how many hits of a key a rule may advance: none without a part, or unless the
 // list has all of its limits.
@@ -297,7 +300,7 @@ func (a *Credit) Tick() (tells bool) {
 		return true
 	case a.tellAt > now && a.tellAt-now <= jitter.LongestPause:
 		return false
-	case a.divisor == 0 && a.owes && a.knows && a.ledger.Count() == 0:
+	case a.divisor == 0 && a.owesNotice() && a.ledger.Count() == 0:
 	case !a.knows && a.wants(now) && (now >= a.unknownTo || a.unknownTo-now > askAgain):
 	default:
 		return false

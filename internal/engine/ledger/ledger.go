@@ -74,12 +74,15 @@ func (l *Ledger) Count() int { return len(l.unsent) + l.out }
 
 // HasRoom reports whether another key may have hits on credit.
 func (l *Ledger) HasRoom(now int64) bool {
-	return now >= l.lostTo && l.Count() < maxAdvanced && l.items < maxItems
+	return !l.Lost(now) && l.Count() < maxAdvanced && l.items < maxItems
 }
+
+// Lost reports whether hits may count that the backend never will. Until then no push settles all.
+func (l *Ledger) Lost(now int64) bool { return now < l.lostTo }
 
 // Settles reports whether a push with the hits of so many keys leaves none to be counted.
 func (l *Ledger) Settles(own int, now int64) bool {
-	return len(l.unsent) == 0 && l.out == own && l.lostTo <= now
+	return len(l.unsent) == 0 && l.out == own && !l.Lost(now)
 }
 
 func (b *book) list(address sharedata.Address) **Hits {
