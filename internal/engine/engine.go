@@ -101,7 +101,8 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.outbox = outbox{
 		host: o.Host, credit: &e.credit, ledger: &e.ledger, tallies: tallies, link: link, feed: &e.feed, waits: &e.waits, namespace: o.Namespace,
 	}
-	e.claims = claim.New(tallies, link, rules, &e.entries, &e.pending, &e.ledger, &e.outbox.away)
+	e.pending.Away = &e.outbox.away
+	e.claims = claim.New(tallies, link, rules, &e.entries, &e.pending, &e.ledger)
 	e.pushes = pushes{rules: rules, credit: &e.credit, pending: &e.pending, ledger: &e.ledger, claims: &e.claims, link: link, outbox: &e.outbox}
 	e.acquires = acquires{collect: o.Collect, link: link, entries: &e.entries, waits: &e.waits, outbox: &e.outbox, claims: &e.claims}
 	e.decider = decider{acquires: &e.acquires, taker: &e.taker, charges: &e.Charges, blocks: rules.Blocks, yields: rules.Yields}

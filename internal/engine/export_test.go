@@ -26,6 +26,9 @@ const (
 
 // The backend, as the worker knows it.
 
+// Away is the partitions that get no push now.
+func (e *Engine) Away() wire.PartitionSet { return e.outbox.away }
+
 // BreakerOpen reports whether the breaker is open.
 func (e *Engine) BreakerOpen() bool { return e.link.Open() }
 

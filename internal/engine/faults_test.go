@@ -118,6 +118,34 @@ func TestOrphansOutlastAnOutage(t *testing.T) {
 	}
 }
 
+// The hits of evicted counters that wait are bounded, those of earlier configurations among them. The others are lost, and told.
+func TestOrphansAreBounded(t *testing.T) {
+	const most, capacity = 1 << 12, 40
+	w, f := alone(t, second, engine.Options{Capacity: capacity}, users(long))
+	w.lossBefore = 1
+	sent, kept := 0, 0
+	flood := func(f *fakeNode, n int) {
+		for ; n > 0; n-- {
+			f.send(fmt.Sprint("user ", sent))
+			sent++
+		}
+	}
+	flood(f, 5000)
+	for range 4 {
+		heir := f.process.startOf(second, f.options, f.counts...)
+		flood(heir, 100)
+		heir.Inherit(f.Engine)
+		heir.Tallies.Lost += f.Tallies.Lost
+		f = heir
+		flood(f, 100)
+		kept = f.Backlog().Evicted
+		if n := sent - kept - int(f.Tallies.Lost); kept > most || n < 0 || n > 2*capacity {
+			t.Errorf("of %d hits those of %d evicted counters wait, and %d are lost", sent, kept, f.Tallies.Lost)
+		}
+	}
+	must.Equal(t, kept, most, "evicted counters whose hits wait")
+}
+
 // During an outage the list of keys to push does not grow with time.
 func TestDirtyListDuringAnOutage(t *testing.T) {
 	w := newWorld(t, 1, 2, second, engine.Options{}, users(long))

@@ -48,7 +48,7 @@ func (e *Engine) Inherit(from *Engine) {
 		b.retryAt = 0
 	}
 	e.outbox.batches = append(from.outbox.batches, e.outbox.batches...)
-	e.pending.Inherit(&from.pending)
+	e.Tallies.Lost += e.pending.Inherit(&from.pending)
 	e.meter.Inherit(&from.meter)
 	from.outbox.batches = nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
@@ -156,6 +157,30 @@ func testOnlyWhatAPartitionHolds(t *testing.T, rate int64, fallback failure.Mode
 	must.Equal(t, w.sum(), int64(allowed[0]+allowed[1]+int(charge)*rounds*each), "rate %d, fallback %d, charge %d: hits counted, and passed or charged", rate, fallback, charge)
 }
 
+// Hits of evicted counters that wait for partitions that are away leave room to those of others.
+func TestOrphansLeaveRoomToOtherPartitions(t *testing.T) {
+	w := newWorld(t, 1, 1, second, engine.Options{Capacity: 16}, users(long))
+	s := part(w)
+	s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
+	var sent [2]int64
+	for i := range 9000 {
+		user := strconv.Itoa(i)
+		sent[min(partition(w.nodes[0].id(0, user)), 1)]++
+		w.nodes[0].charge(user)
+		if i%10 == 0 {
+			w.advance(100 * time.Millisecond)
+		}
+	}
+	s.fails = [2]wire.Missing{}
+	w.quiet()
+	healthy := backendtest.Sum(t, s.Store, "default")
+	must.Equal(t, healthy, sent[0], "hits of the partition that was there")
+	lost := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost })
+	if all := w.sum(); all+int64(lost) != sent[0]+sent[1] || lost == 0 {
+		t.Errorf("of %d hits %d are counted and %d lost", sent, all, lost)
+	}
+}
+
 // Partitions fail in every way, and come back, again and again: each hit is counted once, whether
 // counters stay or make room for others.
 func TestPartitionsExactlyOnce(t *testing.T) {
@@ -187,6 +212,13 @@ func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bo
 			}
 		}
 		w.advance(20 * time.Millisecond)
+		for _, f := range w.nodes {
+			for of := range wire.Partitions {
+				if away := f.Away()&(1<<of) != 0; away && of%3 == 0 {
+					t.Fatalf("capacity %d, rate %d, copies %v: partition %d gets no push, which never fails", capacity, rate, copies, of)
+				}
+			}
+		}
 	}
 	s.fails = [2]wire.Missing{}
 	w.quiet()

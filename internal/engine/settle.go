@@ -134,12 +134,14 @@ func (a *answers) settleKey(b *batch) {
 	if key.Limit == done {
 		return
 	}
-	missing := wire.Answered
+	lacks := false
 	for i := first; i < last; i++ {
-		missing = max(missing, b.reader.Missing(i))
+		if b.reader.Missing(i) != wire.Answered { // orphans are of any keys
+			lacks = true
+			b.lacks |= wire.PartitionOf(b.items[i].id(b))
+		}
 	}
-	if missing != wire.Answered {
-		b.lacks |= wire.PartitionOf(key.id(b))
+	if lacks {
 		return
 	}
 	switch {
@@ -179,9 +181,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		if t.done {
 			return true
 		}
-		for i := range t.parts {
-			b.lacks |= wire.PartitionOf(t.parts[i].ID)
-		}
+		b.lacks |= t.blames(b.lacks, a.outbox.away)
 		a.waits.release(t)
 		return true
 	case !t.settled:
@@ -205,6 +205,21 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 	}
 	t.done = t.resumed == len(t.turns)
 	return t.done
+}
+
+// blames returns the partitions by which an answer may lack a question's part, beyond some that it lacks and some that are
+// known to be away: which of them it is, the answer does not tell.
+func (t *ask) blames(lacks, away wire.PartitionSet) (of wire.PartitionSet) {
+	for i := range t.parts {
+		of |= wire.PartitionOf(t.parts[i].ID)
+	}
+	switch {
+	case of&lacks != 0:
+		return 0
+	case of&away != 0:
+		return of & away
+	}
+	return of
 }
 
 // skipGrant skips the grant for a batch's next ask.

@@ -23,15 +23,14 @@ type Claims struct {
 	entries *entry.Entries
 	pending *pending.Pending
 	ledger  *ledger.Ledger
-	away    *wire.PartitionSet // partitions that get no other push now
-	check   rule.Check         // of the key that is claimed
-	push    window.Push        // for an item
+	check   rule.Check  // of the key that is claimed
+	push    window.Push // for an item
 	item    wire.Item
 }
 
 // New returns the claims of a worker. Nothing is claimed of partitions that are away.
-func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, pending *pending.Pending, ledger *ledger.Ledger, away *wire.PartitionSet) Claims {
-	return Claims{tallies: tallies, link: link, rules: rules, entries: entries, pending: pending, ledger: ledger, away: away}
+func New(tallies *entry.Tallies, link *link.Link, rules *rule.Set, entries *entry.Entries, pending *pending.Pending, ledger *ledger.Ledger) Claims {
+	return Claims{tallies: tallies, link: link, rules: rules, entries: entries, pending: pending, ledger: ledger}
 }
 
 // Push is what claimed hits go into.
@@ -100,12 +99,12 @@ func (c *Claims) Along(key *rule.Ref, relied bool, now int64, room func() Push) 
 //
 //go:noinline
 func (c *Claims) orphans(room func() Push) (done bool) {
-	return c.pending.VisitOrphans(*c.away, func(o *pending.Orphan) pending.Fate {
+	return c.pending.VisitOrphans(func(o *pending.Orphan) pending.Fate {
 		b := room()
 		if b == nil {
 			return pending.Stop
 		}
-		hits := (&window.Push{Hits: o.Item.Hits}).Added()
+		hits := o.Added()
 		b.Add(&o.Item, Origin{}, o.Ends, hits)
 		c.tallies.Pushed += hits
 		return pending.Drop
@@ -133,7 +132,7 @@ func (c *Claims) key(b Push, key *rule.Ref, relied bool, now int64) {
 	d.ID = key.ID
 	if c.entries.Update(d, 0, now, func() (writes, lists bool) {
 		d.Counter.Identify(d.ID)
-		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && !c.away.Has(d.Counter.Sync().ID) && d.Counter.Claim(now)
+		claimed = d.Slot.Found() && d.Counter.Pending() && d.Counter.Identified() && !c.pending.Away.Has(d.Counter.Sync().ID) && d.Counter.Claim(now)
 		return claimed, claimed && d.Counter.Own(false, now) // whoever was to review a lease does not know the new due time
 	}) && claimed {
 		c.add(b, d, relied)
@@ -151,7 +150,7 @@ func (c *Claims) claim(b Push, key *pending.DirtyKey, r *rule.Rule, now int64) p
 		if !d.Slot.Found() || d.Counter.Sync().Due != key.Due {
 			return false, false // evicted with its hits rescued, or adopted by another worker
 		}
-		if c.away.Has(d.Counter.Sync().ID) {
+		if c.pending.Away.Has(d.Counter.Sync().ID) {
 			becomes = pending.Retry
 			return false, false
 		}

@@ -9,11 +9,13 @@ import (
 	"weir/window"
 )
 
-// Pending has what a worker has yet to push. The zero value is ready for use.
+// Pending has what a worker has yet to push. It is ready for use once Away is set.
 type Pending struct {
 	Dirty   Dirty
 	hasty   []hastyKey
 	orphans []Orphan
+	// Away is the partitions that get no push now.
+	Away *wire.PartitionSet
 	// HastyOrphans means that orphans, too, are hits that the backend should hear of before the next request.
 	HastyOrphans bool
 }
@@ -21,11 +23,17 @@ type Pending struct {
 // Unpushed is how many keys and evicted counters have hits that no push has.
 func (p *Pending) Unpushed() (keys, evicted int) { return p.Dirty.Count, len(p.orphans) }
 
-// Inherit takes over what another node of the namespace has not pushed of its keys and evicted counters.
-func (p *Pending) Inherit(from *Pending) {
-	p.orphans = append(p.orphans, from.orphans...)
+// Inherit takes over what another node of the namespace has not pushed of its keys and evicted counters. It returns how many
+// hits of these are lost as there is no room.
+func (p *Pending) Inherit(from *Pending) (lost uint64) {
+	room := min(len(from.orphans), maxOrphans-len(p.orphans))
+	p.orphans = append(p.orphans, from.orphans[:room]...)
+	for i := range from.orphans[room:] {
+		lost += from.orphans[room+i].Added()
+	}
 	from.orphans = nil
 	p.Dirty.inherit(&from.Dirty)
+	return lost
 }
 
 // hastyKey is a key with hits that the backend should hear of before the next request.
@@ -64,9 +72,13 @@ type Orphan struct {
 	Ends int64
 }
 
-// Keep keeps hits of a counter that left the table, if there is room.
+// Added is how many hits it adds in sum; 0 if it gives back more.
+func (o *Orphan) Added() uint64 { return (&window.Push{Hits: o.Item.Hits}).Added() }
+
+// Keep keeps hits of a counter that left the table, if there is room. Those of partitions that are away leave half of it to
+// others.
 func (p *Pending) Keep(id [16]byte, l *window.Limit, push *window.Push, ends int64) (kept bool) {
-	if len(p.orphans) == maxOrphans {
+	if n := len(p.orphans); n >= maxOrphans || n >= maxOrphans/2 && p.Away.Has(id) {
 		return false
 	}
 	o := Orphan{Item: rule.Item(id, l, push), Ends: ends}
@@ -78,10 +90,10 @@ func (p *Pending) Keep(id [16]byte, l *window.Limit, push *window.Push, ends int
 
 // VisitOrphans calls visit with each orphan that can be pushed now: its partition is not away. It returns false
 // if visit has stopped it.
-func (p *Pending) VisitOrphans(away wire.PartitionSet, visit func(o *Orphan) Fate) (done bool) {
+func (p *Pending) VisitOrphans(visit func(o *Orphan) Fate) (done bool) {
 	for i := len(p.orphans) - 1; i >= 0; i-- {
 		o := &p.orphans[i]
-		if away.Has(o.Item.ID) {
+		if p.Away.Has(o.Item.ID) {
 			continue
 		}
 		if visit(o) == Stop {
