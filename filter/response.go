@@ -403,8 +403,8 @@ func (c *charges) cutIfSpent(read int) {
 	r := c.responses
 	for i := range c.list {
 		charge := &c.list[i]
-		if !charge.rule.cuts() || charge.reader == nil || charge.ending == usage.NoEnding {
-			continue
+		if !charge.rule.cuts() || charge.measure != nil || charge.reader == nil || charge.ending == usage.NoEnding {
+			continue // also if a shadow rule was moved before it has decided
 		}
 		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
 			now := r.decider.now()
