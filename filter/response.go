@@ -359,8 +359,8 @@ func responseFormat() usage.Format {
 	return usage.FormatOf(mediaType)
 }
 
-// readBody reads a piece of a response's body.
-func (c *charges) readBody(size int, end bool) {
+// readBody reads a piece of a response's body, and returns the size that it has then: it may be cut.
+func (c *charges) readBody(size int, end bool) (left int) {
 	r, drops, most := c.responses, c.course.cut, bodyPiece
 	if c.course.cuts {
 		most = cutPiece
@@ -382,10 +382,13 @@ func (c *charges) readBody(size int, end bool) {
 			c.cutIfSpent(start)
 		}
 	}
+	left = size
 	switch {
 	case drops:
+		left = 0
 		proxywasm.ReplaceResponseBody(size, nil)
 	case c.course.cut:
+		left = len(r.piece)
 		proxywasm.ReplaceResponseBody(size, r.piece)
 		if cap(r.piece) > bodyPiece {
 			r.piece = nil
@@ -394,6 +397,7 @@ func (c *charges) readBody(size int, end bool) {
 	if end {
 		c.endResponse()
 	}
+	return left
 }
 
 // cutIfSpent ends a stream for the client after the last whole event read so far, if it has cost

@@ -454,9 +454,9 @@ func (s *stream) decorateResponse() {
 // OnHttpResponseBody implements types.HttpContext.
 func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	if len(s.charges.list) > 0 {
-		s.charges.readBody(size, end)
+		size = s.charges.readBody(size, end)
 	}
-	if s.unasked != nil && !s.charges.course.cut {
+	if s.unasked != nil {
 		s.all.responses.takeOut(s.unasked, size, end)
 	}
 	return types.ActionContinue
