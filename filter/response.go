@@ -324,8 +324,7 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 		hint := c.hintFor(rule)
 		return hint.cost, hint.ok
 	}
-	var sum usage.Sum
-	rates := c.hintFor(rule).rates
+	var tokens usage.Tokens
 	for i := range rule.config.Usage.Headers {
 		header := &rule.config.Usage.Headers[i]
 		if value, ok := proxywasm.ResponseHeader(header.Name); ok {
@@ -333,18 +332,15 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 			if !ok {
 				return 0, false
 			}
-			rate := uint64(usage.Parts)
-			if rates != nil {
-				rate = rates[header.Kind]
-			}
-			sum.Add(hits, rate)
+			tokens[header.Kind] += hits
 			known = true
 		}
 	}
 	if !known {
 		return 0, false
 	}
-	if cost, known = sum.Whole(); !known {
+	hint := c.hintFor(rule)
+	if cost, known = hint.list.CostOf(&tokens, hint.rates, hint.model); !known {
 		r.badCosts++
 	}
 	return cost, known
