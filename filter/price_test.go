@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/must"
+	"weir/internal/usage"
 	"weir/internal/wire"
 )
 
@@ -239,6 +240,15 @@ func TestPricesWithoutReservation(t *testing.T) {
 		s, _ = v.ask("x-key", input, ":path", "/model/gpt-5/invoke")
 		v.finish(s, "x-amzn-bedrock-input-token-count", input, "x-amzn-bedrock-cache-read-input-token-count", "300", "x-amzn-bedrock-output-token-count", "10")
 		must.Equal(t, v.taken(input), costs, "%s tokens: costs", input)
+	}
+}
+
+// No stream keeps more of a model's name than a list may have.
+func TestNamesAreBounded(t *testing.T) {
+	v := newProxy(t).start(strings.Replace(priced("", ""), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4},`, 1))
+	s := v.open("x-key", "ann", ":path", "/models/"+strings.Repeat("m", 50_000)+":generateContent")
+	if kept := s.Names(); kept < 1 || kept > 2*usage.MaxModel {
+		t.Errorf("%d bytes are kept for names", kept)
 	}
 }
 
