@@ -31,9 +31,12 @@ func (l *accessLog) note(a *answer, checks []engine.Check, verdict counter.Verdi
 	outcome, of, least := "allowed", &checks[0], uint64(math.MaxUint64)
 	for i := range checks {
 		d := &checks[i]
-		decides, left := d.Over, remaining(d, now)
+		if d.Rule.Spare {
+			continue // it stands with the check before
+		}
+		decides, left := d.Marked(), remaining(checks, i, now)
 		if verdict != counter.Allowed {
-			decides = rejects(d)
+			decides = engine.Refuses(checks, i)
 		}
 		if decides || left < least {
 			of, least = d, left
@@ -45,7 +48,7 @@ func (l *accessLog) note(a *answer, checks []engine.Check, verdict counter.Verdi
 	switch {
 	case verdict != counter.Allowed:
 		outcome = "rejected"
-	case of.Over:
+	case of.Marked():
 		outcome = "marked"
 	}
 	l.set(a.rules.of(of).config.Name, outcome)
@@ -61,11 +64,11 @@ func (l *accessLog) set(rule, outcome string) {
 	proxywasm.SetProperty(outcomeProperty, l.text)
 }
 
-// remaining is how many hits the tightest of a check's limits leaves.
-func remaining(d *engine.Check, now int64) uint64 {
+// remaining is how many hits the tightest limit of check i leaves, with those that take its place.
+func remaining(checks []engine.Check, i int, now int64) uint64 {
 	least := uint64(math.MaxUint64)
-	for i := range d.Rule.Own() {
-		least = min(least, d.Standing(i, now).Remaining)
+	for j := range engine.LimitsOf(checks, i) {
+		least = min(least, engine.StandingOf(checks, i, j, now).Remaining)
 	}
 	return least
 }

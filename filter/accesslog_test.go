@@ -30,6 +30,15 @@ func TestAccessLog(t *testing.T) {
 	if v.receive("GET", "/none", nil); !v.stream() || len(v.state) != 0 {
 		t.Errorf("a request without rules: %q", v.state)
 	}
+	// A class's own part and the pool are one rule, which is not marked as the pool pays.
+	v = newProxy(t).start(`{"access_log": true, "rules": [` + classed(`{"limit": 10, "window": "1h", "algorithm": "fixed_window"}`, "") + `,
+		{"name": "later", "limits": [{"limit": 4, "window": "1h", "algorithm": "fixed_window"}]}]}`)
+	for i, step := range []struct{ class, want string }{
+		{"batch", "user allowed 2"}, {"batch", "user allowed 1"}, {"batch", "user allowed 0"}, {"batch", "user rejected 0"}, {"interactive", "later allowed 0"}, {"interactive", "later rejected 0"},
+	} {
+		v.send("x-user", "ann", "x-class", step.class)
+		must.Equal(t, logged(), step.want, "request %d, of class %s", i, step.class)
+	}
 	v = newProxy(t).start(strings.Replace(document, `"access_log": true, `, "", 1))
 	v.send("x-key", "6")
 	must.Equal(t, len(v.state), 0, "state that nobody has asked for")

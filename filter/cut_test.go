@@ -77,6 +77,30 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// The end of a stream that is cut is free of the usage that the client has not asked for, too, and lacks nothing else, wherever
+// its pieces end.
+func TestCutOfUnasked(t *testing.T) {
+	for _, c := range []struct{ events, least, most int }{{55, 55, 55}, {200, 61, 63}} {
+		for size := 1; size <= 2*len(chat); size++ {
+			v := newProxy(t).start(fmt.Sprintf(askRule, `, "cut": true`))
+			s, _, _ := v.forward(chatPath, `{}`, 0)
+			v.answers(s, `{"usage":{"total_tokens":940}}`)
+			s, _, _ = v.forward(chatPath, `{"stream":true}`, 0) // which leaves 10 beside its 50
+			v.respond(s, false, "content-type", "text/event-stream")
+			got, upstream := "", strings.Repeat(chat, c.events)+usageChunk
+			for start := 0; start < len(upstream); start += size {
+				got += v.pass(s, false, upstream[start:min(start+size, len(upstream))])
+			}
+			v.reset(s)
+			n := strings.Count(got, chat)
+			must.Equal(t, strings.ReplaceAll(got, chat, "+"), strings.Repeat("+", n)+chatEnding, "pieces of %d: the client gets", size)
+			if n < c.least || n > c.most {
+				t.Errorf("pieces of %d: %d events of %d have come, want %d to %d", size, n, c.events, c.least, c.most)
+			}
+		}
+	}
+}
+
 // A stream is not cut that has a right to go on, or can't be.
 func TestNotCut(t *testing.T) {
 	const sse = "text/event-stream"

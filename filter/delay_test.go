@@ -111,6 +111,28 @@ func TestDelayRunsOut(t *testing.T) {
 	}
 }
 
+// A request that the proxy answers while it waits, as it does at a time-out, costs nothing, and does not wait on.
+func TestDelayedRequestThatTheProxyAnswers(t *testing.T) {
+	v := newProxy(t).start(`{"rules": [{"name": "r", "delay": {"most": "1m", "queue": 9}, "cost": {"request_json": "n", "default": 1}, "cost_on_response": {"header": "x-cost"},
+		"limits": [{"limit": 2, "window": "1m", "algorithm": "fixed_window"}]}]}`)
+	begin := func(end bool) (s *stream) {
+		v.receive("POST", "/", []string{"x-cost", "50"})
+		s, _ = v.begin(end)
+		return s
+	}
+	v.pause()
+	v.pause()
+	line, body := begin(true), begin(false)
+	must.EqualOrEnd(t, [2]any{line.Waits(), v.plugin.Bodies()}, [2]any{true, 1}, "one waits for room, and another for its body")
+	for _, s := range []*stream{line, body} {
+		v.respond(s, true, ":status", "408")
+	}
+	must.Equal(t, [2]any{line.Waits(), v.plugin.Bodies()}, [2]any{false, 0}, "they wait still")
+	v.reset(line)
+	v.reset(body)
+	must.Equal(t, v.used(), 2, "hits are taken")
+}
+
 // A request that waits holds nothing of its other rules.
 func TestDelayTakesNothing(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "r", "delay": {"most": "5s", "queue": 3}, "limits": [{"limit": 1, "window": "1s", "algorithm": "token_bucket"}]},

@@ -96,6 +96,9 @@ func (s *stream) Headers() *fields.List { return &s.headers }
 // Charges is how many rules charge the request for its response.
 func (s *stream) Charges() int { return len(s.charges.list) }
 
+// Names is how many bytes the stream keeps for the names of models.
+func (s *stream) Names() int { return cap(s.charges.names) }
+
 // Holds reports whether the request holds places.
 func (s *stream) Holds() bool { return s.charges.holding.holders != nil }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/must"
+	"weir/internal/proxywasm"
 	"weir/internal/wire"
 )
 
@@ -179,4 +180,23 @@ func TestMovedMarksAndDelays(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A shadow rule that is enforced before it has decided a request does not cut that one's stream: it has nothing to go by.
+func TestMovedBeforeItHasDecided(t *testing.T) {
+	w := joined(t, 1, 1, synced("0", `{"name": "user", "mode": "shadow", "reserve": 1, "cut": true, "cost_on_response": "openai",
+		"limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]}`))
+	v := w.vms[0]
+	s := v.open()
+	done := proxywasm.Use(v)
+	v.plugin.Move(0, wire.Enforce)
+	done()
+	v.respond(s, false, "content-type", "text/event-stream")
+	for range 3 {
+		must.Equal(t, v.pass(s, false, chat), chat, "the client gets")
+	}
+	w.quiet()
+	v.reset(s)
+	w.quiet()
+	w.wantSum(3, "an event each")
 }

@@ -125,7 +125,7 @@ func (p *pricing) findRates(r *request) {
 		model, found = r.scratch.modelIn(withoutQuery(path)), true
 	}
 	if p.named = p.named[:0]; p.list.HasTiers() {
-		p.named = append(p.named, model...)
+		p.named = append(p.named, model[:min(len(model), usage.MaxModel+1)]...) // no list tells the rest apart
 	}
 	if p.sure, p.unknown = sure && found, false; !sure {
 		p.rates, p.model = p.list.Most(), ""

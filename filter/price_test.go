@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/must"
+	"weir/internal/usage"
 	"weir/internal/wire"
 )
 
@@ -224,7 +225,7 @@ func TestPrices(t *testing.T) {
 
 // Without a reservation a request costs what its answer does, and nothing besides.
 func TestPricesWithoutReservation(t *testing.T) {
-	v := newProxy(t).start(priced("", ""))
+	v := newProxy(t).start(strings.Replace(priced("", ""), `"of": {`, `"of": {"above=1000/gpt-5": {"input": 9, "output": 90},`, 1))
 	s, _ := v.ask("x-key", "ann")
 	v.upload(s, true, `{"model":"gpt-5"}`)
 	v.respond(s, false, "content-type", "text/event-stream")
@@ -235,6 +236,20 @@ func TestPricesWithoutReservation(t *testing.T) {
 	s, _ = v.ask("x-key", "ann", ":path", "/model/gpt-5/invoke")
 	v.finish(s, "x-amzn-bedrock-input-token-count", "100", "x-amzn-bedrock-output-token-count", "10")
 	must.Equal(t, v.taken("ann"), 14+225, "costs")
+	for input, costs := range map[string]int{"700": 1013, "701": 9909} { // beside 300 of a cache, which are part of a long prompt
+		s, _ = v.ask("x-key", input, ":path", "/model/gpt-5/invoke")
+		v.finish(s, "x-amzn-bedrock-input-token-count", input, "x-amzn-bedrock-cache-read-input-token-count", "300", "x-amzn-bedrock-output-token-count", "10")
+		must.Equal(t, v.taken(input), costs, "%s tokens: costs", input)
+	}
+}
+
+// No stream keeps more of a model's name than a list may have.
+func TestNamesAreBounded(t *testing.T) {
+	v := newProxy(t).start(strings.Replace(priced("", ""), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4},`, 1))
+	s := v.open("x-key", "ann", ":path", "/models/"+strings.Repeat("m", 50_000)+":generateContent")
+	if kept := s.Names(); kept < 1 || kept > 2*usage.MaxModel {
+		t.Errorf("%d bytes are kept for names", kept)
+	}
 }
 
 // The headers say what is left in the unit of the prices.

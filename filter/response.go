@@ -324,8 +324,7 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 		hint := c.hintFor(rule)
 		return hint.cost, hint.ok
 	}
-	var sum usage.Sum
-	rates := c.hintFor(rule).rates
+	var tokens usage.Tokens
 	for i := range rule.config.Usage.Headers {
 		header := &rule.config.Usage.Headers[i]
 		if value, ok := proxywasm.ResponseHeader(header.Name); ok {
@@ -333,18 +332,15 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 			if !ok {
 				return 0, false
 			}
-			rate := uint64(usage.Parts)
-			if rates != nil {
-				rate = rates[header.Kind]
-			}
-			sum.Add(hits, rate)
+			tokens[header.Kind] += hits
 			known = true
 		}
 	}
 	if !known {
 		return 0, false
 	}
-	if cost, known = sum.Whole(); !known {
+	hint := c.hintFor(rule)
+	if cost, known = hint.list.CostOf(&tokens, hint.rates, hint.model); !known {
 		r.badCosts++
 	}
 	return cost, known
@@ -359,8 +355,8 @@ func responseFormat() usage.Format {
 	return usage.FormatOf(mediaType)
 }
 
-// readBody reads a piece of a response's body.
-func (c *charges) readBody(size int, end bool) {
+// readBody reads a piece of a response's body, and returns the size that it has then: it may be cut.
+func (c *charges) readBody(size int, end bool) (left int) {
 	r, drops, most := c.responses, c.course.cut, bodyPiece
 	if c.course.cuts {
 		most = cutPiece
@@ -382,10 +378,13 @@ func (c *charges) readBody(size int, end bool) {
 			c.cutIfSpent(start)
 		}
 	}
+	left = size
 	switch {
 	case drops:
+		left = 0
 		proxywasm.ReplaceResponseBody(size, nil)
 	case c.course.cut:
+		left = len(r.piece)
 		proxywasm.ReplaceResponseBody(size, r.piece)
 		if cap(r.piece) > bodyPiece {
 			r.piece = nil
@@ -394,6 +393,7 @@ func (c *charges) readBody(size int, end bool) {
 	if end {
 		c.endResponse()
 	}
+	return left
 }
 
 // cutIfSpent ends a stream for the client after the last whole event read so far, if it has cost
@@ -403,8 +403,8 @@ func (c *charges) cutIfSpent(read int) {
 	r := c.responses
 	for i := range c.list {
 		charge := &c.list[i]
-		if !charge.rule.cuts() || charge.reader == nil || charge.ending == usage.NoEnding {
-			continue
+		if !charge.rule.cuts() || charge.measure != nil || charge.reader == nil || charge.ending == usage.NoEnding {
+			continue // also if a shadow rule was moved before it has decided
 		}
 		if cost, exceeds := charge.exceeds(); exceeds && !charge.spent {
 			now := r.decider.now()

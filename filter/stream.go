@@ -424,6 +424,10 @@ func (s *stream) refused(checks []engine.Check, sent bool) types.Action {
 
 // OnHttpResponseHeaders implements types.HttpContext.
 func (s *stream) OnHttpResponseHeaders(_ int, end bool) types.Action {
+	if s.wait.Waiting() || s.body != nil {
+		s.forget() // the proxy has answered in the place of rules that are undecided
+		return types.ActionContinue
+	}
 	if len(s.deferred.list) > 0 {
 		s.deferred.charge(&s.all.rules, &s.all.decider)
 	}
@@ -454,9 +458,9 @@ func (s *stream) decorateResponse() {
 // OnHttpResponseBody implements types.HttpContext.
 func (s *stream) OnHttpResponseBody(size int, end bool) types.Action {
 	if len(s.charges.list) > 0 {
-		s.charges.readBody(size, end)
+		size = s.charges.readBody(size, end)
 	}
-	if s.unasked != nil && !s.charges.course.cut {
+	if s.unasked != nil {
 		s.all.responses.takeOut(s.unasked, size, end)
 	}
 	return types.ActionContinue

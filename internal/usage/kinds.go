@@ -40,6 +40,21 @@ type Rates [kinds]uint64
 // Parts is the rate at which a token costs 1 hit.
 const Parts = 1_000_000
 
+// Tokens are numbers of tokens by their kinds, of which none includes another.
+type Tokens [kinds]uint64
+
+func (t *Tokens) cost(rates *Rates) (hits uint64, ok bool) {
+	var sum Sum
+	for kind, n := range t {
+		rate := uint64(Parts)
+		if rates != nil {
+			rate = rates[kind]
+		}
+		sum.Add(n, rate)
+	}
+	return sum.Whole()
+}
+
 // Prompt returns the highest rate of text that goes into a model.
 func (r *Rates) Prompt() uint64 { return max(r[Input], r[Cached], r[CacheWrite]) }
 

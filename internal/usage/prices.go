@@ -339,6 +339,20 @@ func (p *PriceList) Highest(rates *Rates, entry string, prompt uint64) (answer, 
 	return answer, in
 }
 
+// CostOf returns the cost of tokens by the rates of an entry, empty if the list lacks the model, and by those that it has for a
+// prompt of this length. Without a list and rates each costs 1. ok is false if the cost is above Most.
+func (p *PriceList) CostOf(tokens *Tokens, rates *Rates, entry string) (hits uint64, ok bool) {
+	hits, ok = tokens.cost(rates)
+	prompt := tokens[Input] + tokens[Cached] + tokens[CacheWrite]
+	for i := 0; p != nil && i < len(p.long); i++ {
+		if l := &p.long[i]; l.isFor(cmp.Or(entry, others), nil, prompt) {
+			more, fits := tokens.cost(&l.rates)
+			hits, ok = max(hits, more), ok && fits
+		}
+	}
+	return hits, ok
+}
+
 // Unused tells which names lack what they are about: the entry of prices of long prompts, which no model has, and a model that the
 // list has at a time of day alone. mark is what stands before its name.
 func (p *PriceList) Unused(tell func(mark, entry string, always bool)) {
