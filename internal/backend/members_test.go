@@ -1,12 +1,15 @@
 package backend
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"weir/internal/must"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
 )
 
 // A namespace that makes up nodes takes no room from a namespace that has less, and there are no
@@ -47,4 +50,24 @@ func TestListsAreForgotten(t *testing.T) {
 	must.Equal(t, len(o.lists), 3, "lists before it is looked again")
 	o.sweep(now.Add(keepLists))
 	must.Same(t, slices.Sorted(maps.Keys(o.lists)), []string{"reading", "waited"}, "lists later")
+}
+
+// hears pushes to a backend as a node of the namespace "shop", and returns what the answer says about its list.
+func hears(t *testing.T, b *Backend) wire.Overrides {
+	t.Helper()
+	push := wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true}}
+	return must.Get(b.Push(t.Context(), wire.AppendPush(nil, &push)))(t).Answer.Overrides
+}
+
+// Nodes of a namespace hear of its list, too, if the backend keeps those of as many others as it may.
+func TestListsOfManyNamespaces(t *testing.T) {
+	b := New(memory.New(memory.Options{}))
+	for i := range maxLists {
+		b.overrides.lists[fmt.Sprint(i)] = &list{at: time.Now()}
+	}
+	version := must.Get(b.By(nil).ForceOverrides(t.Context(), "shop", overrideTo(10, "ann")))(t)
+	if told := hears(t, b); !told.Known || told.Version != version || len(told.Part) == 0 {
+		t.Errorf("a node is told %+v, want version %d", told, version)
+	}
+	must.Equal(t, len(b.overrides.lists), maxLists, "lists that are kept")
 }

@@ -82,12 +82,12 @@ type noted struct {
 // which list its node decides. It works while the push is applied; call done to wait for it. If the store fails,
 // the known list stays in use, and no push waits until the store is back: the list may be on a
 // server that is away while the counters are not.
-func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
+func (o *overrides) look(ctx context.Context, p *wire.Push) (l *list, done func()) {
 	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sweep(now)
-	l := o.of(p.Namespace)
+	l = o.of(p.Namespace)
 	reads := !l.reading && (!l.known || now.Sub(l.at) >= lookEvery || now.Before(l.at))
 	l.reading = l.reading || reads
 	applied := store.AppliedList{Node: p.Node, Version: p.Known.Version, Unfit: p.Known.Unfit}
@@ -98,7 +98,7 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 		o.noted.put(key, noted{applied, now})
 	}
 	if !reads && !notes {
-		return func() {}
+		return l, func() {}
 	}
 	ask := func(ctx context.Context) (done func()) {
 		var group sync.WaitGroup
@@ -118,14 +118,14 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 		return group.Wait
 	}
 	if !l.lost {
-		return ask(ctx)
+		return l, ask(ctx)
 	}
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 		defer cancel()
 		ask(ctx)()
 	}()
-	return func() {}
+	return l, func() {}
 }
 
 // of returns the list of a namespace. The caller holds the lock.
@@ -181,11 +181,10 @@ func (o *overrides) overrides(ctx context.Context, namespace string, known uint6
 }
 
 // answer returns the part of a push's answer about the list.
-func (o *overrides) answer(p *wire.Push) wire.Overrides {
+func (o *overrides) answer(p *wire.Push, l *list) wire.Overrides {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l := o.lists[p.Namespace]
-	if l == nil || !l.known {
+	if !l.known {
 		return wire.Overrides{}
 	}
 	return wire.OverridesFor(p, l.bytes, l.version, l.pasts...)
