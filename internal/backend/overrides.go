@@ -20,8 +20,9 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// noteEvery is how often the store gets the same note of a node again.
 	noteEvery = store.AppliedLife / 3
-	// keepLists is how long an unused list is kept.
+	// keepLists is how long an unused list is kept, and keepLost how long while it can't be read again.
 	keepLists = 10 * time.Second
+	keepLost  = time.Hour
 	// maxLists bounds the lists that are kept. Beyond it, each push asks the store.
 	maxLists = 1 << 14
 )
@@ -43,12 +44,13 @@ type list struct {
 	bytes   []byte
 	version uint64
 	pasts   []wire.Past
-	// known means that it was read, at the time readAt. reading means that a read is under way.
-	// lost means that the last call of the store failed.
+	// known means that it was read, the last time at. reading means that a read is under way.
+	// lost means that the last call of the store failed. used is when a push last wanted it.
 	known   bool
 	at      time.Time
 	reading bool
 	lost    bool
+	used    time.Time
 	// polls is how many polls wait for another version. renewed is closed when there is one.
 	// watched means that a goroutine looks for it.
 	polls   int
@@ -88,6 +90,7 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (l *list, done func(
 	defer o.mu.Unlock()
 	o.sweep(now)
 	l = o.of(p.Namespace)
+	l.used = now
 	reads := !l.reading && (!l.known || now.Sub(l.at) >= lookEvery || now.Before(l.at))
 	l.reading = l.reading || reads
 	applied := store.AppliedList{Node: p.Node, Version: p.Known.Version, Unfit: p.Known.Unfit}
@@ -146,7 +149,11 @@ func (o *overrides) sweep(now time.Time) {
 	}
 	o.swept = now
 	for namespace, l := range o.lists {
-		if now.Sub(l.at) >= keepLists && !l.reading && l.polls == 0 {
+		keep := keepLists
+		if l.known && l.lost {
+			keep = keepLost
+		}
+		if now.Sub(l.at) >= keep && now.Sub(l.used) >= keep && !l.reading && l.polls == 0 {
 			delete(o.lists, namespace)
 		}
 	}
