@@ -219,7 +219,7 @@ func (b Changer) ChangeCounter(ctx context.Context, namespace string, change *Ch
 				next.Notice = wire.Notice{Reset: max(notice.Notice.Reset, o.Notice.Reset), Granted: max(notice.Notice.Granted, o.Notice.Granted)}
 			}
 		}
-		s.overrides = put(s.overrides, &next, (*wire.Override).Compare)
+		s.overrides = put(s.overrides, []wire.Override{next}, compareOverrides)
 		return 1
 	})
 	if err != nil {

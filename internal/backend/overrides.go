@@ -260,15 +260,16 @@ func (b *Backend) inForce(ctx context.Context, namespace string) (s settings, er
 	return s, nil
 }
 
-// put puts an element into an ordered list, in the place of its like if there is one.
-func put[T any](list []T, e *T, compare func(a, b *T) int) []T {
-	at, found := slices.BinarySearchFunc(list, e, func(a T, e *T) int { return compare(&a, e) })
-	if !found {
-		return slices.Insert(list, at, *e)
-	}
-	list[at] = *e
-	return list
+// put puts elements into an ordered list, each in the place of its like if there is one. Of several that are alike,
+// the last counts.
+func put[T any](list, elements []T, compare func(a, b T) int) []T {
+	all := slices.Concat(elements, list)
+	slices.Reverse(all[:len(elements)])
+	slices.SortStableFunc(all, compare)
+	return slices.CompactFunc(all, func(a, b T) bool { return compare(a, b) == 0 })
 }
+
+func compareOverrides(a, b wire.Override) int { return a.Compare(&b) }
 
 // SetOverrides adds overrides to a namespace, replacing those of the same keys. It returns the new
 // version of the list. If an override is invalid, no node that has its rule could apply it, or
@@ -293,11 +294,7 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 		what = setRule
 	}
 	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
-		compare := func(a, b wire.Override) int { return a.Compare(&b) }
-		all := slices.Concat(set, s.overrides)
-		slices.Reverse(all[:len(set)]) // of several for one key the last counts
-		slices.SortStableFunc(all, compare)
-		s.overrides = slices.CompactFunc(all, func(a, b wire.Override) bool { return compare(a, b) == 0 })
+		s.overrides = put(s.overrides, set, compareOverrides)
 		return len(set)
 	})
 	return version, err
@@ -383,16 +380,16 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 		if changed == 0 {
 			return s.version, 0, nil
 		}
-		recorded := record
-		of := differences(&before, &s)
-		if len(of) == 0 {
-			recorded = nil // a call that has come again
-		}
 		if count := s.count(); count > wire.MaxOverrides {
 			return 0, 0, fmt.Errorf("%w: overrides: want at most %d in a namespace, got %d", store.ErrInvalid, wire.MaxOverrides, count)
 		}
 		if rule := s.crowded(); rule != "" {
 			return 0, 0, fmt.Errorf("%w: overrides: want prefixes, suffixes and networks of at most %d lengths for a rule, got more for %s", store.ErrInvalid, wire.MaxPatterns, rule)
+		}
+		recorded := record
+		of := differences(&before, &s)
+		if len(of) == 0 {
+			recorded = nil // a call that has come again
 		}
 		encoded := wire.List(s.overrides, s.prices...)
 		writing, cancel := context.WithTimeout(ctx, Timeout)

@@ -17,14 +17,14 @@ func (b Changer) SetPrices(ctx context.Context, namespace, list string, prices [
 	if err := checkPrices(list, prices); err != nil {
 		return 0, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
+	for i := range prices {
+		prices[i].List = list
+	}
 	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setPrice), func(s *settings) int {
 		if instead {
 			s.prices = slices.DeleteFunc(s.prices, func(p wire.Price) bool { return p.List == list })
 		}
-		for i := range prices {
-			prices[i].List = list
-			s.prices = put(s.prices, &prices[i], (*wire.Price).Compare)
-		}
+		s.prices = put(s.prices, prices, func(a, b wire.Price) int { return a.Compare(&b) })
 		return 1
 	})
 	return version, err
