@@ -212,7 +212,7 @@ func (b Changer) ChangeCounter(ctx context.Context, namespace string, change *Ch
 	} else {
 		notice.Notice.Granted = millis
 	}
-	version, _, err = b.changeList(ctx, namespace, nil, func(s *settings) int {
+	version, _, err = b.changeList(ctx, namespace, nil, roomForRules, func(s *settings) int {
 		next := notice
 		for i := range s.overrides {
 			if o := &s.overrides[i]; o.Compare(&notice) == 0 {

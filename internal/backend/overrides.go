@@ -25,6 +25,13 @@ const (
 	keepLost  = time.Hour
 	// maxLists bounds the lists that are kept. Beyond it, each push asks the store.
 	maxLists = 1 << 14
+	// roomForRules is how many bytes of a list are for what whole rules are set to, and roomForAll how many for
+	// that and notices. A full list must not keep anybody from switching a rule off, and nodes hear of the counters
+	// that people change.
+	roomForRules = 32 << 10
+	roomForAll   = roomForRules + 32<<10
+	// freeNotices is how many notices are not counted among the overrides.
+	freeNotices = 1000
 )
 
 // overrides keeps the lists of namespaces, so that not every push asks the store, and records in
@@ -238,9 +245,11 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	return o, nil
 }
 
-// settings is a version of a namespace's list in decoded form, without overrides that have ended.
+// settings is a version of a namespace's list in decoded form, without overrides that have ended. size is how many
+// bytes it has with them.
 type settings struct {
 	version   uint64
+	size      int
 	overrides []wire.Override
 	prices    []wire.Price
 }
@@ -251,7 +260,7 @@ func (b *Backend) inForce(ctx context.Context, namespace string) (s settings, er
 	if err != nil {
 		return s, err
 	}
-	s.version = version
+	s.version, s.size = version, len(bytes)
 	if s.overrides, s.prices, err = wire.DecodeList(bytes); err != nil {
 		return s, fmt.Errorf("read the list of overrides: %w", err)
 	}
@@ -289,11 +298,14 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 	if err := checkOverrides(set); err != nil {
 		return 0, err
 	}
-	what := setOverride
+	what, leaves := setOverride, 0
 	if len(set) > 0 && set[0].Mode.IsWhole() {
 		what = setRule
 	}
-	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
+	if slices.ContainsFunc(set, func(o wire.Override) bool { return !o.Mode.IsWhole() }) {
+		leaves = roomForAll
+	}
+	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), leaves, func(s *settings) int {
 		s.overrides = put(s.overrides, set, compareOverrides)
 		return len(set)
 	})
@@ -322,7 +334,7 @@ func (b Changer) ResetRule(ctx context.Context, namespace, rule string) (removed
 }
 
 func (b Changer) remove(ctx context.Context, namespace, what string, gone func(wire.Override) bool) (removed int, version uint64, err error) {
-	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
+	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, what), 0, func(s *settings) int {
 		before := len(s.overrides)
 		s.overrides = slices.DeleteFunc(s.overrides, gone)
 		return before - len(s.overrides)
@@ -330,16 +342,19 @@ func (b Changer) remove(ctx context.Context, namespace, what string, gone func(w
 	return removed, version, err
 }
 
-// count is how many overrides of keys and prices there are. What whole rules are set to is not counted: a
-// full list must not keep anybody from switching a rule off.
+// count is how many overrides of keys and prices there are. What whole rules are set to is not counted, nor are the
+// first notices: see roomForRules.
 func (s *settings) count() int {
-	count := len(s.overrides) + len(s.prices)
+	whole, notices := 0, 0
 	for i := range s.overrides {
-		if s.overrides[i].Mode.IsWhole() {
-			count--
+		switch o := &s.overrides[i]; {
+		case o.Mode.IsWhole():
+			whole++
+		case o.IsNotice():
+			notices++
 		}
 	}
-	return count
+	return len(s.overrides) + len(s.prices) - whole - min(notices, freeNotices)
 }
 
 // crowded returns a rule with more patterns than a node searches; empty if there is none.
@@ -363,8 +378,8 @@ func (s *settings) crowded() string {
 
 // changeList changes a namespace's list, and records that. change returns how many overrides or
 // prices it has set or removed: if none, the list stays. If the new list has the same, there is no
-// record.
-func (b *Backend) changeList(ctx context.Context, namespace string, record *recording, change func(s *settings) int) (version uint64, changed int, err error) {
+// record. If it is longer than before, it leaves so many bytes free.
+func (b *Backend) changeList(ctx context.Context, namespace string, record *recording, leaves int, change func(s *settings) int) (version uint64, changed int, err error) {
 	// The store's time is bounded each time it is asked: to work on a full list takes a second of its own.
 	ctx, cancel := context.WithTimeout(ctx, 4*Timeout)
 	defer cancel()
@@ -386,12 +401,16 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 		if rule := s.crowded(); rule != "" {
 			return 0, 0, fmt.Errorf("%w: overrides: want prefixes, suffixes and networks of at most %d lengths for a rule, got more for %s", store.ErrInvalid, wire.MaxPatterns, rule)
 		}
+		encoded := wire.List(s.overrides, s.prices...)
+		if n := len(encoded); n > wire.MaxOverridesSize-leaves && n > s.size {
+			return 0, 0, fmt.Errorf("%w: overrides: want a list of at most %d bytes, %d of them for whole rules and counters that were changed, got %d",
+				store.ErrInvalid, wire.MaxOverridesSize, leaves, n)
+		}
 		recorded := record
 		of := differences(&before, &s)
 		if len(of) == 0 {
 			recorded = nil // a call that has come again
 		}
-		encoded := wire.List(s.overrides, s.prices...)
 		writing, cancel := context.WithTimeout(ctx, Timeout)
 		if err := recorded.begin(writing, of); err != nil {
 			cancel()

@@ -20,7 +20,7 @@ func (b Changer) SetPrices(ctx context.Context, namespace, list string, prices [
 	for i := range prices {
 		prices[i].List = list
 	}
-	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setPrice), func(s *settings) int {
+	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setPrice), roomForAll, func(s *settings) int {
 		if instead {
 			s.prices = slices.DeleteFunc(s.prices, func(p wire.Price) bool { return p.List == list })
 		}
@@ -33,7 +33,7 @@ func (b Changer) SetPrices(ctx context.Context, namespace, list string, prices [
 // UnsetPrices removes the prices of a model from a list, or of all models if model is empty, so
 // that those of the configuration apply again. It returns how many models had prices.
 func (b Changer) UnsetPrices(ctx context.Context, namespace, list, model string) (removed int, version uint64, err error) {
-	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, unsetPrice), func(s *settings) int {
+	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, unsetPrice), 0, func(s *settings) int {
 		before := len(s.prices)
 		s.prices = slices.DeleteFunc(s.prices, func(p wire.Price) bool {
 			return p.List == list && (model == "" || p.Model == model)
