@@ -88,12 +88,12 @@ func (b *Backend) Push(ctx context.Context, body []byte) (Reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
-	looked := b.overrides.look(ctx, p)
+	list, looked := b.overrides.look(ctx, p)
 	outcome, err := b.apply(ctx, p)
 	if looked(); err != nil {
 		return Reply{}, err
 	}
-	outcome.Answer.Overrides = b.overrides.answer(p)
+	outcome.Answer.Overrides = b.overrides.answer(p, list)
 	return Reply{
 		Outcome: outcome, Body: wire.AppendAnswer(nil, &outcome.Answer), Items: len(p.Items),
 		Written: !outcome.Duplicate && !store.IsRead(p),

@@ -212,14 +212,14 @@ func (b Changer) ChangeCounter(ctx context.Context, namespace string, change *Ch
 	} else {
 		notice.Notice.Granted = millis
 	}
-	version, _, err = b.changeList(ctx, namespace, nil, func(s *settings) int {
+	version, _, err = b.changeList(ctx, namespace, nil, roomForRules, func(s *settings) int {
 		next := notice
 		for i := range s.overrides {
 			if o := &s.overrides[i]; o.Compare(&notice) == 0 {
 				next.Notice = wire.Notice{Reset: max(notice.Notice.Reset, o.Notice.Reset), Granted: max(notice.Notice.Granted, o.Notice.Granted)}
 			}
 		}
-		s.overrides = put(s.overrides, &next, (*wire.Override).Compare)
+		s.overrides = put(s.overrides, []wire.Override{next}, compareOverrides)
 		return 1
 	})
 	if err != nil {

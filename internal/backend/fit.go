@@ -30,11 +30,18 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 	if err != nil {
 		return err
 	}
+	others := inForce.shapes()
 	for i := range set {
 		o := &set[i]
 		known, from, needs := reported[o.Rule], "rule "+o.Rule+" has", ""
 		if len(known) == 0 {
-			known, from = inForce.shapes(o), "the overrides of rule "+o.Rule+" in force have"
+			known, from = others[o.Rule], "the overrides of rule "+o.Rule+" in force have"
+			if o.Mode == wire.OfKeys {
+				known = slices.Clone(known)
+				for j := range known {
+					known[j].Flags |= wire.AnyKey // they do not tell which values are addresses
+				}
+			}
 		}
 		switch {
 		case len(known) == 0:
@@ -65,15 +72,17 @@ func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wi
 	return shapes, err
 }
 
-// shapes returns the shapes that the rule of an override has by others; nothing if there is no node.
-func (o *Overrides) shapes(of *wire.Override) (shapes []wire.RuleShape) {
+// shapes returns the shapes that rules have by their overrides, as many different ones as nodes can tell; nothing
+// if there is no node.
+func (o *Overrides) shapes() map[string][]wire.RuleShape {
+	shapes := map[string][]wire.RuleShape{}
 	for i := range o.List {
-		if o.Nodes > 0 && o.List[i].Rule == of.Rule && len(o.List[i].Limits) > 0 {
-			s := shapeOf(&o.List[i])
-			if of.Mode == wire.OfKeys {
-				s.Flags |= wire.AnyKey
-			}
-			shapes = append(shapes, s)
+		of := shapes[o.List[i].Rule]
+		if o.Nodes == 0 || len(o.List[i].Limits) == 0 || len(of) == store.MaxRules {
+			continue
+		}
+		if s := shapeOf(&o.List[i]); !slices.ContainsFunc(of, s.Equal) {
+			shapes[s.Name] = append(of, s)
 		}
 	}
 	return shapes

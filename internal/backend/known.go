@@ -23,6 +23,9 @@ const (
 	heardEvery = time.Minute
 	// heardSoon is the first of these intervals, which double: the first nodes of many are soon not all.
 	heardSoon = 5 * time.Second
+	// atOnce is how many notes on a namespace may come at once. More come every heardSoon: for each note all of
+	// its reports are read.
+	atOnce = 4
 	// askEvery is how often a node is asked for rules that nobody tells.
 	askEvery = 10 * time.Second
 	// directory is the namespace of the notes on namespaces.
@@ -35,7 +38,8 @@ type known struct {
 	store store.Store
 
 	mu    sync.Mutex
-	heard members[heard] // by digest
+	heard members[heard]     // by digest
+	room  members[time.Time] // of namespaces, as node 0: when the next note on one could come if they came every heardSoon
 	swept time.Time
 }
 
@@ -54,6 +58,7 @@ func (k *known) hear(ctx context.Context, r *wire.Report) (tell, noted bool) {
 	if now.Sub(k.swept) >= heardEvery || now.Before(k.swept) {
 		k.swept = now
 		k.heard.sweep(func(h heard) bool { return now.Sub(h.noted) >= 2*heardEvery && now.Sub(h.asked) >= askEvery })
+		k.room.sweep(func(next time.Time) bool { return !now.Before(next) })
 	}
 	h, _ := k.heard.get(key)
 	recent := now.Sub(h.noted) < h.holds && !now.Before(h.noted)
@@ -78,7 +83,22 @@ func (k *known) hear(ctx context.Context, r *wire.Report) (tell, noted bool) {
 		}
 		k.heard.put(key, h)
 	}
-	return tell, err == nil && (found || r.Digest == 0)
+	return tell, err == nil && (found || r.Digest == 0) && k.hasRoom(r.Namespace, now)
+}
+
+// hasRoom reports whether a namespace may be noted, however many rules somebody makes up in it. The caller holds
+// the lock.
+func (k *known) hasRoom(namespace string, now time.Time) bool {
+	key := member{namespace, 0}
+	next, _ := k.room.get(key)
+	if ahead := next.Sub(now); ahead < 0 || ahead > atOnce*heardSoon { // the clock was set back
+		next = now
+	}
+	if next = next.Add(heardSoon); next.Sub(now) > atOnce*heardSoon {
+		return false
+	}
+	k.room.put(key, next)
+	return true
 }
 
 // forget has the next report that names the same rules noted, and its namespace with it.

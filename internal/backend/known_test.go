@@ -197,6 +197,26 @@ func TestInventedRules(t *testing.T) {
 	}
 }
 
+// A note on a namespace takes all of its reports. Rules that somebody makes up have it noted four times at once, and
+// then every five seconds.
+func TestInventedRulesTakeFewReads(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	counted := &reads{Store: memory.New(memory.Options{Now: func() time.Time { return now }})}
+	b := New(counted)
+	b.known.now = func() time.Time { return now }
+	var seen []int
+	for i, after := range []time.Duration{0, heardSoon - 1, 1, 2 * heardSoon, -time.Hour} {
+		now = now.Add(after)
+		counted.notes = 0
+		for j := range 20 {
+			invented := newTeller(t, 1, uint64(20*i+j), exampleRule("r", 1))
+			invented.say(b, invented.told)
+		}
+		seen = append(seen, counted.notes)
+	}
+	must.Same(t, seen, []int{8, 0, 2, 4, 8}, "calls, two for a note")
+}
+
 // What somebody writes into the store under a digest that it does not have is believed by nobody.
 func TestForgedRules(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)

@@ -20,10 +20,18 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// noteEvery is how often the store gets the same note of a node again.
 	noteEvery = store.AppliedLife / 3
-	// keepLists is how long an unused list is kept.
+	// keepLists is how long an unused list is kept, and keepLost how long while it can't be read again.
 	keepLists = 10 * time.Second
+	keepLost  = time.Hour
 	// maxLists bounds the lists that are kept. Beyond it, each push asks the store.
 	maxLists = 1 << 14
+	// roomForRules is how many bytes of a list are for what whole rules are set to, and roomForAll how many for
+	// that and notices. A full list must not keep anybody from switching a rule off, and nodes hear of the counters
+	// that people change.
+	roomForRules = 32 << 10
+	roomForAll   = roomForRules + 32<<10
+	// freeNotices is how many notices are not counted among the overrides.
+	freeNotices = 1000
 )
 
 // overrides keeps the lists of namespaces, so that not every push asks the store, and records in
@@ -43,12 +51,13 @@ type list struct {
 	bytes   []byte
 	version uint64
 	pasts   []wire.Past
-	// known means that it was read, at the time readAt. reading means that a read is under way.
-	// lost means that the last call of the store failed.
+	// known means that it was read, the last time at. reading means that a read is under way.
+	// lost means that the last call of the store failed. used is when a push last wanted it.
 	known   bool
 	at      time.Time
 	reading bool
 	lost    bool
+	used    time.Time
 	// polls is how many polls wait for another version. renewed is closed when there is one.
 	// watched means that a goroutine looks for it.
 	polls   int
@@ -82,12 +91,13 @@ type noted struct {
 // which list its node decides. It works while the push is applied; call done to wait for it. If the store fails,
 // the known list stays in use, and no push waits until the store is back: the list may be on a
 // server that is away while the counters are not.
-func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
+func (o *overrides) look(ctx context.Context, p *wire.Push) (l *list, done func()) {
 	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sweep(now)
-	l := o.of(p.Namespace)
+	l = o.of(p.Namespace)
+	l.used = now
 	reads := !l.reading && (!l.known || now.Sub(l.at) >= lookEvery || now.Before(l.at))
 	l.reading = l.reading || reads
 	applied := store.AppliedList{Node: p.Node, Version: p.Known.Version, Unfit: p.Known.Unfit}
@@ -98,7 +108,7 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 		o.noted.put(key, noted{applied, now})
 	}
 	if !reads && !notes {
-		return func() {}
+		return l, func() {}
 	}
 	ask := func(ctx context.Context) (done func()) {
 		var group sync.WaitGroup
@@ -118,14 +128,14 @@ func (o *overrides) look(ctx context.Context, p *wire.Push) (done func()) {
 		return group.Wait
 	}
 	if !l.lost {
-		return ask(ctx)
+		return l, ask(ctx)
 	}
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 		defer cancel()
 		ask(ctx)()
 	}()
-	return func() {}
+	return l, func() {}
 }
 
 // of returns the list of a namespace. The caller holds the lock.
@@ -146,7 +156,11 @@ func (o *overrides) sweep(now time.Time) {
 	}
 	o.swept = now
 	for namespace, l := range o.lists {
-		if now.Sub(l.at) >= keepLists && !l.reading && l.polls == 0 {
+		keep := keepLists
+		if l.known && l.lost {
+			keep = keepLost
+		}
+		if now.Sub(l.at) >= keep && now.Sub(l.used) >= keep && !l.reading && l.polls == 0 {
 			delete(o.lists, namespace)
 		}
 	}
@@ -181,11 +195,10 @@ func (o *overrides) overrides(ctx context.Context, namespace string, known uint6
 }
 
 // answer returns the part of a push's answer about the list.
-func (o *overrides) answer(p *wire.Push) wire.Overrides {
+func (o *overrides) answer(p *wire.Push, l *list) wire.Overrides {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l := o.lists[p.Namespace]
-	if l == nil || !l.known {
+	if !l.known {
 		return wire.Overrides{}
 	}
 	return wire.OverridesFor(p, l.bytes, l.version, l.pasts...)
@@ -232,9 +245,11 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	return o, nil
 }
 
-// settings is a version of a namespace's list in decoded form, without overrides that have ended.
+// settings is a version of a namespace's list in decoded form, without overrides that have ended. size is how many
+// bytes it has with them.
 type settings struct {
 	version   uint64
+	size      int
 	overrides []wire.Override
 	prices    []wire.Price
 }
@@ -245,7 +260,7 @@ func (b *Backend) inForce(ctx context.Context, namespace string) (s settings, er
 	if err != nil {
 		return s, err
 	}
-	s.version = version
+	s.version, s.size = version, len(bytes)
 	if s.overrides, s.prices, err = wire.DecodeList(bytes); err != nil {
 		return s, fmt.Errorf("read the list of overrides: %w", err)
 	}
@@ -254,15 +269,16 @@ func (b *Backend) inForce(ctx context.Context, namespace string) (s settings, er
 	return s, nil
 }
 
-// put puts an element into an ordered list, in the place of its like if there is one.
-func put[T any](list []T, e *T, compare func(a, b *T) int) []T {
-	at, found := slices.BinarySearchFunc(list, e, func(a T, e *T) int { return compare(&a, e) })
-	if !found {
-		return slices.Insert(list, at, *e)
-	}
-	list[at] = *e
-	return list
+// put puts elements into an ordered list, each in the place of its like if there is one. Of several that are alike,
+// the last counts.
+func put[T any](list, elements []T, compare func(a, b T) int) []T {
+	all := slices.Concat(elements, list)
+	slices.Reverse(all[:len(elements)])
+	slices.SortStableFunc(all, compare)
+	return slices.CompactFunc(all, func(a, b T) bool { return compare(a, b) == 0 })
 }
+
+func compareOverrides(a, b wire.Override) int { return a.Compare(&b) }
 
 // SetOverrides adds overrides to a namespace, replacing those of the same keys. It returns the new
 // version of the list. If an override is invalid, no node that has its rule could apply it, or
@@ -282,16 +298,15 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 	if err := checkOverrides(set); err != nil {
 		return 0, err
 	}
-	what := setOverride
+	what, leaves := setOverride, 0
 	if len(set) > 0 && set[0].Mode.IsWhole() {
 		what = setRule
 	}
-	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
-		compare := func(a, b wire.Override) int { return a.Compare(&b) }
-		all := slices.Concat(set, s.overrides)
-		slices.Reverse(all[:len(set)]) // of several for one key the last counts
-		slices.SortStableFunc(all, compare)
-		s.overrides = slices.CompactFunc(all, func(a, b wire.Override) bool { return compare(a, b) == 0 })
+	if slices.ContainsFunc(set, func(o wire.Override) bool { return !o.Mode.IsWhole() }) {
+		leaves = roomForAll
+	}
+	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), leaves, func(s *settings) int {
+		s.overrides = put(s.overrides, set, compareOverrides)
 		return len(set)
 	})
 	return version, err
@@ -319,7 +334,7 @@ func (b Changer) ResetRule(ctx context.Context, namespace, rule string) (removed
 }
 
 func (b Changer) remove(ctx context.Context, namespace, what string, gone func(wire.Override) bool) (removed int, version uint64, err error) {
-	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, what), func(s *settings) int {
+	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, what), 0, func(s *settings) int {
 		before := len(s.overrides)
 		s.overrides = slices.DeleteFunc(s.overrides, gone)
 		return before - len(s.overrides)
@@ -327,16 +342,19 @@ func (b Changer) remove(ctx context.Context, namespace, what string, gone func(w
 	return removed, version, err
 }
 
-// count is how many overrides of keys and prices there are. What whole rules are set to is not counted: a
-// full list must not keep anybody from switching a rule off.
+// count is how many overrides of keys and prices there are. What whole rules are set to is not counted, nor are the
+// first notices: see roomForRules.
 func (s *settings) count() int {
-	count := len(s.overrides) + len(s.prices)
+	whole, notices := 0, 0
 	for i := range s.overrides {
-		if s.overrides[i].Mode.IsWhole() {
-			count--
+		switch o := &s.overrides[i]; {
+		case o.Mode.IsWhole():
+			whole++
+		case o.IsNotice():
+			notices++
 		}
 	}
-	return count
+	return len(s.overrides) + len(s.prices) - whole - min(notices, freeNotices)
 }
 
 // crowded returns a rule with more patterns than a node searches; empty if there is none.
@@ -360,8 +378,8 @@ func (s *settings) crowded() string {
 
 // changeList changes a namespace's list, and records that. change returns how many overrides or
 // prices it has set or removed: if none, the list stays. If the new list has the same, there is no
-// record.
-func (b *Backend) changeList(ctx context.Context, namespace string, record *recording, change func(s *settings) int) (version uint64, changed int, err error) {
+// record. If it is longer than before, it leaves so many bytes free.
+func (b *Backend) changeList(ctx context.Context, namespace string, record *recording, leaves int, change func(s *settings) int) (version uint64, changed int, err error) {
 	// The store's time is bounded each time it is asked: to work on a full list takes a second of its own.
 	ctx, cancel := context.WithTimeout(ctx, 4*Timeout)
 	defer cancel()
@@ -377,11 +395,6 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 		if changed == 0 {
 			return s.version, 0, nil
 		}
-		recorded := record
-		of := differences(&before, &s)
-		if len(of) == 0 {
-			recorded = nil // a call that has come again
-		}
 		if count := s.count(); count > wire.MaxOverrides {
 			return 0, 0, fmt.Errorf("%w: overrides: want at most %d in a namespace, got %d", store.ErrInvalid, wire.MaxOverrides, count)
 		}
@@ -389,6 +402,15 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 			return 0, 0, fmt.Errorf("%w: overrides: want prefixes, suffixes and networks of at most %d lengths for a rule, got more for %s", store.ErrInvalid, wire.MaxPatterns, rule)
 		}
 		encoded := wire.List(s.overrides, s.prices...)
+		if n := len(encoded); n > wire.MaxOverridesSize-leaves && n > s.size {
+			return 0, 0, fmt.Errorf("%w: overrides: want a list of at most %d bytes, %d of them for whole rules and counters that were changed, got %d",
+				store.ErrInvalid, wire.MaxOverridesSize, leaves, n)
+		}
+		recorded := record
+		of := differences(&before, &s)
+		if len(of) == 0 {
+			recorded = nil // a call that has come again
+		}
 		writing, cancel := context.WithTimeout(ctx, Timeout)
 		if err := recorded.begin(writing, of); err != nil {
 			cancel()

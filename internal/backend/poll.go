@@ -19,7 +19,8 @@ func (b *Backend) Poll(ctx context.Context, ended <-chan struct{}, body []byte) 
 	if err != nil || p.Known.Within == 0 {
 		return
 	}
-	b.overrides.look(ctx, p)()
+	_, looked := b.overrides.look(ctx, p)
+	looked()
 	within := max(lookEvery, time.Duration(min(p.Known.Within, longestWithin))*time.Millisecond)
 	if b.overrides.poll(ctx, ended, p.Namespace, within, p.Known.Version) {
 		select {

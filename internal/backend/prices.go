@@ -17,14 +17,14 @@ func (b Changer) SetPrices(ctx context.Context, namespace, list string, prices [
 	if err := checkPrices(list, prices); err != nil {
 		return 0, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setPrice), func(s *settings) int {
+	for i := range prices {
+		prices[i].List = list
+	}
+	version, _, err = b.changeList(ctx, namespace, b.record(namespace, setPrice), roomForAll, func(s *settings) int {
 		if instead {
 			s.prices = slices.DeleteFunc(s.prices, func(p wire.Price) bool { return p.List == list })
 		}
-		for i := range prices {
-			prices[i].List = list
-			s.prices = put(s.prices, &prices[i], (*wire.Price).Compare)
-		}
+		s.prices = put(s.prices, prices, func(a, b wire.Price) int { return a.Compare(&b) })
 		return 1
 	})
 	return version, err
@@ -33,7 +33,7 @@ func (b Changer) SetPrices(ctx context.Context, namespace, list string, prices [
 // UnsetPrices removes the prices of a model from a list, or of all models if model is empty, so
 // that those of the configuration apply again. It returns how many models had prices.
 func (b Changer) UnsetPrices(ctx context.Context, namespace, list, model string) (removed int, version uint64, err error) {
-	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, unsetPrice), func(s *settings) int {
+	version, removed, err = b.changeList(ctx, namespace, b.record(namespace, unsetPrice), 0, func(s *settings) int {
 		before := len(s.prices)
 		s.prices = slices.DeleteFunc(s.prices, func(p wire.Price) bool {
 			return p.List == list && (model == "" || p.Model == model)

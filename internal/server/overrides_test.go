@@ -152,8 +152,20 @@ func TestOverridesRefused(t *testing.T) {
 	if got := overrides(t, s, "namespace=shop&some"); len(got.Overrides) != 50 || got.More != wire.MaxOverrides-50 {
 		t.Errorf("%d and %d more", len(got.Overrides), got.More)
 	}
-	// Nodes can't be told of a counter that was changed: the list has no room for that.
-	wantStatus(t, s, request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(`{"id": "`+annID+`", "rule": "r", "key": ["ann"], "reset": true}`)), 503, "give back nothing more")
+	// Nodes can be told of counters that were changed, until the list has no room for more of that.
+	reset := func(key string, status int, text string) {
+		t.Helper()
+		body := `{"id": "` + annID + `", "rule": "r", "key": ["` + key + `"], "reset": true}`
+		wantStatus(t, s, request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body)), status, text)
+	}
+	reset("ann", 200, `"version"`)
+	list, version, err := counters.Overrides(t.Context(), "shop", 0)
+	for i := range 999 {
+		list = wire.AppendOverride(list, &wire.Override{Rule: "s", Values: []string{fmt.Sprintf("%03d", i)}, Notice: wire.Notice{Reset: 1}})
+	}
+	must.OK(t, err)
+	must.Get(counters.SetOverrides(t.Context(), "shop", version, list))(t)
+	reset("bob", 503, "give back nothing more")
 	// A full list keeps nobody from switching a rule off, or all of them.
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "*", "mode": "off"}, {"rule": "r", "mode": "shadow"}]}`, 2)
 }

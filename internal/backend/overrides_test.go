@@ -1,0 +1,61 @@
+package backend
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/must"
+	"weir/internal/store"
+	"weir/internal/store/memory"
+	"weir/internal/wire"
+)
+
+// A list that has no bytes left for overrides of keys has some for nodes to hear of changed counters, and behind those
+// some for rules to be switched off. What does not make it longer goes on.
+func TestFullList(t *testing.T) {
+	ctx := t.Context()
+	c := New(memory.New(memory.Options{})).By(nil)
+	key := func(n, values, size int) []string {
+		return append(slices.Repeat([]string{strings.Repeat("x", size)}, values-1), fmt.Sprintf("%0*d", size, n))
+	}
+	var full []wire.Override
+	left := wire.MaxOverridesSize - roomForAll
+	for _, of := range []struct{ values, size int }{{wire.MaxOverrideValues, wire.MaxOverrideValue}, {1, wire.MaxOverrideValue}, {1, 8}} {
+		for {
+			o := overrideTo(1, key(len(full), of.values, of.size)...)
+			n := len(wire.AppendOverride(nil, &o))
+			if n > left {
+				break
+			}
+			full, left = append(full, o), left-n
+		}
+	}
+	off := func(rule string) wire.Override { return wire.Override{Rule: rule, Mode: wire.Off} }
+	set := func(all ...wire.Override) error {
+		_, err := c.SetOverrides(ctx, "shop", all...)
+		return err
+	}
+	must.OK(t, set(full...))
+	last, next := key(len(full)-1, 1, 8), overrideTo(1, key(len(full), 1, 8)...)
+	must.Is(t, set(next), store.ErrInvalid, "another key")
+	must.OK(t, set(off("per-user")))
+	must.OK(t, set(overrideTo(2, last...)))
+	must.Is(t, set(off("other"), next), store.ErrInvalid, "another key beside a rule")
+	_, err := c.SetPrices(ctx, "shop", "l", pricesOf("m"), false)
+	must.Is(t, err, store.ErrInvalid, "prices")
+	must.Contains(t, fmt.Sprint(err), "want a list of at most 8388608 bytes, 65536 of them for whole rules and counters that were changed, got", "")
+	told := 0
+	for err = nil; err == nil; told++ {
+		_, _, err = c.ChangeCounter(ctx, "shop", &Change{ID: wire.ID{1}, Rule: "per-user", Values: key(told, 4, wire.MaxOverrideValue)})
+	}
+	must.Is(t, err, ErrUnannounced, "too many counters")
+	must.Equal(t, told-1, 7, "counters of 4 KiB that nodes hear of")
+	must.OK(t, set(off("other"), off(wire.AllRules)))
+	if removed, _, err := c.UnsetOverrides(ctx, "shop", "per-user", wire.OfKey, last); removed != 1 || err != nil {
+		t.Errorf("%d are removed, %v", removed, err)
+	}
+	notices := settings{overrides: append(slices.Repeat([]wire.Override{{Rule: "r", Notice: wire.Notice{Reset: 1}}}, freeNotices+1), off("r")), prices: pricesOf("m")}
+	must.Equal(t, notices.count(), 2, "overrides, beside free notices and a rule")
+}
