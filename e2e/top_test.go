@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/nightly"
-	"weir/internal/server"
 )
 
 // watched has an enforced rule for some requests, and a shadow rule for others.
@@ -30,8 +30,8 @@ func TestWhoIsLimited(t *testing.T) {
 }
 
 func whoIsLimited(t *testing.T, d driver) {
-	backend := serve(t, "memory")
-	_, addresses := nodes(t, d, 3, nodeConfig{configuration: watched, backend: backend, workers: 2})
+	served := serve(t, "memory")
+	_, addresses := nodes(t, d, 3, nodeConfig{configuration: watched, backend: served, workers: 2})
 	// The demand of each user, and the requests in an order that brings each to all nodes.
 	demand := map[string]int{"annabel": 90, "bob": 45, "carl": 15}
 	for i := range 37 {
@@ -63,12 +63,12 @@ func whoIsLimited(t *testing.T, d driver) {
 	}
 
 	// Reports come every few seconds.
-	var top server.Top
+	var top backend.Top
 	deadline := time.Now().Add(time.Minute)
 	for {
-		top = server.Top{}
-		must.OK(t, json.Unmarshal([]byte(weir(t, backend, "top", "watched", "--json")), &top))
-		if len(top.Rules) == 2 && int(top.Rules[0].Requests) == total && int(top.Rules[1].Requests) == total || time.Now().After(deadline) {
+		top = backend.Top{}
+		must.OK(t, json.Unmarshal([]byte(weir(t, served, "top", "watched", "--json")), &top))
+		if len(top.Rules) == 2 && int(top.Rules[0].Asked) == total && int(top.Rules[1].Asked) == total || time.Now().After(deadline) {
 			break
 		}
 		<-time.After(100 * time.Millisecond)
@@ -79,8 +79,8 @@ func whoIsLimited(t *testing.T, d driver) {
 	for i, limit := range []int{20, 10} {
 		r := &top.Rules[i]
 		want, _ := refused(limit)
-		if int(r.Requests) != total || int(r.RefusedRequests) != want {
-			t.Fatalf("%s: %d of %d requests refused, want %d of %d", r.Rule, r.RefusedRequests, r.Requests, want, total)
+		if int(r.Asked) != total || int(r.Rejected) != want {
+			t.Fatalf("%s: %d of %d requests refused, want %d of %d", r.Rule, r.Rejected, r.Asked, want, total)
 		}
 		// Each node has a third of each user's requests, and its own span. The shares are those of
 		// demand.
@@ -90,9 +90,9 @@ func whoIsLimited(t *testing.T, d driver) {
 				shown, cut = user[:3], true
 			}
 			k := &r.Used[j]
-			must.Same(t, k.Values, []server.Value{{Text: shown, Cut: cut}}, "%s: values of key %d", r.Rule, j)
-			share, want := k.HitsPerSecond/r.HitsPerSecond, float64(demand[user])/float64(total)
-			if bound := (k.HitsMore+k.HitsMargin)/r.HitsPerSecond + 0.01; math.Abs(share-want) > bound {
+			must.Same(t, k.Values, []backend.Value{{Text: shown, Cut: cut}}, "%s: values of key %d", r.Rule, j)
+			share, want := k.Hits/r.Hits, float64(demand[user])/float64(total)
+			if bound := (k.MoreHits+k.Margin)/r.Hits + 0.01; math.Abs(share-want) > bound {
 				t.Errorf("%s: %s has %v of all hits, want %v ± %v", r.Rule, user, share, want, bound)
 			}
 			must.Equal(t, k.Nodes, 3, "%s: nodes that saw %s", r.Rule, user)
@@ -120,7 +120,7 @@ func whoIsLimited(t *testing.T, d driver) {
 	if l := m.Limits[0]; int(l.Least) != least || l.Most != 90 || int(l.Hits) != total || !l.Running {
 		t.Errorf("limit %+v, want the least to be %d of %d hits", l, least, total)
 	}
-	text := weir(t, backend, "report", "watched", "tried")
+	text := weir(t, served, "report", "watched", "tried")
 	want, _ := refused(10)
 	for _, part := range []string{"3 nodes have reported", fmt.Sprintf("(%d of %d)", want, total), fmt.Sprintf("(%d of %d, all of them)", keys, len(demand)), "annabel"} {
 		must.Contains(t, text, part, "the report lacks")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/backend"
 	"weir/internal/counter"
 	"weir/internal/named"
 	"weir/internal/server"
@@ -218,7 +219,7 @@ func (c *counterCommand) get(ctx context.Context) error {
 
 // missing returns an error, with a possible reason, if the backend has no counter of the key.
 func (c *counterCommand) missing(ctx context.Context, found *server.Counter) error {
-	used := slices.ContainsFunc(found.Limits, func(l server.CounterLimit) bool { return l.Used > 0 })
+	used := slices.ContainsFunc(found.Limits, func(l backend.CounterLimit) bool { return l.Used > 0 })
 	if used || found.Known || found.Override != nil || c.listed || c.none {
 		return nil
 	}
@@ -247,7 +248,7 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
 		return err
 	}
-	lifted := change.Reset && slices.ContainsFunc(before.Limits, func(l server.CounterLimit) bool { return l.Algorithm == block && l.Used > 0 })
+	lifted := change.Reset && slices.ContainsFunc(before.Limits, func(l backend.CounterLimit) bool { return l.Algorithm == block && l.Used > 0 })
 	if changed.Returned > 0 {
 		fmt.Fprintf(c.out, "%d given back\n", changed.Returned)
 	} else if !lifted {
@@ -269,7 +270,7 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 }
 
 // usedText says how much of a limit is used, leased and pending. limit is empty or begins with of.
-func usedText(l *server.CounterLimit, limit string) string {
+func usedText(l *backend.CounterLimit, limit string) string {
 	text := fmt.Sprintf("%d%s used", l.Used-min(l.Used, l.Leased), limit)
 	if l.Leased > 0 {
 		text += fmt.Sprintf(", %d leased", l.Leased)
@@ -290,7 +291,7 @@ var block = window.Shape{Kind: window.Block}.Name()
 var slidingWindow = window.Shape{Kind: window.SlidingWindow}.Name()
 
 // ends says when a counter that has such a time is free, or begins its next window.
-func ends(l *server.CounterLimit) string {
+func ends(l *backend.CounterLimit) string {
 	what := "free"
 	if l.Algorithm == slidingWindow && l.PrecisionNS == 0 {
 		what = "next window"
@@ -330,10 +331,10 @@ func (c *counterCommand) show(found *server.Counter, unused string) {
 		}
 		fmt.Fprintln(c.out)
 	}
-	if slices.ContainsFunc(found.Limits, func(l server.CounterLimit) bool { return l.Leased > 0 }) {
+	if slices.ContainsFunc(found.Limits, func(l backend.CounterLimit) bool { return l.Leased > 0 }) {
 		fmt.Fprintln(c.out, "  leased: some seconds ago proxies had taken these for requests to come, beside those that are used")
 	}
-	if slices.ContainsFunc(found.Limits, func(l server.CounterLimit) bool { return l.Pending > 0 }) {
+	if slices.ContainsFunc(found.Limits, func(l backend.CounterLimit) bool { return l.Pending > 0 }) {
 		fmt.Fprintln(c.out, "  pending: passed at proxies, which count them here at their next push, within their sync_rate")
 	}
 	for _, h := range found.Holders {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/backend"
 	"weir/internal/server"
 )
 
@@ -94,7 +95,7 @@ func keyForm(r *server.KnownRule) string {
 }
 
 // limitsText describes the limits of a rule.
-func limitsText(limits []server.KnownLimit, varies, local bool) string {
+func limitsText(limits []backend.KnownLimit, varies, local bool) string {
 	all := make([]string, len(limits))
 	for i, l := range limits {
 		span := "a " + cmp.Or(l.Period, fmt.Sprint(config.Duration(l.WidthMS)*config.Millisecond))
@@ -122,13 +123,15 @@ func limitsText(limits []server.KnownLimit, varies, local bool) string {
 }
 
 // unlike says which nodes have another configuration than most; nothing if none has.
-func unlike(all []server.Configuration) string {
+func unlike(all []backend.Configuration) string {
 	const most = 5
 	total := 0
 	var others []string
 	for i := range all {
-		if total += len(all[i].Nodes); i > 0 {
-			others = append(others, all[i].Nodes...)
+		for _, node := range all[i].Nodes {
+			if total++; i > 0 {
+				others = append(others, node.String())
+			}
 		}
 	}
 	if len(others) == 0 {
@@ -140,9 +143,6 @@ func unlike(all []server.Configuration) string {
 	}
 	if len(all[0].Nodes) == len(all[1].Nodes) {
 		return fmt.Sprintf("the nodes have %d configurations, and no configuration is that of most", len(all))
-	}
-	for i := range others {
-		others[i] = word(others[i])
 	}
 	list := strings.Join(others[:min(len(others), most)], ", ")
 	if more := len(others) - most; more > 0 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/clientip"
 	"weir/internal/counter"
 	"weir/internal/must"
@@ -162,11 +163,11 @@ func TestFairRulesAreTold(t *testing.T) {
 // A verdict is as sure as what is known of a key: a block is, and a limit that some keys have otherwise is not.
 func TestVerdict(t *testing.T) {
 	five, none, two := uint64(5), uint64(0), uint64(2)
-	full := server.CounterLimit{Algorithm: "fixed_window", Used: 5, Limit: &five, Left: &none}
-	room := server.CounterLimit{Algorithm: "fixed_window", Used: 3, Limit: &five, Left: &two}
-	unknown := server.CounterLimit{Algorithm: "fixed_window", Used: 3}
-	blocks := server.CounterLimit{Algorithm: block, Used: 1}
-	type limits = []server.CounterLimit
+	full := backend.CounterLimit{Algorithm: "fixed_window", Used: 5, Limit: &five, Left: &none}
+	room := backend.CounterLimit{Algorithm: "fixed_window", Used: 3, Limit: &five, Left: &two}
+	unknown := backend.CounterLimit{Algorithm: "fixed_window", Used: 3}
+	blocks := backend.CounterLimit{Algorithm: block, Used: 1}
+	type limits = []backend.CounterLimit
 	for _, test := range []struct {
 		mode    string
 		counted server.Counter
@@ -194,7 +195,7 @@ func TestVerdict(t *testing.T) {
 
 // The rate limit service has no limit for some descriptors, where its protocol has the largest number.
 func TestUnlimited(t *testing.T) {
-	limit := server.KnownLimit{Algorithm: "fixed_window", WidthMS: 3_600_000, Limit: math.MaxUint32}
-	must.Equal(t, limitsText([]server.KnownLimit{limit}, true, false), "unlimited; some keys have others", "")
-	must.Equal(t, limitsText([]server.KnownLimit{limit}, false, false), "4294967295 a 1h (fixed window)", "of a proxy")
+	limit := backend.KnownLimit{Algorithm: "fixed_window", WidthMS: 3_600_000, Limit: math.MaxUint32}
+	must.Equal(t, limitsText([]backend.KnownLimit{limit}, true, false), "unlimited; some keys have others", "")
+	must.Equal(t, limitsText([]backend.KnownLimit{limit}, false, false), "4294967295 a 1h (fixed window)", "of a proxy")
 }

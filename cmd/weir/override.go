@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"weir/config"
+	"weir/internal/backend"
 	"weir/internal/calendar"
 	"weir/internal/named"
 	"weir/internal/server"
@@ -561,7 +562,7 @@ var errOthers = errors.New("no node has seen a request of rule")
 // knownRule returns an error if no node has recently reported a rule. Nodes report the rules that
 // requests matched in the last minute or two.
 func (f *backendFlags) knownRule(ctx context.Context, namespace, name string) error {
-	top, err := get[server.Top](ctx, f, server.TopPath, url.Values{"namespace": {namespace}})
+	top, err := get[backend.Top](ctx, f, server.TopPath, url.Values{"namespace": {namespace}})
 	if err != nil {
 		return err
 	}

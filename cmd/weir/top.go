@@ -99,7 +99,7 @@ func showTop(ctx context.Context, args []string, env environment) error {
 
 // page returns the text of weir top.
 func (c *topCommand) page(ctx context.Context, query url.Values) (string, error) {
-	top, err := get[server.Top](ctx, &c.backend, server.TopPath, query)
+	top, err := get[backend.Top](ctx, &c.backend, server.TopPath, query)
 	if err != nil {
 		return "", err
 	}
@@ -146,22 +146,22 @@ func (c *topCommand) follow(ctx context.Context, query url.Values, trouble io.Wr
 }
 
 // describe prints the first keys of each rule.
-func (c *topCommand) describe(out io.Writer, top *server.Top) error {
+func (c *topCommand) describe(out io.Writer, top *backend.Top) error {
 	fmt.Fprintln(out, reported(top))
 	if text := unlike(top.Configurations); text != "" {
 		fmt.Fprintln(out, text)
 	}
 	rules := slices.Clone(top.Rules)
 	if len(rules) > mostRules {
-		slices.SortStableFunc(rules, func(a, b server.TopRule) int {
-			return cmp.Or(cmp.Compare(b.ShareRefused*b.RequestsPerSecond, a.ShareRefused*a.RequestsPerSecond), cmp.Compare(b.RequestsPerSecond, a.RequestsPerSecond))
+		slices.SortStableFunc(rules, func(a, b backend.TopRule) int {
+			return cmp.Or(cmp.Compare(b.ShareRefused*b.Requests, a.ShareRefused*a.Requests), cmp.Compare(b.Requests, a.Requests))
 		})
 		rules = rules[:mostRules]
 		defer fmt.Fprintf(out, "\nand %d rules that refuse less; with its name behind the namespace a rule is shown alone\n", len(top.Rules)-mostRules)
 	}
 	for _, r := range rules {
-		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(&r), rate(r.RequestsPerSecond),
-			rate(r.HitsPerSecond), percent(r.ShareRefused))
+		fmt.Fprintf(out, "\n%s%s: %s requests/s, %s hits/s, %s of requests refused\n", r.Rule, shadowed(&r), rate(r.Requests),
+			rate(r.Hits), percent(r.ShareRefused))
 		if len(r.Limits) > 0 {
 			fmt.Fprintf(out, "  %s\n", limitsText(r.Limits, r.Varies, false))
 		}
@@ -183,7 +183,7 @@ func (c *topCommand) describe(out io.Writer, top *server.Top) error {
 	return nil
 }
 
-func shadowed(r *server.TopRule) string {
+func shadowed(r *backend.TopRule) string {
 	if r.Shadow {
 		return " (shadow)"
 	}
@@ -191,7 +191,7 @@ func shadowed(r *server.TopRule) string {
 }
 
 // reported says which nodes have reported, and when.
-func reported(top *server.Top) string {
+func reported(top *backend.Top) string {
 	if top.Nodes == 0 {
 		return "no node has reported in the last half minute: they do so every 5 s, once there are requests; weir namespaces lists the namespaces"
 	}
@@ -207,7 +207,7 @@ func count(n int, one, many string) string {
 }
 
 // table prints keys, and the accuracy of their figures.
-func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys []server.TopKey, others float64) error {
+func (c *topCommand) table(out io.Writer, r *backend.TopRule, title string, keys []backend.TopKey, others float64) error {
 	shown := keys[:min(len(keys), c.keys)]
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	recent := func(text string) string {
@@ -217,7 +217,7 @@ func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys 
 		return text + "\t"
 	}
 	column := recent(fmt.Sprintf("last %.0f s", r.RecentSeconds))
-	stands := slices.ContainsFunc(shown, func(k server.TopKey) bool { return len(k.Limits) > 0 })
+	stands := slices.ContainsFunc(shown, func(k backend.TopKey) bool { return len(k.Limits) > 0 })
 	now := ""
 	if stands {
 		now = "\tleft now\troom"
@@ -228,8 +228,8 @@ func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys 
 			now = leftNow(&k)
 		}
 		fmt.Fprintf(table, "  %s\t%s\t%s%s\t%s%s\t%d of %d%s\n", cmp.Or(valuesText(k.Values), k.Hash),
-			estimate(k.HitsPerSecond, k.HitsMore, k.HitsMargin), recent(rate(k.RecentHitsPerSecond)),
-			estimate(k.RefusedPerSecond, k.RefusedMore, k.RefusedMargin), recent(rate(k.RecentRefusedPerSecond)), percent(k.Use), k.Nodes, r.Nodes, now)
+			estimate(k.Hits, k.MoreHits, k.Margin), recent(rate(k.RecentHits)),
+			estimate(k.Refused, k.MoreRefused, k.MarginRefused), recent(rate(k.RecentRefused)), percent(k.Use), k.Nodes, r.Nodes, now)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -244,8 +244,8 @@ func (c *topCommand) table(out io.Writer, r *server.TopRule, title string, keys 
 }
 
 // leftNow says what is left of the key's tightest limit, and when there is room.
-func leftNow(k *server.TopKey) string {
-	var tightest *server.CounterLimit
+func leftNow(k *backend.TopKey) string {
+	var tightest *backend.CounterLimit
 	share := 2.0
 	for i := range k.Limits {
 		if l := &k.Limits[i]; l.Left != nil {
@@ -261,10 +261,10 @@ func leftNow(k *server.TopKey) string {
 }
 
 // most is how many hits a known limit lets pass at once.
-func most(l *server.CounterLimit) uint64 { return cmp.Or(l.Burst, *l.Limit) }
+func most(l *backend.CounterLimit) uint64 { return cmp.Or(l.Burst, *l.Limit) }
 
 // room says when a known limit has room for another hit.
-func room(l *server.CounterLimit) string {
+func room(l *backend.CounterLimit) string {
 	switch {
 	case *l.Left > 0:
 		return "now"
@@ -310,7 +310,7 @@ func percent(share float64) string {
 }
 
 // valuesText returns the values of a key without control characters, those that are cut with an ellipsis.
-func valuesText(values []server.Value) string {
+func valuesText(values []backend.Value) string {
 	words := make([]string, len(values))
 	for i, v := range values {
 		if words[i] = word(v.Text); v.Cut {
@@ -326,7 +326,7 @@ func report(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	top, err := get[server.Top](ctx, &c.backend, server.TopPath, query)
+	top, err := get[backend.Top](ctx, &c.backend, server.TopPath, query)
 	if err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func report(ctx context.Context, args []string, env environment) error {
 	if len(r.Limits) > 0 {
 		fmt.Fprintf(c.out, "  it allows %s\n", limitsText(r.Limits, r.Varies, false))
 	}
-	fmt.Fprintf(c.out, "  it %s %s of requests (%d of %d); this is exact\n", has, percent(r.ShareRefused), r.RefusedRequests, r.Requests)
+	fmt.Fprintf(c.out, "  it %s %s of requests (%d of %d); this is exact\n", has, percent(r.ShareRefused), r.Rejected, r.Asked)
 	c.measured(r)
 	if len(r.Refused) == 0 {
 		return nil
@@ -356,7 +356,7 @@ func report(ctx context.Context, args []string, env environment) error {
 }
 
 // measured prints the figures of a shadow rule's keys.
-func (c *topCommand) measured(r *server.TopRule) {
+func (c *topCommand) measured(r *backend.TopRule) {
 	m := r.Measured
 	if m == nil {
 		fmt.Fprintln(c.out, "  the share of keys and the least limit are known of shadow rules only")

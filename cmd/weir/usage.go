@@ -96,7 +96,7 @@ func gapTable(out io.Writer, found *server.Usage) error {
 		if g.Idle {
 			last = "idle"
 		}
-		fmt.Fprintln(w, strings.Join([]string{g.Node, g.From.Format(time.RFC3339Nano), g.To.Format(time.RFC3339), last}, "\t"))
+		fmt.Fprintln(w, strings.Join([]string{g.Node.String(), g.From.Format(time.RFC3339Nano), g.To.Format(time.RFC3339), last}, "\t"))
 	}
 	return w.Flush()
 }
@@ -117,7 +117,7 @@ func usedCSV(out io.Writer, found *server.Usage) error {
 		lines = append(lines, line)
 	}
 	for _, g := range found.Gaps {
-		lines = append(lines, append(append(make([]string, 6), "0"), "", "", "", "", "", g.Node, g.From.Format(time.RFC3339), g.To.Format(time.RFC3339), strconv.FormatBool(g.Idle)))
+		lines = append(lines, append(append(make([]string, 6), "0"), "", "", "", "", "", g.Node.String(), g.From.Format(time.RFC3339), g.To.Format(time.RFC3339), strconv.FormatBool(g.Idle)))
 	}
 	return w.WriteAll(lines)
 }

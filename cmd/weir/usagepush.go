@@ -21,6 +21,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"weir/internal/backend"
 	"weir/internal/server"
 )
 
@@ -46,11 +47,11 @@ var sentBucket, queueBucket, aboutBucket = []byte("sent"), []byte("queue"), []by
 
 // pushed is an event: what a row of usage has more than before, or a gap.
 type pushed struct {
-	ID   string           `json:"id"`
-	At   time.Time        `json:"at"`
-	Hits int64            `json:"hits"`
-	Row  server.UsageRow  `json:"row"`
-	Gap  *server.UsageGap `json:"gap,omitempty"`
+	ID   string          `json:"id"`
+	At   time.Time       `json:"at"`
+	Hits int64           `json:"hits"`
+	Row  server.UsageRow `json:"row"`
+	Gap  *backend.Gap    `json:"gap,omitempty"`
 }
 
 const (
@@ -272,11 +273,11 @@ func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
 }
 
 // gap queues the event of a gap, unless it was told or its proxy may come back.
-func (p *usagePush) gap(tx *bolt.Tx, g *server.UsageGap, first string) error {
+func (p *usagePush) gap(tx *bolt.Tx, g *backend.Gap, first string) error {
 	sent, queue := tx.Bucket(sentBucket), tx.Bucket(queueBucket)
 	final := g.To.Add(gapFinal)
 	day := final.UTC().Format(time.DateOnly)
-	key := []byte(day + "\x00" + g.Worker)
+	key := []byte(day + "\x00" + g.Sender.String())
 	if p.now().Before(final) || day < first || sent.Get(key) != nil {
 		return nil
 	}
@@ -284,7 +285,7 @@ func (p *usagePush) gap(tx *bolt.Tx, g *server.UsageGap, first string) error {
 	if err != nil {
 		return err
 	}
-	identity := sha256.Sum256([]byte(strings.Join([]string{p.namespace, "gap", g.Node, g.Worker, g.From.String()}, "\x00")))
+	identity := sha256.Sum256([]byte(strings.Join([]string{p.namespace, "gap", g.Node.String(), g.Sender.String(), g.From.String()}, "\x00")))
 	event, err := json.Marshal(pushed{ID: hex.EncodeToString(identity[:16]), At: g.From, Gap: g})
 	if err != nil {
 		return err
@@ -407,7 +408,7 @@ func (p *usagePush) lago(events []pushed) any {
 // subject is the key: its values, joined by /, or its hash if the rule does not reveal them. That of a gap is the proxy.
 func (e *pushed) subject() string {
 	if e.Gap != nil {
-		return e.Gap.Node
+		return e.Gap.Node.String()
 	}
 	if e.Row.Others {
 		return "others"
@@ -424,7 +425,7 @@ func (e *pushed) subject() string {
 
 func (e *pushed) data() map[string]any {
 	if g := e.Gap; g != nil {
-		return map[string]any{"node": g.Node, "worker": g.Worker, "from": g.From, "to": g.To, "idle": g.Idle}
+		return map[string]any{"node": g.Node, "worker": g.Sender, "from": g.From, "to": g.To, "idle": g.Idle}
 	}
 	data := map[string]any{"hits": e.Hits, "rule": e.Row.Rule, "day": e.Row.Day}
 	if e.Row.Hash != "" {

@@ -30,7 +30,7 @@ func patience(ctx context.Context) time.Duration {
 
 // Backend answers pushes. Make it with New. It is safe for concurrent use.
 type Backend struct {
-	// Now is the clock by which senders of usage are heard.
+	// Now is the clock by which senders of usage are heard, and reports get old.
 	Now       func() time.Time
 	store     store.Store
 	warned    func(namespace string, warnings []wire.Warning)

@@ -37,10 +37,41 @@ type Counter struct {
 	Holders []Holder
 }
 
-// Holder is a node whose requests hold places of a key, the oldest of them since a time of the
-// store's clock.
+// Holder is a node whose requests hold places of a key.
 type Holder struct {
-	Node, Places, SinceNanos uint64
+	Node   Number `json:"node"`
+	Places uint64 `json:"places"`
+	// OldestMS is how long the oldest place has been held, in milliseconds.
+	OldestMS uint64 `json:"oldest_ms"`
+}
+
+// CounterLimit is one limit of a counter, for people.
+type CounterLimit struct {
+	Algorithm string `json:"algorithm"`
+	WidthMS   uint64 `json:"width_ms"`
+	// Period is day, week or month for a window of the calendar.
+	Period string `json:"period,omitempty"`
+	// PrecisionNS is the width of sub-buckets in nanoseconds, if there are any.
+	PrecisionNS uint64 `json:"precision_ns,omitempty"`
+	Ordinal     uint8  `json:"ordinal"`
+	// Used is how many hits the store counts now: those that requests have used, and those that are Leased.
+	Used uint64 `json:"used"`
+	// Leased is how many of Used nodes had leased and not used some seconds ago, as they have reported.
+	// Since then they may have used them.
+	Leased uint64 `json:"leased,omitempty"`
+	// Pending is how many hits have passed at nodes that the store does not count yet, at most: they were
+	// not pushed when nodes reported, and the time for that is not over.
+	Pending uint64 `json:"pending,omitempty"`
+	// Limit and Left are left out if the limit is unknown.
+	Limit *uint64 `json:"limit,omitempty"`
+	Burst uint64  `json:"burst,omitempty"`
+	Left  *uint64 `json:"left,omitempty"`
+	// NextMS is the time until one more hit than Left has room if no other hits come, in
+	// milliseconds. It is left out if the limit is unknown or no waiting helps.
+	NextMS *int64 `json:"next_ms,omitempty"`
+	// ResetMS is the time until the window ends, the last hit has left, or the bucket is full, in
+	// milliseconds. It is left out if there is no such time.
+	ResetMS *int64 `json:"reset_ms,omitempty"`
 }
 
 // Counter returns the counter of a key as the store has it now.
@@ -51,7 +82,7 @@ func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c 
 		return c, err
 	}
 	reports, err := b.reports(ctx, namespace, c.NowNanos)
-	c.Holders = holders(reports, id)
+	c.Holders = holders(reports, id, c.NowNanos)
 	c.Leased, c.Pending = passing(reports, id, c.NowNanos)
 	return c, err
 }
@@ -82,8 +113,8 @@ func passing(reports []*wire.Report, id wire.ID, now uint64) (leased, pending ui
 	return leased, pending
 }
 
-// holders returns the nodes that have reported places of a key.
-func holders(reports []*wire.Report, id wire.ID) []Holder {
+// holders returns the nodes that have reported places of a key, as they stand at a time.
+func holders(reports []*wire.Report, id wire.ID, now uint64) []Holder {
 	by := map[uint64]*Holder{}
 	for _, r := range reports {
 		for _, h := range r.Held {
@@ -92,10 +123,10 @@ func holders(reports []*wire.Report, id wire.ID) []Holder {
 			}
 			of := by[r.Node]
 			if of == nil {
-				of = &Holder{Node: r.Node, SinceNanos: h.SinceNanos}
+				of = &Holder{Node: Number(r.Node)}
 				by[r.Node] = of
 			}
-			of.Places, of.SinceNanos = of.Places+h.Places, min(of.SinceNanos, h.SinceNanos)
+			of.Places, of.OldestMS = of.Places+h.Places, max(of.OldestMS, (now-min(now, h.SinceNanos))/1e6)
 		}
 	}
 	var all []Holder

@@ -12,14 +12,17 @@ import (
 	"weir/internal/wire"
 )
 
-// Gap is a time of which usage may be missing: a sender fell silent without a word that it ends.
+// Gap is a time of which usage may be missing: a sender fell silent without a word that it ends. If it comes back it
+// tells what it has counted meanwhile, and the gap is gone.
 type Gap struct {
 	// Node is the process, and Sender its worker.
-	Node, Sender uint64
+	Node   Number `json:"node"`
+	Sender Number `json:"worker"`
 	// From is when the sender had told all that it had counted, and To when it was given up.
-	From, To time.Time
-	// Idle means that when last heard the sender had counted nothing for a while.
-	Idle bool
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Idle means that when last heard the sender had had nothing to tell for a second at least.
+	Idle bool `json:"idle"`
 }
 
 // How a sender of usage stands in its note.
@@ -82,7 +85,7 @@ func (b *Backend) Gaps(ctx context.Context, namespace string, from, to uint32) (
 	notes, err := b.store.Notes(ctx, store.Tellers, namespace)
 	first, after := time.Unix(int64(from)*86400, 0), time.Unix(int64(to+1)*86400, 0)
 	for _, n := range notes {
-		state, told, heard, g := "", int64(0), int64(0), Gap{Sender: n.Member}
+		state, told, heard, g := "", int64(0), int64(0), Gap{Sender: Number(n.Member)}
 		if _, err := fmt.Sscanf(string(n.Body), "%s %d %d %d", &state, &g.Node, &told, &heard); err != nil {
 			continue // another program's
 		}

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -180,11 +181,26 @@ func (b *Backend) Namespaces(ctx context.Context, may func(namespace string) boo
 // Configuration is what nodes have told of their rules, and the nodes that have these: those that have
 // reported in the last half minute.
 type Configuration struct {
-	Digest uint64
-	Nodes  []uint64
+	Digest Number   `json:"digest"`
+	Nodes  []Number `json:"nodes"`
 	// Heard is when it was last noted. It is zero if nobody has told the rules yet.
-	Heard time.Time
-	Rules []wire.RuleShape
+	Heard time.Time        `json:"-"`
+	Rules []wire.RuleShape `json:"-"`
+}
+
+// Number names a node, one of its workers or a configuration. As text it is 16 hexadecimal digits.
+type Number uint64
+
+func (n Number) String() string { return fmt.Sprintf("%016x", uint64(n)) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (n Number) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (n *Number) UnmarshalText(text []byte) error {
+	number, err := strconv.ParseUint(string(text), 16, 64)
+	*n = Number(number)
+	return err
 }
 
 // Configurations returns the configurations that nodes report, the one of most nodes first. If nobody
@@ -230,7 +246,7 @@ func (b *Backend) configurations(ctx context.Context, namespace string, reports 
 		at, told := store.RulesOf(n)
 		// Another version's, or nobody's: whoever else writes to the store.
 		if _, rules, err := wire.DecodeTold(told); err == nil && wire.DigestOf(told) == n.Member {
-			by[n.Member] = &Configuration{Digest: n.Member, Heard: at, Rules: dated(rules)}
+			by[n.Member] = &Configuration{Digest: Number(n.Member), Nodes: []Number{}, Heard: at, Rules: dated(rules)}
 			if at.After(last.Heard) {
 				last = by[n.Member]
 			}
@@ -245,9 +261,9 @@ func (b *Backend) configurations(ctx context.Context, namespace string, reports 
 	for _, node := range slices.Sorted(maps.Keys(newest)) {
 		digest := newest[node].Digest
 		if by[digest] == nil {
-			by[digest] = &Configuration{Digest: digest}
+			by[digest] = &Configuration{Digest: Number(digest)}
 		}
-		by[digest].Nodes = append(by[digest].Nodes, node)
+		by[digest].Nodes = append(by[digest].Nodes, Number(node))
 	}
 	for _, c := range by {
 		if len(c.Nodes) > 0 || len(newest) == 0 && c == last {

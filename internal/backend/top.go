@@ -3,10 +3,13 @@ package backend
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
+	"time"
 
 	"weir/internal/store"
 	"weir/internal/wire"
@@ -36,40 +39,60 @@ func (b *Backend) report(ctx context.Context, body []byte) (answer []byte, err e
 	return answer, nil
 }
 
-// Top sums up the recent reports of a namespace's nodes about its keys.
+// Top sums up the recent reports of a namespace's nodes about its keys, of the last minute or two. Seconds
+// and rates are rounded to three places.
 type Top struct {
-	// Nodes have reported, through Senders: each worker of a proxy is a sender. OldestNanos is when
-	// the oldest report was made, in Unix time; 0 for none.
-	Nodes, Senders int
-	OldestNanos    uint64
-	Rules          []TopRule
+	// Nodes have reported, through Senders: each worker of a proxy is a sender. OldestSeconds is
+	// the age of the oldest report.
+	Nodes         int       `json:"nodes"`
+	Senders       int       `json:"senders"`
+	OldestSeconds float64   `json:"oldest_seconds"`
+	Rules         []TopRule `json:"rules"`
 	// Configurations are those of the nodes, as [Backend.Configurations] returns them.
-	Configurations []Configuration
+	Configurations []Configuration `json:"configurations,omitempty"`
 }
 
 // TopRule sums up the reports about a rule. Rates are per second, and those of requests and hits
 // are exact.
 type TopRule struct {
-	Name   string
-	Shadow bool
-	Nodes  int
+	Rule   string `json:"rule"`
+	Shadow bool   `json:"shadow"`
+	Nodes  int    `json:"nodes"`
+	// Limits are those of most nodes, if they were asked for and nodes have told them. Varies says that some
+	// keys have others, by the configuration or by overrides.
+	Limits []KnownLimit `json:"limits,omitempty"`
+	Varies bool         `json:"varies,omitempty"`
 	// Seconds is the longest time that a report covers.
-	Seconds float64
-	Rates
-	// Recent covers the last RecentSeconds, at most about ten; 0 if no node reports it.
-	RecentSeconds float64
-	Recent        Rates
+	Seconds float64 `json:"seconds"`
 	// Asked requests were counted in that time, and Rejected of them refused. ShareRefused is their
 	// share.
-	Asked, Rejected uint64
-	ShareRefused    float64
+	Asked    uint64 `json:"requests"`
+	Rejected uint64 `json:"refused_requests"`
+	Rates
+	ShareRefused float64 `json:"share_refused"`
+	// Recent covers the last RecentSeconds, at most about ten; nil if no node reports it.
+	RecentSeconds float64 `json:"recent_seconds,omitempty"`
+	Recent        *Rates  `json:"recent,omitempty"`
 	// Used are the keys with most hits, and Refused the keys that were refused most.
-	Used, Refused []TopKey
+	Used    []TopKey `json:"used"`
+	Refused []TopKey `json:"refused"`
 	// Others is the most hits of a key in neither list, and OthersRefused the most hits that such a
 	// key was refused.
-	Others, OthersRefused float64
+	Others        float64 `json:"others_hits_per_second"`
+	OthersRefused float64 `json:"others_refused_per_second"`
 	// Measured is set for shadow rules only.
-	Measured *Measured
+	Measured *Measured `json:"measured,omitempty"`
+}
+
+// KnownLimit is a limit of a rule.
+type KnownLimit struct {
+	Algorithm string `json:"algorithm"`
+	WidthMS   uint64 `json:"width_ms"`
+	// Period is day, week or month for a window of the calendar.
+	Period      string `json:"period,omitempty"`
+	PrecisionNS uint64 `json:"precision_ns,omitempty"`
+	Limit       uint64 `json:"limit"`
+	Burst       uint64 `json:"burst,omitempty"`
 }
 
 // Rates are per second.
@@ -88,21 +111,53 @@ func (r *Rates) add(a *wire.Amounts, seconds float64) {
 	r.RefusedHits += float64(a.RefusedHits) / seconds
 }
 
+// round rounds figures to three places.
+func round(figures ...*float64) {
+	for _, f := range figures {
+		*f = Rounded(*f)
+	}
+}
+
+// Rounded rounds a number to three places.
+func Rounded(n float64) float64 { return math.Round(n*1000) / 1000 }
+
+func (r *Rates) round() { round(&r.Requests, &r.Hits, &r.RefusedRequests, &r.RefusedHits) }
+
 // TopKey has the figures of a key. Rates are per second.
 type TopKey struct {
-	ID wire.ID
-	// Name is as made by [wire.AppendValue]; empty unless the rule reveals it.
-	Name []byte
+	// Hash is the key's identity. Values are those of the rule's selectors, if the rule reveals them.
+	Hash   string  `json:"hash"`
+	Values []Value `json:"values,omitempty"`
 	// Hits and Refused are known hits of the key. The true figures may be up to MoreHits and
-	// MoreRefused higher. Sampled figures may also be off by Margin and MarginRefused, twice the
-	// standard error.
-	Hits, MoreHits, Margin              float64
-	Refused, MoreRefused, MarginRefused float64
+	// MoreRefused higher, because nodes track only their first keys. Sampled figures may also be off by Margin
+	// and MarginRefused, twice the standard error.
+	Hits          float64 `json:"hits_per_second"`
+	MoreHits      float64 `json:"hits_more"`
+	Margin        float64 `json:"hits_margin"`
+	Refused       float64 `json:"refused_per_second"`
+	MoreRefused   float64 `json:"refused_more"`
+	MarginRefused float64 `json:"refused_margin"`
 	// RecentHits and RecentRefused cover the rule's RecentSeconds, as far as is known.
-	RecentHits, RecentRefused float64
+	RecentHits    float64 `json:"recent_hits_per_second"`
+	RecentRefused float64 `json:"recent_refused_per_second"`
 	// Use is the greatest used share of its limits that a node has seen.
-	Use   float64
-	Nodes int
+	Use   float64 `json:"use"`
+	Nodes int     `json:"nodes"`
+	// Limits say how the key stands now, if that was asked and its limits are those of the rule.
+	Limits []CounterLimit `json:"limits,omitempty"`
+}
+
+// ValuesOf returns the values of a name that [wire.AppendValue] has made. Bytes that are not UTF-8 become U+FFFD.
+func ValuesOf(name []byte) (values []Value) {
+	for len(name) > 0 {
+		value, cut, rest, ok := wire.NextValue(name)
+		if !ok {
+			break
+		}
+		values = append(values, Value{Text: strings.ToValidUTF8(string(value), "\uFFFD"), Cut: cut})
+		name = rest
+	}
+	return values
 }
 
 // Measured says what a shadow rule would do to keys.
@@ -152,10 +207,12 @@ func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) 
 		return Top{}, err
 	}
 	reports, err := b.reports(ctx, namespace, out.Answer.NowNanos)
-	if err != nil || len(reports) == 0 {
-		return Top{}, err
-	}
 	top := merge(reports, rule)
+	if err != nil || len(reports) == 0 {
+		return top, err
+	}
+	oldest := slices.MinFunc(reports, func(a, b *wire.Report) int { return cmp.Compare(a.AtNanos, b.AtNanos) }).AtNanos
+	top.OldestSeconds = Rounded(max(0, b.Now().Sub(time.Unix(0, int64(min(oldest, math.MaxInt64)))).Seconds()))
 	top.Configurations = b.configurations(ctx, namespace, reports)
 	return top, nil
 }
@@ -198,20 +255,17 @@ func merge(reports []*wire.Report, only string) (t Top) {
 	rules := map[string][]seen{}
 	for _, r := range reports {
 		nodes[r.Node] = true
-		if t.OldestNanos == 0 || r.AtNanos < t.OldestNanos {
-			t.OldestNanos = r.AtNanos
-		}
 		for i := range r.Rules {
 			if p := &r.Rules[i]; only == "" || p.Name == only {
 				rules[p.Name] = append(rules[p.Name], seen{p, r.Node, r.AtNanos})
 			}
 		}
 	}
-	t.Nodes, t.Senders = len(nodes), len(reports)
+	t.Nodes, t.Senders, t.Rules = len(nodes), len(reports), []TopRule{}
 	for _, name := range busiest(rules) {
 		t.Rules = append(t.Rules, mergeRule(name, rules[name]))
 	}
-	slices.SortFunc(t.Rules, func(a, b TopRule) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Rules, func(a, b TopRule) int { return cmp.Compare(a.Rule, b.Rule) })
 	return t
 }
 
@@ -231,7 +285,7 @@ func busiest(rules map[string][]seen) []string {
 }
 
 func mergeRule(name string, all []seen) TopRule {
-	r := TopRule{Name: name}
+	r := TopRule{Rule: name}
 	nodes := map[uint64]bool{}
 	for _, s := range all {
 		nodes[s.node] = true
@@ -244,7 +298,7 @@ func mergeRule(name string, all []seen) TopRule {
 		r.Others += float64(s.Used.Floor) / seconds
 		r.OthersRefused += float64(s.Refused.Floor) / seconds
 		if recent := s.recentSeconds(); recent > 0 {
-			r.RecentSeconds = max(r.RecentSeconds, recent)
+			r.RecentSeconds, r.Recent = max(r.RecentSeconds, recent), cmp.Or(r.Recent, new(Rates))
 			r.Recent.add(&s.Recent, recent)
 		}
 	}
@@ -256,6 +310,11 @@ func mergeRule(name string, all []seen) TopRule {
 	if r.Shadow {
 		r.Measured = measure(all)
 	}
+	r.Rates.round()
+	if r.Recent != nil {
+		r.Recent.round()
+	}
+	round(&r.Seconds, &r.RecentSeconds, &r.Others, &r.OthersRefused)
 	return r
 }
 
@@ -278,6 +337,7 @@ func (s *seen) spread(hits uint64) float64 {
 
 type merged struct {
 	TopKey
+	name                  []byte
 	nodes                 map[uint64]bool
 	spread, spreadRefused float64
 	// floors are those of the lists that have the key.
@@ -291,13 +351,13 @@ func (r *TopRule) mergeKeys(all []seen) {
 	of := func(s *seen, k *wire.ReportKey) *merged {
 		m := keys[k.ID]
 		if m == nil {
-			m = &merged{TopKey: TopKey{ID: k.ID}, nodes: map[uint64]bool{}}
+			m = &merged{nodes: map[uint64]bool{}}
 			keys[k.ID] = m
 		}
 		m.nodes[s.node] = true
 		m.Use = max(m.Use, float64(min(k.Use, 1000))/1000)
-		if len(m.Name) < len(k.Name) {
-			m.Name = k.Name
+		if len(m.name) < len(k.Name) {
+			m.name = k.Name
 		}
 		return m
 	}
@@ -324,7 +384,8 @@ func (r *TopRule) mergeKeys(all []seen) {
 		}
 	}
 	found := make([]TopKey, 0, len(keys))
-	for _, m := range keys {
+	for id, m := range keys {
+		m.Hash, m.Values = hex.EncodeToString(id[:]), ValuesOf(m.name)
 		m.MoreHits += max(0, r.Others-m.floor)
 		m.MoreRefused += max(0, r.OthersRefused-m.floorRefused)
 		m.Margin, m.MarginRefused = 2*math.Sqrt(m.spread), 2*math.Sqrt(m.spreadRefused)
@@ -344,11 +405,13 @@ func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
 		}
 	}
 	slices.SortFunc(some, func(a, b *TopKey) int {
-		return cmp.Or(cmp.Compare(of(b), of(a)), slices.Compare(a.ID[:], b.ID[:]))
+		return cmp.Or(cmp.Compare(of(b), of(a)), cmp.Compare(a.Hash, b.Hash))
 	})
 	top := make([]TopKey, min(len(some), wire.MaxReportKeys))
 	for i := range top {
 		top[i] = *some[i]
+		k := &top[i]
+		round(&k.Hits, &k.MoreHits, &k.Margin, &k.Refused, &k.MoreRefused, &k.MarginRefused, &k.RecentHits, &k.RecentRefused)
 	}
 	return top
 }

@@ -45,6 +45,7 @@ func TestTop(t *testing.T) {
 	b := New(memory.New(memory.Options{Now: func() time.Time { return time.Unix(1000, 0) }}))
 	ctx := context.Background()
 	id := func(n byte) wire.ID { return wire.ID{n} }
+	hash := func(n byte) string { return fmt.Sprintf("%02x%030x", n, 0) }
 	sample := func(hash uint64, refused bool, newest uint64, hits ...uint32) wire.SampledKey {
 		return wire.SampledKey{Hash: hash, Refused: refused, Asked: []wire.AskedWindows{{Newest: newest, Hits: hits}}}
 	}
@@ -78,10 +79,10 @@ func TestTop(t *testing.T) {
 	if r.Asked != 200 || r.Rejected != 50 || r.ShareRefused != 0.25 || r.Requests != 15 || r.Others != 1 || len(r.Used) != 2 {
 		t.Errorf("got %+v", r)
 	}
-	if k := r.Used[0]; k.ID != id(1) || k.Hits != 8+10 || k.MoreHits != 2 || k.Margin < 5 || k.Use != 0.7 || k.Nodes != 2 || len(k.Name) != 4 {
+	if k := r.Used[0]; k.Hash != hash(1) || k.Hits != 8+10 || k.MoreHits != 2 || k.Margin < 5 || k.Use != 0.7 || k.Nodes != 2 || !slices.Equal(k.Values, []Value{{Text: "ann"}}) {
 		t.Errorf("first %+v", k)
 	}
-	if k := r.Used[1]; k.ID != id(2) || k.Hits != 5 || k.MoreHits != 0 || k.Margin != 0 || k.Nodes != 1 {
+	if k := r.Used[1]; k.Hash != hash(2) || k.Hits != 5 || k.MoreHits != 0 || k.Margin != 0 || k.Nodes != 1 {
 		t.Errorf("second %+v", k)
 	}
 	// Below the least threshold there is one key, and window 1000 has not ended.
@@ -128,10 +129,10 @@ func TestTopOfTooManyRules(t *testing.T) {
 		reports = append(reports, r)
 	}
 	rules := merge(reports, "").Rules
-	if len(rules) != wire.MaxReportRules || rules[0].Name != "r2-0" || rules[len(rules)-1].Name != "r2-99" {
+	if len(rules) != wire.MaxReportRules || rules[0].Rule != "r2-0" || rules[len(rules)-1].Rule != "r2-99" {
 		t.Errorf("got %d rules, %+v", len(rules), rules)
 	}
-	if rules := merge(reports, "r0-7").Rules; len(rules) != 1 || rules[0].Name != "r0-7" {
+	if rules := merge(reports, "r0-7").Rules; len(rules) != 1 || rules[0].Rule != "r0-7" {
 		t.Errorf("of a single rule: %+v", rules)
 	}
 }
@@ -255,7 +256,7 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 	report(2, 5_000, wire.Amounts{Requests: 50, Hits: 50}, 50)
 	report(3, 0, wire.Amounts{}, 0) // of the last version
 	want := Rates{Requests: 40, Hits: 50, RefusedRequests: 10, RefusedHits: 15}
-	if got := top(); got.Senders != 3 || got.Rules[0].Requests != 30 || got.Rules[0].RecentSeconds != 10 || got.Rules[0].Recent != want ||
+	if got := top(); got.Senders != 3 || got.Rules[0].Requests != 30 || got.Rules[0].RecentSeconds != 10 || *got.Rules[0].Recent != want ||
 		got.Rules[0].Used[0].RecentHits != 30 || got.Rules[0].Used[0].RecentRefused != 15 {
 		t.Errorf("got %+v", got)
 	}
@@ -263,7 +264,7 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 	report(2, 10_000, wire.Amounts{Requests: 50, Hits: 50}, 50)
 	must.Equal(t, top().Senders, 3, "after 14 s: senders")
 	now = now.Add(time.Second)
-	if got := top(); got.Nodes != 1 || got.Senders != 1 || got.Rules[0].Requests != 10 || got.Rules[0].Recent != (Rates{Requests: 5, Hits: 5}) {
+	if got := top(); got.Nodes != 1 || got.Senders != 1 || got.Rules[0].Requests != 10 || *got.Rules[0].Recent != (Rates{Requests: 5, Hits: 5}) {
 		t.Errorf("after 15 s: got %+v, want the one that is there", got)
 	}
 	now = now.Add(15 * time.Second)

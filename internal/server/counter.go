@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -28,7 +27,7 @@ type Counter struct {
 	ID string `json:"id,omitempty"`
 	// Limits are those that were hit, or that the request named. It is empty if the key has no hits
 	// in any window that counts.
-	Limits []CounterLimit `json:"limits"`
+	Limits []backend.CounterLimit `json:"limits"`
 	// Known means that the backend has a counter of the key, even if all its hits were given back.
 	Known bool `json:"known"`
 	// Varies says that the limits are those that nodes have told of the rule, and that the configuration
@@ -40,45 +39,7 @@ type Counter struct {
 	// off; empty for what the configuration says.
 	Mode string `json:"mode,omitempty"`
 	// Holders are the nodes whose requests hold places of the key, by their recent reports.
-	Holders []CounterHolder `json:"holders,omitempty"`
-}
-
-// CounterHolder is a node whose requests hold places.
-type CounterHolder struct {
-	// Node is the node's number, in hexadecimal digits.
-	Node   string `json:"node"`
-	Places uint64 `json:"places"`
-	// OldestMS is how long the oldest place has been held, in milliseconds.
-	OldestMS uint64 `json:"oldest_ms"`
-}
-
-// CounterLimit is one limit of a Counter.
-type CounterLimit struct {
-	Algorithm string `json:"algorithm"`
-	WidthMS   uint64 `json:"width_ms"`
-	// Period is day, week or month for a window of the calendar.
-	Period string `json:"period,omitempty"`
-	// PrecisionNS is the width of sub-buckets in nanoseconds, if there are any.
-	PrecisionNS uint64 `json:"precision_ns,omitempty"`
-	Ordinal     uint8  `json:"ordinal"`
-	// Used is how many hits the store counts now: those that requests have used, and those that are Leased.
-	Used uint64 `json:"used"`
-	// Leased is how many of Used nodes had leased and not used some seconds ago, as they have reported.
-	// Since then they may have used them.
-	Leased uint64 `json:"leased,omitempty"`
-	// Pending is how many hits have passed at nodes that the store does not count yet, at most: they were
-	// not pushed when nodes reported, and the time for that is not over.
-	Pending uint64 `json:"pending,omitempty"`
-	// Limit and Left are left out if the limit is unknown.
-	Limit *uint64 `json:"limit,omitempty"`
-	Burst uint64  `json:"burst,omitempty"`
-	Left  *uint64 `json:"left,omitempty"`
-	// NextMS is the time until one more hit than Left has room if no other hits come, in
-	// milliseconds. It is left out if the limit is unknown or no waiting helps.
-	NextMS *int64 `json:"next_ms,omitempty"`
-	// ResetMS is the time until the window ends, the last hit has left, or the bucket is full, in
-	// milliseconds. It is left out if there is no such time.
-	ResetMS *int64 `json:"reset_ms,omitempty"`
+	Holders []backend.Holder `json:"holders,omitempty"`
 }
 
 // CounterChange is a request to change a key's counter, either by Reset or by Grant.
@@ -232,12 +193,7 @@ type CounterAsked struct {
 // CounterOf describes a counter that a backend has found. overrides are those of its namespace. The
 // limits in by come first, in their order.
 func CounterOf(found *backend.Counter, overrides []wire.Override, by *CounterAsked) Counter {
-	counter := Counter{Limits: []CounterLimit{}, Known: found.Known}
-	for _, of := range found.Holders {
-		counter.Holders = append(counter.Holders, CounterHolder{
-			Node: fmt.Sprintf("%016x", of.Node), Places: of.Places, OldestMS: (found.NowNanos - min(found.NowNanos, of.SinceNanos)) / 1e6,
-		})
-	}
+	counter := Counter{Limits: []backend.CounterLimit{}, Known: found.Known, Holders: found.Holders}
 	is := by.Is
 	if is == nil {
 		is = func(values []string) bool { return slices.Equal(values, by.Key) }
@@ -291,9 +247,9 @@ func counterOf(id wire.ID, l *window.Limit, now int64) wire.LimitCounter {
 	return wire.LimitCounter{ID: id, Kind: uint8(l.Kind), WidthMillis: uint64(l.WidthAt(now) / window.MinWidth), Precision: uint64(l.Precision), Ordinal: l.Ordinal}
 }
 
-// CalendarAt returns the index of the calendar limit that this limit is; -1 for none. The backend
+// calendarAt returns the index of the calendar limit that a limit is; -1 for none. The backend
 // knows no calendars: it has a month's hits in a window with a width of its own.
-func (l *CounterLimit) CalendarAt(limits []window.Limit, now int64) int {
+func calendarAt(l *backend.CounterLimit, limits []window.Limit, now int64) int {
 	return slices.IndexFunc(limits, func(of window.Limit) bool {
 		return of.Calendar != nil && of.Ordinal == l.Ordinal && uint64(of.WidthAt(now)/window.MinWidth) == l.WidthMS
 	})
@@ -308,7 +264,7 @@ func (c *Counter) Date(limits []window.Limit, now int64) {
 	}
 	for i := range c.Limits {
 		l := &c.Limits[i]
-		at := l.CalendarAt(limits, now)
+		at := calendarAt(l, limits, now)
 		if at < 0 {
 			continue
 		}
@@ -338,8 +294,8 @@ type askedLimit struct {
 	known        bool
 }
 
-func (a *askedLimit) standing(calendar store.Calendar) CounterLimit {
-	l := CounterLimit{
+func (a *askedLimit) standing(calendar store.Calendar) backend.CounterLimit {
+	l := backend.CounterLimit{
 		Algorithm: a.of.Shape().Name(), WidthMS: a.of.WidthMillis, PrecisionNS: a.of.Precision, Ordinal: a.of.Ordinal,
 	}
 	if !a.known {

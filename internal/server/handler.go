@@ -89,7 +89,7 @@ type Options struct {
 //     not look; DELETE with &rule=R removes the override of &key=V, once for each value, with
 //     &pattern=P and &part=N that of many keys, or with &all all of the rule's keys, or with &whole that of the whole rule. Both answer with
 //     [Changed].
-//   - GET /v1/top?namespace=N tells [Top], with &rule=R of that rule only, and with &keys=K of the first K
+//   - GET /v1/top?namespace=N tells [backend.Top], with &rule=R of that rule only, and with &keys=K of the first K
 //     keys of each list how they stand now.
 //   - GET /v1/namespaces tells [Namespaces]; with &namespace=N of that one, and its rules.
 //   - GET /v1/usage?namespace=N tells [Usage] of this month, with &rule=R of that rule only, and with

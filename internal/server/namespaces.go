@@ -33,8 +33,8 @@ type Namespace struct {
 	// Known are the rules that nodes have, each once, as most of those that have it told it: first those of the
 	// configuration that most have. Configurations are all that nodes have. Only the answer about one namespace
 	// has them.
-	Known          []KnownRule     `json:"known,omitempty"`
-	Configurations []Configuration `json:"configurations,omitempty"`
+	Known          []KnownRule             `json:"known,omitempty"`
+	Configurations []backend.Configuration `json:"configurations,omitempty"`
 }
 
 // KnownRule is what nodes have told of a rule.
@@ -50,8 +50,8 @@ type KnownRule struct {
 	// Classes says that the last value of the key is that of a class's part. Overrides have an empty value there.
 	Classes bool `json:"classes,omitempty"`
 	// Key has the form of each value of the key; nil if the nodes do not know it.
-	Key    []KeyForm    `json:"key"`
-	Limits []KnownLimit `json:"limits"`
+	Key    []KeyForm            `json:"key"`
+	Limits []backend.KnownLimit `json:"limits"`
 }
 
 // KeyForm is the form of a value of a key.
@@ -64,25 +64,6 @@ type KeyForm struct {
 type Prefixes struct {
 	IPv4 int `json:"ipv4_prefix"`
 	IPv6 int `json:"ipv6_prefix"`
-}
-
-// KnownLimit is a limit of a rule.
-type KnownLimit struct {
-	Algorithm string `json:"algorithm"`
-	WidthMS   uint64 `json:"width_ms"`
-	// Period is day, week or month for a window of the calendar.
-	Period      string `json:"period,omitempty"`
-	PrecisionNS uint64 `json:"precision_ns,omitempty"`
-	Limit       uint64 `json:"limit"`
-	Burst       uint64 `json:"burst,omitempty"`
-}
-
-// Configuration is what some nodes have told of their rules.
-type Configuration struct {
-	// Digest names it, and Nodes are the numbers of the nodes that report it, both in hexadecimal
-	// digits.
-	Digest string   `json:"digest"`
-	Nodes  []string `json:"nodes"`
 }
 
 // namespaces answers with the namespaces that the client may read, or with what is known of one.
@@ -102,8 +83,8 @@ func (h *handler) namespaces(_ http.ResponseWriter, r *http.Request, namespace s
 	}
 	answer := Namespaces{[]Namespace{}}
 	for _, f := range found {
-		n := Namespace{Namespace: f.Name, Nodes: f.Nodes, Rules: f.Rules, Others: f.Others, HeardSeconds: rounded(max(0, h.health.now().Sub(f.Heard).Seconds()))}
-		if n.Configurations = configurationsOf(known); len(known) > 0 {
+		n := Namespace{Namespace: f.Name, Nodes: f.Nodes, Rules: f.Rules, Others: f.Others, HeardSeconds: backend.Rounded(max(0, h.health.now().Sub(f.Heard).Seconds()))}
+		if n.Configurations = known; len(known) > 0 {
 			n.Known = []KnownRule{}
 			listed := map[string]bool{}
 			for j := range known {
@@ -118,17 +99,6 @@ func (h *handler) namespaces(_ http.ResponseWriter, r *http.Request, namespace s
 		answer.Namespaces = append(answer.Namespaces, n)
 	}
 	return answer, nil
-}
-
-func configurationsOf(known []backend.Configuration) (all []Configuration) {
-	for i := range known {
-		c := Configuration{Digest: fmt.Sprintf("%016x", known[i].Digest), Nodes: []string{}}
-		for _, node := range known[i].Nodes {
-			c.Nodes = append(c.Nodes, fmt.Sprintf("%016x", node))
-		}
-		all = append(all, c)
-	}
-	return all
 }
 
 func knownRule(s *wire.RuleShape) KnownRule {
@@ -147,9 +117,9 @@ func knownRule(s *wire.RuleShape) KnownRule {
 	return r
 }
 
-func knownLimits(s *wire.RuleShape) (all []KnownLimit) {
+func knownLimits(s *wire.RuleShape) (all []backend.KnownLimit) {
 	for _, l := range s.Limits {
-		of := KnownLimit{Algorithm: l.Name(), WidthMS: uint64(l.Width / window.MinWidth), PrecisionNS: uint64(l.Precision), Limit: l.Max, Burst: l.Burst}
+		of := backend.KnownLimit{Algorithm: l.Name(), WidthMS: uint64(l.Width / window.MinWidth), PrecisionNS: uint64(l.Precision), Limit: l.Max, Burst: l.Burst}
 		if c, ok := l.Calendar.(*calendar.Calendar); ok {
 			of.Period = calendar.Periods[c.Period()]
 		}
@@ -163,7 +133,7 @@ const stood = 200
 
 // stand adds to the first keys of each list of top how they stand now. Keys that may have other limits
 // than their rule are left out.
-func (h *handler) stand(r *http.Request, namespace string, top *Top, found *backend.Top, first int) error {
+func (h *handler) stand(r *http.Request, namespace string, top *backend.Top, first int) error {
 	overrides, err := h.backend.Overrides(r.Context(), namespace)
 	if err != nil {
 		return err
@@ -174,17 +144,17 @@ func (h *handler) stand(r *http.Request, namespace string, top *Top, found *back
 			overridden[o.Rule] = true
 		}
 	}
-	asked := map[wire.ID][]*TopKey{}
+	asked := map[wire.ID][]*backend.TopKey{}
 	rules := map[wire.ID]*wire.RuleShape{}
 	for i := range top.Rules {
-		t, rule := &top.Rules[i], backend.RuleOf(found.Configurations, top.Rules[i].Rule)
+		t, rule := &top.Rules[i], backend.RuleOf(top.Configurations, top.Rules[i].Rule)
 		if rule == nil {
 			continue
 		}
 		if t.Limits, t.Varies = knownLimits(rule), rule.Flags&wire.Varies != 0 || overridden[t.Rule]; rule.Flags&wire.Local != 0 || t.Varies {
 			continue
 		}
-		for _, list := range [][]TopKey{t.Used, t.Refused} {
+		for _, list := range [][]backend.TopKey{t.Used, t.Refused} {
 			for j := range list[:min(first, len(list))] {
 				id, err := counterID(list[j].Hash)
 				if err == nil && (len(asked) < stood || asked[id] != nil) {

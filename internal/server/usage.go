@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,21 +26,8 @@ type Usage struct {
 	Rows []UsageRow `json:"rows"`
 	// Gaps are times of these days of which usage may be missing, the first one first. If there have
 	// been many workers, some before GapsSince may be forgotten.
-	Gaps      []UsageGap `json:"gaps,omitempty"`
-	GapsSince *time.Time `json:"gaps_since,omitempty"`
-}
-
-// UsageGap is a time in which a worker of a proxy or program has died or was cut off. If it comes back it
-// tells what it has counted meanwhile, and the gap is gone.
-type UsageGap struct {
-	// Node is the number of the proxy or program, and Worker that of its worker, in hexadecimal digits.
-	Node   string `json:"node"`
-	Worker string `json:"worker"`
-	// From is when it had told all, and To when it was given up.
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-	// Idle means that when last heard it had nothing to tell for a second at least.
-	Idle bool `json:"idle"`
+	Gaps      []backend.Gap `json:"gaps,omitempty"`
+	GapsSince *time.Time    `json:"gaps_since,omitempty"`
 }
 
 // UsageRow is the usage of one key or group.
@@ -52,11 +38,11 @@ type UsageRow struct {
 	Rule  string `json:"rule"`
 	// Hash is the key's identity in the backend, and Values are those of the rule's selectors as
 	// far as it reveals them. Others means that the row sums up keys without a row of their own.
-	Hash   string  `json:"hash,omitempty"`
-	Values []Value `json:"values,omitempty"`
-	Others bool    `json:"others,omitempty"`
-	Model  string  `json:"model,omitempty"`
-	Hits   int64   `json:"hits"`
+	Hash   string          `json:"hash,omitempty"`
+	Values []backend.Value `json:"values,omitempty"`
+	Others bool            `json:"others,omitempty"`
+	Model  string          `json:"model,omitempty"`
+	Hits   int64           `json:"hits"`
 	// Budget is the key's last known state in the longest window of the rule.
 	Budget *UsageBudget `json:"budget,omitempty"`
 }
@@ -93,10 +79,7 @@ func (h *handler) usage(_ http.ResponseWriter, r *http.Request, namespace string
 		return nil, err
 	}
 	u := usageOf(&query, found, now)
-	for _, g := range gaps {
-		u.Gaps = append(u.Gaps, UsageGap{fmt.Sprintf("%016x", g.Node), fmt.Sprintf("%016x", g.Sender), g.From, g.To, g.Idle})
-	}
-	if !since.IsZero() {
+	if u.Gaps = gaps; !since.IsZero() {
 		u.GapsSince = &since
 	}
 	return u, nil
@@ -163,24 +146,12 @@ func usageOf(q *backend.UsageQuery, found []backend.Usage, now time.Time) Usage 
 		if !q.Key || f.Others {
 			continue
 		}
-		row.Hash, row.Values = hex.EncodeToString(f.ID[:]), valuesOf(f.Name)
+		row.Hash, row.Values = hex.EncodeToString(f.ID[:]), backend.ValuesOf(f.Name)
 		if f.Budget.EndSeconds != 0 {
 			row.Budget = budgetOf(&f.Budget, now)
 		}
 	}
 	return u
-}
-
-func valuesOf(name []byte) (values []Value) {
-	for len(name) > 0 {
-		value, cut, rest, ok := wire.NextValue(name)
-		if !ok {
-			break
-		}
-		values = append(values, Value{Text: strings.ToValidUTF8(string(value), "\uFFFD"), Cut: cut})
-		name = rest
-	}
-	return values
 }
 
 // budgetOf describes a budget, and where it ends at its pace. A key without later reports has used

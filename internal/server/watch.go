@@ -50,8 +50,8 @@ type Watched struct {
 	// Unix time; left out if it does not.
 	Since int64 `json:"since,omitempty"`
 	// MayChange says that the client may change overrides and counters of the namespace.
-	MayChange bool `json:"may_change"`
-	Top       *Top `json:"top,omitempty"`
+	MayChange bool         `json:"may_change"`
+	Top       *backend.Top `json:"top,omitempty"`
 	// Overrides is how many there are.
 	Overrides int `json:"overrides,omitempty"`
 }
@@ -153,15 +153,12 @@ func (h *handler) look(ctx context.Context, namespace string, after int64) (Watc
 	return w.stands, w.moments.After(after)
 }
 
-func momentOf(number, at int64, top *Top) WatchedMoment {
+func momentOf(number, at int64, top *backend.Top) WatchedMoment {
 	m := WatchedMoment{Number: number, At: at, Rules: []WatchedMomentRule{}}
 	for _, r := range top.Rules {
-		requests, refused := r.RequestsPerSecond, r.RefusedRequestsPerSecond
-		if r.Recent != nil {
-			requests, refused = r.Recent.Requests, r.Recent.RefusedRequests
-		}
-		rule := WatchedMomentRule{Rule: r.Rule, Passed: rounded(max(0, requests-refused)), Refused: refused}
-		for _, keys := range [][]TopKey{r.Used, r.Refused} {
+		rates := cmp.Or(r.Recent, &r.Rates)
+		rule := WatchedMomentRule{Rule: r.Rule, Passed: backend.Rounded(max(0, rates.Requests-rates.RefusedRequests)), Refused: rates.RefusedRequests}
+		for _, keys := range [][]backend.TopKey{r.Used, r.Refused} {
 			for j := range keys {
 				if use := keys[j].Use; rule.Use == nil || use > *rule.Use {
 					rule.Use = &use
@@ -224,9 +221,7 @@ func (h *handler) stands(ctx context.Context, namespace string) Watched {
 	if !h.health.succeeded(ctx, err, false) {
 		return stands
 	}
-	top := TopOf(&found, h.health.now())
-	stands.Top = &top
-	stands.Overrides = len(overrides.List)
+	stands.Top, stands.Overrides = &found, len(overrides.List)
 	return stands
 }
 

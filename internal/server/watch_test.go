@@ -76,7 +76,7 @@ func TestWatch(t *testing.T) {
 	for i := range streams {
 		streams[i] = watching(t, s, "shop", "")
 		_, got := events(t, streams[i])
-		if !got.Ready || got.Top == nil || got.Top.Nodes != 1 || len(got.Top.Rules) != 1 || got.Top.Rules[0].RequestsPerSecond != 5 {
+		if !got.Ready || got.Top == nil || got.Top.Nodes != 1 || len(got.Top.Rules) != 1 || got.Top.Rules[0].Requests != 5 {
 			t.Fatalf("got %+v", got)
 		}
 		must.EqualOrEnd(t, got.Overrides, 1, "overrides")

@@ -128,8 +128,8 @@ type Node struct {
 // Looked is what the store has of the nodes' reports, at the last look.
 type Looked struct {
 	// Failed says that the store could not be read.
-	Failed bool       `json:"failed"`
-	Top    server.Top `json:"top"`
+	Failed bool        `json:"failed"`
+	Top    backend.Top `json:"top"`
 }
 
 // State is the current state of the view.
@@ -203,6 +203,7 @@ func New(o Options) *View {
 	v.tables = live.NewTables(o.Config, o.VMID, o.Processes)
 	if o.Store != nil {
 		v.backend = backend.New(o.Store)
+		v.backend.Now = o.Now
 	}
 	return v
 }
@@ -326,11 +327,11 @@ func (v *View) lookOn(ctx context.Context) {
 func (v *View) look(ctx context.Context) Looked {
 	ctx, cancel := context.WithTimeout(ctx, backend.Timeout)
 	defer cancel()
-	found, err := v.backend.Top(ctx, v.o.Config.Namespace, "")
+	top, err := v.backend.Top(ctx, v.o.Config.Namespace, "")
 	if err != nil {
 		return Looked{Failed: true}
 	}
-	return Looked{Top: server.TopOf(&found, v.o.Now())}
+	return Looked{Top: top}
 }
 
 // Handler serves the view at an address, and the page.
