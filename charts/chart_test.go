@@ -31,6 +31,7 @@ var helm = flag.String("helm", "", "`file` of helm; a nightly run builds one")
 var core = map[string]string{
 	"Deployment": "io.k8s.api.apps.v1.Deployment", "StatefulSet": "io.k8s.api.apps.v1.StatefulSet",
 	"Service": "io.k8s.api.core.v1.Service", "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
+	"Namespace": "io.k8s.api.core.v1.Namespace", "Secret": "io.k8s.api.core.v1.Secret",
 	"PodDisruptionBudget":     "io.k8s.api.policy.v1.PodDisruptionBudget",
 	"HorizontalPodAutoscaler": "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
 	"NetworkPolicy":           "io.k8s.api.networking.v1.NetworkPolicy",
@@ -420,6 +421,13 @@ func TestFlagsOfTheController(t *testing.T) {
 	if slices.Sort(given); strings.Join(given, " ") != "backend configuration lease-namespace namespaces plugin pull-policy trusted-ca" {
 		t.Errorf("the chart gives %s", given)
 	}
+}
+
+// What envoy/istio.yaml has in the place of the chart fits the same schemas.
+func TestShipped(t *testing.T) {
+	t.Parallel()
+	text := must.Get(os.ReadFile("../envoy/istio.yaml"))(t)
+	must.Equal(t, strings.Join(holds(t, "istio.yaml", string(text)), " "), "Namespace Secret Deployment Service WasmPlugin EnvoyFilter", "kinds")
 }
 
 // holds checks each resource by its schema, and returns the kinds.

@@ -93,8 +93,7 @@ func TestIstioYAMLRuns(t *testing.T) {
 // extension returns the plugin's filter as Istio's proxies get it.
 func (m *mesh) extension(t *testing.T) (resource string, filter *wasmfilterv3.Wasm) {
 	t.Helper()
-	spec := new(extensionsv1alpha1.WasmPlugin)
-	must.OK(t, protojson.Unmarshal(m.plugin.Spec, spec))
+	spec := m.plugin.Spec
 	// The fields are in the order of their names, and numbers as Go writes them.
 	document := must.Get(json.Marshal(spec.GetPluginConfig().AsMap()))(t)
 	policies := map[extensionsv1alpha1.FailStrategy]wasmv3.FailurePolicy{

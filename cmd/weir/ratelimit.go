@@ -93,7 +93,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	r := v.rateLimits(log)
 	v.port("GRPC_PORT", grpcPort)
 	v.port("PORT", httpPort)
-	spans, traced := v.tracing()
+	tells := v.tracing()
 	v.tellUndone(log)
 	store := v.store(log)
 	if text := env.getenv("WEIR_MAX_MEMORY"); text != "" {
@@ -117,21 +117,14 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	if err := v.listen(r); err != nil {
 		return errors.Join(err, opened.Close())
 	}
-	var tracer *traces.Tracer
-	spans.Version, spans.Logger = version(), log
-	if traced {
-		if tracer, err = traces.Start(ctx, spans, env.getenv); err != nil {
-			return errors.Join(err, r.close(), opened.Close())
-		}
-	}
-	r.server.More = tracer.GRPC()
 	r.registry = prometheus.NewRegistry()
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), caughtPanics(), r.answers.Stats)
-	meter, err := measuring(ctx, spans, r.registry, env.getenv)
+	tells.Registry, tells.Logger = r.registry, log
+	telemetry, err := traces.Open(ctx, tells, env.getenv)
 	if err != nil {
-		tracer.Close()
 		return errors.Join(err, r.close(), opened.Close())
 	}
+	r.server.More = telemetry.GRPC()
 	leaving := ctx.Done()
 	ctx, cancel := later(ctx, delay, "the rate limit service", log)
 	defer cancel()
@@ -143,8 +136,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	err = r.serve(ctx, leaving, backend.New(opened.Store), monitor)
 	cancel()
 	watching.Wait()
-	meter.Close()
-	tracer.Close()
+	telemetry.Close()
 	if closeErr := opened.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}

@@ -122,23 +122,18 @@ func serve(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return errors.Join(err, all.Close())
 	}
-	tells := traces.Options{Service: "weir serve", Logger: log}
-	tracer, err := tracing(ctx, tells, env.getenv)
-	if err != nil {
-		return errors.Join(err, all.Close(), opened.Close())
-	}
 	registry := prometheus.NewRegistry()
-	meter, err := measuring(ctx, tells, registry, env.getenv)
+	tells := traces.Options{Service: "weir serve", Version: version(), Spans: traces.Wanted("TRACES", env.getenv), Registry: registry, Logger: log}
+	telemetry, err := traces.Open(ctx, tells, env.getenv)
 	if err != nil {
-		tracer.Close()
 		return errors.Join(err, all.Close(), opened.Close())
 	}
-	s := &service{tracer: tracer, registry: registry, meter: meter, listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
+	s := &service{telemetry: telemetry, registry: registry, listener: l, onPage: onPage, store: opened, parent: relay, trusted: trusted, webhook: hook, webhookSecret: signature, delay: *delay, log: log}
 	if limited {
 		if s.limits, err = descriptors.open(&trusted, bound, env.getenv, log); err != nil {
 			return errors.Join(err, all.Close(), opened.Close())
 		}
-		s.limits.counters.MaxMemory, s.limits.server.More = ofNodes, tracer.GRPC()
+		s.limits.counters.MaxMemory, s.limits.server.More = ofNodes, telemetry.GRPC()
 	}
 	return s.serve(ctx)
 }
@@ -267,10 +262,9 @@ type service struct {
 	// it is empty.
 	webhook, webhookSecret string
 	// delay is how long the service goes on after it was told to end.
-	delay  time.Duration
-	tracer *traces.Tracer // nil for none
-	meter  *traces.Meter  // nil for none
-	// registry has all metrics, which meter sends; nil for one of its own.
+	delay     time.Duration
+	telemetry traces.Telemetry
+	// registry has all metrics, which telemetry sends; nil for one of its own.
 	registry *prometheus.Registry
 	log      *slog.Logger
 }
@@ -292,7 +286,7 @@ func (s *service) serve(ctx context.Context) error {
 	monitor := server.NewMonitor(store.Store, registry, log, time.Now)
 	warning.Go(func() { panics.Again(ctx, "the store's monitor", monitor.Run) })
 	answers := backend.New(store.Store)
-	handler := &drain{Handler: s.tracer.HTTP(server.Handler(store.Store, server.Options{
+	handler := &drain{Handler: s.telemetry.HTTP(server.Handler(store.Store, server.Options{
 		Backend: answers, Warned: warner.Hear,
 		Tokens: t.tokens, Certificates: t.certificates, Registry: registry, Logger: log, Monitor: monitor, Leaving: leaving, Ended: ctx.Done(),
 		Host: t.host(l), Parent: s.parent, Identity: named.Plain,
@@ -337,8 +331,7 @@ func (s *service) serve(ctx context.Context) error {
 	err = errors.Join(err, <-served, <-limited)
 	log.Info("the counter backend has ended", "requests_drained", handler.ended.Load()-<-before, "requests_cut_off", handler.underWay())
 	warning.Wait()
-	s.meter.Close()
-	s.tracer.Close()
+	s.telemetry.Close()
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close the store: %w", closeErr))
 	}
@@ -441,28 +434,9 @@ func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("%w: --log-format: want text or json, got %.80q", errUsage, f.format)
 }
 
-// tracing returns what sends spans to the collector that OpenTelemetry's variables name; nil if they name none.
-func tracing(ctx context.Context, o traces.Options, getenv func(string) string) (*traces.Tracer, error) {
-	if !traces.Wanted("TRACES", getenv) {
-		return nil, nil
-	}
-	o.Version = version()
-	return traces.Start(ctx, o, getenv)
-}
-
-// measuring returns what sends the metrics of a registry to the collector that OpenTelemetry's variables name; nil if they
-// name none.
-func measuring(ctx context.Context, o traces.Options, registry prometheus.Gatherer, getenv func(string) string) (*traces.Meter, error) {
-	if !traces.Wanted("METRICS", getenv) {
-		return nil, nil
-	}
-	o.Version = version()
-	return traces.Measure(ctx, o, registry, getenv)
-}
-
-// tracing is what the variables of envoyproxy/ratelimit say of traces, and whether it sends any.
-func (v *variables) tracing() (o traces.Options, wanted bool) {
-	o = traces.Options{Service: v.text("TRACING_SERVICE_NAME", "RateLimit"), Share: 1, Protocol: "http/protobuf"}
+// tracing is what the variables of envoyproxy/ratelimit say of traces.
+func (v *variables) tracing() traces.Options {
+	o := traces.Options{Service: v.text("TRACING_SERVICE_NAME", "RateLimit"), Version: version(), Protocol: "http/protobuf"}
 	if v.text("TRACING_EXPORTER_PROTOCOL", "http") == "grpc" {
 		o.Protocol = "grpc"
 	}
@@ -475,8 +449,8 @@ func (v *variables) tracing() (o traces.Options, wanted bool) {
 	if err != nil || !(share >= 0 && share <= 1) {
 		v.fail("TRACING_SAMPLING_RATE", "a number from 0 to 1")
 	}
-	o.Share = share
-	return o, v.truth("TRACING_ENABLED")
+	o.Share, o.Spans = share, v.truth("TRACING_ENABLED")
+	return o
 }
 
 // listenOn listens on an address from a flag. Errors say what to do.

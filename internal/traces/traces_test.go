@@ -20,20 +20,14 @@ func TestMistakes(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "collector", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: want a URL such as http://collector:4318"},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", `OTEL_EXPORTER_OTLP_PROTOCOL: want grpc or http/protobuf, got "http/json"`},
 	} {
-		o := traces.Options{Logger: slog.New(slog.DiscardHandler)}
-		getenv := func(name string) string {
+		o := traces.Options{Spans: true, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)}
+		telemetry, err := traces.Open(t.Context(), o, func(name string) string {
 			if name == test.name {
 				return test.value
 			}
 			return ""
-		}
-		tracer, err := traces.Start(t.Context(), o, getenv)
-		tracer.Close()
-		meter, metricsErr := traces.Measure(t.Context(), o, prometheus.NewRegistry(), getenv)
-		meter.Close()
-		if err == nil {
-			err = metricsErr
-		}
+		})
+		telemetry.Close()
 		if err == nil && test.want != "" || err != nil && err.Error() != test.want {
 			t.Errorf("%s=%s: error %v, want %s", test.name, test.value, err, test.want)
 		}
