@@ -1,6 +1,7 @@
 package ratelimitservice
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +109,22 @@ func TestAllMistakes(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
+}
+
+// TestManyMistakes wants the first errors and warnings of a file, however often aliases repeat them.
+func TestManyMistakes(t *testing.T) {
+	t.Parallel()
+	var wrong, ignored strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&wrong, ", x%d: 1", i)
+		fmt.Fprintf(&ignored, ", {key: k%d, descriptors: *d}", i)
+	}
+	mistakes, _ := Check([]File{{"f", []byte("domain: d\ndescriptors: [&a {key: a" + wrong.String() + "}" + strings.Repeat(", *a", 400) + "]")}}, Options{})
+	must.Equal(t, len(mistakes), maxMistakes+1, "errors")
+	must.Equal(t, mistakes[0].Error(), "f: too many errors, the rest are left out", "what stands before those of lines")
+	_, warnings := Check([]File{{"f", []byte("domain: d\ndescriptors: [{key: a, descriptors: &d [{key: a, unit: day, name: a, domain: d}]}" + ignored.String() + "]")}}, Options{})
+	must.Equal(t, len(warnings), maxMistakes+1, "warnings")
+	must.Equal(t, warnings[maxMistakes].Error(), "f: too many warnings, the rest are left out", "the last one")
 }
 
 func TestRead(t *testing.T) {

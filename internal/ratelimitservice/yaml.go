@@ -14,10 +14,14 @@ import (
 // maxNodes bounds the values of a file. Aliases count them again.
 const maxNodes = 1 << 17
 
+// maxMistakes bounds the errors of a file, and its warnings of each kind, as in a plugin's
+// configuration: with aliases they grow much faster than the file.
+const maxMistakes = 1000
+
 // reader reads the documents of a file, and collects their mistakes.
 type reader struct {
 	file string
-	errs []error
+	errs []Mistake
 	// ignored are fields that the rate limit service ignores in their place.
 	ignored []Mistake
 	// surprises are those of a [Configuration].
@@ -86,12 +90,22 @@ func (r *reader) mistake(p place, format string, args ...any) *Mistake {
 }
 
 func (r *reader) fail(p place, format string, args ...any) {
-	r.errs = append(r.errs, r.mistake(p, format, args...))
+	r.tell(&r.errs, "errors", p, format, args...)
+}
+
+// tell adds to the errors or warnings of a file. After maxMistakes it says only that there are more.
+func (r *reader) tell(all *[]Mistake, what string, p place, format string, args ...any) {
+	switch told := len(*all); {
+	case told < maxMistakes:
+		*all = append(*all, *r.mistake(p, format, args...))
+	case told == maxMistakes:
+		*all = append(*all, Mistake{File: r.file, Problem: "too many " + what + ", the rest are left out"})
+	}
 }
 
 // unplaced records a mistake about the whole file.
 func (r *reader) unplaced(problem string) {
-	r.errs = append(r.errs, &Mistake{File: r.file, Problem: problem})
+	r.errs = append(r.errs, Mistake{File: r.file, Problem: problem})
 }
 
 // documents calls read for each document that is not empty.
@@ -116,12 +130,13 @@ func (r *reader) documents(text []byte, read func(place)) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// enter counts a value, and reports whether it may be read.
+// enter counts a value, and reports whether it may be read: nothing more is once the rest of the
+// errors are left out.
 func (r *reader) enter(p place) bool {
 	if r.nodes++; r.nodes == maxNodes {
 		r.fail(p, "want at most %d values in a file, counted again for each alias", maxNodes)
 	}
-	return r.nodes < maxNodes
+	return r.nodes < maxNodes && len(r.errs) <= maxMistakes
 }
 
 // fields reads the fields of a mapping with the functions under their names.
@@ -144,7 +159,7 @@ func (r *reader) fields(p place, readers map[string]func(place)) {
 		case read != nil:
 			read(f)
 		case slices.Contains(itsFields, name):
-			r.ignored = append(r.ignored, *r.mistake(f, "the rate limit service ignores the field here"))
+			r.tell(&r.ignored, "warnings", f, "the rate limit service ignores the field here")
 		default:
 			r.fail(f, "want a field of the rate limit service or of Weir%s", suggestion(name, readers))
 		}
