@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -133,11 +132,32 @@ type field struct {
 	value value
 }
 
-// fields returns the fields of a mapping, and then those of its merge keys that it does not have
-// itself.
-func (v value) fields() (all []field) {
+// mapping has the fields of a mapping, and then those of its merge keys that it does not have itself.
+type mapping struct {
+	fields []field
+	at     map[string]int // in fields, by name
+}
+
+// mapping reads a mapping once: sources ask for many of its fields by name.
+func (v value) mapping() mapping {
+	if !v.there() {
+		return mapping{}
+	}
+	m, read := v.c.mappings[v.node]
+	if !read {
+		m.at = map[string]int{}
+		v.merge(&m, true)
+		v.c.mappings[v.node] = m
+	}
+	return m
+}
+
+func (v value) fields() []field { return v.mapping().fields }
+
+// merge adds the fields of a mapping: its own, or of a base those whose names are not given.
+func (v value) merge(into *mapping, own bool) {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
-		return nil
+		return
 	}
 	var bases []value
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
@@ -147,19 +167,20 @@ func (v value) fields() (all []field) {
 			bases = append(append(bases, of), of.list()...)
 			continue
 		}
-		all = append(all, field{v.c.field(key.Value), place{v.where.file, key.Line, key.Column}, of})
+		name := v.c.field(key.Value)
+		_, given := into.at[name]
+		if !given {
+			into.at[name] = len(into.fields)
+		}
+		if own || !given {
+			into.fields = append(into.fields, field{name, place{v.where.file, key.Line, key.Column}, of})
+		}
 	}
 	for _, b := range bases {
-		if b.node == v.node {
-			continue
-		}
-		for _, f := range b.fields() {
-			if !slices.ContainsFunc(all, func(o field) bool { return o.name == f.name }) {
-				all = append(all, f)
-			}
+		if b.node != v.node {
+			b.merge(into, false)
 		}
 	}
-	return all
 }
 
 // field returns the name of a field. A message of Envoy's has each under two names: rate_limits is
@@ -183,12 +204,12 @@ func isMerge(key *yaml.Node) bool { return key.ShortTag() == "!!merge" }
 // get returns the value at the end of a path of names.
 func (v value) get(path ...string) value {
 	for _, name := range path {
-		fields := v.fields()
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
-		if i < 0 {
+		m := v.mapping()
+		i, given := m.at[name]
+		if !given {
 			return value{c: v.c, where: v.where}
 		}
-		v = fields[i].value
+		v = m.fields[i].value
 	}
 	return v
 }
