@@ -284,6 +284,8 @@ func TestFieldsOfMergeKeys(t *testing.T) {
 		{"{<<: *base, minute: 7}", `"limit": 7`},
 		{"{minute: 7, <<: *base}", `"limit": 7`},
 		{"{<<: [{minute: 7}, *base]}", `"limit": 7`},
+		{"{<<: [[{minute: 7}], {hour: 9}]}", `"limit": 7`},
+		{"{<<: [[{minute: 8}], {minute: 7}]}", `"limit": 7`},
 		{"{<<: *base}", `"limit": 5`},
 		{"{minute: 7, hour: 1, minute: 8}", `file:8:34: want the field "minute" once; line 8 has it too`},
 	} {

@@ -164,7 +164,7 @@ func (v value) merge(into *mapping, own bool) {
 		key := v.node.Content[i]
 		of := v.c.value(v.where.file, v.node.Content[i+1])
 		if isMerge(key) {
-			bases = append(append(bases, of), of.list()...)
+			bases = append(bases, of)
 			continue
 		}
 		name := v.c.field(key.Value)
@@ -176,9 +176,10 @@ func (v value) merge(into *mapping, own bool) {
 			into.fields = append(into.fields, field{name, place{v.where.file, key.Line, key.Column}, of})
 		}
 	}
-	for _, b := range bases {
-		if b.node != v.node {
-			b.merge(into, false)
+	for i := 0; i < len(bases); i++ {
+		bases = append(bases, bases[i].list()...)
+		if bases[i].node != v.node {
+			bases[i].merge(into, false)
 		}
 	}
 }
