@@ -86,21 +86,27 @@ func (c *converter) weigh(file string, n *yaml.Node, depth int) {
 func (c *converter) wantOnce(file string, n *yaml.Node) {
 	given := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
+		at, key := n.Content[i], resolved(n.Content[i])
 		if key.Kind != yaml.ScalarNode || isMerge(key) {
 			continue
 		}
 		if line, twice := given[c.field(key.Value)]; twice {
-			c.fail(place{file, max(1, key.Line), max(1, key.Column)}, "want the field %.40q once; line %d has it too", key.Value, line)
+			c.fail(place{file, max(1, at.Line), max(1, at.Column)}, "want the field %.40q once; line %d has it too", key.Value, line)
 		}
-		given[c.field(key.Value)] = key.Line
+		given[c.field(key.Value)] = at.Line
 	}
 }
 
-func (c *converter) value(file string, n *yaml.Node) value {
+// resolved returns the node that an alias stands for.
+func resolved(n *yaml.Node) *yaml.Node {
 	for n != nil && n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
+	return n
+}
+
+func (c *converter) value(file string, n *yaml.Node) value {
+	n = resolved(n)
 	v := value{c: c, where: place{file, 1, 1}}
 	if n != nil {
 		v.where = place{file, max(1, n.Line), max(1, n.Column)}
@@ -161,7 +167,7 @@ func (v value) merge(into *mapping, own bool) {
 	}
 	var bases []value
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
-		key := v.node.Content[i]
+		at, key := v.node.Content[i], resolved(v.node.Content[i])
 		of := v.c.value(v.where.file, v.node.Content[i+1])
 		if isMerge(key) {
 			bases = append(bases, of)
@@ -173,7 +179,7 @@ func (v value) merge(into *mapping, own bool) {
 			into.at[name] = len(into.fields)
 		}
 		if own || !given {
-			into.fields = append(into.fields, field{name, place{v.where.file, key.Line, key.Column}, of})
+			into.fields = append(into.fields, field{name, place{v.where.file, at.Line, at.Column}, of})
 		}
 	}
 	for i := 0; i < len(bases); i++ {
