@@ -99,7 +99,7 @@ func (c *converter) wantOnce(file string, n *yaml.Node) {
 
 // resolved returns the node that an alias stands for.
 func resolved(n *yaml.Node) *yaml.Node {
-	for n != nil && n.Kind == yaml.AliasNode {
+	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	return n
@@ -107,11 +107,8 @@ func resolved(n *yaml.Node) *yaml.Node {
 
 func (c *converter) value(file string, n *yaml.Node) value {
 	n = resolved(n)
-	v := value{c: c, where: place{file, 1, 1}}
-	if n != nil {
-		v.where = place{file, max(1, n.Line), max(1, n.Column)}
-	}
-	if n != nil && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null") {
+	v := value{c: c, where: place{file, max(1, n.Line), max(1, n.Column)}}
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
 		v.node = n
 	}
 	return v
@@ -184,9 +181,7 @@ func (v value) merge(into *mapping, own bool) {
 	}
 	for i := 0; i < len(bases); i++ {
 		bases = append(bases, bases[i].list()...)
-		if bases[i].node != v.node {
-			bases[i].merge(into, false)
-		}
+		bases[i].merge(into, false)
 	}
 }
 
