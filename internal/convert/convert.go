@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"weir/config"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // File is a file to convert.
@@ -61,7 +63,7 @@ func Convert(source string, files []File) (*Result, error) {
 	if read == nil {
 		return nil, fmt.Errorf("want one of %s", strings.Join(Sources(), ", "))
 	}
-	c := &converter{files: files, names: map[string]bool{}}
+	c := &converter{files: files, names: map[string]bool{}, mappings: map[*yaml.Node]mapping{}}
 	if read(c); c.err != nil {
 		return nil, c.err
 	}
@@ -104,6 +106,8 @@ type converter struct {
 	lost    []Loss
 	err     error
 	values  int // in all files, counted each time that an alias or include repeats them
+	// mappings are those that were read.
+	mappings map[*yaml.Node]mapping
 	// messages says that fields are those of protobuf's messages.
 	messages bool
 }

@@ -284,7 +284,11 @@ func TestFieldsOfMergeKeys(t *testing.T) {
 		{"{<<: *base, minute: 7}", `"limit": 7`},
 		{"{minute: 7, <<: *base}", `"limit": 7`},
 		{"{<<: [{minute: 7}, *base]}", `"limit": 7`},
+		{"{<<: [[{minute: 7}], {hour: 9}]}", `"limit": 7`},
+		{"{<<: [[{minute: 8}], {minute: 7}]}", `"limit": 7`},
 		{"{<<: *base}", `"limit": 5`},
+		{"{policy: &key minute, *key : 7}", `"limit": 7`},
+		{"{policy: &key minute, *key : 7, minute: 8}", `file:8:45: want the field "minute" once; line 8 has it too`},
 		{"{minute: 7, hour: 1, minute: 8}", `file:8:34: want the field "minute" once; line 8 has it too`},
 	} {
 		result, err := convert.Convert("kong", []convert.File{{Name: "file", Text: fmt.Appendf(nil, kongFile, test.config)}})

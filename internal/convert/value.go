@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -87,26 +86,29 @@ func (c *converter) weigh(file string, n *yaml.Node, depth int) {
 func (c *converter) wantOnce(file string, n *yaml.Node) {
 	given := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
+		at, key := n.Content[i], resolved(n.Content[i])
 		if key.Kind != yaml.ScalarNode || isMerge(key) {
 			continue
 		}
 		if line, twice := given[c.field(key.Value)]; twice {
-			c.fail(place{file, max(1, key.Line), max(1, key.Column)}, "want the field %.40q once; line %d has it too", key.Value, line)
+			c.fail(place{file, max(1, at.Line), max(1, at.Column)}, "want the field %.40q once; line %d has it too", key.Value, line)
 		}
-		given[c.field(key.Value)] = key.Line
+		given[c.field(key.Value)] = at.Line
 	}
 }
 
-func (c *converter) value(file string, n *yaml.Node) value {
-	for n != nil && n.Kind == yaml.AliasNode {
+// resolved returns the node that an alias stands for.
+func resolved(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	v := value{c: c, where: place{file, 1, 1}}
-	if n != nil {
-		v.where = place{file, max(1, n.Line), max(1, n.Column)}
-	}
-	if n != nil && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null") {
+	return n
+}
+
+func (c *converter) value(file string, n *yaml.Node) value {
+	n = resolved(n)
+	v := value{c: c, where: place{file, max(1, n.Line), max(1, n.Column)}}
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
 		v.node = n
 	}
 	return v
@@ -133,33 +135,54 @@ type field struct {
 	value value
 }
 
-// fields returns the fields of a mapping, and then those of its merge keys that it does not have
-// itself.
-func (v value) fields() (all []field) {
+// mapping has the fields of a mapping, and then those of its merge keys that it does not have itself.
+type mapping struct {
+	fields []field
+	at     map[string]int // in fields, by name
+}
+
+// mapping reads a mapping once: sources ask for many of its fields by name.
+func (v value) mapping() mapping {
+	if !v.there() {
+		return mapping{}
+	}
+	m, read := v.c.mappings[v.node]
+	if !read {
+		m.at = map[string]int{}
+		v.merge(&m, true)
+		v.c.mappings[v.node] = m
+	}
+	return m
+}
+
+func (v value) fields() []field { return v.mapping().fields }
+
+// merge adds the fields of a mapping: its own, or of a base those whose names are not given.
+func (v value) merge(into *mapping, own bool) {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
-		return nil
+		return
 	}
 	var bases []value
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
-		key := v.node.Content[i]
+		at, key := v.node.Content[i], resolved(v.node.Content[i])
 		of := v.c.value(v.where.file, v.node.Content[i+1])
 		if isMerge(key) {
-			bases = append(append(bases, of), of.list()...)
+			bases = append(bases, of)
 			continue
 		}
-		all = append(all, field{v.c.field(key.Value), place{v.where.file, key.Line, key.Column}, of})
-	}
-	for _, b := range bases {
-		if b.node == v.node {
-			continue
+		name := v.c.field(key.Value)
+		_, given := into.at[name]
+		if !given {
+			into.at[name] = len(into.fields)
 		}
-		for _, f := range b.fields() {
-			if !slices.ContainsFunc(all, func(o field) bool { return o.name == f.name }) {
-				all = append(all, f)
-			}
+		if own || !given {
+			into.fields = append(into.fields, field{name, place{v.where.file, at.Line, at.Column}, of})
 		}
 	}
-	return all
+	for i := 0; i < len(bases); i++ {
+		bases = append(bases, bases[i].list()...)
+		bases[i].merge(into, false)
+	}
 }
 
 // field returns the name of a field. A message of Envoy's has each under two names: rate_limits is
@@ -183,12 +206,12 @@ func isMerge(key *yaml.Node) bool { return key.ShortTag() == "!!merge" }
 // get returns the value at the end of a path of names.
 func (v value) get(path ...string) value {
 	for _, name := range path {
-		fields := v.fields()
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
-		if i < 0 {
+		m := v.mapping()
+		i, given := m.at[name]
+		if !given {
 			return value{c: v.c, where: v.where}
 		}
-		v = fields[i].value
+		v = m.fields[i].value
 	}
 	return v
 }

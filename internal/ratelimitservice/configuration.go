@@ -125,7 +125,9 @@ func Read(files []File, o Options) (*Configuration, error) {
 				c.add(r, &d, o)
 			}
 		})
-		errs = append(errs, r.errs...)
+		for i := range r.errs {
+			errs = append(errs, &r.errs[i])
+		}
 		c.Ignored = append(c.Ignored, r.ignored...)
 		c.Surprises = append(c.Surprises, r.surprises...)
 	}
@@ -253,7 +255,7 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 		return l
 	}
 	if !said.counted {
-		r.surprises = append(r.surprises, *r.mistake(said.at, "requests_per_unit is missing: the limit is 0, and refuses every request"))
+		r.tell(&r.surprises, "warnings", said.at, "requests_per_unit is missing: the limit is 0, and refuses every request")
 	}
 	faults := len(r.errs)
 	l.shape = r.shape(said)

@@ -201,7 +201,7 @@ func (r *reader) metadata(p place) *structpb.Struct {
 
 // weigh counts the values of a part, and reports whether they stay below the bound.
 func (r *reader) weigh(p place) bool {
-	if p = p.resolved(); !r.enter(p) {
+	if p = p.resolved(); !r.enter(p, 1) {
 		return false
 	}
 	return !slices.ContainsFunc(p.node.Content, func(n *yaml.Node) bool { return !r.weigh(place{n, p.path}) })

@@ -1,6 +1,7 @@
 package ratelimitservice
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,6 +111,37 @@ func TestAllMistakes(t *testing.T) {
 	}
 }
 
+// TestManyMistakes wants the first errors and warnings of a file, however often aliases repeat them.
+func TestManyMistakes(t *testing.T) {
+	t.Parallel()
+	var wrong, ignored strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&wrong, ", x%d: 1", i)
+		fmt.Fprintf(&ignored, ", {key: k%d, descriptors: *d}", i)
+	}
+	mistakes, _ := Check([]File{{"f", []byte("domain: d\ndescriptors: [&a {key: a" + wrong.String() + "}" + strings.Repeat(", *a", 400) + "]")}}, Options{})
+	must.Equal(t, len(mistakes), maxMistakes+1, "errors")
+	must.Equal(t, mistakes[0].Error(), "f: too many errors, the rest are left out", "what stands before those of lines")
+	_, warnings := Check([]File{{"f", []byte("domain: d\ndescriptors: [{key: a, descriptors: &d [{key: a, unit: day, name: a, domain: d}]}" + ignored.String() + "]")}}, Options{})
+	must.Equal(t, len(warnings), maxMistakes+1, "warnings")
+	must.Equal(t, warnings[maxMistakes].Error(), "f: too many warnings, the rest are left out", "the last one")
+}
+
+// TestBasesInThemselves wants the bound of a file's values to hold for what merge keys reach, too, and for the paths there.
+func TestBasesInThemselves(t *testing.T) {
+	for _, bases := range []string{"&b [" + strings.Repeat("*b, ", 20) + "]", "&b [{<<: *b}]"} {
+		var mistakes []Mistake
+		n := testing.AllocsPerRun(1, func() {
+			mistakes, _ = Check([]File{{"f", []byte("domain: d\ndescriptors: [{key: a, <<: " + bases + "}]")}}, Options{})
+		})
+		must.EqualOrEnd(t, len(mistakes), 1, "%s: errors", bases)
+		must.Contains(t, mistakes[0].Problem, "want at most", "%s", bases)
+		if path := len(mistakes[0].Path); n > 8*maxNodes || path > maxNodes/8 {
+			t.Errorf("%s: %v allocations, and a path of %d bytes", bases, n, path)
+		}
+	}
+}
+
 func TestRead(t *testing.T) {
 	t.Parallel()
 	c, err := Read([]File{
@@ -119,7 +151,8 @@ func TestRead(t *testing.T) {
 		t.Errorf("a field that nobody knows: %v", c)
 	}
 	c = must.Get(Read([]File{
-		{"a", []byte("domain: d\ndescriptors:\n- {key: a, shadow_mode: yes, rate_limit: &l {unit: SECOND, requests_per_unit: 7, shadow_mode: true}}\n- {key: 5, value: 1.5, rate_limit: {<<: *l, requests_per_unit: 8}}")},
+		{"a", []byte("domain: d\ndescriptors:\n- {key: a, shadow_mode: yes, rate_limit: &l {unit: SECOND, requests_per_unit: 7, shadow_mode: true}}\n- {key: 5, value: 1.5, rate_limit: {<<: *l, requests_per_unit: 8}}\n" +
+			"- {key: 6, rate_limit: {<<: [[{requests_per_unit: 7}], {<<: {unit: day, requests_per_unit: 6}, requests_per_unit: 9}]}}")},
 		{"b", []byte("domain: d\ndescriptors:\n- {key: c, rate_limit: }")},
 	}, Options{MergeDomains: true}))(t)
 	if want := "a:3: descriptors[0].rate_limit.shadow_mode: the rate limit service ignores the field here"; len(c.Ignored) == 0 || c.Ignored[0].Error() != want {
@@ -131,6 +164,9 @@ func TestRead(t *testing.T) {
 	}
 	if five := d.byKey["5_1.5"].limit; five.told.RequestsPerUnit != 8 || five.shadow {
 		t.Errorf("5 is %+v", five)
+	}
+	if six := d.byKey["6"].limit; six.told.RequestsPerUnit != 9 || six.told.Unit.String() != "DAY" {
+		t.Errorf("6 is %+v", six)
 	}
 	if n := d.byKey["c"]; n == nil || n.limit != nil {
 		t.Errorf("c is %+v", n)

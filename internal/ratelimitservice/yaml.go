@@ -14,10 +14,14 @@ import (
 // maxNodes bounds the values of a file. Aliases count them again.
 const maxNodes = 1 << 17
 
+// maxMistakes bounds the errors of a file, and its warnings of each kind, as in a plugin's
+// configuration: with aliases they grow much faster than the file.
+const maxMistakes = 1000
+
 // reader reads the documents of a file, and collects their mistakes.
 type reader struct {
 	file string
-	errs []error
+	errs []Mistake
 	// ignored are fields that the rate limit service ignores in their place.
 	ignored []Mistake
 	// surprises are those of a [Configuration].
@@ -86,12 +90,22 @@ func (r *reader) mistake(p place, format string, args ...any) *Mistake {
 }
 
 func (r *reader) fail(p place, format string, args ...any) {
-	r.errs = append(r.errs, r.mistake(p, format, args...))
+	r.tell(&r.errs, "errors", p, format, args...)
+}
+
+// tell adds to the errors or warnings of a file. After maxMistakes it says only that there are more.
+func (r *reader) tell(all *[]Mistake, what string, p place, format string, args ...any) {
+	switch told := len(*all); {
+	case told < maxMistakes:
+		*all = append(*all, *r.mistake(p, format, args...))
+	case told == maxMistakes:
+		*all = append(*all, Mistake{File: r.file, Problem: "too many " + what + ", the rest are left out"})
+	}
 }
 
 // unplaced records a mistake about the whole file.
 func (r *reader) unplaced(problem string) {
-	r.errs = append(r.errs, &Mistake{File: r.file, Problem: problem})
+	r.errs = append(r.errs, Mistake{File: r.file, Problem: problem})
 }
 
 // documents calls read for each document that is not empty.
@@ -116,17 +130,19 @@ func (r *reader) documents(text []byte, read func(place)) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// enter counts a value, and reports whether it may be read.
-func (r *reader) enter(p place) bool {
-	if r.nodes++; r.nodes == maxNodes {
+// enter counts values, and reports whether they may be read: nothing more is once the rest of the
+// errors are left out.
+func (r *reader) enter(p place, values int) bool {
+	before := r.nodes
+	if r.nodes += values; before < maxNodes && r.nodes >= maxNodes {
 		r.fail(p, "want at most %d values in a file, counted again for each alias", maxNodes)
 	}
-	return r.nodes < maxNodes
+	return r.nodes < maxNodes && len(r.errs) <= maxMistakes
 }
 
 // fields reads the fields of a mapping with the functions under their names.
 func (r *reader) fields(p place, readers map[string]func(place)) {
-	if p = p.resolved(); isNull(p.node) || !r.enter(p) {
+	if p = p.resolved(); isNull(p.node) || !r.enter(p, 1) {
 		return
 	}
 	if p.node.Kind != yaml.MappingNode {
@@ -134,7 +150,7 @@ func (r *reader) fields(p place, readers map[string]func(place)) {
 		return
 	}
 	given := map[string]bool{}
-	for _, f := range r.merged(p, nil) {
+	for _, f := range r.merged(p, nil, map[string]bool{}, true) {
 		name := f.path
 		f = p.field(name, f.node)
 		read := readers[name]
@@ -144,7 +160,7 @@ func (r *reader) fields(p place, readers map[string]func(place)) {
 		case read != nil:
 			read(f)
 		case slices.Contains(itsFields, name):
-			r.ignored = append(r.ignored, *r.mistake(f, "the rate limit service ignores the field here"))
+			r.tell(&r.ignored, "warnings", f, "the rate limit service ignores the field here")
 		default:
 			r.fail(f, "want a field of the rate limit service or of Weir%s", suggestion(name, readers))
 		}
@@ -152,36 +168,37 @@ func (r *reader) fields(p place, readers map[string]func(place)) {
 	}
 }
 
-// merged returns the fields of a mapping, with their names as paths. It adds those of its merge
-// keys that the mapping does not have itself.
-func (r *reader) merged(p place, into []place) []place {
+// merged adds the fields of a mapping, with their names as paths, and then those of its merge keys.
+// Unless they are its own, it leaves out those whose names are given.
+func (r *reader) merged(p place, into []place, given map[string]bool, own bool) []place {
 	var bases []place
-	own := len(into)
+	add := func(base place) {
+		base = base.resolved()
+		// A base may repeat names, and be in lists that contain themselves: their paths grow.
+		if r.enter(base, 1+(len(base.node.Content)+len(base.path))/256) {
+			bases = append(bases, base)
+		}
+	}
 	for i := 0; i+1 < len(p.node.Content); i += 2 {
 		name, value := place{node: p.node.Content[i], path: p.path}.resolved(), p.node.Content[i+1]
 		switch {
 		case name.node.Kind != yaml.ScalarNode:
 			r.fail(name, "want the name of a field")
 		case name.node.ShortTag() == "!!merge":
-			bases = append(bases, place{value, p.path}.resolved())
-		default:
+			add(place{value, p.path})
+		case own || !given[name.node.Value]:
+			given[name.node.Value] = true
 			into = append(into, place{value, name.node.Value})
 		}
 	}
-	for i := 0; i < len(bases); i++ {
-		switch base := bases[i]; {
-		case !r.enter(base):
-			return into
-		case base.node.Kind == yaml.SequenceNode:
+	for i := 0; i < len(bases) && r.nodes < maxNodes; i++ {
+		switch base := bases[i]; base.node.Kind {
+		case yaml.SequenceNode:
 			for j := range base.node.Content {
-				bases = append(bases, base.element(j).resolved())
+				add(base.element(j))
 			}
-		case base.node.Kind == yaml.MappingNode:
-			for _, f := range r.merged(base, nil) {
-				if !slices.ContainsFunc(into[own:], func(o place) bool { return o.path == f.path }) {
-					into = append(into, f)
-				}
-			}
+		case yaml.MappingNode:
+			into = r.merged(base, into, given, false)
 		default:
 			r.fail(base, "want a mapping to merge")
 		}
@@ -192,7 +209,7 @@ func (r *reader) merged(p place, into []place) []place {
 // elements reads each element of a list.
 func (r *reader) elements(p place, read func(i int, p place)) {
 	switch p = p.resolved(); {
-	case isNull(p.node) || !r.enter(p):
+	case isNull(p.node) || !r.enter(p, 1):
 	case p.node.Kind != yaml.SequenceNode:
 		r.fail(p, "want a list")
 	default:
