@@ -171,6 +171,33 @@ func TestManyStores(t *testing.T) {
 	must.Equal(t, number(t, raw, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), 0, "deadlocks")
 }
 
+// A sender whose floor does not move has a bounded number of grants. None of its pushes is applied twice.
+// The grants of its first push, which has no answer, and of its latest pushes are remembered.
+func TestGrantsOfASenderAreBounded(t *testing.T) {
+	url := postgrestest.Database(t)
+	s, raw := open(t, url, atEpoch), connect(t, url)
+	const pushes, most = 20, 16
+	take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: counter(window.FixedWindow, 1, 24*time.Hour), Limit: 1e12, Cost: 1}}}
+	for _, again := range []bool{false, true} {
+		for sequence := uint64(1); sequence <= pushes; sequence++ {
+			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: 1, Takes: slices.Repeat([]wire.Take{take}, wire.MaxItems)}
+			out := must.Get(s.Push(t.Context(), p, 1))(t)
+			must.Equal(t, out.Duplicate, again, "sequence %d is known", sequence)
+			want := uint64(1)
+			if again && sequence > 1 && sequence <= pushes-most+1 {
+				want = 0
+			}
+			for _, g := range []wire.Grant{out.Answer.Grants[0], out.Answer.Grants[wire.MaxItems-1]} {
+				must.Equal(t, g.Units, want, "sequence %d, known %v: units", sequence, again)
+			}
+			if n := number(t, raw, "SELECT cardinality(grant_units) FROM weir.senders"); n > most*wire.MaxItems {
+				t.Fatalf("after sequence %d the sender has %d grants", sequence, n)
+			}
+		}
+	}
+	must.Equal(t, contents(t, s)[0].Windows[0].Hits, pushes*wire.MaxItems, "hits")
+}
+
 func TestRestart(t *testing.T) {
 	server := postgrestest.Start(t)
 	counters := open(t, server.URL(), nil)

@@ -278,6 +278,7 @@ func (t *transaction) apply() {
 		t.out.Answer.Grants = append(t.out.Answer.Grants, g)
 		t.sender.grants = append(t.sender.grants, grant{t.push.Sequence, g.Units, g.AtNanos})
 	}
+	t.sender.forget()
 }
 
 // Total implements [store.Ledger].
