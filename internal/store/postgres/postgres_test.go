@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"weir/internal/must"
 	"weir/internal/store"
@@ -226,6 +229,82 @@ func TestRestart(t *testing.T) {
 	wantTotal(t, counters, 3, now, c, 3)
 	if err := counters.Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)
+	}
+}
+
+// name leads connections to an address that may change, as a name does, and counts them.
+type name struct {
+	at   net.Listener
+	to   atomic.Pointer[string]
+	made atomic.Int64
+}
+
+func (n *name) lead() {
+	pass := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from)
+		to.Close()
+		from.Close()
+	}
+	for {
+		c, err := n.at.Accept()
+		if err != nil {
+			return
+		}
+		n.made.Add(1)
+		server, err := net.Dial("tcp", *n.to.Load())
+		if err != nil {
+			c.Close()
+			continue
+		}
+		go pass(server, c)
+		go pass(c, server)
+	}
+}
+
+// TestFailover makes the server a standby, and later leads its name to another server. A standby costs
+// one connection a second, and any write that it refuses finds the other.
+func TestFailover(t *testing.T) {
+	first, second := postgrestest.Start(t), postgrestest.Start(t)
+	n := &name{at: must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)}
+	t.Cleanup(func() { must.Report(t, n.at.Close()) })
+	go n.lead()
+	u := must.Get(url.Parse(first.URL()))(t)
+	u.Host = n.at.Addr().String()
+	var s *postgres.Store
+	now, sequence := epoch, uint64(0)
+	pushes := func() error {
+		sequence++
+		_, err := s.Push(t.Context(), hit("ns", 1, sequence), 1)
+		return err
+	}
+	joins := func() error {
+		_, err := store.Join(t.Context(), s, "ns", 1)
+		return err
+	}
+	for code, write := range map[string]func() error{"0A000": pushes, "25006": joins} {
+		n.to.Store(&first.Addr)
+		s = open(t, u.String(), func() time.Time { return now })
+		must.OK(t, pushes())
+		must.OK(t, joins())
+		first.Standby(t)
+		refused := func() {
+			t.Helper()
+			var why *pgconn.PgError
+			if err := write(); !errors.As(err, &why) || why.Code != code {
+				t.Errorf("a write on a standby: %v, want %s", err, code)
+			}
+		}
+		refused()
+		made := n.made.Load()
+		for range 5 {
+			refused()
+		}
+		must.Equal(t, n.made.Load()-made, 1, "connections within a second")
+		n.to.Store(&second.Addr)
+		now = now.Add(time.Second)
+		refused()
+		must.Report(t, write())
+		first.Promote(t)
 	}
 }
 
