@@ -14,7 +14,7 @@ type counters struct {
 	most int
 	// mostBytes bounds the memory of all rows; 0 for no bound. bytes is their memory.
 	mostBytes, bytes int
-	shares           share.Shares[string, groups]
+	shares           share.Shares[string, groups] // by size
 	// places has each row in one place as long as the row exists. Free places are nil.
 	places []*counterRow
 	free   []int
@@ -65,11 +65,25 @@ const (
 	windowBytes  = 16
 )
 
+// size is what a row takes of its namespace's share, and of its group's. Where memory is bounded, that
+// is its memory, but an even part of the bound at least: the number of rows is bounded, too.
+func (c *counters) size(e *counterRow) int {
+	if c.mostBytes == 0 {
+		return 1
+	}
+	return max(1, e.value.bytes, c.mostBytes/c.most)
+}
+
 // fit counts the memory of a row that has changed, and makes room for what it needs more.
 func (c *counters) fit(e *counterRow, now uint64) {
-	bytes := counterBytes + cap(e.value.Windows)*windowBytes*9/8 // memory comes in sizes
+	bytes, size := counterBytes+cap(e.value.Windows)*windowBytes*9/8, c.size(e) // memory comes in sizes
 	c.bytes += bytes - e.value.bytes
-	for e.value.bytes = bytes; c.mostBytes > 0 && c.bytes > c.mostBytes && len(c.queue) > 1; {
+	e.value.bytes = bytes
+	if by := c.size(e) - size; by != 0 {
+		c.shares.Grow(e.key.namespace, by)
+		e.value.group.grow(by)
+	}
+	for c.mostBytes > 0 && c.bytes > c.mostBytes && len(c.queue) > 1 {
 		c.makeRoomFor(e.key.namespace, now)
 	}
 }
@@ -78,10 +92,11 @@ func (c *counters) fit(e *counterRow, now uint64) {
 // recently hit.
 func (c *counters) place(e *counterRow, used, quota uint64) {
 	if own := e.value.group; own != nil {
-		own.of.place(e, used, quota)
+		own.of.place(e, used, quota, c.size(e))
 		return
 	}
-	c.shares.Grow(e.key.namespace, 1).Of.place(e, used, quota)
+	size := c.size(e)
+	c.shares.Grow(e.key.namespace, size).Of.place(e, used, quota, size)
 }
 
 // settle gives a new row its place. The row has no group yet.
@@ -101,8 +116,8 @@ func (c *counters) settle(e *counterRow) {
 // leave frees the place of a removed row.
 func (c *counters) leave(e *counterRow) {
 	if own := e.value.group; own != nil {
-		own.of.remove(e)
-		c.shares.Grow(e.key.namespace, -1)
+		own.of.remove(e, c.size(e))
+		c.shares.Grow(e.key.namespace, -c.size(e))
 	}
 	c.bytes -= e.value.bytes
 	e.value.bytes = 0

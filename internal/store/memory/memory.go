@@ -33,7 +33,8 @@ type Options struct {
 	// leastSenders.
 	MaxCounters int
 	// MaxMemory bounds the memory that the store takes, in bytes; 0 means no bound. A quarter is for
-	// records beside counters. Counters make room as in a store with MaxCounters.
+	// records beside counters. Counters make room as in a store with MaxCounters, but those of the
+	// namespace and of its rule that take the most memory.
 	MaxMemory int
 	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/must"
+	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -33,7 +34,7 @@ func TestMaxMemory(t *testing.T) {
 		const most = 8 << 20
 		before := inUse()
 		s := New(Options{Now: func() time.Time { return now }, MaxMemory: most})
-		flood(t, s, shape.counter, shape.hits, 100_000/(1+shape.hits/10), &now)
+		flood(t, s, tenant, shape.counter, shape.hits, 100_000/(1+shape.hits/10), &now)
 		took := inUse() - before
 		if counters := most / 4 * 3; took > most || took < counters/2 || s.Size().CounterBytes > counters {
 			t.Errorf("%s: %d counters take %d bytes and seem to take %d, of %d", name, s.Size().Counters, took, s.Size().CounterBytes, most)
@@ -46,16 +47,53 @@ func TestMaxMemory(t *testing.T) {
 	}
 }
 
-// A counter that grows makes room, too, and only of the namespaces that have more than their part.
+// A counter that grows makes room, too.
 func TestCountersGrow(t *testing.T) {
 	now := time.Unix(1_767_225_600, 0)
 	s := New(Options{Now: func() time.Time { return now }, MaxMemory: 1 << 20})
 	one := shapes["sliding_log of 30"]
-	flood(t, s, one.counter, 1, 2000, &now)
+	flood(t, s, tenant, one.counter, 1, 2000, &now)
 	kept := s.Size().Counters
-	flood(t, s, one.counter, 500, 100, &now)
+	flood(t, s, tenant, one.counter, 500, 100, &now)
 	if size := s.Size(); size.CounterBytes > 3<<18 || size.Counters >= kept || size.CountersEvicted == 0 {
 		t.Errorf("%d counters were kept, and now %+v", kept, size)
+	}
+}
+
+// Where memory is bounded, a namespace or rule loses nothing while it has less than its part of that, and
+// of the number of counters.
+func TestMemoryIsShared(t *testing.T) {
+	type keys struct {
+		of      wire.LimitCounter
+		hits, n int
+	}
+	fixed, log := shapes["fixed_window"].counter, shapes["sliding_log of 30"].counter
+	for name, test := range map[string]struct {
+		options     Options
+		kept, flood keys
+	}{
+		"large counters take the memory": {Options{MaxMemory: 1 << 20}, keys{fixed, 1, 500}, keys{log, 500, 200}},
+		"small counters take the number": {Options{MaxMemory: 8 << 20, MaxCounters: 1000}, keys{log, 500, 60}, keys{fixed, 1, 3000}},
+	} {
+		for _, flooded := range []string{tenant, "another"} {
+			t.Run(name+" in "+flooded, func(t *testing.T) {
+				now := time.Unix(1_767_225_600, 0)
+				test.options.Now = func() time.Time { return now }
+				s, kept := New(test.options), 0
+				flood(t, s, tenant, test.kept.of, test.kept.hits, test.kept.n, &now)
+				flood(t, s, flooded, test.flood.of, test.flood.hits, test.flood.n, &now)
+				must.OK(t, s.Counters(t.Context(), tenant, nil, func(c store.LimitCounter) error {
+					if c.Kind == test.kept.of.Kind {
+						kept++
+					}
+					return nil
+				}))
+				must.Equal(t, kept, test.kept.n, "counters are kept")
+				if s.Size().CountersEvicted == 0 {
+					t.Error("the store is not full")
+				}
+			})
+		}
 	}
 }
 
@@ -69,8 +107,10 @@ func inUse() int {
 
 var sequence uint64
 
-// flood pushes keys with so many hits each, one after the other.
-func flood(t testing.TB, s *Store, of wire.LimitCounter, hits, keys int, now *time.Time) {
+const tenant = "a-namespace-of-a-tenant"
+
+// flood pushes keys of a namespace with so many hits each, one after the other.
+func flood(t testing.TB, s *Store, namespace string, of wire.LimitCounter, hits, keys int, now *time.Time) {
 	t.Helper()
 	for key := range keys {
 		item := wire.Item{LimitCounter: of, Limit: uint64(hits)}
@@ -94,7 +134,7 @@ func flood(t testing.TB, s *Store, of wire.LimitCounter, hits, keys int, now *ti
 			}
 		}
 		sequence++
-		p := &wire.Push{Namespace: strings.Clone("a-namespace-of-a-tenant"), Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{item}}
+		p := &wire.Push{Namespace: strings.Clone(namespace), Sender: 1, Sequence: sequence, Floor: sequence, Items: []wire.Item{item}}
 		must.Get(s.Push(t.Context(), p, 1))(t)
 	}
 }

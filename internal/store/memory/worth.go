@@ -13,7 +13,7 @@ import (
 const maxGroups = 1024
 
 // groups divides a namespace's counters by the limit that they seem to belong to. The largest group
-// makes room: a flood of one rule's keys resets no counter of a rule with fewer keys.
+// makes room: a flood of one rule's keys resets no counter of a rule that has less.
 type groups struct {
 	byKey map[groupKey]*group
 	heap  heap.Of[*group] // all groups, the largest first
@@ -30,22 +30,28 @@ type group struct {
 	of    *groups
 	key   groupKey
 	ranks ranks
-	count int
+	size  int // of all its counters
 	index int // in the heap
 }
 
-// place puts a counter that has used hits of a quota into its group, as the most recently hit.
-func (g *groups) place(e *counterRow, used, quota uint64) {
+// place puts a counter of a size that has used hits of a quota into its group, as the most recently
+// hit.
+func (g *groups) place(e *counterRow, used, quota uint64, size int) {
 	if own := e.value.group; own == nil || own.key.quota != quota || own == g.rest {
-		g.remove(e)
+		g.remove(e, size)
 		e.value.quota, e.value.group = quota, g.of(e, quota)
 		e.value.rank = rankOf(used, quota)
 		e.value.group.ranks.add(e)
-		e.value.group.count++
-		heap.Fix(&g.heap, e.value.group.index)
+		e.value.group.grow(size)
 		return
 	}
 	e.value.group.ranks.move(e, rankOf(used, quota))
+}
+
+// grow changes the group's size by by, which may be negative.
+func (g *group) grow(by int) {
+	g.size += by
+	heap.Fix(&g.of.heap, g.index)
 }
 
 func (g *groups) of(e *counterRow, quota uint64) *group {
@@ -70,16 +76,15 @@ func (g *groups) of(e *counterRow, quota uint64) *group {
 	return g.rest
 }
 
-// remove removes a counter from its group, if it has one.
-func (g *groups) remove(e *counterRow) {
+// remove removes a counter of a size from its group, if it has one.
+func (g *groups) remove(e *counterRow, size int) {
 	of := e.value.group
 	if of == nil {
 		return
 	}
 	e.value.group = nil
 	of.ranks.remove(e)
-	if of.count--; of.count > 0 {
-		heap.Fix(&g.heap, of.index)
+	if of.grow(-size); of.size > 0 {
 		return
 	}
 	heap.Remove(&g.heap, of.index)
@@ -94,7 +99,7 @@ func (g *groups) remove(e *counterRow) {
 func (g *groups) victim() *counterRow { return g.heap[0].ranks.lowest() }
 
 // Before has the largest group first.
-func (g *group) Before(other *group) bool { return g.count > other.count }
+func (g *group) Before(other *group) bool { return g.size > other.size }
 
 // Placed implements [heap.Item].
 func (g *group) Placed(index int) { g.index = index }

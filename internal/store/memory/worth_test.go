@@ -148,8 +148,8 @@ func TestGroupsAreBounded(t *testing.T) {
 			p.push(item)
 		}
 	}
-	if g := s.counters.shares.Of("ns").Of; g.rest.count != 100 || len(g.heap) != maxGroups+1 {
-		t.Errorf("%d groups, and %d counters without one of their own", len(g.heap), g.rest.count)
+	if g := s.counters.shares.Of("ns").Of; g.rest.size != 100 || len(g.heap) != maxGroups+1 {
+		t.Errorf("%d groups, and %d counters without one of their own", len(g.heap), g.rest.size)
 	}
 	checkGroups(t, s, more)
 	now = now.Add(time.Hour)
@@ -173,9 +173,9 @@ func checkGroups(t *testing.T, s *Store, want int) {
 			continue
 		}
 		for i, of := range own.Of.heap {
-			found += of.count
-			if of.index != i || of.count == 0 || of.count > own.Of.heap[0].count || of != own.Of.rest && own.Of.byKey[of.key] != of {
-				t.Fatalf("a group of %d counters is out of place", of.count)
+			found += of.size
+			if of.index != i || of.size == 0 || of.size > own.Of.heap[0].size || of != own.Of.rest && own.Of.byKey[of.key] != of {
+				t.Fatalf("a group of %d counters is out of place", of.size)
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func TestRanksHoldEachCounterOnce(t *testing.T) {
 			checkGroups(t, s, len(s.counters.queue))
 			if own := s.counters.shares.Of("ns"); own != nil {
 				for _, g := range own.Of.heap {
-					checkRanks(t, &g.ranks, hitAt, g.count)
+					checkRanks(t, &g.ranks, hitAt, g.size)
 				}
 			}
 		}

@@ -126,13 +126,10 @@ func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, n
 	table, terms, member := &noteTables[topic], topic.Terms(), int64(note.Member)
 	err = s.try(ctx, topic.String(), namespace, func(inUse context.Context, c *pgx.Conn) error {
 		var batch pgx.Batch
-		given, now := s.given(), time.Now()
-		if given != nil {
-			now = *given
-		}
+		given := s.given()
 		batch.Queue(limitLocks, lockTimeout(ctx))
 		if !note.Asks {
-			if due(&s.sweptNotes[topic], uint64(now.UnixNano())) {
+			if due(&s.sweptNotes[topic], s.nanos()) {
 				batch.Queue(table.sweep, given, terms.Life, terms.Most)
 			}
 			most := &terms.Most

@@ -73,7 +73,9 @@ type Store struct {
 	// The store's times, in nanoseconds, of the last removals of expired rows.
 	swept, sweptUsed atomic.Uint64
 	sweptNotes       [store.Topics]atomic.Uint64
-	trial            *store.Trial
+	// left is when the pool last left a standby, in nanoseconds.
+	left  atomic.Uint64
+	trial *store.Trial
 }
 
 var _ store.Store = (*Store)(nil)
@@ -210,12 +212,26 @@ func (s *Store) attempt(ctx context.Context, namespace string, missing bool, run
 		if c.PgConn().TxStatus() != idle {
 			err = errors.Join(err, c.PgConn().Exec(inUse, "ROLLBACK").Close())
 		}
+		// A standby refuses a transaction that may write (feature_not_supported), and any other write
+		// (read_only_sql_transaction). After a failover the URL's name leads elsewhere, but only new
+		// connections do.
+		if hasCode(err, "0A000", "25006") && due(&s.left, s.nanos()) {
+			s.pool.Reset()
+		}
 	case inUse.Err() == nil:
 		// The server was probably stopped, so the pool's idle connections are dead too.
 		s.pool.Reset()
 		return true, err
 	}
 	return false, err
+}
+
+// nanos is this process's time, or that which replaces PostgreSQL's.
+func (s *Store) nanos() uint64 {
+	if s.now != nil {
+		return uint64(s.now().UnixNano())
+	}
+	return uint64(time.Now().UnixNano())
 }
 
 // idle is the status of a connection outside of a transaction.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"weir/internal/must"
 	"weir/internal/store"
@@ -171,6 +174,33 @@ func TestManyStores(t *testing.T) {
 	must.Equal(t, number(t, raw, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), 0, "deadlocks")
 }
 
+// A sender whose floor does not move has a bounded number of grants. None of its pushes is applied twice.
+// The grants of its first push, which has no answer, and of its latest pushes are remembered.
+func TestGrantsOfASenderAreBounded(t *testing.T) {
+	url := postgrestest.Database(t)
+	s, raw := open(t, url, atEpoch), connect(t, url)
+	const pushes, most = 20, 16
+	take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: counter(window.FixedWindow, 1, 24*time.Hour), Limit: 1e12, Cost: 1}}}
+	for _, again := range []bool{false, true} {
+		for sequence := uint64(1); sequence <= pushes; sequence++ {
+			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: 1, Takes: slices.Repeat([]wire.Take{take}, wire.MaxItems)}
+			out := must.Get(s.Push(t.Context(), p, 1))(t)
+			must.Equal(t, out.Duplicate, again, "sequence %d is known", sequence)
+			want := uint64(1)
+			if again && sequence > 1 && sequence <= pushes-most+1 {
+				want = 0
+			}
+			for _, g := range []wire.Grant{out.Answer.Grants[0], out.Answer.Grants[wire.MaxItems-1]} {
+				must.Equal(t, g.Units, want, "sequence %d, known %v: units", sequence, again)
+			}
+			if n := number(t, raw, "SELECT cardinality(grant_units) FROM weir.senders"); n > most*wire.MaxItems {
+				t.Fatalf("after sequence %d the sender has %d grants", sequence, n)
+			}
+		}
+	}
+	must.Equal(t, contents(t, s)[0].Windows[0].Hits, pushes*wire.MaxItems, "hits")
+}
+
 func TestRestart(t *testing.T) {
 	server := postgrestest.Start(t)
 	counters := open(t, server.URL(), nil)
@@ -199,6 +229,82 @@ func TestRestart(t *testing.T) {
 	wantTotal(t, counters, 3, now, c, 3)
 	if err := counters.Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)
+	}
+}
+
+// name leads connections to an address that may change, as a name does, and counts them.
+type name struct {
+	at   net.Listener
+	to   atomic.Pointer[string]
+	made atomic.Int64
+}
+
+func (n *name) lead() {
+	pass := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from)
+		to.Close()
+		from.Close()
+	}
+	for {
+		c, err := n.at.Accept()
+		if err != nil {
+			return
+		}
+		n.made.Add(1)
+		server, err := net.Dial("tcp", *n.to.Load())
+		if err != nil {
+			c.Close()
+			continue
+		}
+		go pass(server, c)
+		go pass(c, server)
+	}
+}
+
+// TestFailover makes the server a standby, and later leads its name to another server. A standby costs
+// one connection a second, and any write that it refuses finds the other.
+func TestFailover(t *testing.T) {
+	first, second := postgrestest.Start(t), postgrestest.Start(t)
+	n := &name{at: must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)}
+	t.Cleanup(func() { must.Report(t, n.at.Close()) })
+	go n.lead()
+	u := must.Get(url.Parse(first.URL()))(t)
+	u.Host = n.at.Addr().String()
+	var s *postgres.Store
+	now, sequence := epoch, uint64(0)
+	pushes := func() error {
+		sequence++
+		_, err := s.Push(t.Context(), hit("ns", 1, sequence), 1)
+		return err
+	}
+	joins := func() error {
+		_, err := store.Join(t.Context(), s, "ns", 1)
+		return err
+	}
+	for code, write := range map[string]func() error{"0A000": pushes, "25006": joins} {
+		n.to.Store(&first.Addr)
+		s = open(t, u.String(), func() time.Time { return now })
+		must.OK(t, pushes())
+		must.OK(t, joins())
+		first.Standby(t)
+		refused := func() {
+			t.Helper()
+			var why *pgconn.PgError
+			if err := write(); !errors.As(err, &why) || why.Code != code {
+				t.Errorf("a write on a standby: %v, want %s", err, code)
+			}
+		}
+		refused()
+		made := n.made.Load()
+		for range 5 {
+			refused()
+		}
+		must.Equal(t, n.made.Load()-made, 1, "connections within a second")
+		n.to.Store(&second.Addr)
+		now = now.Add(time.Second)
+		refused()
+		must.Report(t, write())
+		first.Promote(t)
 	}
 }
 

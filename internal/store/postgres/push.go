@@ -278,6 +278,7 @@ func (t *transaction) apply() {
 		t.out.Answer.Grants = append(t.out.Answer.Grants, g)
 		t.sender.grants = append(t.sender.grants, grant{t.push.Sequence, g.Units, g.AtNanos})
 	}
+	t.sender.forget()
 }
 
 // Total implements [store.Ledger].
@@ -329,11 +330,11 @@ const (
 	sweepEvery = time.Second
 )
 
-// due returns true to one caller per sweepEvery, which must then sweep.
-func due(swept *atomic.Uint64, nowNanos uint64) bool {
-	last := swept.Load()
+// due returns true to one caller per sweepEvery, which must then do what is due.
+func due(done *atomic.Uint64, nowNanos uint64) bool {
+	last := done.Load()
 	ago := max(nowNanos, last) - min(nowNanos, last) // the clock may have been set back
-	return ago >= uint64(sweepEvery) && swept.CompareAndSwap(last, nowNanos)
+	return ago >= uint64(sweepEvery) && done.CompareAndSwap(last, nowNanos)
 }
 
 // keys returns the arguments that name counters.

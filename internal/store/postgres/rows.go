@@ -62,12 +62,15 @@ func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 func newestFirst(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) }
 
 // sender is a sender's record: its floor, the applied sequences from there on, and the grants of
-// their takes. store.MaxAhead bounds both lists.
+// their takes. store.MaxAhead bounds the sequences, and maxGrants the grants.
 type sender struct {
 	floor   uint64
 	applied []uint64 // ascending
-	grants  []grant  // the grants of a sequence are adjacent, in the order of its takes
+	grants  []grant  // the oldest first; those of a sequence are adjacent, in the order of its takes
 }
+
+// maxGrants is twice what the plugin can have without an answer: eight pushes of wire.MaxItems takes.
+const maxGrants = 1 << 14
 
 // grant has the units of a take of a push, and the time.
 type grant struct{ sequence, units, nanos uint64 }
@@ -120,6 +123,24 @@ func (s *sender) note(p *wire.Push) (known bool) {
 		s.applied = slices.Insert(s.applied, at, p.Sequence)
 	}
 	return known
+}
+
+// forget removes grants beyond maxGrants, as the store in memory does: the sender's oldest, all of a
+// push together, except those of the push at the floor, which is unanswered.
+func (s *sender) forget() {
+	over := len(s.grants) - maxGrants
+	if over <= 0 {
+		return
+	}
+	var forgotten uint64
+	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
+		if g.sequence == s.floor || over <= 0 && g.sequence != forgotten {
+			return false
+		}
+		forgotten = g.sequence
+		over--
+		return true
+	})
 }
 
 // granted returns the grants of a push's takes.
