@@ -263,7 +263,7 @@ func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
 	from := map[string]int64{}
 	for i := range gaps {
 		g := &gaps[i]
-		name := nameOf(w.senders[g.Sender])
+		name := nameOf(w.senders[uint64(g.Sender)])
 		from[name] = g.From.UnixNano()
 		lives := name
 		for lives != "" && !dead[lives] {
