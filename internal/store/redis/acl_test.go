@@ -16,6 +16,7 @@ import (
 
 	"weir/internal/must"
 	"weir/internal/store"
+	"weir/internal/store/advancetest"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/store/storetest"
 )
@@ -53,7 +54,7 @@ func TestDocumentedUser(t *testing.T) {
 	granted := documentedUser(t)
 	var mu sync.Mutex
 	needed := map[string]bool{}
-	storetest.Run(t, func(t testing.TB, now func() time.Time) store.Store {
+	open := func(t testing.TB, now func() time.Time) store.Store {
 		server := redistest.Start(t)
 		admin := goredis.NewClient(&goredis.Options{Addr: server.Addr})
 		must.OK(t, admin.Do(t.Context(), granted...).Err())
@@ -76,7 +77,11 @@ func TestDocumentedUser(t *testing.T) {
 			t.Errorf("it evicts: %q, %v", policy, err)
 		}
 		return counters
-	})
+	}
+	storetest.Run(t, open)
+	advancetest.FarAgain(advancetest.NewFleet(t, func(t *testing.T, now func() time.Time) (store.Store, func() int) {
+		return open(t, now), nil
+	}).Begin(), func() {})
 	for _, right := range granted {
 		if command, is := strings.CutPrefix(right.(string), "+"); is && !needed[command] {
 			t.Errorf("the right to %s is not needed", command)

@@ -2,8 +2,10 @@ package redis
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -12,6 +14,11 @@ import (
 	"weir/internal/store/far"
 	"weir/internal/wire"
 )
+
+//go:embed review.lua
+var reviewSource string
+
+var reviewScript = goredis.NewScript(reviewSource)
 
 const (
 	// walkKeys is about how many keys of the server a step of a walk looks at.
@@ -148,19 +155,25 @@ func (s *Store) review(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	pipe := s.client.TxPipeline() // in one step, as a sender that falls silent is moved
-	gone, left := pipe.HGet(ctx, keys[0], "gone"), pipe.ZCard(ctx, keys[nearIndex])
-	silent := pipe.ZCard(ctx, keys[silentIndex])
-	least := pipe.ZRangeWithScores(ctx, keys[heardIndex], 0, 0)
-	if _, err := pipe.Exec(ctx); err != nil && !notOurs(err) {
+	reply, err := reviewScript.Run(ctx, s.client, []string{keys[0], keys[nearIndex], keys[heardIndex], keys[silentIndex]}).Slice()
+	if err != nil {
 		return err
 	}
-	removed, _ := gone.Int64()
+	is, err := texts(reply)
+	if err != nil || len(is) != 4 {
+		return errReply
+	}
+	gone, _ := strconv.Atoi(is[0]) // somebody else may have written it
+	left, errLeft := strconv.Atoi(is[1])
+	least, errLeast := strconv.ParseFloat(is[3], 64)
+	if errLeft != nil || errLeast != nil {
+		return errReply
+	}
 	return s.changeFleet(ctx, namespace, func(f *far.List, version, now uint64) bool {
 		news := f.Forget(version, now, func(l *far.Limit) bool {
-			return silent.Val() == 0 && (len(least.Val()) == 0 || uint64(least.Val()[0].Score) >= l.Unlisted)
+			return is[2] == "0" && least >= float64(l.Unlisted)
 		})
-		return f.Shorten(int(removed), int(left.Val())) || news
+		return f.Shorten(gone, left) || news
 	})
 }
 
