@@ -3,6 +3,7 @@ package redis_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -56,5 +57,42 @@ func TestFullLogMakesRoomForMany(t *testing.T) {
 			t.Error("others than the oldest are gone")
 		}
 		must.OK(t, client.Del(ctx, key).Err())
+	}
+}
+
+// To find out whether a full topic has room takes a look at all of its notes, which keeps Redis from everything else. So members that
+// find no room look once a second, however many they are, and make room for all of them.
+func TestFullTopicIsSeldomLookedAt(t *testing.T) {
+	server, now := redistest.Start(t), epoch
+	counters, client, ctx := open(t, server.URL(), func() time.Time { return now }), raw(t, server), t.Context()
+	const key, more = "weir:{ns}:reports", 600
+	says := func(from, to uint64) {
+		for member := from; member < to; member++ {
+			must.Get(counters.Note(ctx, store.Reports, "ns", store.Note{Member: member}))(t)
+		}
+	}
+	looks := func() (n int) {
+		stats := must.Get(client.InfoMap(ctx, "commandstats").Result())(t)
+		_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_hgetall"], "calls=%d", &n)
+		return n
+	}
+	for range 10 {
+		says(0, more)
+		now = now.Add(200 * time.Millisecond)
+	}
+	must.Equal(t, looks(), 2, "looks in two seconds")
+	now = now.Add(store.ReportLife)
+	says(more, 2*more)
+	must.Equal(t, looks(), 3, "looks when all others are silent")
+	is := must.Get(counters.Notes(ctx, store.Reports, "ns"))(t)
+	must.Equal(t, len(is), store.MaxReports, "notes")
+	for _, note := range is {
+		must.Equal(t, note.Member >= more, true, "the note of %d is new", note.Member)
+	}
+	before := looks()
+	for i, at := range []string{"x", "", "nan", "inf", "-inf", "9e18", "-1"} { // others may write when that was
+		must.OK(t, client.HSet(ctx, key, "", at).Err())
+		says(2*more, 2*more+1)
+		must.Equal(t, looks(), before+1+i, "looks after %q", at)
 	}
 }

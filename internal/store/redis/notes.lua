@@ -1,6 +1,7 @@
 -- Keeps a note of a namespace's member, or reads all. See Note and Notes of store.Documents.
 --
--- KEYS[1] hash: member to its note, which the time in microseconds and a space precede
+-- KEYS[1] hash: member to its note, which the time in microseconds and a space precede; and '' to the time of the last look for
+--         room. A look takes long, so there is one a second, unless the oldest make room
 -- ARGV    1 time in microseconds; '' for Redis's
 --         2 how long a note lives, in microseconds
 --         To keep a note also: 3 most notes; 4 member; 5 its note; 6 '1' to remove the oldest
@@ -33,7 +34,7 @@ local function live()
     if at and at > now - life and at < now + life then
       live[#live + 1], live[#live + 2] = all[i], note
       times[#times + 1] = at
-    elseif #ARGV > 2 then
+    elseif #ARGV > 2 and all[i] ~= '' then
       redis.call('HDEL', KEYS[1], all[i])
       size = size - 1
     end
@@ -44,10 +45,15 @@ end
 if #ARGV == 2 then
   return live()
 end
-local most, known = tonumber(ARGV[3]), redis.call('HEXISTS', KEYS[1], ARGV[4]) == 1
-if not known and size >= most then
+local most, known, log = tonumber(ARGV[3]), redis.call('HEXISTS', KEYS[1], ARGV[4]) == 1, ARGV[6] == '1'
+local looked = redis.call('HGET', KEYS[1], '')
+size = looked and size - 1 or size
+local ago = now - (tonumber(looked) or -math.huge)
+if not known and size >= most and (log or not (ago >= 0 and ago < 1000000)) then
   local notes, keep = live(), most - math.max(1, math.floor(most / 16))
-  if size >= most and ARGV[6] == '1' then
+  if not log then
+    redis.call('HSET', KEYS[1], '', string.format('%.0f', now))
+  elseif size >= most then
     local sorted = {}
     for i = 1, #times do
       sorted[i] = times[i]
