@@ -249,7 +249,7 @@ func (c *committer) write(ctx context.Context, groups []*group) {
 			case a.err != nil:
 				a.group.fail(a.err)
 			case !a.written && ctx.Err() != nil:
-				a.group.fail(ctx.Err())
+				a.group.fail(hurried{ctx.Err()}) // the server has answered
 			case a.full != "":
 				if err := c.store.makeRoom(ctx, a.group.all[0].p.Namespace, a.full); err != nil {
 					a.group.fail(err)
@@ -295,8 +295,15 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 		case a.lone && errors.As(err, &replied):
 			err = nil // nothing was written, and commit.lua tells why
 		}
+		patience := leastPatience // with less time, nothing is the server's fault
 		if err == nil && a.written && c.store.replicas > 0 && a.waits() && !acks.has(cmds[i]) {
 			err = fmt.Errorf("it did not reach %d replicas within %v", c.store.replicas, c.store.patience)
+			patience = min(patience, c.store.patience) * 3 / 4 // as a wait has of the time
+		} else if !late(err) {
+			patience = 0
+		}
+		if time.Since(began)-sent < patience {
+			err = hurried{err}
 		}
 		if a.err = err; err == nil {
 			continue

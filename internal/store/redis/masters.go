@@ -157,21 +157,37 @@ func (s *Store) without(ctx context.Context, key string) error {
 	return s.leftAlone(addr)
 }
 
-// blames reports whether the error of a call that began at since means that the master has failed.
-// A caller's deadline may have been too short, and a slot that moves does not affect other slots.
-func blames(err error, since time.Time) bool {
-	switch {
-	case errors.Is(err, context.Canceled), goredis.HasErrorPrefix(err, "TRYAGAIN"):
-		return false
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return time.Since(since) >= leastPatience
+// blame returns the error of any batch that means that the batches' master has failed; nil if none does.
+func blame(batches []*batch) error {
+	for _, b := range batches {
+		if b.err != nil && blames(b.err) {
+			return b.err
+		}
 	}
-	return true
+	return nil
 }
+
+// blames reports whether an error means that the master has failed. A caller's deadline may have been too short, and a slot that
+// moves, or that no master has, does not affect other slots.
+func blames(err error) bool {
+	return !errors.Is(err, context.Canceled) && !errors.As(err, new(hurried)) &&
+		!goredis.HasErrorPrefix(err, "TRYAGAIN") && !goredis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot")
+}
+
+// hurried is the error of a call for which too little time was left, or none.
+type hurried struct{ error }
+
+// Unwrap returns what has ended the call.
+func (h hurried) Unwrap() error { return h.error }
 
 // leastPatience is how long a call must have waited for its timeout to count as the master's
 // failure.
 const leastPatience = 50 * time.Millisecond
+
+// late reports whether an error says that a call took too long.
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
 
 // time returns the time of any master that has not failed.
 func (s *Store) time(ctx context.Context, namespace string) (nanos uint64, err error) {
@@ -229,9 +245,8 @@ func (s *Store) try(addr string) {
 		s.masters.forget(addr)
 		return
 	}
-	err := s.committer.commit(ctx, p, 1, batches)
-	if err != nil {
+	if s.committer.commit(ctx, p, 1, batches) != nil {
 		s.reload(ctx)
 	}
-	s.masters.tried(addr, err)
+	s.masters.tried(addr, blame(batches))
 }

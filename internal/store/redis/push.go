@@ -346,13 +346,12 @@ func (r *run) sendApart(ctx context.Context, batches []*batch) error {
 					b.missing, b.err = wire.InDoubt, err
 				}
 			})
-			start := time.Now()
 			err := r.store.committer.commit(ctx, r.p, r.nodes, batches)
 			if err != nil {
 				r.store.reload(ctx)
 			}
-			if err == nil || blames(err, start) {
-				r.store.masters.note(addr, err)
+			if cause := blame(batches); err == nil || cause != nil {
+				r.store.masters.note(addr, cause)
 			}
 		})
 	}

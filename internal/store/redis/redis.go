@@ -174,6 +174,10 @@ func Open(url string, o Options) (*Store, error) {
 	}
 	options.Protocol = cmp.Or(options.Protocol, 2)
 	options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
+	// All pauses of a call together are less than leastPatience, or its caller's time would be over before the error that says
+	// that a slot moves.
+	options.MinRetryBackoff = cmp.Or(options.MinRetryBackoff, 2*time.Millisecond)
+	options.MaxRetryBackoff = cmp.Or(options.MaxRetryBackoff, 8*time.Millisecond)
 	if at.credentials != nil {
 		options.CredentialsProviderContext = at.credentials
 		options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, renewedAfter)
