@@ -83,13 +83,6 @@ func (m *masters) tried(addr string, err error) {
 	m.trials.Done()
 }
 
-// forget removes a server that is no longer a master.
-func (m *masters) forget(addr string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.failed, addr)
-}
-
 // close waits for running trials, and prevents new trials.
 func (m *masters) close() {
 	m.mu.Lock()
@@ -240,13 +233,22 @@ func (s *Store) try(addr string) {
 		}
 	}
 	if len(batches) == 0 {
-		s.reload(ctx)
-		s.masters.tried(addr, errors.New("it is not a master"))
-		s.masters.forget(addr)
+		s.masters.tried(addr, s.reach(ctx, addr))
 		return
 	}
 	if s.committer.commit(ctx, p, 1, batches) != nil {
 		s.reload(ctx)
 	}
 	s.masters.tried(addr, blame(batches))
+}
+
+// reach asks a master for its time, if it still is a master.
+func (s *Store) reach(ctx context.Context, addr string) error {
+	servers, err := s.servers(ctx, false)
+	for _, server := range servers {
+		if server.Options().Addr == addr {
+			err = server.Time(ctx).Err()
+		}
+	}
+	return err
 }

@@ -28,6 +28,7 @@ func TestMasters(t *testing.T) {
 		{"busy key", testBusyKey},
 		{"short waits", testShortWaits},
 		{"trial of a moving slot", testTrialOfMovingSlot},
+		{"trial without a partition", testTrialWithoutPartition},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, cluster) })
 	}
@@ -221,4 +222,25 @@ func testTrialOfMovingSlot(t *testing.T, cluster *redistest.Cluster) {
 	if again == 0 {
 		t.Error("the slot was always there for a trial")
 	}
+}
+
+// A trial may have no partition on a master. Then the master's time is asked for, and a server that is no master is forgotten.
+func testTrialWithoutPartition(t *testing.T, cluster *redistest.Cluster) {
+	s := openMasters(t, cluster, "")
+	s.keys = keys{partitions: 1}
+	other := 0
+	for cluster.Servers[other].Addr == s.of(s.keys.sender(store.TrialNamespace, 0, 1, "")) {
+		other++
+	}
+	hung := cluster.Servers[other]
+	hung.Pause()
+	must.Equal(t, s.tries(hung.Addr), true, "a master that hangs is left alone")
+	hung.Resume()
+	for range 20 {
+		if !s.tries(hung.Addr) {
+			break
+		}
+	}
+	must.Equal(t, s.left(hung.Addr), false, "a master that answers again is left alone")
+	must.Equal(t, s.tries(cluster.Servers[5].Addr), false, "a replica is left alone")
 }
