@@ -446,7 +446,7 @@ func (n *Namespace) end(ctx context.Context, failure error, lost uint64) (err er
 	defer n.mu.Unlock()
 	err = cmp.Or(err, n.drain(ctx, pollNumber))
 	why := err
-	if n.failure != failure {
+	if !errors.Is(n.failure, failure) { // one since
 		why = errors.Join(err, n.failure)
 	}
 	why = cmp.Or(why, errors.New("the backend has not answered in time"))

@@ -310,7 +310,7 @@ func mergeRule(name string, all []seen) TopRule {
 	if r.Shadow {
 		r.Measured = measure(all)
 	}
-	r.Rates.round()
+	r.round()
 	if r.Recent != nil {
 		r.Recent.round()
 	}
