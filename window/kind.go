@@ -386,7 +386,7 @@ func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
 	case k.Refills(): // the others have come back
 		hits = min(hits, l.Used(s))
 	}
-	return s.Hits[0].giveBack(hits)
+	return s.Hits[0].giveBackAny(hits)
 }
 
 // settle takes in totals. Without newest, they only raise those of s. gaveBack says that they answer

@@ -141,6 +141,19 @@ func TestGiveBackOfThePast(t *testing.T) {
 	}
 }
 
+// A place that is given back while another of its bucket is on its way back goes back, too, also if an answer lacks the first
+// already.
+func TestGiveBackBesideAnother(t *testing.T) {
+	t.Parallel()
+	l := log(200, minute)
+	number := monday / l.Precision
+	s := State{Newest: monday, Buckets: []Bucket{{Hits: Hits{Total: 2, Pending: -1}, Number: number}}}
+	s.Claim()
+	l.Learn(&s, true, &Totals{Newest: uint64(number), Hits: []uint64{1}, Ages: []uint64{0}})
+	l.GiveBack(&s, uint64(number), 1)
+	must.Equal(t, s.Buckets[0].Hits, Hits{Total: 1, Pending: -1, InFlight: -1}, "hits of the bucket")
+}
+
 // Hits that are on their way back do not go back once more, and neither do leased hits that move to the time of their use.
 func TestGiveBackOnTheWay(t *testing.T) {
 	t.Parallel()

@@ -62,10 +62,10 @@ func elapsedWhenFits(l *Limit, previous, room uint64) int64 {
 // freeSliding gives back so many hits of the previous window that their share is no more than what is to go back. Rounding may
 // keep one hit's room, but never makes more: neither now, nor later, nor where more hits are known than here.
 func freeSliding(l *Limit, s *State, hits uint64) (given uint64) {
-	given = s.Hits[0].giveBack(hits)
+	given = s.Hits[0].giveBackAny(hits)
 	old, rest := uint64(MaxHits), uint64(clockEnd(l, s)-s.Newest)
 	if left := hits - given; left < weighed(l, s) {
 		old, _, _ = MulDiv(left, uint64(l.Width), rest)
 	}
-	return given + MulDivUp(s.Hits[1].giveBack(old), rest, uint64(l.Width))
+	return given + MulDivUp(s.Hits[1].giveBackAny(old), rest, uint64(l.Width))
 }

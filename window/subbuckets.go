@@ -168,7 +168,7 @@ func knownHits(s *State) (sum uint64) {
 func freeBuckets(s *State, hits uint64) (given uint64) {
 	s.unpack()
 	for i := len(s.Buckets) - 1; i >= 0 && given < hits; i-- {
-		given += s.Buckets[i].giveBack(hits - given)
+		given += s.Buckets[i].giveBackAny(hits - given)
 	}
 	return given
 }

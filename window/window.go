@@ -163,11 +163,16 @@ func (h *Hits) idle() bool { return h.Total|uint64(h.Pending|h.InFlight)|h.Lease
 
 func (h *Hits) count(cost uint64) { h.Pending = min(h.Pending+int64(min(cost, MaxHits)), MaxHits) }
 
-// giveBack gives back hits that count, but none that are on their way back already.
+// giveBack gives back hits of somebody who gives them back once.
 func (h *Hits) giveBack(cost uint64) (given uint64) {
-	given = min(cost, SaturatingSub(h.Sum(), uint64(max(-h.InFlight, 0))))
+	given = min(cost, h.Sum())
 	h.giveUp(given)
 	return given
+}
+
+// giveBackAny gives back hits, whoever counted them, but none that may be on their way back already.
+func (h *Hits) giveBackAny(cost uint64) (given uint64) {
+	return h.giveBack(min(cost, SaturatingSub(h.Sum(), uint64(max(-h.InFlight, 0)))))
 }
 
 // Reset makes s a state without hits, and keeps its memory.
