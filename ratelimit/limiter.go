@@ -331,7 +331,8 @@ func (l *Limiter) wantsAcquire() error {
 }
 
 // GiveBack returns hits of a key that any node has counted in the present windows, such as a
-// reservation that was too large, the newest first. It never returns more than were counted. Hits of
+// reservation that was too large, the newest first. It never returns more than were counted. Of a
+// sliding window's past, whose share is rounded, they may make room for one hit fewer. Hits of
 // this node that no push has yet come back at once. For others, if this node knows of fewer, or has
 // heard nothing of the key for [Options.SyncRate], GiveBack asks the backend. It waits for that, and
 // for pushes under way, so that the next request of this node finds the hits. Hits that another node has
