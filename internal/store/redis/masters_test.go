@@ -27,6 +27,7 @@ func TestMasters(t *testing.T) {
 		{"pauses are short", testPausesAreShort},
 		{"busy key", testBusyKey},
 		{"short waits", testShortWaits},
+		{"refused waits", testRefusedWaits},
 		{"trial of a moving slot", testTrialOfMovingSlot},
 		{"trial without a partition", testTrialWithoutPartition},
 	} {
@@ -201,6 +202,21 @@ func testShortWaits(t *testing.T, cluster *redistest.Cluster) {
 		}
 	}
 	t.Errorf("the master is left alone as a push did not wait: %v", err)
+}
+
+// A master that refuses to wait for its replicas has failed, however quickly it says so. The error says why.
+func testRefusedWaits(t *testing.T, cluster *redistest.Cluster) {
+	s := openMasters(t, cluster, "?wait_replicas=1")
+	addr := s.of(s.key())
+	admin := goredis.NewClient(&goredis.Options{Addr: addr})
+	t.Cleanup(func() { _ = admin.Close() }) // it only set a right
+	must.OK(t, admin.Do(t.Context(), "acl", "setuser", "default", "-wait").Err())
+	err := s.push(t.Context(), 1)
+	must.OK(t, admin.Do(t.Context(), "acl", "setuser", "default", "+wait").Err())
+	if err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("the answer lacks %v, want what the server has said", err)
+	}
+	must.Equal(t, s.left(addr), true, "the master is left alone")
 }
 
 // A trial of a master one of whose slots moves succeeds.
