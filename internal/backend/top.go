@@ -43,9 +43,11 @@ func (b *Backend) report(ctx context.Context, body []byte) (answer []byte, err e
 // and rates are rounded to three places.
 type Top struct {
 	// Nodes have reported, through Senders: each worker of a proxy is a sender. OldestSeconds is
-	// the age of the oldest report.
+	// the age of the oldest report. Full says that there are as many reports as a store keeps, so others
+	// may be missing in all figures.
 	Nodes         int       `json:"nodes"`
 	Senders       int       `json:"senders"`
+	Full          bool      `json:"full,omitempty"`
 	OldestSeconds float64   `json:"oldest_seconds"`
 	Rules         []TopRule `json:"rules"`
 	// Configurations are those of the nodes, as [Backend.Configurations] returns them.
@@ -206,8 +208,9 @@ func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) 
 	if err != nil {
 		return Top{}, err
 	}
-	reports, err := b.reports(ctx, namespace, out.Answer.NowNanos)
+	reports, full, err := b.reports(ctx, namespace, out.Answer.NowNanos)
 	top := merge(reports, rule)
+	top.Full = full
 	if err != nil || len(reports) == 0 {
 		return top, err
 	}
@@ -232,8 +235,9 @@ func (b *Backend) Standing(ctx context.Context, namespace string, of map[wire.ID
 	return all, nil
 }
 
-// reports are the newest of a namespace's senders, but for those that are gone.
-func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (reports []*wire.Report, err error) {
+// reports are the newest of a namespace's senders, but for those that are gone. With full there may be others, for which the
+// store has no room.
+func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (reports []*wire.Report, full bool, err error) {
 	notes, err := b.store.Notes(ctx, store.Reports, namespace)
 	for _, n := range notes {
 		// Another version's, or nobody's: whoever else writes to the store.
@@ -241,7 +245,7 @@ func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (re
 			reports = append(reports, r)
 		}
 	}
-	return reports, err
+	return reports, len(notes) >= store.MaxReports, err
 }
 
 // seen is a rule's part of a report.

@@ -289,3 +289,16 @@ func TestPassingCountsANodeOnce(t *testing.T) {
 		}
 	}
 }
+
+// With as many reports as the store keeps there may be others, and Top says so.
+func TestTopOfTooManyWorkers(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	b := New(memory.New(memory.Options{Now: func() time.Time { return now }}))
+	for sender := range uint64(store.MaxReports) {
+		must.Equal(t, must.Get(b.Top(t.Context(), "ns", ""))(t).Full, false, "with %d reports: full", sender)
+		r := wire.Report{Namespace: "ns", Node: 1, Sender: sender, AtNanos: uint64(now.UnixNano())}
+		must.Get(b.Push(t.Context(), wire.AppendReport(nil, &r)))(t)
+	}
+	must.Equal(t, must.Get(b.Top(t.Context(), "ns", ""))(t).Full, true, "with as many as there may be: full")
+}
