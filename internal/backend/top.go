@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -341,6 +342,7 @@ func (s *seen) spread(hits uint64) float64 {
 
 type merged struct {
 	TopKey
+	id                    wire.ID
 	name                  []byte
 	nodes                 map[uint64]bool
 	spread, spreadRefused float64
@@ -355,7 +357,7 @@ func (r *TopRule) mergeKeys(all []seen) {
 	of := func(s *seen, k *wire.ReportKey) *merged {
 		m := keys[k.ID]
 		if m == nil {
-			m = &merged{nodes: map[uint64]bool{}}
+			m = &merged{id: k.ID, nodes: map[uint64]bool{}}
 			keys[k.ID] = m
 		}
 		m.nodes[s.node] = true
@@ -387,34 +389,33 @@ func (r *TopRule) mergeKeys(all []seen) {
 			m.RecentRefused += float64(k.Recent) / recent
 		}
 	}
-	found := make([]TopKey, 0, len(keys))
-	for id, m := range keys {
-		m.Hash, m.Values = hex.EncodeToString(id[:]), ValuesOf(m.name)
+	found := slices.Collect(maps.Values(keys))
+	for _, m := range found {
 		m.MoreHits += max(0, r.Others-m.floor)
 		m.MoreRefused += max(0, r.OthersRefused-m.floorRefused)
 		m.Margin, m.MarginRefused = 2*math.Sqrt(m.spread), 2*math.Sqrt(m.spreadRefused)
 		m.Nodes = len(m.nodes)
-		found = append(found, m.TopKey)
 	}
 	r.Used = first(found, func(k *TopKey) float64 { return k.Hits })
 	r.Refused = first(found, func(k *TopKey) float64 { return k.Refused })
 }
 
-// first returns the keys with most of something, at most the number that a report has.
-func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
-	some := make([]*TopKey, 0, len(keys)) // or else each comparison copies two
-	for i := range keys {
-		if of(&keys[i]) > 0 {
-			some = append(some, &keys[i])
+// first returns the keys with most of something, at most the number that a report has. Only these get their names.
+func first(keys []*merged, of func(k *TopKey) float64) []TopKey {
+	some := make([]*merged, 0, len(keys))
+	for _, m := range keys {
+		if of(&m.TopKey) > 0 {
+			some = append(some, m)
 		}
 	}
-	slices.SortFunc(some, func(a, b *TopKey) int {
-		return cmp.Or(cmp.Compare(of(b), of(a)), cmp.Compare(a.Hash, b.Hash))
+	slices.SortFunc(some, func(a, b *merged) int {
+		return cmp.Or(cmp.Compare(of(&b.TopKey), of(&a.TopKey)), bytes.Compare(a.id[:], b.id[:]))
 	})
 	top := make([]TopKey, min(len(some), wire.MaxReportKeys))
 	for i := range top {
-		top[i] = *some[i]
 		k := &top[i]
+		*k = some[i].TopKey
+		k.Hash, k.Values = hex.EncodeToString(some[i].id[:]), ValuesOf(some[i].name)
 		round(&k.Hits, &k.MoreHits, &k.Margin, &k.Refused, &k.MoreRefused, &k.MarginRefused, &k.RecentHits, &k.RecentRefused)
 	}
 	return top
