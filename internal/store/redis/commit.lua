@@ -367,6 +367,27 @@ for i = pushes + 1, pushes + counters do
   end
 end
 
+-- shed removes a sender's oldest grants beyond the most that there may be, but for those of the push at the floor, which has no
+-- answer, and of this push.
+local function shed(key, sequence, floor)
+  local parts, left = {}, grants.most
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    local of = string.match(member, '^(%d+)%+?%d*:')
+    local _, commas = string.gsub(of and member or '', ',', '')
+    if of == sequence or of == floor then
+      left = left - commas - 1
+    elseif of then
+      parts[#parts + 1] = {member, commas + 1}
+    end
+  end
+  for i = #parts, 1, -1 do
+    left = left - parts[i][2]
+    if left < 0 then
+      redis.call('ZREM', key, parts[i][1])
+    end
+  end
+end
+
 at = 1 + plan.size
 for i = 1, pushes do
   local key, sequence, floor, life = KEYS[i], ARGV[at + push.sequence], ARGV[at + push.floor], tonumber(ARGV[at + push.life])
@@ -391,6 +412,9 @@ for i = 1, pushes do
     end
     if known and known ~= tonumber(floor) then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. floor)
+    end
+    if granted ~= '' and sequence - floor >= grants.pushes then
+      shed(key, sequence, floor)
     end
     if not known then
       redis.call('PEXPIRE', key, digits(math.abs(life)))
