@@ -211,6 +211,8 @@ type group struct {
 	tries int
 	// left is how many hits of near keys are left for others, as was learnt in vain.
 	left map[string]far.Left
+	// repaired is how many fleets were begun anew in vain.
+	repaired int64
 }
 
 // context returns a context that ends when no sender waits any more.
