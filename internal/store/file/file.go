@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -62,11 +63,11 @@ type Store struct {
 	ended  chan struct{}
 
 	// unwritten has the changes that the file lacks, by key. Only run uses it, and Close after run
-	// has ended. broken, unless nil, is why they can't be written any more. If stuck is true, bbolt may
-	// hold its locks for ever.
-	unwritten map[string][]byte
-	broken    error
-	stuck     bool
+	// has ended. broken, unless nil, is why they can't be written any more, and unsaved why there is no
+	// other file with all that memory has. If stuck is true, bbolt may hold its locks for ever.
+	unwritten       map[string][]byte
+	broken, unsaved error
+	stuck           bool
 }
 
 var (
@@ -121,6 +122,9 @@ func (s *Store) Close() error {
 	close(s.wake)
 	s.mu.Unlock()
 	<-s.ended
+	if s.unsaved != nil {
+		s.unsaved = s.save()
+	}
 	err := s.write()
 	if !s.stuck {
 		err = errors.Join(err, s.db.Close())
@@ -251,8 +255,8 @@ func (s *Store) moved() error {
 	return nil
 }
 
-// errCut is the error of changes after another program has made the file shorter. Memory has all of it.
-var errCut = errors.New("the file was cut short by another program: end weir serve, and put a copy of the store in its place, or move it away to start with empty counters")
+// errCut is the error of changes after another program has made the file shorter.
+var errCut = errors.New("the file was cut short by another program")
 
 // cut returns an error if the file lacks pages.
 func (s *Store) cut() error {
@@ -279,18 +283,70 @@ func (s *Store) write() error {
 	for _, r := range s.Changes() {
 		s.unwritten[string(r.Key)] = r.Value
 	}
-	if s.broken == nil {
-		s.broken = s.cut()
+	if s.broken != nil {
+		return s.lost()
 	}
-	if s.broken != nil || len(s.unwritten) == 0 {
-		return s.broken
-	}
-	err := s.update()
-	if errors.Is(err, errDamaged) {
+	if s.broken = s.cut(); s.broken == nil {
+		if len(s.unwritten) == 0 {
+			return nil
+		}
+		err := s.update()
+		if !errors.Is(err, errDamaged) {
+			return err
+		}
 		s.broken, s.stuck = cmp.Or(s.cut(), err), true
-		return s.broken
 	}
-	return err
+	s.unsaved = s.save()
+	return s.lost()
+}
+
+// lost is the error of changes when the file is broken.
+func (s *Store) lost() error {
+	if s.unsaved != nil {
+		return fmt.Errorf("%w; %s can't be written: %w", s.broken, s.savedPath(), s.unsaved)
+	}
+	return fmt.Errorf("%w; %s has all that it had: end weir serve, and move that to its place", s.broken, s.savedPath())
+}
+
+func (s *Store) savedPath() string { return s.path + ".saved" }
+
+// errSaved is the error of a file that must not be written over.
+var errSaved = errors.New("it is there already: move it away")
+
+// save writes all that memory has to a new file.
+func (s *Store) save() error {
+	if _, err := os.Stat(s.savedPath()); !errors.Is(err, fs.ErrNotExist) {
+		return cmp.Or(plain(err), errSaved)
+	}
+	part := s.savedPath() + ".part" // nobody is to take a part for all
+	if err := remove(part); err != nil {
+		return err
+	}
+	db, err := openFile(part, memory.New(memory.Options{}))
+	if err != nil {
+		return err
+	}
+	db.NoSync, db.NoGrowSync = s.db.NoSync, s.db.NoSync
+	err = update(db, func(b buckets) error {
+		for _, r := range s.All() {
+			if r.Value == nil {
+				continue
+			}
+			if records, err := b.of(r.Key); err != nil {
+				return err
+			} else if err := put(records, r.Key, r.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return errors.Join(err, remove(part))
+	}
+	if err := os.Rename(part, s.savedPath()); err != nil {
+		return plain(err)
+	}
+	return syncDirectory(filepath.Dir(s.path))
 }
 
 // update has a transaction write what the file lacks.
