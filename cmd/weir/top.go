@@ -18,6 +18,7 @@ import (
 	"weir/config"
 	"weir/internal/backend"
 	"weir/internal/server"
+	"weir/internal/store"
 )
 
 const (
@@ -195,8 +196,12 @@ func reported(top *backend.Top) string {
 	if top.Nodes == 0 {
 		return "no node has reported in the last half minute: they do so every 5 s, once there are requests; weir namespaces lists the namespaces"
 	}
-	return fmt.Sprintf("%s, with %s; the oldest report is %.1f s old", count(top.Nodes, "node has reported", "nodes have reported"),
+	text := fmt.Sprintf("%s, with %s; the oldest report is %.1f s old", count(top.Nodes, "node has reported", "nodes have reported"),
 		count(top.Senders, "worker", "workers"), top.OldestSeconds)
+	if top.Full {
+		text += fmt.Sprintf("\nthe backend keeps the reports of %d workers, and has no room for others: figures may lack some", store.MaxReports)
+	}
+	return text
 }
 
 func count(n int, one, many string) string {

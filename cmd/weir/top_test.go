@@ -51,6 +51,10 @@ func TestTop(t *testing.T) {
 		must.Get(kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: uint64(len(name)) + uint64(most), Body: report}))(t)
 	}
 	must.Get(kept.Note(t.Context(), store.Reports, "shop", store.Note{Member: 1, Body: body}))(t)
+	for sender := range uint64(store.MaxReports) {
+		report := wire.AppendReport(nil, &wire.Report{Namespace: "crowd", Node: 1, Sender: sender, AtNanos: at})
+		must.Get(kept.Note(t.Context(), store.Reports, "crowd", store.Note{Member: sender, Body: report}))(t)
+	}
 	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
 		{"top shop", 0, "1 node has reported, with 3 workers; the oldest report is ", ""},
 		{"top shop", 0, "per-user: 100 requests/s, 100 hits/s, 20.00 % of requests refused\n", ""},
@@ -63,6 +67,7 @@ func TestTop(t *testing.T) {
 		{"top shop --keys 1", 0, "and 1 more", ""},
 		{"top shop new", 0, "new (shadow): 4.00 requests/s", ""},
 		{"top shop none", 0, "1 node has reported", ""},
+		{"top crowd", 0, "the backend keeps the reports of 512 workers, and has no room for others: figures may lack some\n", ""},
 		{"top other", 0, "no node has reported in the last half minute", ""},
 		{"top shop --json", 0, `"hash":"ab000000000000000000000000000000","values":[{"text":"an\u001b[31m\nn"},{"text":"Mozi","cut":true}]`, ""},
 		{"report shop new", 0, "it would have refused 25.00 % of requests (10 of 40); this is exact", ""},

@@ -81,7 +81,7 @@ func (b *Backend) Counter(ctx context.Context, namespace string, id wire.ID) (c 
 	if c, err = b.counter(ctx, namespace, id); err != nil {
 		return c, err
 	}
-	reports, err := b.reports(ctx, namespace, c.NowNanos)
+	reports, _, err := b.reports(ctx, namespace, c.NowNanos)
 	c.Holders = holders(reports, id, c.NowNanos)
 	c.Leased, c.Pending = passing(reports, id, c.NowNanos)
 	return c, err

@@ -214,7 +214,7 @@ func (b *Backend) Configurations(ctx context.Context, namespace string) (all []C
 func (b *Backend) Census(ctx context.Context, namespace string) (n Namespace, all []Configuration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	reports, err := b.reports(ctx, namespace, 0)
+	reports, _, err := b.reports(ctx, namespace, 0)
 	if err != nil {
 		return n, nil, err
 	}

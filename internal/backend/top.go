@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -43,9 +44,11 @@ func (b *Backend) report(ctx context.Context, body []byte) (answer []byte, err e
 // and rates are rounded to three places.
 type Top struct {
 	// Nodes have reported, through Senders: each worker of a proxy is a sender. OldestSeconds is
-	// the age of the oldest report.
+	// the age of the oldest report. Full says that there are as many reports as a store keeps, so others
+	// may be missing in all figures.
 	Nodes         int       `json:"nodes"`
 	Senders       int       `json:"senders"`
+	Full          bool      `json:"full,omitempty"`
 	OldestSeconds float64   `json:"oldest_seconds"`
 	Rules         []TopRule `json:"rules"`
 	// Configurations are those of the nodes, as [Backend.Configurations] returns them.
@@ -206,8 +209,9 @@ func (b *Backend) Top(ctx context.Context, namespace, rule string) (Top, error) 
 	if err != nil {
 		return Top{}, err
 	}
-	reports, err := b.reports(ctx, namespace, out.Answer.NowNanos)
+	reports, full, err := b.reports(ctx, namespace, out.Answer.NowNanos)
 	top := merge(reports, rule)
+	top.Full = full
 	if err != nil || len(reports) == 0 {
 		return top, err
 	}
@@ -232,8 +236,9 @@ func (b *Backend) Standing(ctx context.Context, namespace string, of map[wire.ID
 	return all, nil
 }
 
-// reports are the newest of a namespace's senders, but for those that are gone.
-func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (reports []*wire.Report, err error) {
+// reports are the newest of a namespace's senders, but for those that are gone. With full there may be others, for which the
+// store has no room.
+func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (reports []*wire.Report, full bool, err error) {
 	notes, err := b.store.Notes(ctx, store.Reports, namespace)
 	for _, n := range notes {
 		// Another version's, or nobody's: whoever else writes to the store.
@@ -241,7 +246,7 @@ func (b *Backend) reports(ctx context.Context, namespace string, now uint64) (re
 			reports = append(reports, r)
 		}
 	}
-	return reports, err
+	return reports, len(notes) >= store.MaxReports, err
 }
 
 // seen is a rule's part of a report.
@@ -337,6 +342,7 @@ func (s *seen) spread(hits uint64) float64 {
 
 type merged struct {
 	TopKey
+	id                    wire.ID
 	name                  []byte
 	nodes                 map[uint64]bool
 	spread, spreadRefused float64
@@ -351,7 +357,7 @@ func (r *TopRule) mergeKeys(all []seen) {
 	of := func(s *seen, k *wire.ReportKey) *merged {
 		m := keys[k.ID]
 		if m == nil {
-			m = &merged{nodes: map[uint64]bool{}}
+			m = &merged{id: k.ID, nodes: map[uint64]bool{}}
 			keys[k.ID] = m
 		}
 		m.nodes[s.node] = true
@@ -383,34 +389,33 @@ func (r *TopRule) mergeKeys(all []seen) {
 			m.RecentRefused += float64(k.Recent) / recent
 		}
 	}
-	found := make([]TopKey, 0, len(keys))
-	for id, m := range keys {
-		m.Hash, m.Values = hex.EncodeToString(id[:]), ValuesOf(m.name)
+	found := slices.Collect(maps.Values(keys))
+	for _, m := range found {
 		m.MoreHits += max(0, r.Others-m.floor)
 		m.MoreRefused += max(0, r.OthersRefused-m.floorRefused)
 		m.Margin, m.MarginRefused = 2*math.Sqrt(m.spread), 2*math.Sqrt(m.spreadRefused)
 		m.Nodes = len(m.nodes)
-		found = append(found, m.TopKey)
 	}
 	r.Used = first(found, func(k *TopKey) float64 { return k.Hits })
 	r.Refused = first(found, func(k *TopKey) float64 { return k.Refused })
 }
 
-// first returns the keys with most of something, at most the number that a report has.
-func first(keys []TopKey, of func(k *TopKey) float64) []TopKey {
-	some := make([]*TopKey, 0, len(keys)) // or else each comparison copies two
-	for i := range keys {
-		if of(&keys[i]) > 0 {
-			some = append(some, &keys[i])
+// first returns the keys with most of something, at most the number that a report has. Only these get their names.
+func first(keys []*merged, of func(k *TopKey) float64) []TopKey {
+	some := make([]*merged, 0, len(keys))
+	for _, m := range keys {
+		if of(&m.TopKey) > 0 {
+			some = append(some, m)
 		}
 	}
-	slices.SortFunc(some, func(a, b *TopKey) int {
-		return cmp.Or(cmp.Compare(of(b), of(a)), cmp.Compare(a.Hash, b.Hash))
+	slices.SortFunc(some, func(a, b *merged) int {
+		return cmp.Or(cmp.Compare(of(&b.TopKey), of(&a.TopKey)), bytes.Compare(a.id[:], b.id[:]))
 	})
 	top := make([]TopKey, min(len(some), wire.MaxReportKeys))
 	for i := range top {
-		top[i] = *some[i]
 		k := &top[i]
+		*k = some[i].TopKey
+		k.Hash, k.Values = hex.EncodeToString(some[i].id[:]), ValuesOf(some[i].name)
 		round(&k.Hits, &k.MoreHits, &k.Margin, &k.Refused, &k.MoreRefused, &k.MarginRefused, &k.RecentHits, &k.RecentRefused)
 	}
 	return top

@@ -289,3 +289,36 @@ func TestPassingCountsANodeOnce(t *testing.T) {
 		}
 	}
 }
+
+// With as many reports as the store keeps there may be others, and Top says so.
+func TestTopOfTooManyWorkers(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	b := New(memory.New(memory.Options{Now: func() time.Time { return now }}))
+	for sender := range uint64(store.MaxReports) {
+		must.Equal(t, must.Get(b.Top(t.Context(), "ns", ""))(t).Full, false, "with %d reports: full", sender)
+		r := wire.Report{Namespace: "ns", Node: 1, Sender: sender, AtNanos: uint64(now.UnixNano())}
+		must.Get(b.Push(t.Context(), wire.AppendReport(nil, &r)))(t)
+	}
+	must.Equal(t, must.Get(b.Top(t.Context(), "ns", ""))(t).Full, true, "with as many as there may be: full")
+}
+
+// Of thousands of keys that reports name, those get names that are shown.
+func TestTopNamesFewKeys(t *testing.T) {
+	var reports []*wire.Report
+	for sender := range byte(64) {
+		used := wire.KeyList{}
+		for i := range byte(wire.MaxReportKeys) {
+			used.Keys = append(used.Keys, wire.ReportKey{ID: wire.ID{sender, i}, Hits: 1, Name: wire.AppendValue(nil, []byte("ann"), false)})
+		}
+		reports = append(reports, &wire.Report{Sender: uint64(sender), Rules: []wire.RuleReport{{Name: "r", Used: used}}})
+	}
+	keys := float64(len(reports) * wire.MaxReportKeys)
+	if each := testing.AllocsPerRun(5, func() { merge(reports, "") }) / keys; each > 5 {
+		t.Errorf("%.1f allocations a key, want those to add it up", each)
+	}
+	used := merge(reports, "").Rules[0].Used
+	if len(used) != wire.MaxReportKeys || used[0].Hash != "00000000000000000000000000000000" || used[63].Values[0].Text != "ann" {
+		t.Errorf("got %d keys, %+v to %+v", len(used), used[0], used[len(used)-1])
+	}
+}

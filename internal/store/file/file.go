@@ -5,13 +5,14 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"runtime/debug"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,10 +45,13 @@ type Store struct {
 	// The store in memory answers calls that need no file: reads, and calls that nodes repeat
 	// anyway.
 	*memory.Store
-	db *bolt.DB
+	db   *bolt.DB
+	path string
 	// own is the file that was opened; another may come to have its path.
 	own   os.FileInfo
 	trial *store.Trial
+	// paged is how many bytes the file needs for its pages.
+	paged atomic.Int64
 	// behind is true while the file may lack changes, because the last transaction failed or the file
 	// was moved.
 	behind atomic.Bool
@@ -59,8 +63,11 @@ type Store struct {
 	ended  chan struct{}
 
 	// unwritten has the changes that the file lacks, by key. Only run uses it, and Close after run
-	// has ended.
-	unwritten map[string][]byte
+	// has ended. broken, unless nil, is why they can't be written any more, and unsaved why there is no
+	// other file with all that memory has. If stuck is true, bbolt may hold its locks for ever.
+	unwritten       map[string][]byte
+	broken, unsaved error
+	stuck           bool
 }
 
 var (
@@ -94,8 +101,11 @@ func Open(path string, o Options) (*Store, error) {
 	}
 	db.NoSync, db.NoGrowSync = o.NoSync, o.NoSync
 	s := &Store{
-		Store: kept, db: db, own: own, trial: store.NewTrial(), next: newGroup(), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		Store: kept, db: db, path: path, own: own, trial: store.NewTrial(), next: newGroup(), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		unwritten: map[string][]byte{},
+	}
+	if err := s.measure(); err != nil {
+		return nil, &Error{path, err}
 	}
 	go s.run()
 	return s, nil
@@ -112,7 +122,14 @@ func (s *Store) Close() error {
 	close(s.wake)
 	s.mu.Unlock()
 	<-s.ended
-	if err := errors.Join(s.write(), s.db.Close()); err != nil {
+	if s.unsaved != nil {
+		s.unsaved = s.save()
+	}
+	err := s.write()
+	if !s.stuck {
+		err = errors.Join(err, s.db.Close())
+	}
+	if err != nil {
 		return s.failed("close", err)
 	}
 	return nil
@@ -150,21 +167,16 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// DiskBytes implements [store.OnDisk].
+// DiskBytes implements [store.OnDisk]. It reads no page, because others may have cut the file short.
 func (s *Store) DiskBytes() (size, free int64) {
-	err := s.db.View(func(tx *bolt.Tx) error {
-		info, err := os.Stat(s.db.Path())
-		if err != nil {
-			return err
-		}
-		size = info.Size()
-		free = size - tx.Size() + int64(s.db.Stats().FreeAlloc)
-		return nil
-	})
-	if err != nil { // the store is closed, or the file was moved
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	info, err := os.Stat(s.path)
+	if closed || err != nil { // err is of a file that was moved
 		return 0, 0
 	}
-	return size, free
+	return info.Size(), max(0, info.Size()-s.paged.Load()+int64(s.db.Stats().FreeAlloc))
 }
 
 // change applies a change in memory, and waits until the file has it. While the file can't be
@@ -211,7 +223,6 @@ func (s *Store) written(ctx context.Context) error {
 // run writes one transaction after the other, each for all calls that wait when it begins.
 func (s *Store) run() {
 	defer close(s.ended)
-	debug.SetPanicOnFault(true) // update turns the panic into an error
 	for range s.wake {
 		s.mu.Lock()
 		own := s.next
@@ -234,7 +245,7 @@ var errMoved = errors.New("the file was moved away or removed: move it back, or 
 
 // moved returns an error if the file is not at its path any more.
 func (s *Store) moved() error {
-	at, err := os.Stat(s.db.Path())
+	at, err := os.Stat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(at, s.own):
 		return errMoved
@@ -244,14 +255,102 @@ func (s *Store) moved() error {
 	return nil
 }
 
-// write writes the changes to the file. If it fails, the next write tries the same changes again.
+// errCut is the error of changes after another program has made the file shorter.
+var errCut = errors.New("the file was cut short by another program")
+
+// cut returns an error if the file lacks pages.
+func (s *Store) cut() error {
+	at, err := os.Stat(s.path)
+	if err == nil && os.SameFile(at, s.own) && at.Size() < s.paged.Load() {
+		return errCut
+	}
+	return nil
+}
+
+// measure sets how many bytes the file needs for its pages.
+func (s *Store) measure() error {
+	return guarded(func() error {
+		return s.db.View(func(tx *bolt.Tx) error {
+			s.paged.Store(tx.Size())
+			return nil
+		})
+	})
+}
+
+// write writes the changes to the file. If it fails, the next write tries the same changes again, unless
+// the file is broken.
 func (s *Store) write() error {
 	for _, r := range s.Changes() {
 		s.unwritten[string(r.Key)] = r.Value
 	}
-	if len(s.unwritten) == 0 {
-		return nil
+	if s.broken != nil {
+		return s.lost()
 	}
+	if s.broken = s.cut(); s.broken == nil {
+		if len(s.unwritten) == 0 {
+			return nil
+		}
+		err := s.update()
+		if !errors.Is(err, errDamaged) {
+			return err
+		}
+		s.broken, s.stuck = cmp.Or(s.cut(), err), true
+	}
+	s.unsaved = s.save()
+	return s.lost()
+}
+
+// lost is the error of changes when the file is broken.
+func (s *Store) lost() error {
+	if s.unsaved != nil {
+		return fmt.Errorf("%w; %s can't be written: %w", s.broken, s.savedPath(), s.unsaved)
+	}
+	return fmt.Errorf("%w; %s has all that it had: end weir serve, and move that to its place", s.broken, s.savedPath())
+}
+
+func (s *Store) savedPath() string { return s.path + ".saved" }
+
+// errSaved is the error of a file that must not be written over.
+var errSaved = errors.New("it is there already: move it away")
+
+// save writes all that memory has to a new file.
+func (s *Store) save() error {
+	if _, err := os.Stat(s.savedPath()); !errors.Is(err, fs.ErrNotExist) {
+		return cmp.Or(plain(err), errSaved)
+	}
+	part := s.savedPath() + ".part" // nobody is to take a part for all
+	if err := remove(part); err != nil {
+		return err
+	}
+	db, err := openFile(part, memory.New(memory.Options{}))
+	if err != nil {
+		return err
+	}
+	db.NoSync, db.NoGrowSync = s.db.NoSync, s.db.NoSync
+	err = update(db, func(b buckets) error {
+		for _, r := range s.All() {
+			if r.Value == nil {
+				continue
+			}
+			if records, err := b.of(r.Key); err != nil {
+				return err
+			} else if err := put(records, r.Key, r.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return errors.Join(err, remove(part))
+	}
+	if err := os.Rename(part, s.savedPath()); err != nil {
+		return plain(err)
+	}
+	return syncDirectory(filepath.Dir(s.path))
+}
+
+// update has a transaction write what the file lacks.
+func (s *Store) update() error {
 	err := update(s.db, func(b buckets) error {
 		for _, key := range slices.Sorted(maps.Keys(s.unwritten)) { // the order of the file's pages
 			records, err := b.of([]byte(key))
@@ -268,7 +367,7 @@ func (s *Store) write() error {
 		return err
 	}
 	clear(s.unwritten)
-	return nil
+	return s.measure()
 }
 
 // Error is the reason why a file can't be opened.

@@ -185,14 +185,23 @@ func (b buckets) of(key []byte) (*bolt.Bucket, error) {
 	return b.tx.Bucket(recordsBucket), nil
 }
 
-// update runs a transaction on the records. It returns a panic of bbolt as an error.
-func update(db *bolt.DB, run func(buckets) error) (err error) {
+// update runs a transaction on the records.
+func update(db *bolt.DB, run func(buckets) error) error {
+	return guarded(func() error {
+		return db.Update(func(tx *bolt.Tx) error { return run(buckets{tx}) })
+	})
+}
+
+// guarded runs what uses the file's pages. It returns a panic of bbolt, or the fault of a page that is not
+// there, as an [errDamaged]. bbolt may hold its locks for ever then.
+func guarded(run func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("%w (%v)", errDamaged, reason)
 		}
 	}()
-	return db.Update(func(tx *bolt.Tx) error { return run(buckets{tx}) })
+	return run()
 }
 
 const sumBytes = 4

@@ -33,13 +33,14 @@ func closed(t testing.TB, s *file.Store) {
 }
 
 // crashing is a store whose process is killed before every third push. The next process continues
-// with the file as it was then.
+// with the file as it was then, or if that is cut short instead, with what the store has saved.
 type crashing struct {
 	*file.Store
 	t      testing.TB
 	path   string
 	now    func() time.Time
 	pushes int
+	cut    bool
 }
 
 func (c *crashing) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
@@ -51,19 +52,32 @@ func (c *crashing) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.
 
 func (c *crashing) crash() {
 	c.t.Helper()
-	left := bytesOf(c.t, c.path)
-	closed(c.t, c.Store)
-	must.OK(c.t, os.WriteFile(c.path, left, 0o600))
+	if c.cut {
+		must.OK(c.t, os.Truncate(c.path, 0))
+		if err := c.Close(); err == nil {
+			c.t.Error("closing a file that was cut short does not fail")
+		}
+		must.OK(c.t, os.Rename(c.path+".saved", c.path))
+	} else {
+		left := bytesOf(c.t, c.path)
+		closed(c.t, c.Store)
+		must.OK(c.t, os.WriteFile(c.path, left, 0o600))
+	}
 	c.Store = openAt(c.t, c.path, file.Options{Now: c.now, NoSync: true})
 }
 
 // A store whose process is killed between pushes behaves like a store that runs on.
-func TestCrashes(t *testing.T) {
+func TestCrashes(t *testing.T) { testCrashes(t, false) }
+
+// So does one that continues with what was saved of a file that others have cut short.
+func TestSaved(t *testing.T) { testCrashes(t, true) }
+
+func testCrashes(t *testing.T, cut bool) {
 	a := &storetest.Alike{
 		Exact:  func(now func() time.Time) store.Store { return memory.New(memory.Options{Now: now}) },
 		Widths: []uint64{1, 1000, 59_999, 86_400_000, wire.MaxWidthMillis}, Resolution: time.Nanosecond,
 	}
-	c := &crashing{t: t, path: filepath.Join(t.TempDir(), "weir.db"), now: a.Now}
+	c := &crashing{t: t, path: filepath.Join(t.TempDir(), "weir.db"), now: a.Now, cut: cut}
 	c.Store = openAt(t, c.path, file.Options{Now: a.Now, NoSync: true})
 	defer func() { closed(t, c.Store) }()
 	a.Others = map[string]store.Store{"file": c}

@@ -13,9 +13,12 @@ import (
 
 // A sender that advances hits keeps its part of a limit after the process was killed: the next
 // process grants nobody those hits before it has an answer from the sender.
-func TestPartsOutliveTheProcess(t *testing.T) {
+func TestPartsOutliveTheProcess(t *testing.T) { testParts(t, false) }
+func TestPartsAreSaved(t *testing.T)          { testParts(t, true) }
+
+func testParts(t *testing.T, cut bool) {
 	path := filepath.Join(t.TempDir(), "weir.db")
-	s := &crashing{Store: openAt(t, path, file.Options{Now: atEpoch, NoSync: true}), t: t, path: path, now: atEpoch, pushes: -100}
+	s := &crashing{Store: openAt(t, path, file.Options{Now: atEpoch, NoSync: true}), t: t, path: path, now: atEpoch, pushes: -100, cut: cut}
 	defer func() { closed(t, s.Store) }()
 	sequence := uint64(0)
 	push := func(sender uint64, word wire.Advance, takes ...wire.Take) wire.Answer {

@@ -99,6 +99,47 @@ func (s *Store) Changes() []Record {
 	return changes
 }
 
+// All returns all records, if Options.Tracked is set. None of them is a change any more.
+func (s *Store) All() []Record {
+	s.mu.Lock()
+	for key := range s.counters.rows {
+		noteChange(s, key)
+	}
+	for key := range s.notes[store.Nodes].rows {
+		noteChange(s, nodeKey(key))
+	}
+	for topic := range logRecords {
+		for key := range s.notes[topic].rows {
+			noteChange(s, logKey{key, topic})
+		}
+	}
+	for namespace := range s.overrides {
+		noteChange(s, overridesKey(namespace))
+	}
+	for key, row := range s.senders.rows {
+		noteChange(s, senderKey(key))
+		for sequence := range row.value.of.grants.bySequence {
+			noteChange(s, grantsKey{key, sequence})
+		}
+	}
+	for key := range s.accounts.last.rows {
+		noteChange(s, accountantKey(key))
+	}
+	for key, day := range s.accounts.days {
+		for label := range day.Rows {
+			noteChange(s, usedKey{key, label})
+		}
+	}
+	for namespace, f := range s.fleets {
+		noteChange(s, fleetKey(namespace))
+		for id := range f.of {
+			noteChange(s, partKey{namespace, id})
+		}
+	}
+	s.mu.Unlock()
+	return s.Changes()
+}
+
 // Restore fills an empty store from records in the order of their keys. Records that have expired,
 // or find no room, are among the next changes. After an error the store is unusable.
 func (s *Store) Restore(records iter.Seq2[[]byte, []byte]) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -212,6 +211,8 @@ type group struct {
 	tries int
 	// left is how many hits of near keys are left for others, as was learnt in vain.
 	left map[string]far.Left
+	// repaired is how many fleets were begun anew in vain.
+	repaired int64
 }
 
 // context returns a context that ends when no sender waits any more.
@@ -295,15 +296,11 @@ func (c *committer) send(ctx context.Context, attempts []*attempt) {
 		case a.lone && errors.As(err, &replied):
 			err = nil // nothing was written, and commit.lua tells why
 		}
-		patience := leastPatience // with less time, nothing is the server's fault
-		if err == nil && a.written && c.store.replicas > 0 && a.waits() && !acks.has(cmds[i]) {
-			err = fmt.Errorf("it did not reach %d replicas within %v", c.store.replicas, c.store.patience)
-			patience = min(patience, c.store.patience) * 3 / 4 // as a wait has of the time
-		} else if !late(err) {
-			patience = 0
-		}
-		if time.Since(began)-sent < patience {
+		switch {
+		case late(err) && time.Since(began)-sent < leastPatience: // with less time, nothing is the server's fault
 			err = hurried{err}
+		case err == nil && a.written && c.store.replicas > 0 && a.waits():
+			err = acks.lacks(cmds[i])
 		}
 		if a.err = err; err == nil {
 			continue

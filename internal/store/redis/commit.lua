@@ -8,9 +8,9 @@
 -- Returns seconds and microseconds of the server's clock, then
 --         OTHER, for each push whether it is NEW, APPLIED before or BELOW the floor, and what it was granted; for each counter
 --         nothing if it is as expected, 0 if it is of another type, or what it has; if there are keys of a fleet, nothing, or
---         'changed', revision, version and contents, or 'full' and a key for which the list has no room, or 'keep' and for each
+--         'changed', or 'broken' if a key was lost or somebody else has written it, revision, version and contents, or 'full' and a key for which the list has no room, or 'keep' and for each
 --         key of which hits are left, what live senders may have advanced and what silent ones; nothing was written; or
---         WRITTEN, the number of records of senders begun anew, and for each counter of windows what it has, or 0 if it was new
+--         WRITTEN, the number of records of senders and of fleets begun anew, and for each counter of windows what it has, or 0 if it was new
 --         and has nothing else; if all keys of a fleet are there, 0 if all words hold as they are, or '1' if the list is to be
 --         reviewed and for each word the version, the divisor, '1' if the whole list follows, and near keys; or
 --         LOCKED, and nothing was looked at: somebody else has the lock
@@ -221,7 +221,8 @@ if fleet and fleets > 1 and not lacks then
   holding = holding and #adds + #removes == 0
 
   if takes > 0 or sweeps then
-    -- A key that is lost, with what others go by, is noticed by what the others have.
+    -- A key that is lost, with what others go by, is noticed by what the others have; one of another type by any command.
+    fleet('ZCARD', NEAR)
     local given, silent = fleet('ZCARD', DIVISORS) or 0, fleet('ZCARD', SILENT) or 0
     if given ~= (fleet('ZCARD', HEARD) or 0) + silent or whole(head[4]) ~= (fleet('ZCARD', ANSWERED) or 0) + silent
       or (given > 0) ~= (whole(head[3]) > 0) then
@@ -278,7 +279,7 @@ if fleet and fleets > 1 and not lacks then
 end
 if broken then
   forget()
-  lacks = {'changed', '', '0', ''}
+  lacks = {'broken', '', '0', ''}
 end
 
 if known or others or lacks or not holds then
@@ -367,6 +368,27 @@ for i = pushes + 1, pushes + counters do
   end
 end
 
+-- shed removes a sender's oldest grants beyond the most that there may be, but for those of the push at the floor, which has no
+-- answer, and of this push.
+local function shed(key, sequence, floor)
+  local parts, left = {}, grants.most
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    local of = string.match(member, '^(%d+)%+?%d*:')
+    local _, commas = string.gsub(of and member or '', ',', '')
+    if of == sequence or of == floor then
+      left = left - commas - 1
+    elseif of then
+      parts[#parts + 1] = {member, commas + 1}
+    end
+  end
+  for i = #parts, 1, -1 do
+    left = left - parts[i][2]
+    if left < 0 then
+      redis.call('ZREM', key, parts[i][1])
+    end
+  end
+end
+
 at = 1 + plan.size
 for i = 1, pushes do
   local key, sequence, floor, life = KEYS[i], ARGV[at + push.sequence], ARGV[at + push.floor], tonumber(ARGV[at + push.life])
@@ -391,6 +413,9 @@ for i = 1, pushes do
     end
     if known and known ~= tonumber(floor) then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. floor)
+    end
+    if granted ~= '' and sequence - floor >= grants.pushes then
+      shed(key, sequence, floor)
     end
     if not known then
       redis.call('PEXPIRE', key, digits(math.abs(life)))
@@ -604,6 +629,7 @@ for _, word in ipairs(told) do
 end
 if broken then
   forget()
+  reply[4] = reply[4] + 1
   for i = #reply - words + 1, #reply do
     reply[i] = {'0', '0', '1'}
   end

@@ -185,7 +185,10 @@ func (a *attempt) lacks(reply any) error {
 	}
 	namespace := a.group.all[0].p.Namespace
 	switch lacks[0] {
-	case "changed":
+	case "changed", "broken":
+		if lacks[0] == "broken" {
+			a.group.repaired++
+		}
 		f, err := parseFleet(lacks[1:])
 		if err != nil {
 			return err

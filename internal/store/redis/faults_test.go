@@ -52,6 +52,31 @@ func TestForeignFields(t *testing.T) {
 	}
 }
 
+// A key of a fleet that somebody else has written is noticed though nobody asks for hits, and told. Reviews need all of them.
+func TestForeignKeysAreTold(t *testing.T) {
+	for _, key := range []string{"", ":near", ":heard", ":divisors", ":answered", ":silent"} {
+		t.Run(key, func(t *testing.T) {
+			f := begin(t)
+			f.Tells()
+			must.OK(t, f.client.Del(t.Context(), fleetKey+key).Err())
+			must.OK(t, f.client.RPush(t.Context(), fleetKey+key, "x").Err())
+			repaired := int64(0)
+			for range 10 {
+				f.Now = f.Now.Add(2 * time.Second)
+				f.Sequence++
+				p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.Sequence, Floor: f.Sequence, Advance: f.Word}
+				out := must.Get(f.Store.Push(t.Context(), p, 1))(t)
+				f.Hear(out.Answer.Near)
+				repaired += out.Repaired
+			}
+			must.Equal(t, repaired, 1, "fleets that were begun anew")
+			if is := must.Get(f.client.Type(t.Context(), fleetKey+key).Result())(t); is == "list" {
+				t.Error("the key is there")
+			}
+		})
+	}
+}
+
 // A fleet one of whose keys is lost leaves what its senders may have advanced, or takes their parts away.
 func TestLostKeys(t *testing.T) {
 	for _, key := range []string{"", ":near", ":heard", ":divisors", ":answered", ":silent"} {

@@ -27,6 +27,9 @@ func (a *attempt) alone() bool {
 	if len(a.noted) == 0 && (len(a.counters) == 0 || one.b.word || one.b.state != stateApplied) || len(a.noted) > 0 && a.senderLife(one) > 0 {
 		return false
 	}
+	if len(one.b.takes) > 0 && one.p.Sequence-one.p.Floor >= fewPushes {
+		return false // the sender may have too many grants
+	}
 	// A sliding window is near its limit by the sum of windows, of which lone.lua does not read all.
 	return !slices.ContainsFunc(a.counters, func(h *held) bool {
 		return !h.alone(a.calendar) || a.fleet != noFleet && h.Kind != uint8(window.FixedWindow)

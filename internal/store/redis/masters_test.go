@@ -27,6 +27,8 @@ func TestMasters(t *testing.T) {
 		{"pauses are short", testPausesAreShort},
 		{"busy key", testBusyKey},
 		{"short waits", testShortWaits},
+		{"refused waits", testRefusedWaits},
+		{"late trial", testLateTrial},
 		{"trial of a moving slot", testTrialOfMovingSlot},
 		{"trial without a partition", testTrialWithoutPartition},
 	} {
@@ -104,7 +106,7 @@ func (s *onMasters) sets(key string) (end func()) {
 }
 
 // fails has each script fail.
-type fails struct{ err replied }
+type fails struct{ err error }
 
 // replied is an error that a server has replied.
 type replied string
@@ -114,8 +116,13 @@ func (replied) RedisError()     {}
 
 func (fails) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
-func (fails) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
-	return next
+func (f fails) ProcessPipelineHook(goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []goredis.Cmder) error {
+		for _, cmd := range cmds {
+			cmd.SetErr(f.err)
+		}
+		return f.err
+	}
 }
 
 func (f fails) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
@@ -201,6 +208,30 @@ func testShortWaits(t *testing.T, cluster *redistest.Cluster) {
 		}
 	}
 	t.Errorf("the master is left alone as a push did not wait: %v", err)
+}
+
+// A master that refuses to wait for its replicas has failed, however quickly it says so. The error says why.
+func testRefusedWaits(t *testing.T, cluster *redistest.Cluster) {
+	s := openMasters(t, cluster, "?wait_replicas=1")
+	addr := s.of(s.key())
+	admin := goredis.NewClient(&goredis.Options{Addr: addr})
+	t.Cleanup(func() { _ = admin.Close() }) // it only set a right
+	must.OK(t, admin.Do(t.Context(), "acl", "setuser", "default", "-wait").Err())
+	err := s.push(t.Context(), 1)
+	must.OK(t, admin.Do(t.Context(), "acl", "setuser", "default", "+wait").Err())
+	if err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("the answer lacks %v, want what the server has said", err)
+	}
+	must.Equal(t, s.left(addr), true, "the master is left alone")
+}
+
+// A server may answer a trial's scripts so late that the last has no time left. It has failed then, as such a trial has told
+// nothing good of it.
+func testLateTrial(t *testing.T, cluster *redistest.Cluster) {
+	s := openMasters(t, cluster, "")
+	addr := s.of(s.key())
+	s.client.AddHook(fails{context.DeadlineExceeded})
+	must.Equal(t, s.tries(addr), true, "a master that answers late is left alone")
 }
 
 // A trial of a master one of whose slots moves succeeds.

@@ -146,15 +146,24 @@ func flag(is bool) string {
 	return ""
 }
 
-// commons are what commit.lua has in common with package far: times in microseconds, and bounds.
+// maxGrants is the most grants of a sender's record: twice what the plugin can have without an answer. As many pushes as
+// fewPushes have no more. So there are no more before a push that is so far above the floor, whose script then removes the
+// oldest. A sender whose pushes do not come in their order may have twice as many for a while.
+const (
+	maxGrants = 1 << 14
+	fewPushes = maxGrants / wire.MaxItems
+)
+
+// commons are what commit.lua has in common with package far, times in microseconds and bounds, and the bounds of grants.
 var commons = map[string]uint64{
 	"far.late": lateNanos / 1000, "far.silent": (far.SilentAfter + lateNanos) / 1000,
 	"far.sweep": far.SweepEvery / 1000, "far.review": far.ReviewEvery / 1000,
 	"far.least": far.LeastDivisor, "far.most": far.MostDivisor, "far.whole": far.Whole,
 	"far.near": wire.MaxNearKeys, "far.full": far.MostFull, "far.advance": wire.MaxAdvance,
+	"grants.most": maxGrants, "grants.pushes": fewPushes,
 }
 
-var names = regexp.MustCompile(`\b(far|plan|push|hash|log|windows|lone|one|list|word|mark|leaves)\.[a-z]+\b`)
+var names = regexp.MustCompile(`\b(far|grants|plan|push|hash|log|windows|lone|one|list|word|mark|leaves)\.[a-z]+\b`)
 
 // placed replaces the names of numbers and of messages' fields in a script.
 func placed(source string) string {

@@ -513,3 +513,37 @@ func TestBadURL(t *testing.T) {
 		}
 	}
 }
+
+// A sender whose floor does not move has a bounded number of grants. None of its pushes is applied twice.
+// The grants of its first push, which has no answer, and of its latest pushes are remembered.
+func TestGrantsOfASenderAreBounded(t *testing.T) {
+	server := redistest.Start(t)
+	s, client := open(t, server.URL(), atEpoch), raw(t, server)
+	const pushes, most = 20, 16
+	take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{fixedRoom(1, 1e12)}}
+	for _, again := range []bool{false, true} {
+		for sequence := uint64(1); sequence <= pushes; sequence++ {
+			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: 1, Takes: slices.Repeat([]wire.Take{take}, wire.MaxItems)}
+			out := must.Get(s.Push(t.Context(), p, 1))(t)
+			must.Equal(t, out.Duplicate, again, "sequence %d is known", sequence)
+			want := uint64(1)
+			if again && sequence > 1 && sequence <= pushes-most+1 {
+				want = 0
+			}
+			for _, g := range []wire.Grant{out.Answer.Grants[0], out.Answer.Grants[wire.MaxItems-1]} {
+				must.Equal(t, g.Units, want, "sequence %d, known %v: units", sequence, again)
+			}
+			grants := 0
+			for _, member := range must.Get(client.ZRange(t.Context(), "weir:{ns}:sender:0000000000000001", 0, -1).Result())(t) {
+				if strings.Count(member, ":") == 2 {
+					grants += 1 + strings.Count(member, ",")
+				}
+			}
+			if grants < wire.MaxItems || grants > most*wire.MaxItems {
+				t.Fatalf("after sequence %d the sender has %d grants", sequence, grants)
+			}
+		}
+	}
+	all, _ := sum(t, s, 1)
+	must.Equal(t, all, pushes*wire.MaxItems, "hits")
+}

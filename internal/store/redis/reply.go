@@ -122,7 +122,7 @@ func (a *attempt) settle(reply []any) error {
 	}
 	repaired, _ := reply[0].(int64)
 	first := &a.group.all[0].out
-	first.Repaired += repaired
+	first.Repaired += repaired + a.group.repaired
 	reply = reply[1:]
 	for _, h := range a.counters {
 		if h.changed && h.seen.broken {

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -69,8 +68,10 @@ func (s *Store) runUsed(ctx context.Context, keys []string, args []any) *goredis
 	acks, pipe := &acks{}, s.client.Pipeline() // which waitHook looks at
 	cmd := pipe.Eval(ctx, usedSource, keys, args...)
 	_, _ = pipe.Exec(context.WithValue(ctx, acksKey{}, acks)) // the command has the error
-	if (cmd.Err() == nil || errors.Is(cmd.Err(), goredis.Nil)) && !acks.has(cmd) {
-		cmd.SetErr(fmt.Errorf("it did not reach %d replicas within %v", s.replicas, s.patience))
+	if cmd.Err() == nil || errors.Is(cmd.Err(), goredis.Nil) {
+		if lacks := acks.lacks(cmd); lacks != nil {
+			cmd.SetErr(lacks)
+		}
 	}
 	return cmd
 }

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -14,30 +16,36 @@ const (
 	longestWait    = 4 * time.Second
 )
 
-// acks has the commands that enough replicas have acknowledged: a WAIT followed them on the same
-// connection.
+// acks has the commands that a WAIT followed on the same connection, and why it is not known that enough
+// replicas have them; nil if they do.
 type acks struct {
 	mu   sync.Mutex
-	cmds map[goredis.Cmder]bool
+	cmds map[goredis.Cmder]error
 }
 
 type acksKey struct{}
 
-func (a *acks) set(cmds []goredis.Cmder, replicated bool) {
+// errNoWait is of commands that no WAIT has followed.
+var errNoWait = errors.New("no WAIT has told which replicas have it")
+
+func (a *acks) set(cmds []goredis.Cmder, lacks error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cmds == nil {
-		a.cmds = make(map[goredis.Cmder]bool)
+		a.cmds = make(map[goredis.Cmder]error)
 	}
 	for _, cmd := range cmds {
-		a.cmds[cmd] = replicated
+		a.cmds[cmd] = lacks
 	}
 }
 
-func (a *acks) has(cmd goredis.Cmder) bool {
+func (a *acks) lacks(cmd goredis.Cmder) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.cmds[cmd]
+	if lacks, told := a.cmds[cmd]; told {
+		return lacks
+	}
+	return errNoWait
 }
 
 // waitHook appends WAIT to pipelines with acks in their context. A cluster's client divides a
@@ -85,9 +93,28 @@ func (h waitHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.
 			timeout = min(timeout, time.Until(until)*3/4) // so that the answer comes in time
 		}
 		wait := goredis.NewIntCmd(ctx, "wait", h.replicas, max(1, timeout.Milliseconds())) // 0 is for ever
-		acks.set(scripts, false)
+		acks.set(scripts, errNoWait)
 		err := next(ctx, append(sent, wait))
-		acks.set(scripts, wait.Err() == nil && wait.Val() >= int64(h.replicas))
+		acks.set(scripts, h.lacks(wait, timeout))
 		return err
 	}
+}
+
+// lacks returns why a WAIT with this timeout does not say that enough replicas have what came before.
+func (h waitHook) lacks(wait *goredis.IntCmd, timeout time.Duration) error {
+	n, err := wait.Result()
+	switch {
+	case err == nil && n >= int64(h.replicas):
+		return nil
+	case err == nil:
+		err = fmt.Errorf("it did not reach %d replicas within %v", h.replicas, h.timeout)
+	case !late(err): // the server has refused to wait
+		return fmt.Errorf("whether it reached %d replicas is not known: %w", h.replicas, err)
+	default:
+		err = fmt.Errorf("whether it reached %d replicas was not told within %v: %w", h.replicas, h.timeout, err)
+	}
+	if timeout < min(leastPatience, h.timeout)*3/4 {
+		return hurried{err}
+	}
+	return err
 }
