@@ -74,17 +74,17 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 	return nodes, nil
 }
 
-// withNew returns how many nodes a namespace has with a new one, by what any other was told; false if no
-// other is known.
+// withNew returns how many nodes a namespace has with a new one, by the most that any other was told; false
+// if no other is known.
 func (m *membership) withNew(namespace string) (nodes uint64, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if own := m.joined.shares.Of(namespace); own != nil {
 		for _, j := range own.Of {
-			return j.nodes + 1, true
+			nodes, known = max(nodes, j.nodes+1), true
 		}
 	}
-	return 0, false
+	return nodes, known
 }
 
 // maxMembers bounds the nodes that a backend remembers. Beyond it, the namespace with most nodes
