@@ -12,7 +12,8 @@ const (
 	maxPending = 16 << 20
 	// pendingBytes is the memory of such a request without its body: a goroutine, buffers, a header.
 	pendingBytes = 16 << 10
-	// maxCounted bounds the bytes of a body of HTTP that count. No handler keeps more of one.
+	// maxCounted bounds the bytes of a body of HTTP that count. A handler that keeps more of one bounds
+	// how many it keeps at a time.
 	maxCounted = 1 << 20
 )
 
