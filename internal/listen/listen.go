@@ -40,7 +40,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler:           countingBodies(panics.Handler(h)),
+		Handler:           countingRequests(panics.Handler(h)),
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
