@@ -58,15 +58,18 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 	return nil
 }
 
-// shapes returns the shapes of a namespace's rules by their names, as nodes that report have told them.
+// shapes returns the shapes of a namespace's rules by their names, as nodes that report have told them: one of each
+// configuration, since somebody may make one up that names a rule again and again.
 func (b *Backend) shapes(ctx context.Context, namespace string) (map[string][]wire.RuleShape, error) {
 	configurations, err := b.Configurations(ctx, namespace)
 	shapes := map[string][]wire.RuleShape{}
 	for _, c := range configurations {
+		named := map[string]bool{}
 		for _, s := range c.Rules {
-			if len(c.Nodes) > 0 && s.Flags&wire.Local == 0 && !slices.ContainsFunc(shapes[s.Name], s.Equal) {
+			if len(c.Nodes) > 0 && s.Flags&wire.Local == 0 && !named[s.Name] && !slices.ContainsFunc(shapes[s.Name], s.Equal) {
 				shapes[s.Name] = append(shapes[s.Name], s)
 			}
+			named[s.Name] = true
 		}
 	}
 	return shapes, err

@@ -32,7 +32,8 @@ const (
 // have too many, it does so for the address with most connections, or for that of the new
 // connection if all others have requests.
 //
-// It also bounds the memory of requests whose bodies have not come whole: see [pending].
+// It also bounds the memory of requests whose bodies have not come whole, or whose answers nobody takes:
+// see [pending].
 // [NewConnections] makes one for all listeners of a process. It is safe for concurrent use.
 type Connections struct {
 	ofAddress, ofAll int

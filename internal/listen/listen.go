@@ -40,15 +40,17 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler:           countingBodies(panics.Handler(h)),
+		Handler:           countingRequests(panics.Handler(h)),
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ConnState:         NoteState,
-		ConnContext:       noteConnection,
+		// WriteTimeout ends a stream by a frame, which can't be sent either on a connection that takes nothing.
+		HTTP2:       &http.HTTP2Config{WriteByteTimeout: WriteTimeout},
+		ConnState:   NoteState,
+		ConnContext: noteConnection,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

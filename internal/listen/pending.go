@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"io"
 	"net/http"
+	"time"
 )
 
 const (
@@ -12,15 +13,19 @@ const (
 	maxPending = 16 << 20
 	// pendingBytes is the memory of such a request without its body: a goroutine, buffers, a header.
 	pendingBytes = 16 << 10
-	// maxCounted bounds the bytes of a body of HTTP that count. No handler keeps more of one.
+	// maxCounted bounds the bytes of a body of HTTP that count. A handler that keeps more of one bounds
+	// how many it keeps at a time.
 	maxCounted = 1 << 20
+	// takenWithin is how long an answer by HTTP/2 may wait for its client and not count: many honest clients may get
+	// theirs at once, as when a list has changed that they wait for.
+	takenWithin = 2 * time.Second
 )
 
-// pending is a request that has not come whole, with the memory that it takes, or the requests of a
-// connection whose answers were not taken. Anyone who reaches a listener can leave them so. If all take
-// more than maxPending, the address with most of it makes room: the connection is closed whose request
-// is unfinished for longest. A request of an honest client is unfinished for milliseconds. The lock of
-// Connections guards all fields.
+// pending is a request that has not come whole, or whose answer is not taken, with the memory that it
+// takes, or the requests of a connection of gRPC whose answers were not taken. Anyone who reaches a
+// listener can leave them so. If all take more than maxPending, the address with most of it makes room:
+// the connection is closed whose request is unfinished for longest. A request of an honest client is
+// unfinished for milliseconds. The lock of Connections guards all fields.
 type pending struct {
 	of    *connection
 	bytes int
@@ -73,19 +78,49 @@ func (p *pending) leave() {
 	p.place, p.bytes = nil, 0
 }
 
-func countingBodies(next http.Handler) http.Handler {
+// countingRequests counts the bodies of requests, and their answers by HTTP/2.
+func countingRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		of, _ := r.Context().Value(connectionKey{}).(*connection)
-		if of == nil || r.Body == nil || r.Body == http.NoBody {
+		if of == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
-		b := &body{ReadCloser: r.Body, pending: pending{of: of}}
-		b.hold(pendingBytes)
-		defer b.hold(0) // even if the handler aborts the connection
-		r.Body = b
+		if r.ProtoMajor == 2 {
+			defer countAnswer(of, w)
+		}
+		if r.Body != nil && r.Body != http.NoBody { // by HTTP/2 it is none of these, even if it is empty
+			b := &body{ReadCloser: r.Body, pending: pending{of: of}}
+			b.hold(pendingBytes)
+			defer b.hold(0) // even if the handler aborts the connection
+			r.Body = b
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// countAnswer counts what is left of an answer when its handler returns, and a client of HTTP/2 has taken none of it
+// for a while. net/http sends small answers only then. To flush them here would cost each a frame.
+func countAnswer(of *connection, w http.ResponseWriter) {
+	//nolint:staticcheck // a request's context ends with its handler, and only this with its stream
+	answer, ok := w.(http.CloseNotifier)
+	if !ok {
+		return
+	}
+	taken := answer.CloseNotify()
+	go func() {
+		late := time.NewTimer(takenWithin)
+		defer late.Stop()
+		select {
+		case <-taken:
+			return
+		case <-late.C:
+		}
+		p := pending{of: of}
+		p.hold(pendingBytes)
+		<-taken
+		p.hold(0)
+	}()
 }
 
 // body is the body of a request, which counts until the request has its answer.

@@ -109,6 +109,9 @@ type Options struct {
 //   - GET /metrics is for Prometheus: all metrics for those who may read all namespaces, and for others
 //     those that name no namespace, rule or descriptor.
 //
+// Few requests at a time may read or change whole lists of counters, overrides or prices: others wait for
+// [backend.Timeout], and then get 503.
+//
 // With Options.Parent all of /v1 but pushes is answered by the parent, 502 if that does not answer; and
 // a region is refused with 409.
 //
@@ -138,6 +141,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent, identity: o.Identity}
 	h.refused = refused{log: o.Logger, now: o.Now, sources: map[refusal]*unlogged{}}
 	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, listen.MostFiles()/4)
+	h.listers.Most, h.readers.Most, h.changers.Most, h.waiting.Most = maxListers, maxReaders, maxChangers, maxWaiting
 	h.backend.OnWarnings(o.Warned)
 	if h.health = o.Monitor; h.health == nil {
 		h.health = NewMonitor(counters, o.Registry, o.Logger, o.Now)
@@ -145,16 +149,16 @@ func Handler(counters store.Store, o Options) http.Handler {
 	authorized := func(next http.HandlerFunc) http.Handler { return h.authorize(o.Tokens, o.Certificates, next) }
 	mux := http.NewServeMux()
 	for call, does := range map[trust.Call]answer{
-		trust.GetCounters:    {do: h.counters},
+		trust.GetCounters:    {do: h.counters, queue: &h.listers},
 		trust.GetWindow:      {do: h.window},
 		trust.GetCounter:     {do: h.counter, reads: "counters"},
-		trust.ChangeCounter:  {do: h.changeCounter},
-		trust.GetOverrides:   {do: h.overrides},
-		trust.SetOverrides:   {do: h.setOverrides},
-		trust.UnsetOverrides: {do: h.unsetOverrides},
-		trust.GetPrices:      {do: h.prices},
-		trust.SetPrices:      {do: h.setPrices},
-		trust.UnsetPrices:    {do: h.unsetPrices},
+		trust.ChangeCounter:  {do: h.changeCounter, queue: &h.changers},
+		trust.GetOverrides:   {do: h.overrides, queue: &h.readers},
+		trust.SetOverrides:   {do: h.setOverrides, queue: &h.changers},
+		trust.UnsetOverrides: {do: h.unsetOverrides, queue: &h.changers},
+		trust.GetPrices:      {do: h.prices, queue: &h.readers},
+		trust.SetPrices:      {do: h.setPrices, queue: &h.changers},
+		trust.UnsetPrices:    {do: h.unsetPrices, queue: &h.changers},
 		trust.GetUsage:       {do: h.usage, reads: "usage"},
 		trust.GetTop:         {do: h.top, reads: "reports"},
 		trust.GetWatch:       {do: h.watch},
@@ -194,7 +198,21 @@ type answer struct {
 	do func(w http.ResponseWriter, r *http.Request, namespace string) (body any, err error)
 	// reads is what it reads much of, so that few may at a time; empty for little.
 	reads string
+	// queue bounds how many do it at a time while others wait, since scripts ask many at once; nil for any number.
+	queue *share.Room[string]
 }
+
+const (
+	// maxListers bounds the requests at a time that list counters. A listing lasts as long as its client takes it, and
+	// a store may remember what it has listed.
+	maxListers = 16
+	// maxReaders and maxChangers bound those that read and change overrides, prices and counters. Those of a full list
+	// of overrides take up to 130 MB each.
+	maxReaders, maxChangers = 4, 4
+	// maxWaiting bounds those that wait for a place, whatever they want to do. Each counts meanwhile among the requests
+	// that package listen bounds, unless it is one of HTTP/1.1 without a body.
+	maxWaiting = 512
+)
 
 // mistake is why a request gets no answer: its client's fault, or nobody's. Other errors are the store's.
 type mistake struct {
@@ -217,6 +235,13 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, namespace strin
 		}
 		defer h.lookers.Leave(namespace)
 	}
+	if does.queue != nil {
+		if !h.wait(r.Context(), namespace, does.queue) {
+			h.problem(w, http.StatusServiceUnavailable, "too many such requests are under way: try again")
+			return
+		}
+		defer does.queue.Leave(namespace)
+	}
 	body, err := does.do(w, r, namespace)
 	var of mistake
 	switch {
@@ -232,6 +257,17 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, namespace strin
 	default:
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 	}
+}
+
+// wait waits for a place in a queue, and reports whether there was one in time.
+func (h *handler) wait(ctx context.Context, namespace string, queue *share.Room[string]) bool {
+	if !h.waiting.Enter(namespace) {
+		return false
+	}
+	defer h.waiting.Leave(namespace)
+	ctx, cancel := context.WithTimeout(ctx, backend.Timeout)
+	defer cancel()
+	return queue.Wait(ctx, namespace)
 }
 
 type handler struct {
@@ -251,6 +287,9 @@ type handler struct {
 	watchers share.Room[string]
 	// lookers are the requests that are reading reports.
 	lookers share.Room[string]
+	// listers, readers and changers are the requests at work on whole lists: see maxListers. waiting are those that
+	// wait for a place among them.
+	listers, readers, changers, waiting share.Room[string]
 	// polls are the pushes whose answers wait for a new list of overrides.
 	polls   share.Room[string]
 	watched watchedNamespaces

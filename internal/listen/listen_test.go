@@ -1,0 +1,138 @@
+package listen
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"weir/internal/must"
+)
+
+// pipes is a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// piped is a client of HTTP/2 in memory, with its server. It takes what is sent, if it should.
+type piped struct {
+	*testing.T
+	*http2.Framer
+	bound *Connections
+	next  uint32
+}
+
+// pipe has an exchange of a client with a handler, under a clock of its own.
+func pipe(t *testing.T, takes bool, handler http.HandlerFunc, exchange func(*piped)) {
+	synctest.Test(t, func(t *testing.T) {
+		l, bound := make(pipes), NewConnections(0, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- Serve(ctx, bound.Bound(l), handler) }()
+		client, server := net.Pipe()
+		l <- server
+		if takes {
+			go func() { _, _ = io.Copy(io.Discard, client) }()
+		}
+		must.Get(io.WriteString(client, http2.ClientPreface))(t)
+		exchange(&piped{t, http2.NewFramer(client, nil), bound, 1})
+		must.Report(t, client.Close())
+		stop()
+		must.OK(t, <-served)
+	})
+}
+
+func (p *piped) ask() {
+	p.Helper()
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "weir"}} {
+		must.OK(p, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
+	}
+	must.OK(p, p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.next, BlockFragment: header.Bytes(), EndHeaders: true, EndStream: true}))
+	p.next += 2
+}
+
+// A connection of HTTP/2 whose client takes nothing is closed when an answer may take no longer: without that it would
+// stay for ever, with all its requests. One with a stream that is silent for longer than that stays.
+func TestNothingIsTaken(t *testing.T) {
+	for name, takes := range map[string]bool{"taken": true, "not taken": false} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan struct{})
+			pipe(t, takes, func(w http.ResponseWriter, r *http.Request) {
+				defer close(ended)
+				out := http.NewResponseController(w)
+				for out.Flush() == nil && out.SetWriteDeadline(time.Time{}) == nil {
+					select {
+					case <-r.Context().Done():
+						return
+					case <-time.After(2 * WriteTimeout):
+					}
+				}
+			}, func(p *piped) {
+				must.OK(p, p.WriteSettings())
+				p.ask()
+				<-time.After(5 * WriteTimeout)
+				over := false
+				select {
+				case <-ended:
+					over = true
+				default:
+				}
+				must.Equal(p, over, !takes, "the request is over")
+			})
+		})
+	}
+}
+
+// Answers by HTTP/2 that are so small that net/http sends them when their handlers have returned count when their client
+// has taken nothing of them for a while, until it takes them, or they end.
+func TestAnswersCountUntilTaken(t *testing.T) {
+	for name, room := range map[string]uint32{"taken": 100, "never taken": 0} {
+		t.Run(name, func(t *testing.T) {
+			pipe(t, true, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "small")
+			}, func(p *piped) {
+				must.OK(p, p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+				held := func(want int, when string) {
+					p.Helper()
+					synctest.Wait()
+					p.bound.mu.Lock()
+					defer p.bound.mu.Unlock()
+					must.Equal(p, p.bound.held, want*pendingBytes, "bytes held "+when)
+				}
+				for range 3 {
+					p.ask()
+				}
+				held(0, "at once")
+				<-time.After(takenWithin)
+				held(3, "after a while")
+				must.OK(p, p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: room}))
+				if room == 0 {
+					<-time.After(WriteTimeout)
+				}
+				held(0, "in the end")
+			})
+		})
+	}
+}
