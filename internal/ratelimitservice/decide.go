@@ -187,16 +187,15 @@ func decideTogether(ctx context.Context, all []*asked, charges Charge) (err erro
 }
 
 // takeAll takes all hits or none, and reports whether it took them. Descriptors with the same
-// counter take their sum.
+// counter take their sum, and are refused together.
 func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
 	some := firsts(all)
-	demands := make([]ratelimit.Demand, len(some))
+	demands, sums := make([]ratelimit.Demand, len(some)), make([]uint64, len(some))
 	for i, first := range some {
-		hits := uint64(0)
 		for a := first; a != nil; a = a.next {
-			hits += a.hits
+			sums[i] += a.hits
 		}
-		demands[i] = first.limiter.Demand(first.key, hits)
+		demands[i] = first.limiter.Demand(first.key, sums[i])
 	}
 	decision, err := ratelimit.Decide(ctx, demands...)
 	if err != nil {
@@ -207,13 +206,13 @@ func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
 		for a := first; a != nil; a = a.next {
 			d := decision
 			d.Standing = d.Standings[i]
-			d.Allowed = d.Allowed || d.Remaining >= a.hits
+			d.Allowed = d.Allowed || d.Remaining >= sums[i]
 			refusing = refusing || !d.Allowed
 			a.decision = &d
 		}
 	}
 	if !decision.Allowed && !refusing {
-		// Each has room by itself, but not all together on the same counter.
+		// All have room, but nobody may take it, as on_backend_failure says.
 		for _, a := range all {
 			a.decision.Allowed = false
 		}

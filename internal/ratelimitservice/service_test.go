@@ -540,6 +540,11 @@ descriptors:
 		{ask(2, "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
 		{ask(1, "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
 		{ask(2, "a=1"), "OK | OK 0/4 MINUTE 45s"},
+		// Where hits have room alone, but not together, another limit with room keeps its hits.
+		{ask(1, "a=2"), "OK | OK 3/4 MINUTE 45s"},
+		{ask(1, "a=2", "a=2", "b=2"), "OK | OK 1/4 MINUTE 45s | OK 1/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
+		{ask(1, "a=2", "a=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
+		{ask(1, "b=2"), "OK | OK 1/3 MINUTE 45s"},
 	}...)
 }
 
