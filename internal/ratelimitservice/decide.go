@@ -101,6 +101,14 @@ func ask(ctx context.Context, all []*asked) error {
 	return each(ctx, all, func(a *asked) uint64 { return a.hits }, (*asked).hear)
 }
 
+// look asks how limits stand, and takes nothing. Those whose hits were taken, or have room, allow them.
+func look(ctx context.Context, all []*asked) error {
+	return each(ctx, all, func(*asked) uint64 { return 0 }, func(a *asked, d *ratelimit.Decision) {
+		d.Allowed = a.decision != nil && a.decision.Allowed || d.Remaining >= a.hits
+		a.decision = d
+	})
+}
+
 // hear takes in a decision. A descriptor without hits asks whether another hit has room, or, if it has
 // none, whether the limit has refused hits. Only a single instance knows that: among several, another may
 // have refused some.
@@ -165,9 +173,7 @@ func decideTogether(ctx context.Context, all []*asked, charges Charge) (err erro
 	if allowed {
 		allowed, err = takeAll(ctx, enforced)
 	} else {
-		err = each(ctx, enforced, func(*asked) uint64 { return 0 }, func(a *asked, d *ratelimit.Decision) {
-			a.decision, d.Allowed = d, d.Remaining >= a.hits
-		})
+		err = look(ctx, enforced)
 	}
 	if err != nil {
 		return err
@@ -187,28 +193,35 @@ func decideTogether(ctx context.Context, all []*asked, charges Charge) (err erro
 }
 
 // takeAll takes all hits or none, and reports whether it took them. Descriptors with the same
-// counter take their sum, and are refused together.
+// counter take their sum by the least of their limits. Those of that limit are refused together.
 func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
 	some := firsts(all)
 	demands, sums := make([]ratelimit.Demand, len(some)), make([]uint64, len(some))
 	for i, first := range some {
+		least := first
 		for a := first; a != nil; a = a.next {
 			sums[i] += a.hits
+			if a.limit.told.RequestsPerUnit < least.limit.told.RequestsPerUnit {
+				least = a
+			}
 		}
-		demands[i] = first.limiter.Demand(first.key, sums[i])
+		demands[i] = least.limiter.Demand(least.key, sums[i])
 	}
 	decision, err := ratelimit.Decide(ctx, demands...)
 	if err != nil {
 		return false, err
 	}
 	refusing := false
+	var others []*asked // with another limit than the least of their counter
 	for i, first := range some {
 		for a := first; a != nil; a = a.next {
 			d := decision
 			d.Standing = d.Standings[i]
 			d.Allowed = d.Allowed || d.Remaining >= sums[i]
 			refusing = refusing || !d.Allowed
-			a.decision = &d
+			if a.decision = &d; a.limiter != d.Limiter {
+				others = append(others, a)
+			}
 		}
 	}
 	if !decision.Allowed && !refusing {
@@ -217,5 +230,5 @@ func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
 			a.decision.Allowed = false
 		}
 	}
-	return decision.Allowed, nil
+	return decision.Allowed, look(ctx, others)
 }

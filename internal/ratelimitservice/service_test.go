@@ -410,9 +410,9 @@ descriptors:
 	}
 }
 
+// A limit that a request has itself holds beside the configuration's limit on the same counter, however they are charged.
 func TestLimitOfADescriptor(t *testing.T) {
 	t.Parallel()
-	s := start(t, newClock(), messaging, ServiceOptions{})
 	ask := func(limit uint32, unit typev3.RateLimitUnit) *pb.RateLimitRequest {
 		r := request("messaging", "to_number=1")
 		r.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: limit, Unit: unit}
@@ -420,14 +420,27 @@ func TestLimitOfADescriptor(t *testing.T) {
 	}
 	elsewhere := ask(5, typev3.RateLimitUnit_MINUTE)
 	elsewhere.Domain = "nobody"
-	wantSteps(t, s, []step{
-		{request("messaging", "to_number=1"), "OK | OK 2/3 MINUTE 45s number"},
-		{ask(5, typev3.RateLimitUnit_MINUTE), "OK | OK 3/5 MINUTE 45s"},
-		{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
-		{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
-		{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unknown unit UNKNOWN"},
-		{elsewhere, "OK | OK"},
-	}...)
+	both := request("messaging", "to_number=2", "to_number=2")
+	both.Descriptors[1].Limit = ask(2, typev3.RateLimitUnit_MINUTE).Descriptors[0].Limit
+	together := [2]string{"OK | OK 1/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 1/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s"}
+	for charge, want := range map[string][2]string{
+		"all":         {"OK | OK 2/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 0/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s"},
+		"refusing":    together,
+		"all_or_none": together,
+	} {
+		t.Run(charge, func(t *testing.T) {
+			wantSteps(t, start(t, newClock(), "charge: "+charge+messaging, ServiceOptions{}), []step{
+				{request("messaging", "to_number=1"), "OK | OK 2/3 MINUTE 45s number"},
+				{ask(5, typev3.RateLimitUnit_MINUTE), "OK | OK 3/5 MINUTE 45s"},
+				{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
+				{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
+				{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unknown unit UNKNOWN"},
+				{elsewhere, "OK | OK"},
+				{both, want[0]},
+				{both, want[1]},
+			}...)
+		})
+	}
 }
 
 func TestModes(t *testing.T) {
