@@ -34,7 +34,7 @@ func decide(ctx context.Context, all []*asked) error {
 		if err := ask(ctx, some); err != nil {
 			return err
 		}
-		charge(ctx, some)
+		charge(ctx, some, ChargeAll)
 	}
 	return nil
 }
@@ -120,14 +120,16 @@ func (a *asked) hear(d *ratelimit.Decision) {
 	}
 }
 
-// charge takes the rest of limits that refuse: the rate limit service counts refused hits, and
-// nothing has room after that. Hits are not counted beyond a limit, so that leases which another
-// instance gives back are there for later requests. The refusals themselves are remembered.
-func charge(ctx context.Context, all []*asked) {
+// charge remembers refusals. Unless the domain charges none, it takes the rest of limits that refuse: the
+// rate limit service counts refused hits, and nothing has room after that. Hits are not counted beyond a
+// limit, so that leases which another instance gives back are there for later requests.
+func charge(ctx context.Context, all []*asked, charges Charge) {
 	var charged []*asked
 	for _, a := range all {
-		if !a.decision.Allowed && a.hits > 0 {
-			a.refusals.add(a)
+		if a.decision.Allowed || a.hits == 0 {
+			continue
+		}
+		if a.refusals.add(a); charges != ChargeAllOrNone {
 			a.rest = a.decision.Remaining
 			charged = append(charged, a)
 		}
@@ -186,9 +188,7 @@ func decideTogether(ctx context.Context, all []*asked, charges Charge) (err erro
 	if err := ask(ctx, others); err != nil {
 		return err
 	}
-	if charges == ChargeRefusing {
-		charge(ctx, all)
-	}
+	charge(ctx, all, charges)
 	return nil
 }
 

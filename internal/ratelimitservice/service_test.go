@@ -251,9 +251,6 @@ func TestNegativeHitsAfterRefusal(t *testing.T) {
 		} {
 			r := request("d", "k=v")
 			r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(step.hits), step.back
-			if charge == "all_or_none" && i == 3 {
-				step.want = "OK | OK 0/30" // it charges, and remembers, no refusal
-			}
 			if got := told(t, s, r); !strings.HasPrefix(got, step.want) {
 				t.Errorf("%s, charge %s, step %d: got %s, want %s", algorithm, charge, i, got, step.want)
 			}
@@ -571,9 +568,13 @@ descriptors:
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
 `, ServiceOptions{})
+	look := request("d", "b=1")
+	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
 	wantSteps(t, s, []step{
 		{request("d", "a=1", "b=1", "s=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		{look, "OK | OK 0/1 MINUTE 45s"},
 		{request("d", "a=1", "b=1", "s=2"), "OVER_LIMIT | OK 3/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 1/1 MINUTE 45s"},
+		{look, "OVER_LIMIT | OVER_LIMIT 0/1 MINUTE 45s"},
 		{request("d", "a=1", "s=1"), "OK | OK 2/4 MINUTE 45s | OK 0/1 MINUTE 45s"},
 		// Two keys of a rule, and twice the same one.
 		{request("d", "a=1", "a=2", "a=1"), "OK | OK 0/4 MINUTE 45s | OK 3/4 MINUTE 45s | OK 0/4 MINUTE 45s"},
