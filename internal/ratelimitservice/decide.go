@@ -41,6 +41,9 @@ func decide(ctx context.Context, all []*asked) error {
 
 // firsts links descriptors with the same counter in their order, and returns the first of each.
 func firsts(all []*asked) []*asked {
+	for _, a := range all {
+		a.next = nil // of an earlier attempt
+	}
 	if len(all) < 2 {
 		return all
 	}
@@ -153,43 +156,59 @@ func withRest(all []*asked) []*asked {
 }
 
 // decideTogether decides all descriptors at once: a refused request takes nothing from limits that
-// have room, and charges says whether limits that refuse are charged. A limit of shadow_mode or
-// quota_mode refuses nothing by itself. Its descriptor is decided after the others, and takes
-// nothing if they refuse.
-func decideTogether(ctx context.Context, all []*asked, charges Charge) (err error) {
-	var enforced, looking, others []*asked
+// have room, and charges says whether limits that refuse are charged. A limit without room may refuse
+// nothing: a shadow, or a quota while another has room. Then the others take their hits without it. quota
+// makes all limits quotas.
+func decideTogether(ctx context.Context, all []*asked, charges Charge, quota bool) error {
+	var looking, taking []*asked
 	for _, a := range all {
-		switch {
-		case a.limit.shadow || a.limit.quota:
-			others = append(others, a)
-		case a.looks:
+		if a.looks {
 			looking = append(looking, a)
-		default:
-			enforced = append(enforced, a)
+		} else {
+			taking = append(taking, a)
 		}
 	}
-	if err := ask(ctx, looking); err != nil {
-		return err
+	err := ask(ctx, looking)
+	if err == nil && len(refusing(all, quota)) > 0 {
+		err = look(ctx, taking)
 	}
-	allowed := !slices.ContainsFunc(looking, func(a *asked) bool { return !a.decision.Allowed })
-	if allowed {
-		allowed, err = takeAll(ctx, enforced)
-	} else {
-		err = look(ctx, enforced)
+	for taken := false; err == nil && !taken && len(refusing(all, quota)) == 0; {
+		taking = slices.DeleteFunc(taking, (*asked).lacksRoom)
+		taken, err = takeAll(ctx, taking)
 	}
 	if err != nil {
 		return err
 	}
-	for _, a := range others {
-		if !allowed {
-			a.hits, a.looks = 0, false
+	charged := refusing(all, quota)
+	if len(charged) == 0 {
+		charged = all // of a request that passes: shadows and quotas
+	}
+	charge(ctx, charged, charges)
+	return nil
+}
+
+// lacksRoom reports whether the descriptor is decided, and its hits have no room.
+func (a *asked) lacksRoom() bool { return a.decision != nil && !a.decision.Allowed }
+
+// refusing returns the descriptors that refuse the request, as far as they are decided: those without room
+// of limits that are enforced, or else all quotas if none of them has room.
+func refusing(all []*asked, quota bool) (these []*asked) {
+	quotas, spent := 0, []*asked(nil)
+	for _, a := range all {
+		over := a.lacksRoom() && !a.limit.shadow
+		switch {
+		case quota || a.limit.quota:
+			if quotas++; over {
+				spent = append(spent, a)
+			}
+		case over:
+			these = append(these, a)
 		}
 	}
-	if err := ask(ctx, others); err != nil {
-		return err
+	if len(these) == 0 && len(spent) == quotas {
+		return spent
 	}
-	charge(ctx, all, charges)
-	return nil
+	return these
 }
 
 // takeAll takes all hits or none, and reports whether it took them. Descriptors with the same

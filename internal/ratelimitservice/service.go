@@ -244,7 +244,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, m
 		}
 	}
 	if d != nil && d.charge != ChargeAll {
-		err = decideTogether(ctx, limited, d.charge)
+		err = decideTogether(ctx, limited, d.charge, s.options.Quota)
 	} else {
 		err = decide(ctx, limited)
 	}

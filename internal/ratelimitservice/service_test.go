@@ -449,8 +449,8 @@ descriptors:
   - {key: b, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
   - {key: c, rate_limit: {unit: minute, requests_per_unit: 1}}
 `
-	codes := func(o ServiceOptions, descriptors ...string) (codes string) {
-		s := start(t, newClock(), text, o)
+	codes := func(charge string, o ServiceOptions, descriptors ...string) (codes string) {
+		s := start(t, newClock(), "charge: "+charge+text, o)
 		for range 3 {
 			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", descriptors...)))(t)
 			codes += fmt.Sprint(answer.OverallCode, " ")
@@ -467,7 +467,9 @@ descriptors:
 		{ServiceOptions{Quota: true}, []string{"b=1", "c=1"}, "OK OK OVER_LIMIT "},
 		{ServiceOptions{Shadow: true}, []string{"a=1", "c=1"}, "OK OK OK "},
 	} {
-		must.Equal(t, codes(test.options, test.descriptors...), test.want, "%v of %+v", test.descriptors, test.options)
+		for _, charge := range charges {
+			must.Equal(t, codes(charge, test.options, test.descriptors...), test.want, "%v of %+v, charge %s", test.descriptors, test.options, charge)
+		}
 	}
 }
 
@@ -539,6 +541,7 @@ charge: refusing
 descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}}
 `, ServiceOptions{})
 	ask := func(hits uint32, descriptors ...string) *pb.RateLimitRequest {
 		r := request("d", descriptors...)
@@ -555,11 +558,19 @@ descriptors:
 		{ask(1, "a=2", "a=2", "b=2"), "OK | OK 1/4 MINUTE 45s | OK 1/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
 		{ask(1, "a=2", "a=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
 		{ask(1, "b=2"), "OK | OK 1/3 MINUTE 45s"},
+		// Quotas that refuse together are charged, too.
+		{ask(2, "a=3", "q=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{ask(2, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(1, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(2, "a=3", "q=1", "q=2"), "OK | OK 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{ask(2, "a=3", "q=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(1, "q=2"), "OK | OK 0/3 MINUTE 45s"},
 	}...)
 }
 
 func TestAllOrNone(t *testing.T) {
 	t.Parallel()
+	stats := NewStats()
 	s := start(t, newClock(), `
 domain: d
 charge: all_or_none
@@ -567,7 +578,8 @@ descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
-`, ServiceOptions{})
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+`, ServiceOptions{Stats: stats})
 	look := request("d", "b=1")
 	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
 	wantSteps(t, s, []step{
@@ -581,5 +593,10 @@ descriptors:
 		{request("d", "a=1", "a=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OK 3/4 MINUTE 45s"},
 		{request("d", "b=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/1 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s"},
 		{request("d", "x=2"), "OK | OK"},
+		// Quotas refuse if all are spent, and the others keep their hits then.
+		{request("d", "a=3", "q=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		{request("d", "a=3", "q=1", "s=3"), "OVER_LIMIT | OK 3/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 1/1 MINUTE 45s"},
+		{request("d", "a=3", "q=1", "q=2"), "OK | OK 2/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
 	}...)
+	must.Equal(t, stats.of("d", "s").counters[totalHits].Load(), 4, "hits of s, also of requests that others refuse")
 }
