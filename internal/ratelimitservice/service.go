@@ -323,6 +323,9 @@ func (s *Service) override(a *asked, d *domain, name string, descriptor *common.
 	if !ok {
 		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has the unknown unit %v", said.GetUnit())
 	}
+	if by := said.GetUnitMultiplier(); by != nil && by.GetValue() != 1 {
+		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has a unit_multiplier of %d: want 1", by.GetValue())
+	}
 	a.limit = &limit{shape: shape, told: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: said.GetRequestsPerUnit(), Unit: unit}}
 	a.key = keyOf(name, descriptor.GetEntries())
 	a.limiter, err = s.options.Counters.said(shape, said.GetRequestsPerUnit())

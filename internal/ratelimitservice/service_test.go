@@ -417,6 +417,11 @@ func TestLimitOfADescriptor(t *testing.T) {
 	}
 	elsewhere := ask(5, typev3.RateLimitUnit_MINUTE)
 	elsewhere.Domain = "nobody"
+	multiplied := func(by uint32) *pb.RateLimitRequest {
+		r := ask(10, typev3.RateLimitUnit_HOUR)
+		r.Descriptors[0].Limit.UnitMultiplier = wrapperspb.UInt32(by)
+		return r
+	}
 	both := request("messaging", "to_number=2", "to_number=2")
 	both.Descriptors[1].Limit = ask(2, typev3.RateLimitUnit_MINUTE).Descriptors[0].Limit
 	together := [2]string{"OK | OK 1/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 1/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s"}
@@ -432,6 +437,9 @@ func TestLimitOfADescriptor(t *testing.T) {
 				{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
 				{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
 				{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unknown unit UNKNOWN"},
+				{multiplied(30), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has a unit_multiplier of 30: want 1"},
+				{multiplied(0), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has a unit_multiplier of 0: want 1"},
+				{multiplied(1), "OK | OK 8/10 HOUR 3585s"},
 				{elsewhere, "OK | OK"},
 				{both, want[0]},
 				{both, want[1]},
