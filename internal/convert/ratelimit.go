@@ -116,7 +116,7 @@ func (c *converter) descend(level []ratelimitservice.Descriptor, u *use, above [
 	slices.SortStableFunc(candidates, func(a, b *ratelimitservice.Descriptor) int { return order(a) - order(b) })
 	for _, d := range candidates {
 		if e.constant {
-			if d.Value != "" && !wildcard(d.Value).overlaps(text{exact, e.value}) {
+			if d.Value != "" && !wildcard(d.Value).matches(e.value) {
 				continue
 			}
 			c.descend(d.Descriptors, u, append(slices.Clone(above), chosen{d, e, nil}), used)
