@@ -198,12 +198,12 @@ var newFindings = map[string]func(env environment) findings{
 	"github": func(env environment) findings { return githubFindings{env.stdout} },
 }
 
-// message returns a finding without its place. A file that can't be read has no place.
+// message returns a finding without its place, for people. A file that can't be read has no place.
 func message(f *check.Finding) string {
 	if f.Path == "" {
-		return f.Problem
+		return legible(f.Problem)
 	}
-	return f.Path + ": " + f.Problem
+	return legible(f.Path + ": " + f.Problem)
 }
 
 // place returns the place of a finding in the form that follows the file's name.
@@ -217,7 +217,7 @@ func place(f *check.Finding) string {
 type textFindings struct{ env environment }
 
 func (t textFindings) file(name string, content []byte, report *check.Report) {
-	w := t.env.stdout
+	w, name := t.env.stdout, legible(name)
 	lines := bytes.Split(content, []byte("\n"))
 	// Mistakes come last, where a terminal still shows them.
 	for _, warnings := range [...]bool{true, false} {

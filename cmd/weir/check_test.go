@@ -171,6 +171,19 @@ func TestExcerpt(t *testing.T) {
 	}
 }
 
+// What files have in them reaches no terminal that would obey it.
+func TestLegible(t *testing.T) {
+	t.Parallel()
+	const field = "domain: d\n\"\\e[2J\\x9b\": 1\n"
+	executeAll(t, nil, []lineTest{
+		{"check - <<< " + field, 1, `-:2:14: \x1b[2J\u009b: want a field of the rate limit service`, ""},
+		{"check --format github - <<< " + field, 1, `::\x1b[2J\u009b: want a field of the rate limit service`, ""},
+		{"convert --from ratelimit - <<< " + field, 1, "", `-:2: \x1b[2J\u009b: want a field of the rate limit service`},
+		{"convert --from kong - <<< " + field, 1, "", `-:2:1: \x1b[2J\u009b: convert does not know`},
+	})
+	must.Equal(t, legible("é\t—\nb\xff\r"), "é\t—\nb\ufffd"+`\r`, "kept is what people read")
+}
+
 func TestCheckJSON(t *testing.T) {
 	t.Parallel()
 	for input, want := range map[string]string{
