@@ -34,7 +34,9 @@ its descriptors: see weir serve --descriptors; or a ConfigMap of Kubernetes with
 a document, weir check reads each plugin that loads a module with "weir" in its name, or has rules with limits. A
 file that begins with { or [ is JSON, unless its name ends in .yaml or .yml. In a folder, weir check
 reads the files below it whose names end in .json, .yaml or .yml, if they have such plugins or rules;
-it passes over the others, and over templates.
+it passes over the others, and over templates. If all these files are of the rate limit service, it reads the
+folder as weir serve --descriptors does: all files together, whatever their names. MERGE_DOMAIN_CONFIG and
+STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT hold as for weir ratelimit.
 
   weir check my.json
   weir check deploy/
@@ -68,14 +70,15 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 	if printed == nil {
 		return fmt.Errorf("%w: --format: want text, json or github, got %q", errUsage, *format)
 	}
+	v := variables{getenv: env.getenv}
+	options := v.options()
+	if err := v.err(); err != nil {
+		return err
+	}
 	out := printed(env)
 	refused, configurations := 0, 0
 	checked := 0
-	checkOne := func(name string, read func(name string, content []byte, readers ...check.Reader) *check.Report, passed bool) {
-		content, report := checkFile(name, env, passed, read)
-		if passed && report.Configurations+len(report.Findings) == 0 {
-			return
-		}
+	tell := func(name string, content []byte, report *check.Report) {
 		checked++
 		configurations += report.Configurations
 		if report.Refused() || *strict && len(report.Findings) > 0 {
@@ -83,8 +86,24 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 		}
 		out.file(name, content, report)
 	}
+	checkOne := func(name string, read func(name string, content []byte, readers ...check.Reader) *check.Report, passed bool) {
+		content, report := checkFile(name, env, passed, read, checkDescriptors(options))
+		if !passed || report.Configurations+len(report.Findings) > 0 {
+			tell(name, content, report)
+		}
+	}
 	for _, name := range flags.Args() {
 		files, isFolder := filesIn(name)
+		if areDescriptors(files, env) {
+			together, err := ratelimitservice.ReadFiles(name)
+			if err != nil {
+				tell(name, nil, unread(err))
+			}
+			for i, report := range descriptorReports(together, options) {
+				tell(together[i].Name, together[i].Text, report)
+			}
+			continue
+		}
 		for _, name := range files {
 			checkOne(name, check.Found, true)
 		}
@@ -134,30 +153,64 @@ func filesIn(name string) (files []string, isFolder bool) {
 	return files, true
 }
 
-// checkDescriptors checks a file of the rate limit service.
-func checkDescriptors(name string, content []byte, found bool) *check.Report {
-	if !ratelimitservice.IsConfiguration(content, found) {
-		return nil
+// areDescriptors reports whether the files that were found in a folder are the rate limit service's: all may
+// be, and one evidently is.
+func areDescriptors(files []string, env environment) bool {
+	evident := false
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			return false // checkFile says why
+		}
+		content, err := readFile(name, env)
+		if err != nil || !ratelimitservice.IsConfiguration(content, false) {
+			return false
+		}
+		evident = evident || ratelimitservice.IsConfiguration(content, true)
 	}
-	report := &check.Report{Configurations: 1}
-	mistakes, warnings := ratelimitservice.Check([]ratelimitservice.File{{Name: name, Text: content}}, ratelimitservice.Options{MergeDomains: true})
+	return evident
+}
+
+// checkDescriptors returns the reader of a file of the rate limit service.
+func checkDescriptors(o ratelimitservice.Options) check.Reader {
+	return func(name string, content []byte, found bool) *check.Report {
+		if !ratelimitservice.IsConfiguration(content, found) {
+			return nil
+		}
+		return descriptorReports([]ratelimitservice.File{{Name: name, Text: content}}, o)[0]
+	}
+}
+
+// descriptorReports checks files of the rate limit service together, and returns the report of each.
+func descriptorReports(files []ratelimitservice.File, o ratelimitservice.Options) []*check.Report {
+	reports, of := make([]*check.Report, len(files)), map[string]*check.Report{}
+	for i, f := range files {
+		reports[i] = &check.Report{Configurations: 1}
+		of[f.Name] = reports[i]
+	}
+	mistakes, warnings := ratelimitservice.Check(files, o)
 	for i, m := range append(mistakes, warnings...) {
-		report.Findings = append(report.Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem, Warning: i >= len(mistakes)})
+		of[m.File].Findings = append(of[m.File].Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem, Warning: i >= len(mistakes)})
 	}
-	return report
+	return reports
+}
+
+// unread is the report of a file that can't be read.
+func unread(err error) *check.Report {
+	return &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
 }
 
 // checkFile reads and checks a file. The user has not named the files of a folder, and one may be a pipe
 // without a writer, so these must be regular.
-func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte, readers ...check.Reader) *check.Report) ([]byte, *check.Report) {
+func checkFile(name string, env environment, ofFolder bool, read func(name string, content []byte, readers ...check.Reader) *check.Report, reader check.Reader) ([]byte, *check.Report) {
 	if info, err := os.Stat(name); ofFolder && err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return nil, &check.Report{Findings: []check.Finding{{Problem: "want a regular file"}}}
 	}
 	content, err := readFile(name, env)
 	if err != nil {
-		return nil, &check.Report{Findings: []check.Finding{{Problem: err.Error()}}}
+		return nil, unread(err)
 	}
-	return content, read(name, content, checkDescriptors)
+	return content, read(name, content, reader)
 }
 
 // longestFile bounds a file in bytes: a device may have no end.
@@ -198,12 +251,12 @@ var newFindings = map[string]func(env environment) findings{
 	"github": func(env environment) findings { return githubFindings{env.stdout} },
 }
 
-// message returns a finding without its place. A file that can't be read has no place.
+// message returns a finding without its place, for people. A file that can't be read has no place.
 func message(f *check.Finding) string {
 	if f.Path == "" {
-		return f.Problem
+		return legible(f.Problem)
 	}
-	return f.Path + ": " + f.Problem
+	return legible(f.Path + ": " + f.Problem)
 }
 
 // place returns the place of a finding in the form that follows the file's name.
@@ -217,7 +270,7 @@ func place(f *check.Finding) string {
 type textFindings struct{ env environment }
 
 func (t textFindings) file(name string, content []byte, report *check.Report) {
-	w := t.env.stdout
+	w, name := t.env.stdout, legible(name)
 	lines := bytes.Split(content, []byte("\n"))
 	// Mistakes come last, where a terminal still shows them.
 	for _, warnings := range [...]bool{true, false} {

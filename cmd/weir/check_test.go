@@ -171,6 +171,19 @@ func TestExcerpt(t *testing.T) {
 	}
 }
 
+// What files have in them reaches no terminal that would obey it.
+func TestLegible(t *testing.T) {
+	t.Parallel()
+	const field = "domain: d\n\"\\e[2J\\x9b\": 1\n"
+	executeAll(t, nil, []lineTest{
+		{"check - <<< " + field, 1, `-:2:14: \x1b[2J\u009b: want a field of the rate limit service`, ""},
+		{"check --format github - <<< " + field, 1, `::\x1b[2J\u009b: want a field of the rate limit service`, ""},
+		{"convert --from ratelimit - <<< " + field, 1, "", `-:2: \x1b[2J\u009b: want a field of the rate limit service`},
+		{"convert --from kong - <<< " + field, 1, "", `-:2:1: \x1b[2J\u009b: convert does not know`},
+	})
+	must.Equal(t, legible("é\t—\nb\xff\r"), "é\t—\nb\ufffd"+`\r`, "kept is what people read")
+}
+
 func TestCheckJSON(t *testing.T) {
 	t.Parallel()
 	for input, want := range map[string]string{
@@ -264,6 +277,33 @@ func TestCheckDescriptors(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d and %q:\n%s%s", test.text, code, test.code, test.want, stdout, stderr)
 		}
 	}
+}
+
+// A folder of the rate limit service is read as the service reads it: all files together. In a folder that has files of others,
+// each file is checked by itself.
+func TestCheckFolderOfDescriptors(t *testing.T) {
+	t.Parallel()
+	const d = "domain: d\ndescriptors:\n- {key: %s, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	folder := func(files map[string]string) string {
+		dir := t.TempDir()
+		for name, text := range files {
+			must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		return dir
+	}
+	twice := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b")})
+	wrong := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": "descriptors: []\n", "c": "notes\n", ".d": "notes\n"})
+	mixed := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b"), "c.yaml": "x: 1\n", "d": "notes\n"})
+	executeAll(t, nil, []lineTest{
+		{"check " + twice, 1, twice + "/a.yaml: ok\n" + twice + "/b.yaml:1:1: want the domain \"d\" once\n", "refused: 1 of 2"},
+		{"check " + wrong, 1, wrong + "/a.yaml: ok\n" + wrong + "/b.yaml:1:1: want a domain that is not empty\n" + wrong + "/c:1:1: want fields and their values\n", "refused: 2 of 3"},
+		{"check " + mixed, 0, mixed + "/a.yaml: ok\n" + mixed + "/b.yaml: ok\n", ""},
+		{"check - <<< " + fmt.Sprintf(d, "a") + "---\n" + fmt.Sprintf(d, "b"), 1, "-:5:1: want the domain \"d\" once\n", ""},
+	})
+	executeAll(t, map[string]string{"MERGE_DOMAIN_CONFIG": "true"}, []lineTest{
+		{"check " + twice, 0, twice + "/a.yaml: ok\n" + twice + "/b.yaml: ok\n", ""},
+	})
+	executeAll(t, map[string]string{"MERGE_DOMAIN_CONFIG": "yes"}, []lineTest{{"check " + twice, 2, "", "MERGE_DOMAIN_CONFIG: want true or false"}})
 }
 
 func TestSchema(t *testing.T) {

@@ -78,7 +78,7 @@ func convertFrom(source string, names []string, env environment) (*convert.Resul
 		return nil, err
 	}
 	for _, l := range result.Lost {
-		fmt.Fprintln(env.stderr, l)
+		fmt.Fprintln(env.stderr, legible(l.String()))
 	}
 	if result.Document == nil {
 		return nil, errors.New("the files have no limits that Weir can enforce")

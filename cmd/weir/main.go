@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"golang.org/x/term"
 )
@@ -81,8 +83,22 @@ func run(ctx context.Context, args []string, env environment) int {
 		fmt.Fprintf(env.stderr, "weir %s --help says more.\n%s %v\n", name, colored(env, env.stderr, red, "weir "+name+":"), err)
 		return 2
 	}
-	fmt.Fprintf(env.stderr, "%s %v\n", colored(env, env.stderr, red, "weir "+name+":"), err)
+	fmt.Fprintf(env.stderr, "%s %s\n", colored(env, env.stderr, red, "weir "+name+":"), legible(err.Error()))
 	return 1
+}
+
+// legible escapes what a terminal might obey in a text for people, which may repeat parts of a file. It keeps
+// the ends of lines.
+func legible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // Colours of a terminal, for errors and for warnings.

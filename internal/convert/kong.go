@@ -121,8 +121,11 @@ func mergedFields(d value) (all []string) {
 
 // precedes reports whether requests meet a plugin and a limiter.
 func (k *kong) precedes(p *kongPlugin) bool {
-	return slices.ContainsFunc(k.plugins, func(l *kongPlugin) bool {
-		return !l.disabled && (p.everywhere() && l.everywhere() || slices.ContainsFunc(k.routes, func(r *kongRoute) bool { return p.holds(r) && l.holds(r) }))
+	limits := func(where func(*kongPlugin) bool) bool {
+		return slices.ContainsFunc(k.plugins, func(l *kongPlugin) bool { return !l.disabled && where(l) })
+	}
+	return p.everywhere() && limits((*kongPlugin).everywhere) || slices.ContainsFunc(k.routes, func(r *kongRoute) bool {
+		return p.holds(r) && limits(func(l *kongPlugin) bool { return l.holds(r) }) // few plugins have a route, of thousands
 	})
 }
 
@@ -310,10 +313,9 @@ func (k *kong) limit(p *kongPlugin) {
 	var own []*kongRoute
 	var others []*location
 	for _, r := range k.routes {
-		better := slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool {
+		if p.holds(r) && !slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool {
 			return o.name == p.name && !o.consumer && !o.disabled && o.holds(r) && o.rank() > p.rank()
-		})
-		if p.holds(r) && !better {
+		}) {
 			own = append(own, r)
 		} else {
 			others = append(others, r.location)

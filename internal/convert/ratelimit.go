@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -116,7 +117,7 @@ func (c *converter) descend(level []ratelimitservice.Descriptor, u *use, above [
 	slices.SortStableFunc(candidates, func(a, b *ratelimitservice.Descriptor) int { return order(a) - order(b) })
 	for _, d := range candidates {
 		if e.constant {
-			if d.Value != "" && !wildcard(d.Value).overlaps(text{exact, e.value}) {
+			if d.Value != "" && !wildcard(d.Value).matches(e.value) {
 				continue
 			}
 			c.descend(d.Descriptors, u, append(slices.Clone(above), chosen{d, e, nil}), used)
@@ -268,11 +269,12 @@ func (c *converter) sibling(r *rule, e *entry, s *ratelimitservice.Descriptor, p
 }
 
 // overridden reports whether an override can express the limit of the descriptor one, which is for
-// a single address, in a rule of the descriptor of.
+// a single address, in a rule of the descriptor of, which is for all addresses. What an override can't differ
+// in from its rule is the same.
 func overridden(e *entry, one, of *ratelimitservice.Descriptor) bool {
 	a, b := one.Limit, of.Limit
-	return e.remoteAddress && a != nil && b != nil && !a.Unlimited && !b.Unlimited && one != of && len(addressesOf([]string{one.Value})) == 1 &&
-		one.Shadow == of.Shadow && a.Algorithm == b.Algorithm && a.Window == b.Window && a.Period == b.Period && a.Zone == b.Zone && a.FirstHit == b.FirstHit && a.Precision == b.Precision
+	return e.remoteAddress && a != nil && b != nil && !a.Unlimited && !b.Unlimited && of.Value == "" && len(addressesOf([]string{one.Value})) == 1 &&
+		one.Shadow == of.Shadow && one.Quota == of.Quota && !a.Replaces && a.CountRejected == b.CountRejected && reflect.DeepEqual(a.SyncRate, b.SyncRate) && a.Algorithm == b.Algorithm && a.Window == b.Window && a.Period == b.Period && a.Zone == b.Zone && a.FirstHit == b.FirstHit && a.Precision == b.Precision
 }
 
 func limitAsWritten(said *ratelimitservice.RateLimit) limit {

@@ -30,6 +30,8 @@ descriptors:
   - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 12}}
   - {key: remote_address, value: 10.0.0.1, rate_limit: {unlimited: true}}
   - {key: remote_address, value: 10.0.0.2, rate_limit: {unit: year, requests_per_unit: 30}}
+  - {key: generic_key, rate_limit: {unit: year, requests_per_unit: 30}}
+  - {key: generic_key, value: shop-*-write, rate_limit: {unit: year, requests_per_unit: 5}}
   - key: generic_key
     value: login
     descriptors:
@@ -49,6 +51,10 @@ virtual_hosts:
           cluster: a
           rate_limits:
             - actions: [{generic_key: {descriptor_value: login}}, {request_headers: {header_name: x-user, descriptor_key: user}}]
+      - match: {path: /read}
+        route: {cluster: a, rate_limits: [{actions: [{generic_key: {descriptor_value: shop-eu-read}}]}]}
+      - match: {path: /write}
+        route: {cluster: a, rate_limits: [{actions: [{generic_key: {descriptor_value: shop-eu-write}}]}]}
       - match: {prefix: /health}
         route: {cluster: a}
       - match: {prefix: /}
@@ -85,7 +91,7 @@ func TestRateLimitService(t *testing.T) {
 	var requests []logged
 	for range 600 {
 		r := logged{
-			at: time.Now(), method: "GET", host: "shop.example", uri: of("/users/", "/users/x", "/login", "/health", "/", "/x"), status: http.StatusOK,
+			at: time.Now(), method: "GET", host: "shop.example", uri: of("/users/", "/users/x", "/login", "/health", "/", "/x", "/read", "/write"), status: http.StatusOK,
 			source: of("10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1"), who: of("ann", "ben", "robot-1", "robot-2", "team-a", "team-b", "root", ""),
 		}
 		var entries []*common.RateLimitDescriptor_Entry
@@ -99,6 +105,8 @@ func TestRateLimitService(t *testing.T) {
 			add("user", r.who)
 		case strings.HasPrefix(r.uri, "/users/"):
 			add("user", r.who)
+		case r.uri == "/read" || r.uri == "/write":
+			add("generic_key", "shop-eu-"+r.uri[1:])
 		default:
 			add("remote_address", r.source)
 		}

@@ -73,6 +73,15 @@ func TestTold(t *testing.T) {
 	}
 	kong := func(marks ...string) string { return filled(kongOfTold, marks...) }
 	apisix := func(marks ...string) string { return filled(apisixOfTold, marks...) }
+	// addresses are the limits of two addresses, which have more fields, and of a key.
+	addresses := func(key, more string) string {
+		limits := "domain: d\ndescriptors:\n- {key: " + key + ", rate_limit: {unit: year, requests_per_unit: 9}}\n"
+		for _, address := range []string{"10.0.0.1", "10.0.0.2"} {
+			limits += "- {key: remote_address, value: " + address + ", rate_limit: {unit: year, requests_per_unit: 5" + more + "}}\n"
+		}
+		return limits
+	}
+	const noAddress = "4:3: a rule has no condition for a value of remote_address\n5:3: a rule has no condition for a value of remote_address"
 	const foo = "{rate_limits: [{actions: [{generic_key: {descriptor_value: foo}}]}]}"
 	const auth = "- name: key-auth\n"
 	const together = "13:53: the limit of line 2 counts these requests together with others; two rules count separately"
@@ -124,6 +133,13 @@ func TestTold(t *testing.T) {
 			"12:22: context: a rule counts the requests of all listeners, also those of line 9: convert each by itself\n" + together, `"exact": "x"`, ""},
 		{"ratelimit, Envoy Gateway's patch", envoy() + "---\nkind: EnvoyPatchPolicy\nspec: {jsonPatches: [{operation: {op: add, path: /virtual_hosts/0/rate_limits, value: []}}]}\n",
 			"11:44: path: convert reads no rate limits here", `"limit": 2`, ""},
+
+		{"addresses, nothing", addresses("remote_address", ""), "", `"keys"`, ""},
+		{"addresses, no limit for others", addresses("other", ""), "3:3: no action in Envoy's routes makes such a descriptor\n" + noAddress, "", ""},
+		{"addresses, a quota", addresses("remote_address", "}, quota_mode: true, metadata: {"), noAddress, `"limit": 9`, `"keys"`},
+		{"addresses, another limit replaced", addresses("remote_address", ", replaces: [{name: x}]"), noAddress, `"limit": 9`, `"keys"`},
+		{"addresses, refused hits counted", addresses("remote_address", ", count_rejected: true"), noAddress, `"limit": 9`, `"keys"`},
+		{"addresses, another sync_rate", addresses("remote_address", ", sync_rate: 5"), noAddress, `"limit": 9`, `"keys"`},
 
 		{"kong, nothing", kong(), "", `"limit": 5`, ""},
 		{"kong, of the file", kong(" TOP", "\nx: 1"), "2:1: x: convert does not know what this does in Kong's configuration", `"limit": 5`, ""},
@@ -192,8 +208,12 @@ func TestTold(t *testing.T) {
 			t.Parallel()
 			source, _, _ := strings.Cut(test.name, ",")
 			files := []convert.File{{Name: "f", Text: []byte(test.text)}}
-			if source == "ratelimit" {
+			switch source {
+			case "ratelimit":
 				files = append(files, convert.File{Name: "limits", Text: []byte(limitsOfTold)})
+			case "addresses":
+				source = "ratelimit"
+				files = append(files, convert.File{Name: "routes", Text: []byte(envoy("{generic_key: {descriptor_value: foo ACTION}}", "{remote_address: {}}"))})
 			}
 			result := must.Get(convert.Convert(source, files))(t)
 			lost := strings.Split(test.lost, "\n")

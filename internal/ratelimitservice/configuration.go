@@ -134,38 +134,53 @@ func Read(files []File, o Options) (*Configuration, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	steps := maxSteps
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
-		c.Surprises = append(c.Surprises, c.domains[name].surprises()...)
+		c.Surprises = append(c.Surprises, c.domains[name].surprises(&steps)...)
 		c.domains[name].naming = nil
 	}
 	return c, nil
 }
 
-// surprises are limits that replace limits which replace them too.
-func (d *domain) surprises() (all []Mistake) {
+// maxSteps bounds the search for limits that replace each other, in names that are looked at.
+const maxSteps = 1 << 20
+
+// surprises are limits that replace limits which replace them too. It takes off the steps of its search, and
+// tells where it ends because none are left.
+func (d *domain) surprises(steps *int) (all []Mistake) {
 	replaced := map[string][]string{} // by name
 	for _, n := range d.naming {
 		replaced[n.name] = append(replaced[n.name], n.replaces...)
 	}
 	for _, n := range d.naming {
 		for _, of := range n.replaces {
-			if n.name != "" && reaches(replaced, of, n.name) {
-				all = append(all, *(&reader{file: n.file}).mistake(n.at.has("replaces"), "%.80q and %.80q replace each other: a request that both match is limited by neither", n.name, of))
+			if *steps < 0 {
+				return all
+			}
+			at := func(format string, args ...any) {
+				all = append(all, *(&reader{file: n.file}).mistake(n.at.has("replaces"), format, args...))
+			}
+			if n.name != "" && reaches(replaced, of, n.name, steps) {
+				at("%.80q and %.80q replace each other: a request that both match is limited by neither", n.name, of)
+			} else if *steps < 0 {
+				at("too many limits replace others to find out which replace each other, from here on")
 			}
 		}
 	}
 	return all
 }
 
-// reaches reports whether a limit replaces another, or a limit that replaces the other.
-func reaches(replaced map[string][]string, from, to string) bool {
+// reaches reports whether a limit replaces another, or a limit that replaces the other. It reports false once
+// no steps are left.
+func reaches(replaced map[string][]string, from, to string, steps *int) bool {
 	seen, next := map[string]bool{}, []string{from}
-	for len(next) > 0 {
+	for len(next) > 0 && *steps >= 0 {
 		name := next[0]
 		if next = next[1:]; seen[name] {
 			continue
 		}
 		seen[name] = true
+		*steps -= 1 + len(replaced[name])
 		if slices.Contains(replaced[name], to) {
 			return true
 		}

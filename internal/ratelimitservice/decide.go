@@ -34,13 +34,16 @@ func decide(ctx context.Context, all []*asked) error {
 		if err := ask(ctx, some); err != nil {
 			return err
 		}
-		charge(ctx, some)
+		charge(ctx, some, ChargeAll)
 	}
 	return nil
 }
 
 // firsts links descriptors with the same counter in their order, and returns the first of each.
 func firsts(all []*asked) []*asked {
+	for _, a := range all {
+		a.next = nil // of an earlier attempt
+	}
 	if len(all) < 2 {
 		return all
 	}
@@ -101,6 +104,14 @@ func ask(ctx context.Context, all []*asked) error {
 	return each(ctx, all, func(a *asked) uint64 { return a.hits }, (*asked).hear)
 }
 
+// look asks how limits stand, and takes nothing. Those whose hits were taken, or have room, allow them.
+func look(ctx context.Context, all []*asked) error {
+	return each(ctx, all, func(*asked) uint64 { return 0 }, func(a *asked, d *ratelimit.Decision) {
+		d.Allowed = a.decision != nil && a.decision.Allowed || d.Remaining >= a.hits
+		a.decision = d
+	})
+}
+
 // hear takes in a decision. A descriptor without hits asks whether another hit has room, or, if it has
 // none, whether the limit has refused hits. Only a single instance knows that: among several, another may
 // have refused some.
@@ -112,14 +123,16 @@ func (a *asked) hear(d *ratelimit.Decision) {
 	}
 }
 
-// charge takes the rest of limits that refuse: the rate limit service counts refused hits, and
-// nothing has room after that. Hits are not counted beyond a limit, so that leases which another
-// instance gives back are there for later requests. The refusals themselves are remembered.
-func charge(ctx context.Context, all []*asked) {
+// charge remembers refusals. Unless the domain charges none, it takes the rest of limits that refuse: the
+// rate limit service counts refused hits, and nothing has room after that. Hits are not counted beyond a
+// limit, so that leases which another instance gives back are there for later requests.
+func charge(ctx context.Context, all []*asked, charges Charge) {
 	var charged []*asked
 	for _, a := range all {
-		if !a.decision.Allowed && a.hits > 0 {
-			a.refusals.add(a)
+		if a.decision.Allowed || a.hits == 0 {
+			continue
+		}
+		if a.refusals.add(a); charges != ChargeAllOrNone {
 			a.rest = a.decision.Remaining
 			charged = append(charged, a)
 		}
@@ -143,80 +156,98 @@ func withRest(all []*asked) []*asked {
 }
 
 // decideTogether decides all descriptors at once: a refused request takes nothing from limits that
-// have room, and charges says whether limits that refuse are charged. A limit of shadow_mode or
-// quota_mode refuses nothing by itself. Its descriptor is decided after the others, and takes
-// nothing if they refuse.
-func decideTogether(ctx context.Context, all []*asked, charges Charge) (err error) {
-	var enforced, looking, others []*asked
+// have room, and charges says whether limits that refuse are charged. A limit without room may refuse
+// nothing: a shadow, or a quota while another has room. Then the others take their hits without it. quota
+// makes all limits quotas.
+func decideTogether(ctx context.Context, all []*asked, charges Charge, quota bool) error {
+	var looking, taking []*asked
 	for _, a := range all {
-		switch {
-		case a.limit.shadow || a.limit.quota:
-			others = append(others, a)
-		case a.looks:
+		if a.looks {
 			looking = append(looking, a)
-		default:
-			enforced = append(enforced, a)
+		} else {
+			taking = append(taking, a)
 		}
 	}
-	if err := ask(ctx, looking); err != nil {
-		return err
+	err := ask(ctx, looking)
+	if err == nil && len(refusing(all, quota)) > 0 {
+		err = look(ctx, taking)
 	}
-	allowed := !slices.ContainsFunc(looking, func(a *asked) bool { return !a.decision.Allowed })
-	if allowed {
-		allowed, err = takeAll(ctx, enforced)
-	} else {
-		err = each(ctx, enforced, func(*asked) uint64 { return 0 }, func(a *asked, d *ratelimit.Decision) {
-			a.decision, d.Allowed = d, d.Remaining >= a.hits
-		})
+	for taken := false; err == nil && !taken && len(refusing(all, quota)) == 0; {
+		taking = slices.DeleteFunc(taking, (*asked).lacksRoom)
+		taken, err = takeAll(ctx, taking)
 	}
 	if err != nil {
 		return err
 	}
-	for _, a := range others {
-		if !allowed {
-			a.hits, a.looks = 0, false
-		}
+	charged := refusing(all, quota)
+	if len(charged) == 0 {
+		charged = all // of a request that passes: shadows and quotas
 	}
-	if err := ask(ctx, others); err != nil {
-		return err
-	}
-	if charges == ChargeRefusing {
-		charge(ctx, all)
-	}
+	charge(ctx, charged, charges)
 	return nil
 }
 
+// lacksRoom reports whether the descriptor is decided, and its hits have no room.
+func (a *asked) lacksRoom() bool { return a.decision != nil && !a.decision.Allowed }
+
+// refusing returns the descriptors that refuse the request, as far as they are decided: those without room
+// of limits that are enforced, or else all quotas if none of them has room.
+func refusing(all []*asked, quota bool) (these []*asked) {
+	quotas, spent := 0, []*asked(nil)
+	for _, a := range all {
+		over := a.lacksRoom() && !a.limit.shadow
+		switch {
+		case quota || a.limit.quota:
+			if quotas++; over {
+				spent = append(spent, a)
+			}
+		case over:
+			these = append(these, a)
+		}
+	}
+	if len(these) == 0 && len(spent) == quotas {
+		return spent
+	}
+	return these
+}
+
 // takeAll takes all hits or none, and reports whether it took them. Descriptors with the same
-// counter take their sum.
+// counter take their sum by the least of their limits. Those of that limit are refused together.
 func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
 	some := firsts(all)
-	demands := make([]ratelimit.Demand, len(some))
+	demands, sums := make([]ratelimit.Demand, len(some)), make([]uint64, len(some))
 	for i, first := range some {
-		hits := uint64(0)
+		least := first
 		for a := first; a != nil; a = a.next {
-			hits += a.hits
+			sums[i] += a.hits
+			if a.limit.told.RequestsPerUnit < least.limit.told.RequestsPerUnit {
+				least = a
+			}
 		}
-		demands[i] = first.limiter.Demand(first.key, hits)
+		demands[i] = least.limiter.Demand(least.key, sums[i])
 	}
 	decision, err := ratelimit.Decide(ctx, demands...)
 	if err != nil {
 		return false, err
 	}
 	refusing := false
+	var others []*asked // with another limit than the least of their counter
 	for i, first := range some {
 		for a := first; a != nil; a = a.next {
 			d := decision
 			d.Standing = d.Standings[i]
-			d.Allowed = d.Allowed || d.Remaining >= a.hits
+			d.Allowed = d.Allowed || d.Remaining >= sums[i]
 			refusing = refusing || !d.Allowed
-			a.decision = &d
+			if a.decision = &d; a.limiter != d.Limiter {
+				others = append(others, a)
+			}
 		}
 	}
 	if !decision.Allowed && !refusing {
-		// Each has room by itself, but not all together on the same counter.
+		// All have room, but nobody may take it, as on_backend_failure says.
 		for _, a := range all {
 			a.decision.Allowed = false
 		}
 	}
-	return decision.Allowed, nil
+	return decision.Allowed, look(ctx, others)
 }

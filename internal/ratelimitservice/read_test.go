@@ -127,6 +127,23 @@ func TestManyMistakes(t *testing.T) {
 	must.Equal(t, warnings[maxMistakes].Error(), "f: too many warnings, the rest are left out", "the last one")
 }
 
+// TestManyReplaced wants the search for limits that replace each other to end in long chains, and to say so once.
+func TestManyReplaced(t *testing.T) {
+	t.Parallel()
+	const chain = 2000
+	var text strings.Builder
+	for _, domain := range []string{"d", "e"} {
+		fmt.Fprintf(&text, "---\ndomain: %s\ndescriptors:\n", domain)
+		for i := range chain {
+			fmt.Fprintf(&text, "- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1, name: n%d, replaces: [{name: n%d}]}}\n", i, i, i+1)
+		}
+	}
+	mistakes, warnings := Check([]File{{"f", []byte(text.String())}}, Options{})
+	if len(mistakes) != 0 || len(warnings) != 1 || !strings.Contains(warnings[0].Problem, "too many limits replace others") {
+		t.Errorf("mistakes %v, warnings %v", mistakes, warnings)
+	}
+}
+
 // TestBasesInThemselves wants the bound of a file's values to hold for what merge keys reach, too, and for the paths there.
 func TestBasesInThemselves(t *testing.T) {
 	for _, bases := range []string{"&b [" + strings.Repeat("*b, ", 20) + "]", "&b [{<<: *b}]"} {

@@ -244,7 +244,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, r *pb.RateLimitRequest, m
 		}
 	}
 	if d != nil && d.charge != ChargeAll {
-		err = decideTogether(ctx, limited, d.charge)
+		err = decideTogether(ctx, limited, d.charge, s.options.Quota)
 	} else {
 		err = decide(ctx, limited)
 	}
@@ -322,6 +322,9 @@ func (s *Service) override(a *asked, d *domain, name string, descriptor *common.
 	shape, ok := shapeOf(unit, d.pace)
 	if !ok {
 		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has the unknown unit %v", said.GetUnit())
+	}
+	if by := said.GetUnitMultiplier(); by != nil && by.GetValue() != 1 {
+		return status.Errorf(codes.InvalidArgument, "a descriptor's limit has a unit_multiplier of %d: want 1", by.GetValue())
 	}
 	a.limit = &limit{shape: shape, told: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: said.GetRequestsPerUnit(), Unit: unit}}
 	a.key = keyOf(name, descriptor.GetEntries())

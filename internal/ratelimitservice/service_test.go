@@ -251,9 +251,6 @@ func TestNegativeHitsAfterRefusal(t *testing.T) {
 		} {
 			r := request("d", "k=v")
 			r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(step.hits), step.back
-			if charge == "all_or_none" && i == 3 {
-				step.want = "OK | OK 0/30" // it charges, and remembers, no refusal
-			}
 			if got := told(t, s, r); !strings.HasPrefix(got, step.want) {
 				t.Errorf("%s, charge %s, step %d: got %s, want %s", algorithm, charge, i, got, step.want)
 			}
@@ -410,9 +407,9 @@ descriptors:
 	}
 }
 
+// A limit that a request has itself holds beside the configuration's limit on the same counter, however they are charged.
 func TestLimitOfADescriptor(t *testing.T) {
 	t.Parallel()
-	s := start(t, newClock(), messaging, ServiceOptions{})
 	ask := func(limit uint32, unit typev3.RateLimitUnit) *pb.RateLimitRequest {
 		r := request("messaging", "to_number=1")
 		r.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: limit, Unit: unit}
@@ -420,14 +417,35 @@ func TestLimitOfADescriptor(t *testing.T) {
 	}
 	elsewhere := ask(5, typev3.RateLimitUnit_MINUTE)
 	elsewhere.Domain = "nobody"
-	wantSteps(t, s, []step{
-		{request("messaging", "to_number=1"), "OK | OK 2/3 MINUTE 45s number"},
-		{ask(5, typev3.RateLimitUnit_MINUTE), "OK | OK 3/5 MINUTE 45s"},
-		{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
-		{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
-		{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unknown unit UNKNOWN"},
-		{elsewhere, "OK | OK"},
-	}...)
+	multiplied := func(by uint32) *pb.RateLimitRequest {
+		r := ask(10, typev3.RateLimitUnit_HOUR)
+		r.Descriptors[0].Limit.UnitMultiplier = wrapperspb.UInt32(by)
+		return r
+	}
+	both := request("messaging", "to_number=2", "to_number=2")
+	both.Descriptors[1].Limit = ask(2, typev3.RateLimitUnit_MINUTE).Descriptors[0].Limit
+	together := [2]string{"OK | OK 1/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 1/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s"}
+	for charge, want := range map[string][2]string{
+		"all":         {"OK | OK 2/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 0/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s"},
+		"refusing":    together,
+		"all_or_none": together,
+	} {
+		t.Run(charge, func(t *testing.T) {
+			wantSteps(t, start(t, newClock(), "charge: "+charge+messaging, ServiceOptions{}), []step{
+				{request("messaging", "to_number=1"), "OK | OK 2/3 MINUTE 45s number"},
+				{ask(5, typev3.RateLimitUnit_MINUTE), "OK | OK 3/5 MINUTE 45s"},
+				{ask(5, typev3.RateLimitUnit_HOUR), "OK | OK 4/5 HOUR 3585s"},
+				{request("messaging", "to_number=1"), "OK | OK 0/3 MINUTE 45s number"},
+				{ask(1, typev3.RateLimitUnit_UNKNOWN), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has the unknown unit UNKNOWN"},
+				{multiplied(30), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has a unit_multiplier of 30: want 1"},
+				{multiplied(0), "error: rpc error: code = InvalidArgument desc = a descriptor's limit has a unit_multiplier of 0: want 1"},
+				{multiplied(1), "OK | OK 8/10 HOUR 3585s"},
+				{elsewhere, "OK | OK"},
+				{both, want[0]},
+				{both, want[1]},
+			}...)
+		})
+	}
 }
 
 func TestModes(t *testing.T) {
@@ -439,8 +457,8 @@ descriptors:
   - {key: b, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
   - {key: c, rate_limit: {unit: minute, requests_per_unit: 1}}
 `
-	codes := func(o ServiceOptions, descriptors ...string) (codes string) {
-		s := start(t, newClock(), text, o)
+	codes := func(charge string, o ServiceOptions, descriptors ...string) (codes string) {
+		s := start(t, newClock(), "charge: "+charge+text, o)
 		for range 3 {
 			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", descriptors...)))(t)
 			codes += fmt.Sprint(answer.OverallCode, " ")
@@ -457,7 +475,9 @@ descriptors:
 		{ServiceOptions{Quota: true}, []string{"b=1", "c=1"}, "OK OK OVER_LIMIT "},
 		{ServiceOptions{Shadow: true}, []string{"a=1", "c=1"}, "OK OK OK "},
 	} {
-		must.Equal(t, codes(test.options, test.descriptors...), test.want, "%v of %+v", test.descriptors, test.options)
+		for _, charge := range charges {
+			must.Equal(t, codes(charge, test.options, test.descriptors...), test.want, "%v of %+v, charge %s", test.descriptors, test.options, charge)
+		}
 	}
 }
 
@@ -529,6 +549,7 @@ charge: refusing
 descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}}
 `, ServiceOptions{})
 	ask := func(hits uint32, descriptors ...string) *pb.RateLimitRequest {
 		r := request("d", descriptors...)
@@ -540,11 +561,24 @@ descriptors:
 		{ask(2, "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
 		{ask(1, "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
 		{ask(2, "a=1"), "OK | OK 0/4 MINUTE 45s"},
+		// Where hits have room alone, but not together, another limit with room keeps its hits.
+		{ask(1, "a=2"), "OK | OK 3/4 MINUTE 45s"},
+		{ask(1, "a=2", "a=2", "b=2"), "OK | OK 1/4 MINUTE 45s | OK 1/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
+		{ask(1, "a=2", "a=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
+		{ask(1, "b=2"), "OK | OK 1/3 MINUTE 45s"},
+		// Quotas that refuse together are charged, too.
+		{ask(2, "a=3", "q=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{ask(2, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(1, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(2, "a=3", "q=1", "q=2"), "OK | OK 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{ask(2, "a=3", "q=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{ask(1, "q=2"), "OK | OK 0/3 MINUTE 45s"},
 	}...)
 }
 
 func TestAllOrNone(t *testing.T) {
 	t.Parallel()
+	stats := NewStats()
 	s := start(t, newClock(), `
 domain: d
 charge: all_or_none
@@ -552,15 +586,25 @@ descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 4}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
-`, ServiceOptions{})
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+`, ServiceOptions{Stats: stats})
+	look := request("d", "b=1")
+	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
 	wantSteps(t, s, []step{
 		{request("d", "a=1", "b=1", "s=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		{look, "OK | OK 0/1 MINUTE 45s"},
 		{request("d", "a=1", "b=1", "s=2"), "OVER_LIMIT | OK 3/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 1/1 MINUTE 45s"},
+		{look, "OVER_LIMIT | OVER_LIMIT 0/1 MINUTE 45s"},
 		{request("d", "a=1", "s=1"), "OK | OK 2/4 MINUTE 45s | OK 0/1 MINUTE 45s"},
 		// Two keys of a rule, and twice the same one.
 		{request("d", "a=1", "a=2", "a=1"), "OK | OK 0/4 MINUTE 45s | OK 3/4 MINUTE 45s | OK 0/4 MINUTE 45s"},
 		{request("d", "a=1", "a=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OK 3/4 MINUTE 45s"},
 		{request("d", "b=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/1 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s"},
 		{request("d", "x=2"), "OK | OK"},
+		// Quotas refuse if all are spent, and the others keep their hits then.
+		{request("d", "a=3", "q=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s"},
+		{request("d", "a=3", "q=1", "s=3"), "OVER_LIMIT | OK 3/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 1/1 MINUTE 45s"},
+		{request("d", "a=3", "q=1", "q=2"), "OK | OK 2/4 MINUTE 45s | OVER_LIMIT 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
 	}...)
+	must.Equal(t, stats.of("d", "s").counters[totalHits].Load(), 4, "hits of s, also of requests that others refuse")
 }
