@@ -2,8 +2,10 @@ package engine_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"weir/internal/counter"
 	"weir/internal/engine"
@@ -297,6 +299,38 @@ func TestUnheardByTheNextConfiguration(t *testing.T) {
 				}
 				w.interval()
 			}
+		})
+	}
+}
+
+// A configuration that takes the place of another keeps no memory of it once that has gone: not for as long as it has no backend,
+// and otherwise until the backend has counted what the other has left.
+func TestTheEarlierConfigurationIsForgotten(t *testing.T) {
+	for name, test := range map[string]struct {
+		next     fakeRule
+		inherits bool
+	}{
+		"by one without a backend": {users(fixed(1000)).here(), false},
+		"by its heir":              {users(fixed(1000)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 1, users(fixed(1000)))
+			w.interval()
+			f := w.nodes[0]
+			for range 5 {
+				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+			}
+			n := f.process.startOf(second, engine.Options{Before: f.Engine}, test.next)
+			if n.options.Before = nil; test.inherits {
+				n.Inherit(f.Engine)
+				n.deliver()
+			}
+			gone := weak.Make(f.Engine)
+			f.Engine, f.sent, w.nodes = nil, nil, []*fakeNode{n}
+			often(4, w.advance, time.Second)
+			runtime.GC()
+			must.Equal(t, gone.Value() == nil, true, "the earlier configuration's memory is free")
+			runtime.KeepAlive(n)
 		})
 	}
 }
