@@ -265,6 +265,49 @@ func TestAnswersThatOvertake(t *testing.T) {
 	}
 }
 
+// The answer to a push that gives hits back may come after a later one, which lacks them already. Once both are here, a client is told
+// what remains, whatever others have taken and given back meanwhile; and before, never more.
+func TestAnswersOvertakeHitsThatGoBack(t *testing.T) {
+	for _, shape := range longest {
+		for _, others := range []struct{ take, back uint64 }{{0, 0}, {3, 0}, {0, 3}} {
+			for _, apart := range []time.Duration{0, 10 * time.Millisecond} {
+				w := newWorld(t, 2, 1, second, engine.Options{}, users(of(shape, 1000)))
+				w.advance(time.Second)
+				f, other := w.nodes[0], w.nodes[1]
+				for _, n := range []*fakeNode{other, f} {
+					n.force("ann", 9)
+					w.interval()
+				}
+				d, of := f.check(0, "ann", 0), other.check(0, "ann", 0)
+				f.Charges.GiveBack(&d, 5, f.time())
+				other.force("ann", others.take)
+				other.Charges.GiveBack(&of, others.back, other.time())
+				w.pass(1100 * time.Millisecond)
+				f.tick()
+				pushes, late := f.taken(), [][]byte(nil)
+				for _, p := range pushes {
+					late = append(late, w.apply(p.body))
+				}
+				w.pass(apart)
+				other.tick()
+				other.answerAll()
+				r, verdict := f.request("ann")
+				must.EqualOrEnd(t, verdict, counter.Unsure, "a request without a lease")
+				f.answerAll()
+				must.EqualOrEnd(t, f.still([]*fakeRequest{r}), 0, "requests wait")
+				want := 1000 - 9 - 9 + 5 - others.take + others.back - 1
+				if before := left(f, f.stored(0, "ann")); before > want {
+					t.Errorf("%+v, others %+v, answers apart by %v: %d are left with the later answer, want %d at most", shape, others, apart, before, want)
+				}
+				for i, p := range pushes {
+					f.Answered(p.ticket, link.PushAnswered, late[i])
+				}
+				must.Equal(t, left(f, f.stored(0, "ann")), want, "%+v, others %+v, answers apart by %v: left with both", shape, others, apart)
+			}
+		}
+	}
+}
+
 // A configuration that takes the place of another knows the hits that passed on credit by it, of all limits that both have,
 // until the backend has counted them: while both run, and after the old one has gone.
 func TestUnheardByTheNextConfiguration(t *testing.T) {
