@@ -79,3 +79,28 @@ func TestGiveBackOfAdvancedHits(t *testing.T) {
 		})
 	}
 }
+
+// Hits of a window that has ended go back, before the backend has heard of them, without making room in the next window: what others
+// count there after that stays.
+func TestGiveBackAfterAWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		rules := rule(FixedWindow(1000, time.Minute))
+		n := w.node(t, Options{Rules: rules})
+		l, other := limiter(t, n, "r"), limiter(t, w.node(t, Options{Rules: rules, Exact: true}), "r")
+		for i := range 119 {
+			decide(t, l, 1, strconv.Itoa(i))
+			pause(500*time.Millisecond - time.Duration(time.Now().UnixNano())%(500*time.Millisecond))
+		}
+		pause(400 * time.Millisecond)
+		before := n.Stats().AdvancedHits
+		decide(t, l, 5, "k")
+		must.Equal(t, n.Stats().AdvancedHits-before, 5, "hits are advanced")
+		pause(200 * time.Millisecond)
+		must.OK(t, l.GiveBack(t.Context(), Key{"k"}, 5))
+		must.Equal(t, decide(t, other, 3, "k").Remaining, 997, "left after 3 hits of the new window")
+		pause(3 * time.Second)
+		must.Equal(t, decide(t, other, 1, "k").Remaining, 996, "left after one more")
+	})
+}

@@ -458,6 +458,7 @@ type call struct {
 	all       bool       // whether the decision needs the Standings
 	brief     bool       // whether it only needs the verdict
 	asking    bool       // whether it decides nothing and only waits for totals
+	heard     bool       // whether the backend has told these
 	wait      engine.Wait
 	told      chan struct{}
 	decision  Decision
@@ -476,7 +477,7 @@ func (n *Namespace) call() (c *call) {
 		c.wait.Request = c
 	}
 	n.taken++
-	c.demands, c.limiters, c.aside, c.all, c.brief, c.asking = c.demands[:0], c.limiters[:0], c.aside[:0], false, false, false
+	c.demands, c.limiters, c.aside, c.all, c.brief, c.asking, c.heard = c.demands[:0], c.limiters[:0], c.aside[:0], false, false, false, false
 	c.held, c.patient, c.wait.Patience, c.broken = nil, false, -1, n.broken
 	return c
 }
@@ -608,7 +609,7 @@ func (c *call) decideAlone() error {
 
 // Decided implements engine.Request. The namespace's lock is held.
 func (c *call) Decided(demands []engine.Check, now int64, verdict counter.Verdict) {
-	if !c.asking {
+	if c.heard = c.asking && verdict == counter.Allowed; !c.asking {
 		c.conclude(&c.decision, demands, now, verdict)
 	}
 	c.told <- struct{}{}

@@ -96,6 +96,7 @@ func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint
 	return n.guard(func() {
 		now := n.now()
 		n.node.Look(d, now)
+		d.Heard = c.heard
 		change(d, hits, now)
 	})
 }

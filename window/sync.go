@@ -183,9 +183,27 @@ func (l *Limit) Settle(s *State, inFlight, newer bool, total *Totals) {
 	settle(l, s, inFlight && newer, gaveBack, total)
 }
 
-// Learn takes in totals that the backend sent without a push of this state.
+// Learn takes in totals that the backend sent without a push of this state. They may or may not have what is in flight: if that
+// adds hits to a window, they only raise its totals.
 func (l *Limit) Learn(s *State, newer bool, total *Totals) {
-	settle(l, s, newer && (l.Kind.Bucketed() || !s.InFlight()), false, total)
+	settle(l, s, newer && (l.Kind.Bucketed() || !l.adds(s)), false, total)
+}
+
+// adds reports whether hits in flight add to a window, or to all buckets together: in these they may only move.
+func (l *Limit) adds(s *State) bool {
+	if l.Kind.Bucketed() {
+		return s.Late()
+	}
+	return s.any(func(h *Hits) bool { return h.InFlight > 0 })
+}
+
+// Overtaken takes in that an answer that is not here yet, to the push in flight, is older than one that [Limit.Learn] has taken in. If
+// the push has added nothing, the totals are right as they are, and ended is true: that answer is to be ignored.
+func (l *Limit) Overtaken(s *State) (ended bool) {
+	if ended = !l.adds(s); ended {
+		s.each(func(h *Hits) { h.InFlight = 0 })
+	}
+	return ended
 }
 
 // settle replaces the total if newest is set, and otherwise only raises it. A total below the lease

@@ -336,7 +336,7 @@ func TestAdded(t *testing.T) {
 }
 
 // Totals that answer no push replace those that are known, but only raise them while hits are in
-// flight, which they may lack, or if they are older.
+// flight that they may lack, or if they are older.
 func TestLearn(t *testing.T) {
 	t.Parallel()
 	l := fixed(100, minute)
@@ -350,7 +350,7 @@ func TestLearn(t *testing.T) {
 		{Hits{Total: 9, Pending: 1}, false, 4, Hits{Total: 9, Pending: 1}},
 		{Hits{Total: 9, InFlight: 1}, true, 4, Hits{Total: 9, InFlight: 1}},
 		{Hits{Total: 9, InFlight: 1}, true, 12, Hits{Total: 12, InFlight: 1}},
-		{Hits{Total: 9, InFlight: -1}, true, 4, Hits{Total: 9, InFlight: -1}},
+		{Hits{Total: 9, InFlight: -1}, true, 4, Hits{Total: 4, InFlight: -1}},
 		{Hits{Total: 9, Pending: 1}, false, 12, Hits{Total: 12, Pending: 1}},
 		{Hits{Total: 9, Lease: 6}, true, 4, Hits{Total: 6, Lease: 6}},
 	} {

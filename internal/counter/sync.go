@@ -14,6 +14,8 @@ const (
 	// pushed: the worker that pushed them seems to be gone. If it isn't, nothing is lost, and its
 	// answer is still taken in.
 	abandonAfter = int64(59e9)
+	// longestLate is above the time that the answer to a push can take. A later one is newer, by a clock that was set back.
+	longestLate = int64(5e9)
 	// longestPause bounds how far ahead the next push of a key can be due.
 	longestPause = int64(60e9)
 )
@@ -228,7 +230,11 @@ func (c *Use) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States
 // answer's time, by the backend's clock. If the counter was claimed again since, or made anew,
 // nothing in flight is answered, and totals are only raised. After the last limit, call Heard.
 func (c *Shared) Settle(i int, claim Due, answered int64, total *window.Totals) {
-	c.rule.Limits[i].Settle(&c.States[i], c.sync.Claimed == claim, c.newer(answered), total)
+	l, s, inFlight := &c.rule.Limits[i], &c.States[i], c.sync.Claimed == claim
+	if late := c.sync.Heard.In(answered); inFlight && !c.newer(answered) && 0 < late && late < longestLate && l.Overtaken(s) {
+		return
+	}
+	l.Settle(s, inFlight, c.newer(answered), total)
 }
 
 // newer reports whether an answer is newer than all that were taken in.
@@ -248,6 +254,11 @@ func (c *Shared) HeardSince(then, now int64) bool {
 func (c *Shared) Heard(answered int64) (newer bool) {
 	if newer = c.newer(answered); newer {
 		c.sync.Heard = DueAt(answered)
+		for i := range c.States {
+			if s := &c.States[i]; s.InFlight() && !s.Late() {
+				c.sync.Heard = DueAt(answered) + 1 // after the answer to the push, which may be of the same moment
+			}
+		}
 	}
 	return newer
 }

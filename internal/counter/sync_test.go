@@ -271,6 +271,41 @@ func TestAnswersOutOfOrder(t *testing.T) {
 	}
 }
 
+// Of hits that go back, an answer later than that to their push has the totals without them. If they are in flight when it comes,
+// that holds for one of the same moment, too. An answer that seems to be much older is the newest, by a clock that was set back.
+func TestAnswersOvertakeWhatGoesBack(t *testing.T) {
+	t.Parallel()
+	const later = 10_000_000
+	for _, test := range []struct {
+		learnsBefore    bool  // whether the other answer comes before the hits are pushed
+		learned, settle int64 // when both are given
+		want            uint64
+	}{
+		{false, monday + later, monday, 6},
+		{false, monday, monday, 6},
+		{true, monday, monday, 4},
+		{false, monday + longestLate, monday, 4},
+		{false, monday, monday + later, 4},
+	} {
+		c := load(t, &Rule{Limits: []window.Limit{perMinute(10)}, Interval: second}, nil)
+		c.Advance(monday)
+		c.States[0].Hits[0] = window.Hits{Total: 9, Pending: -3}
+		learn := func() {
+			c.Learn(0, test.learned, &window.Totals{Newest: uint64(monday / minute), Hits: []uint64{6, 0}})
+			c.Heard(test.learned)
+		}
+		if test.learnsBefore {
+			learn()
+		}
+		must.Equal(t, c.Claim(monday), true, "%+v: claimed", test)
+		if !test.learnsBefore {
+			learn()
+		}
+		c.Settle(0, c.Sync().Claimed, test.settle, &window.Totals{Newest: uint64(monday / minute), Hits: []uint64{4, 0}})
+		must.Equal(t, c.States[0].Hits[0], window.Hits{Total: test.want}, "%+v: hits", test)
+	}
+}
+
 // The fields of synchronisation have a place of their own in an entry, which stays.
 func TestFormat(t *testing.T) {
 	t.Parallel()

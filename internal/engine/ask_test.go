@@ -14,6 +14,7 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/must"
+	"weir/internal/wire"
 	"weir/window"
 )
 
@@ -560,4 +561,48 @@ func TestLateDoubtIsOfItsOwnKey(t *testing.T) {
 	must.Equal(t, len(r.verdicts), 1, "ann's request is told verdicts")
 	must.Equal(t, r.left, 0, "left to ann")
 	must.Equal(t, r.refused, 1, "limits refuse it")
+}
+
+// What a request was granted may end with its window before the answer is here. If the partition is away by then, so that it can't ask
+// again, the backend has not refused it: the configuration decides. What it was granted by another rule it uses then, or it goes back.
+func TestGrantedAndAsksNoMore(t *testing.T) {
+	t.Parallel()
+	for fallback, want := range map[failure.Mode]struct {
+		passed int
+		left   uint64 // of the other rule's 5 hits
+	}{failure.Local: {1, 4}, failure.Allow: {1, 5}, failure.Deny: {0, 5}} {
+		t.Run(failure.Names[fallback], func(t *testing.T) {
+			w, f := joined(t, second, engine.Options{OnBackendFailure: fallback}, users(limit(window.FixedWindow, 5, minute)), all(fixed(5)))
+			s, user, other := part(w), "0", ""
+			for i := 0; partition(f.id(0, user)) == 0; i++ {
+				user = strconv.Itoa(i)
+			}
+			for i := 0; f.id(0, other).Partition() != f.id(0, user).Partition(); i++ {
+				other = fmt.Sprint("other ", i)
+			}
+			w.pass(time.Duration(minute - w.now%minute - second/20))
+			r, answers := f.paused(user), [][]byte(nil)
+			pushes := f.taken()
+			for _, p := range pushes {
+				answers = append(answers, w.apply(p.body))
+			}
+			w.pass(time.Second / 10)
+			d := f.check(0, other, 1)
+			s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
+			f.Force(&d, f.time())
+			f.tick()
+			f.answerAll()
+			s.fails = [2]wire.Missing{}
+			must.Equal(t, f.Away(), wire.PartitionOf(f.id(0, user)), "partitions that are away")
+			for i, p := range pushes {
+				f.Answered(p.ticket, link.PushAnswered, answers[i])
+			}
+			must.Equal(t, f.still([]*fakeRequest{r}), 0, "requests wait")
+			must.Equal(t, allowed([]*fakeRequest{r}), want.passed, "requests pass")
+			must.Equal(t, f.Tallies.Late, 1, "requests are decided alone after a wait")
+			w.quiet()
+			must.Equal(t, left(f, f.stored(1, user)), want.left, "left of the other rule")
+			w.wantNothingLeft("when all is quiet")
+		})
+	}
 }

@@ -91,7 +91,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 		return err
 	}
 	var before *ledger.Ledger
-	if o.Before != nil {
+	if o.Before != nil && rules.Synced { // else its hits would keep it in memory
 		before = &o.Before.ledger
 	}
 	e.ledger = ledger.New(before)

@@ -369,3 +369,24 @@ func TestOutageAfterGrants(t *testing.T) {
 		}
 	}
 }
+
+// Hits of evicted counters whose windows have ended keep no place from others. They count no more, so they are not lost.
+func TestOrphansEndWithTheirWindows(t *testing.T) {
+	w, f := alone(t, second, engine.Options{Capacity: 40}, users(limit(window.FixedWindow, 100_000, minute)))
+	w.lossBefore = 1
+	flood := func(name string, n int) {
+		for i := range n {
+			f.send(fmt.Sprint(name, i))
+		}
+	}
+	flood("user ", 5000)
+	must.Equal(t, f.Backlog().Evicted, 1<<12, "evicted counters whose hits wait")
+	lost := f.Tallies.Lost
+	w.pass(3 * time.Minute)
+	f.tick()
+	flood("other ", 1000)
+	must.Equal(t, f.Tallies.Lost, lost, "hits lost")
+	if n := f.Backlog().Evicted; n < 900 || n > 1000+80 {
+		t.Errorf("hits of %d evicted counters wait, of 1,000 users", n)
+	}
+}

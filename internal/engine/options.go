@@ -31,7 +31,7 @@ type Options struct {
 	Recalls bool
 
 	// Before is the node of an earlier configuration in this worker, with the same namespace and backend; nil for none. This
-	// one knows its hits on credit.
+	// one knows its hits on credit, if any of its rules needs the backend.
 	Before *Engine
 
 	// Host sends pushes, each of which ends within Timeout, in nanoseconds. If no rule needs a

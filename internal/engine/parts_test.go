@@ -11,6 +11,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/entry"
+	"weir/internal/engine/rule"
 	"weir/internal/failure"
 	"weir/internal/must"
 	"weir/internal/store"
@@ -251,4 +252,50 @@ func TestAwayForLong(t *testing.T) {
 	w.quiet()
 	must.Equal(t, w.sum(), allowed, "hits counted, and passed")
 	must.Equal(t, w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }), 0, "given up")
+}
+
+// An answer that lacks a question for keys of two partitions does not tell which of them is away. It is the one that the answer lacks
+// besides, or that is known to be away by then; else both are taken for it.
+func TestWhichPartitionAQuestionLacks(t *testing.T) {
+	for name, test := range map[string]struct {
+		other, together, both bool // whether another question is for the first key alone, and is in the same push; whether both are away
+	}{
+		"alone":                       {false, false, true},
+		"beside one of the first key": {true, true, false},
+		"after one of the first key":  {true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, f := joined(t, 0, engine.Options{}, users(long), users(long))
+			s, user := part(w), "0"
+			for i := 0; partition(f.id(0, user)) == 0 || partition(f.id(1, user)) != 0; i++ {
+				user = strconv.Itoa(i)
+			}
+			s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
+			ask := func(rules ...int) {
+				var checks []rule.Check
+				for _, at := range rules {
+					checks = append(checks, f.check(at, user, 1))
+				}
+				must.Equal(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Unsure, "hits of rules %v", rules)
+			}
+			asks := func() {
+				if test.other {
+					ask(0)
+				}
+				ask(0, 1)
+			}
+			if test.together {
+				f.Together(asks)
+				f.Engine.Send()
+			} else {
+				asks()
+			}
+			f.answerAll()
+			away := wire.PartitionOf(f.id(0, user))
+			if test.both {
+				away |= wire.PartitionOf(f.id(1, user))
+			}
+			must.Equal(t, f.Away(), away, "partitions that are away")
+		})
+	}
 }

@@ -218,11 +218,12 @@ func (q *requests) goOn(w turn, checks []rule.Check, verdict counter.Verdict, gr
 		again := whole || taken || w.wait.rounds < maxRounds &&
 			(granted || !some(checks, full) || w.wait.joins < maxJoins && some(checks, comes)) // a window may have ended meanwhile
 		w.wait.refused = w.wait.refused || taken && w.wait.rounds >= maxRounds // once its time is over
+		again = again && q.outbox.host.Now() < w.wait.until
 		switch {
-		case again && q.outbox.host.Now() < w.wait.until && q.wait(w.wait, checks, of, whole):
+		case again && q.wait(w.wait, checks, of, whole):
 			return
-		case whole:
-			verdict = q.decideLate(checks) // the answer lacked its part
+		case whole, again && (taken || granted && !w.wait.refused):
+			verdict = q.decideLate(checks) // the answer lacked its part, or the backend can't be asked and has refused nothing
 		default:
 			if verdict = q.refuse(checks, q.link.Now()); verdict != counter.Unsure {
 				break

@@ -31,6 +31,7 @@ func (e *Engine) synchronise() {
 	done := e.answers.settle(deadline)
 	adopted := e.feed.AdoptOverrides(func(handled int) bool { return late(e.ticks.host, handled, deadline) })
 	e.outbox.resend(e.link.ToBackend(start))
+	e.pending.DropEnded(e.link.ToBackend(start))
 	// Requests that wait for nothing come before pushes, which could use up all the time again and
 	// again.
 	until := max(deadline, e.ticks.host.Now()+leastNanos)

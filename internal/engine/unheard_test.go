@@ -2,8 +2,10 @@ package engine_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"weir/internal/counter"
 	"weir/internal/engine"
@@ -263,6 +265,49 @@ func TestAnswersThatOvertake(t *testing.T) {
 	}
 }
 
+// The answer to a push that gives hits back may come after a later one, which lacks them already. Once both are here, a client is told
+// what remains, whatever others have taken and given back meanwhile; and before, never more.
+func TestAnswersOvertakeHitsThatGoBack(t *testing.T) {
+	for _, shape := range longest {
+		for _, others := range []struct{ take, back uint64 }{{0, 0}, {3, 0}, {0, 3}} {
+			for _, apart := range []time.Duration{0, 10 * time.Millisecond} {
+				w := newWorld(t, 2, 1, second, engine.Options{}, users(of(shape, 1000)))
+				w.advance(time.Second)
+				f, other := w.nodes[0], w.nodes[1]
+				for _, n := range []*fakeNode{other, f} {
+					n.force("ann", 9)
+					w.interval()
+				}
+				d, of := f.check(0, "ann", 0), other.check(0, "ann", 0)
+				f.Charges.GiveBack(&d, 5, f.time())
+				other.force("ann", others.take)
+				other.Charges.GiveBack(&of, others.back, other.time())
+				w.pass(1100 * time.Millisecond)
+				f.tick()
+				pushes, late := f.taken(), [][]byte(nil)
+				for _, p := range pushes {
+					late = append(late, w.apply(p.body))
+				}
+				w.pass(apart)
+				other.tick()
+				other.answerAll()
+				r, verdict := f.request("ann")
+				must.EqualOrEnd(t, verdict, counter.Unsure, "a request without a lease")
+				f.answerAll()
+				must.EqualOrEnd(t, f.still([]*fakeRequest{r}), 0, "requests wait")
+				want := 1000 - 9 - 9 + 5 - others.take + others.back - 1
+				if before := left(f, f.stored(0, "ann")); before > want {
+					t.Errorf("%+v, others %+v, answers apart by %v: %d are left with the later answer, want %d at most", shape, others, apart, before, want)
+				}
+				for i, p := range pushes {
+					f.Answered(p.ticket, link.PushAnswered, late[i])
+				}
+				must.Equal(t, left(f, f.stored(0, "ann")), want, "%+v, others %+v, answers apart by %v: left with both", shape, others, apart)
+			}
+		}
+	}
+}
+
 // A configuration that takes the place of another knows the hits that passed on credit by it, of all limits that both have,
 // until the backend has counted them: while both run, and after the old one has gone.
 func TestUnheardByTheNextConfiguration(t *testing.T) {
@@ -297,6 +342,38 @@ func TestUnheardByTheNextConfiguration(t *testing.T) {
 				}
 				w.interval()
 			}
+		})
+	}
+}
+
+// A configuration that takes the place of another keeps no memory of it once that has gone: not for as long as it has no backend,
+// and otherwise until the backend has counted what the other has left.
+func TestTheEarlierConfigurationIsForgotten(t *testing.T) {
+	for name, test := range map[string]struct {
+		next     fakeRule
+		inherits bool
+	}{
+		"by one without a backend": {users(fixed(1000)).here(), false},
+		"by its heir":              {users(fixed(1000)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleetOf(t, 1, users(fixed(1000)))
+			w.interval()
+			f := w.nodes[0]
+			for range 5 {
+				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+			}
+			n := f.process.startOf(second, engine.Options{Before: f.Engine}, test.next)
+			if n.options.Before = nil; test.inherits {
+				n.Inherit(f.Engine)
+				n.deliver()
+			}
+			gone := weak.Make(f.Engine)
+			f.Engine, f.sent, w.nodes = nil, nil, []*fakeNode{n}
+			often(4, w.advance, time.Second)
+			runtime.GC()
+			must.Equal(t, gone.Value() == nil, true, "the earlier configuration's memory is free")
+			runtime.KeepAlive(n)
 		})
 	}
 }

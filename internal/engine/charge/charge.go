@@ -124,8 +124,10 @@ func (h *Charges) TakeBack(d *rule.Check, hits uint64, now int64) (left uint64) 
 }
 
 // GiveBack gives back hits of a check's key that count now, whoever counted them, the newest first. It
-// never gives back more than are known here.
+// never gives back more than are known here. If nothing is, the backend is to give back what it knows of, unless the check has heard of
+// that: then the backend may only have counted hits on credit since.
 func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
+	heard := d.Heard
 	h.entries.Locate(d)
 	given := uint64(0)
 	switch done := h.entries.Update(d, entry.Adopts|entry.Hastens|entry.Frees, now, func() (writes, lists bool) {
@@ -139,8 +141,11 @@ func (h *Charges) GiveBack(d *rule.Check, hits uint64, now int64) {
 	case given > 0:
 		d.Unheard = h.ledger.Unheard(d, now)
 		h.observer.Charged(d, -int64(given), now)
-	case !d.Slot.Found(): // the backend may know of some
-		d.Cost = hits
+	case !d.Slot.Found():
+		d.Cost, d.Unheard = hits, h.ledger.Unheard(d, now)
+		for i := 0; heard && i < len(d.Rule.Limits); i++ {
+			d.Cost = min(d.Cost, uint64(d.Unheard[i][0]))
+		}
 		c := rule.Charge{Ref: h.entries.Save(d)}
 		c.Note(d, now)
 		h.entries.ReviseElsewhere(&c, 0, now)

@@ -3,6 +3,8 @@
 package pending
 
 import (
+	"slices"
+
 	"weir/internal/engine/rule"
 	"weir/internal/wire"
 	"weir/sharedata"
@@ -86,6 +88,13 @@ func (p *Pending) Keep(id [16]byte, l *window.Limit, push *window.Push, ends int
 	o.Item.Ages = append([]uint64(nil), o.Item.Ages...)
 	p.orphans = append(p.orphans, o)
 	return true
+}
+
+// DropEnded drops the hits of evicted counters that count no more at a time, once they may keep others from a place.
+func (p *Pending) DropEnded(now int64) {
+	if len(p.orphans) >= maxOrphans/2 {
+		p.orphans = slices.DeleteFunc(p.orphans, func(o Orphan) bool { return now > o.Ends })
+	}
 }
 
 // VisitOrphans calls visit with each orphan that can be pushed now: its partition is not away. It returns false
