@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -233,6 +234,11 @@ func testTrialWithoutPartition(t *testing.T, cluster *redistest.Cluster) {
 		other++
 	}
 	hung := cluster.Servers[other]
+	for replicas, left := range []bool{false, false, true} { // there is one of each master
+		waits := openMasters(t, cluster, fmt.Sprint("?wait_replicas=", replicas))
+		waits.keys = s.keys
+		must.Equal(t, waits.tries(hung.Addr), left, "the master is left alone by pushes that need %d replicas", replicas)
+	}
 	hung.Pause()
 	must.Equal(t, s.tries(hung.Addr), true, "a master that hangs is left alone")
 	hung.Resume()
