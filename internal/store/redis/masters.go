@@ -240,7 +240,13 @@ func (s *Store) try(addr string) {
 	if s.committer.commit(ctx, p, 1, batches) != nil {
 		s.reload(ctx)
 	}
-	s.masters.tried(addr, blame(batches))
+	err := blame(batches)
+	for _, b := range batches {
+		if errors.As(b.err, new(hurried)) { // a trial's time is long enough, so the server has used it up
+			err = b.err
+		}
+	}
+	s.masters.tried(addr, err)
 }
 
 // reach asks a master for its time, and whether it has the replicas that pushes wait for, if it still is a master.
