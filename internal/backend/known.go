@@ -24,9 +24,11 @@ const (
 	heardEvery = time.Minute
 	// heardSoon is the first of these intervals, which double: the first nodes of many are soon not all.
 	heardSoon = 5 * time.Second
-	// atOnce is how many notes on a namespace may come at once. More come every heardSoon: for each note all of
+	// notesAtOnce is how many notes on a namespace may come at once. More come every heardSoon: for each note all of
 	// its reports are read.
-	atOnce = 4
+	notesAtOnce = 4
+	// looksAtOnce is the same of looks for rules that nodes only name: for each look all that nodes have told are read.
+	looksAtOnce = store.MaxRules
 	// askEvery is how often a node is asked for rules that nobody tells.
 	askEvery = 10 * time.Second
 	// directory is the namespace of the notes on namespaces.
@@ -40,9 +42,15 @@ type known struct {
 
 	mu    sync.Mutex
 	heard members[heard]     // by digest
-	room  members[time.Time] // of namespaces, as node 0: when the next note on one could come if they came every heardSoon
+	room  members[time.Time] // of namespaces: when the next note or look, as node, could come if they came every heardSoon
 	swept time.Time
 }
+
+// What needs room in a namespace.
+const (
+	ofNotes = iota
+	ofLooks
+)
 
 // heard is what a backend knows of a digest: when it was last noted, for how long that holds, and when a node
 // was asked for it.
@@ -62,13 +70,17 @@ func (k *known) hear(ctx context.Context, r *wire.Report) (tell, noted bool) {
 		k.room.sweep(func(next time.Time) bool { return !now.Before(next) })
 	}
 	h, _ := k.heard.get(key)
-	recent := now.Sub(h.noted) < h.holds && !now.Before(h.noted)
-	if !recent {
+	later := now.Sub(h.noted) < h.holds && !now.Before(h.noted)
+	if !later && len(r.Told) == 0 && r.Digest != 0 {
+		asked := now.Sub(h.asked) < askEvery && !now.Before(h.asked)
+		later = asked || !k.hasRoom(r.Namespace, ofLooks, looksAtOnce*heardSoon, now)
+	}
+	if !later {
 		h.noted, h.holds = now, min(max(2*h.holds, heardSoon), heardEvery) // others need not, meanwhile
 		k.heard.put(key, h)
 	}
 	k.mu.Unlock()
-	if recent {
+	if later {
 		return false, false
 	}
 	found, err := k.note(ctx, r, now)
@@ -84,18 +96,18 @@ func (k *known) hear(ctx context.Context, r *wire.Report) (tell, noted bool) {
 		}
 		k.heard.put(key, h)
 	}
-	return tell, err == nil && (found || r.Digest == 0) && k.hasRoom(r.Namespace, now)
+	return tell, err == nil && (found || r.Digest == 0) && k.hasRoom(r.Namespace, ofNotes, notesAtOnce*heardSoon, now)
 }
 
-// hasRoom reports whether a namespace may be noted, however many rules somebody makes up in it. The caller holds
-// the lock.
-func (k *known) hasRoom(namespace string, now time.Time) bool {
-	key := member{namespace, 0}
+// hasRoom reports whether something may be done in a namespace, however many rules somebody makes up in it: as often at
+// once as most has heardSoon. The caller holds the lock.
+func (k *known) hasRoom(namespace string, what uint64, most time.Duration, now time.Time) bool {
+	key := member{namespace, what}
 	next, _ := k.room.get(key)
-	if ahead := next.Sub(now); ahead < 0 || ahead > atOnce*heardSoon { // the clock was set back
+	if ahead := next.Sub(now); ahead < 0 || ahead > most { // the clock was set back
 		next = now
 	}
-	if next = next.Add(heardSoon); next.Sub(now) > atOnce*heardSoon {
+	if next = next.Add(heardSoon); next.Sub(now) > most {
 		return false
 	}
 	k.room.put(key, next)
@@ -108,7 +120,7 @@ func (k *known) forget(r *wire.Report) {
 	defer k.mu.Unlock()
 	key := member{r.Namespace, r.Digest}
 	h, _ := k.heard.get(key)
-	h.noted = time.Time{}
+	h.noted, h.asked = time.Time{}, time.Time{} // it was told
 	k.heard.put(key, h)
 }
 

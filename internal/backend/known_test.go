@@ -197,24 +197,55 @@ func TestInventedRules(t *testing.T) {
 	}
 }
 
-// A note on a namespace takes all of its reports. Rules that somebody makes up have it noted four times at once, and
-// then every five seconds.
+// A note on a namespace takes all of its reports, and a look for rules all of these. Rules that somebody makes up have the
+// namespace noted four times at once, names of such rules have as many looked for as are kept, and then both take a turn
+// every five seconds.
 func TestInventedRulesTakeFewReads(t *testing.T) {
+	for name, test := range map[string]struct {
+		tells bool
+		want  []int
+	}{
+		"rules": {true, []int{8, 0, 2, 4, 8}}, // two for a note
+		"names": {false, []int{store.MaxRules, 0, 1, 2, store.MaxRules}},
+	} {
+		now := time.Unix(1_700_000_000, 0)
+		counted := &reads{Store: memory.New(memory.Options{Now: func() time.Time { return now }})}
+		b := New(counted)
+		b.known.now = func() time.Time { return now }
+		var seen []int
+		for i, after := range []time.Duration{0, heardSoon - 1, 1, 2 * heardSoon, -time.Hour} {
+			now = now.Add(after)
+			counted.notes = 0
+			for j := range 20 {
+				invented := newTeller(t, 1, uint64(20*i+j), exampleRule("r", 1))
+				told := invented.told
+				if !test.tells {
+					told = nil
+				}
+				invented.say(b, told)
+			}
+			seen = append(seen, counted.notes)
+		}
+		must.Same(t, seen, test.want, "%s: calls", name)
+	}
+}
+
+// Rules that nobody tells are looked for as often as they are asked for.
+func TestUntoldRulesTakeFewReads(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	counted := &reads{Store: memory.New(memory.Options{Now: func() time.Time { return now }})}
 	b := New(counted)
 	b.known.now = func() time.Time { return now }
-	var seen []int
-	for i, after := range []time.Duration{0, heardSoon - 1, 1, 2 * heardSoon, -time.Hour} {
-		now = now.Add(after)
+	one, other := newTeller(t, 1, 7, exampleRule("per-user", 100)), newTeller(t, 2, 7, exampleRule("per-user", 100))
+	for range 2 {
 		counted.notes = 0
-		for j := range 20 {
-			invented := newTeller(t, 1, uint64(20*i+j), exampleRule("r", 1))
-			invented.say(b, invented.told)
+		must.Equal(t, one.say(b, nil), true, "nobody is asked")
+		for range 10 {
+			other.say(b, nil)
+			now = now.Add(askEvery / 10)
 		}
-		seen = append(seen, counted.notes)
+		must.Equal(t, counted.notes, 1, "calls")
 	}
-	must.Same(t, seen, []int{8, 0, 2, 4, 8}, "calls, two for a note")
 }
 
 // What somebody writes into the store under a digest that it does not have is believed by nobody.
@@ -249,6 +280,7 @@ func TestNamespaceIsNotedAgain(t *testing.T) {
 	kept := &crowdedStore{Store: memory.New(memory.Options{}), refuses: true}
 	b := New(kept)
 	one := newTeller(t, 1, 7, exampleRule("per-user", 100))
+	one.say(b, nil)
 	one.say(b, one.told)
 	kept.refuses = false
 	one.say(b, nil)

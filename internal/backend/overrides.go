@@ -245,11 +245,9 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	return o, nil
 }
 
-// settings is a version of a namespace's list in decoded form, without overrides that have ended. size is how many
-// bytes it has with them.
+// settings is a version of a namespace's list in decoded form, without overrides that have ended.
 type settings struct {
 	version   uint64
-	size      int
 	overrides []wire.Override
 	prices    []wire.Price
 }
@@ -260,7 +258,7 @@ func (b *Backend) inForce(ctx context.Context, namespace string) (s settings, er
 	if err != nil {
 		return s, err
 	}
-	s.version, s.size = version, len(bytes)
+	s.version = version
 	if s.overrides, s.prices, err = wire.DecodeList(bytes); err != nil {
 		return s, fmt.Errorf("read the list of overrides: %w", err)
 	}
@@ -378,7 +376,7 @@ func (s *settings) crowded() string {
 
 // changeList changes a namespace's list, and records that. change returns how many overrides or
 // prices it has set or removed: if none, the list stays. If the new list has the same, there is no
-// record. If it is longer than before, it leaves so many bytes free.
+// record. If it is longer than before, without what has ended, it leaves so many bytes free.
 func (b *Backend) changeList(ctx context.Context, namespace string, record *recording, leaves int, change func(s *settings) int) (version uint64, changed int, err error) {
 	// The store's time is bounded each time it is asked: to work on a full list takes a second of its own.
 	ctx, cancel := context.WithTimeout(ctx, 4*Timeout)
@@ -402,7 +400,7 @@ func (b *Backend) changeList(ctx context.Context, namespace string, record *reco
 			return 0, 0, fmt.Errorf("%w: overrides: want prefixes, suffixes and networks of at most %d lengths for a rule, got more for %s", store.ErrInvalid, wire.MaxPatterns, rule)
 		}
 		encoded := wire.List(s.overrides, s.prices...)
-		if n := len(encoded); n > wire.MaxOverridesSize-leaves && n > s.size {
+		if n := len(encoded); n > wire.MaxOverridesSize-leaves && n > len(wire.List(before.overrides, before.prices...)) {
 			return 0, 0, fmt.Errorf("%w: overrides: want a list of at most %d bytes, %d of them for whole rules and counters that were changed, got %d",
 				store.ErrInvalid, wire.MaxOverridesSize, leaves, n)
 		}

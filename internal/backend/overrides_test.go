@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/must"
 	"weir/internal/store"
@@ -52,6 +53,9 @@ func TestFullList(t *testing.T) {
 	}
 	must.Is(t, err, ErrUnannounced, "too many counters")
 	must.Equal(t, told-1, 7, "counters of 4 KiB that nodes hear of")
+	c.overrides.now = func() time.Time { return time.Now().Add(2 * noticeLife) }
+	must.Is(t, set(next), store.ErrInvalid, "another key in the room of notices that have ended")
+	must.OK(t, set(overrideTo(3, last...)))
 	must.OK(t, set(off("other"), off(wire.AllRules)))
 	if removed, _, err := c.UnsetOverrides(ctx, "shop", "per-user", wire.OfKey, last); removed != 1 || err != nil {
 		t.Errorf("%d are removed, %v", removed, err)

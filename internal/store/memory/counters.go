@@ -74,7 +74,8 @@ func (c *counters) size(e *counterRow) int {
 	return max(1, e.value.bytes, c.mostBytes/c.most)
 }
 
-// fit counts the memory of a row that has changed, and makes room for what it needs more.
+// fit counts the memory of a row that was just hit, and makes room for what it needs more. As the row is there already, it
+// makes room itself only if its group has no other.
 func (c *counters) fit(e *counterRow, now uint64) {
 	bytes, size := counterBytes+cap(e.value.Windows)*windowBytes*9/8, c.size(e) // memory comes in sizes
 	c.bytes += bytes - e.value.bytes
@@ -83,8 +84,16 @@ func (c *counters) fit(e *counterRow, now uint64) {
 		c.shares.Grow(e.key.namespace, by)
 		e.value.group.grow(by)
 	}
-	for c.mostBytes > 0 && c.bytes > c.mostBytes && len(c.queue) > 1 {
+	if c.mostBytes == 0 || c.bytes <= c.mostBytes {
+		return
+	}
+	rank := e.value.rank
+	e.value.group.ranks.move(e, lastRank)
+	for c.bytes > c.mostBytes && len(c.queue) > 1 {
 		c.makeRoomFor(e.key.namespace, now)
+	}
+	if own := e.value.group; own != nil {
+		own.ranks.move(e, rank)
 	}
 }
 

@@ -40,6 +40,31 @@ func (p *pusher) push(items ...wire.Item) store.Outcome {
 	return out
 }
 
+// The hits of a key count also in a full store whose other keys have all used more of their limits. It makes room for the next
+// key, and not for itself.
+func TestNewcomerCounts(t *testing.T) {
+	for name, o := range map[string]Options{"number": {MaxCounters: 64}, "memory": {MaxMemory: 64 * OneWindow}} {
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		o.Now = func() time.Time { return now }
+		s := New(o)
+		p := &pusher{T: t, store: s}
+		push := func(id uint64, hits int64) (total uint64) {
+			item := hit(id, now, time.Hour)
+			item.Limit, item.Hits[0] = 10, hits
+			return p.push(item).Answer.Totals[0].Hits[0]
+		}
+		for id := range uint64(100) {
+			push(id, 2)
+		}
+		evicted := s.Size().CountersEvicted
+		must.Equal(t, push(100, 1), 1, "%s: hits after the first", name)
+		must.Equal(t, s.Size().CountersEvicted, evicted+1, "%s: counters that made room", name)
+		newcomer := hit(100, now, time.Hour).ID
+		must.Equal(t, s.counters.shares.Of("ns").Of.victim().key.ID, newcomer, "%s: the next to make room", name)
+		must.Equal(t, push(100, 1), 2, "%s: hits after the second", name)
+	}
+}
+
 // Between any two counters that a reader visits, others expire, make room, and come again. It
 // visits none twice, and visits all that exist from its beginning to its end.
 func TestCountersAreReadWhilePushesGoOn(t *testing.T) {

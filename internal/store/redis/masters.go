@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -248,13 +249,21 @@ func (s *Store) try(addr string) {
 	s.masters.tried(addr, err)
 }
 
-// reach asks a master for its time, if it still is a master.
+// reach asks a master for its time, and whether it has the replicas that pushes wait for, if it still is a master.
 func (s *Store) reach(ctx context.Context, addr string) error {
 	servers, err := s.servers(ctx, false)
 	for _, server := range servers {
-		if server.Options().Addr == addr {
-			err = server.Time(ctx).Err()
+		if server.Options().Addr != addr {
+			continue
 		}
+		if err = server.Time(ctx).Err(); err != nil || s.replicas == 0 {
+			return err
+		}
+		reached, err := server.Wait(ctx, s.replicas, s.patience).Result()
+		if err == nil && reached < int64(s.replicas) {
+			err = fmt.Errorf("it did not reach %d replicas within %v", s.replicas, s.patience)
+		}
+		return err
 	}
 	return err
 }

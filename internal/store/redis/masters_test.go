@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +33,7 @@ func TestMasters(t *testing.T) {
 		{"late trial", testLateTrial},
 		{"trial of a moving slot", testTrialOfMovingSlot},
 		{"trial without a partition", testTrialWithoutPartition},
+		{"trial without time", testTrialWithoutTime},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, cluster) })
 	}
@@ -264,6 +267,11 @@ func testTrialWithoutPartition(t *testing.T, cluster *redistest.Cluster) {
 		other++
 	}
 	hung := cluster.Servers[other]
+	for replicas, left := range []bool{false, false, true} { // there is one of each master
+		waits := openMasters(t, cluster, fmt.Sprint("?wait_replicas=", replicas))
+		waits.keys = s.keys
+		must.Equal(t, waits.tries(hung.Addr), left, "the master is left alone by pushes that need %d replicas", replicas)
+	}
 	hung.Pause()
 	must.Equal(t, s.tries(hung.Addr), true, "a master that hangs is left alone")
 	hung.Resume()
@@ -274,4 +282,27 @@ func testTrialWithoutPartition(t *testing.T, cluster *redistest.Cluster) {
 	}
 	must.Equal(t, s.left(hung.Addr), false, "a master that answers again is left alone")
 	must.Equal(t, s.tries(cluster.Servers[5].Addr), false, "a replica is left alone")
+}
+
+// A trial whose time is over before anything is sent says nothing of a master.
+func testTrialWithoutTime(t *testing.T, cluster *redistest.Cluster) {
+	s := openMasters(t, cluster, "")
+	s.keys = keys{partitions: 1} // or the batches of a trial don't wait for others
+	addr := s.of(s.keys.sender(store.TrialNamespace, 0, 1, ""))
+	must.Equal(t, s.tries(addr), false, "a master that answers is left alone")
+	before := &lane{}
+	key := line{namespace: store.TrialNamespace, first: s.trial.Everywhere().Items[0].LimitCounter}
+	s.committer.lanes[key] = before
+	left := make(chan bool, 1)
+	go func() { left <- s.tries(addr) }()
+	for waits := false; !waits && len(left) == 0; {
+		s.committer.mu.Lock()
+		if waits = len(before.waiting) > 0; waits {
+			before.waiting[0].until = time.Unix(0, 0)
+		}
+		s.committer.mu.Unlock()
+		runtime.Gosched()
+	}
+	s.committer.follow(key, before, s.committer.next(key, before))
+	must.Equal(t, <-left, true, "a master that was not tried is left alone")
 }
