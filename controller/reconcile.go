@@ -147,8 +147,17 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 			return fmt.Errorf("%s %s is of the controller whose lease is in namespace %q: want one controller for a Gateway, or delete it", o.GetKind(), o.GetName(), by)
 		}
 		if by != r.writer.release || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
-			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
+			written := o.DeepCopy()
+			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(written), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
 				return err
+			}
+			if !has(written.Object["spec"], o.Object["spec"]) {
+				// Somebody has added a field to the plugin's configuration, and it is not the controller's to apply.
+				own := written.DeepCopy()
+				maps.Copy(own.Object["spec"].(fields), o.Object["spec"].(fields))
+				if err := r.Patch(ctx, own, client.MergeFrom(written)); err != nil {
+					return err
+				}
 			}
 		} else if err := refusal(before); err != nil {
 			refused[gateway.NamespacedName] = err

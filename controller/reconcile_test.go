@@ -90,6 +90,20 @@ func TestReconcile(t *testing.T) {
 	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
 		t.Error("another's change stays")
 	}
+	configuration := func() fields { return plugin.Object["spec"].(fields)["pluginConfig"].(fields) }
+	for name, add := range map[string]func(){
+		"of a rule": func() { configuration()["rules"].([]any)[0].(fields)["mode"] = "shadow" },
+		"of all":    func() { configuration()["access_log"] = true },
+	} {
+		before := fmt.Sprint(configuration())
+		add()
+		must.OK(t, c.Update(t.Context(), plugin, client.FieldOwner("kubectl-edit")))
+		plugin, version = pass()
+		must.Equal(t, fmt.Sprint(configuration()), before, "a field %s that another has added", name)
+		if _, again := pass(); again != version {
+			t.Errorf("written again, after a field %s", name)
+		}
+	}
 	r.namespaces = []string{"other", "shops"}
 	if plugin, _ = pass(); plugin != nil || !strings.Contains(meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "that gets plugins") {
 		t.Errorf("a Gateway of another namespace has the plugin, %+v", p.Status)

@@ -293,13 +293,15 @@ func (w *writer) made(kind schema.GroupVersionKind, g *policy.Gateway, name stri
 	return o, nil
 }
 
-// has reports whether one value has all of another's. An API server adds defaults.
+// has reports whether one value has all of another's. An API server adds defaults, but none to a plugin's configuration,
+// which has to be the other's.
 func has(one, other any) bool {
 	switch other := other.(type) {
 	case fields:
 		one, ok := one.(fields)
 		for field, value := range other {
-			if !ok || !has(one[field], value) {
+			exactly := field == "pluginConfig" || field == "config"
+			if !ok || !has(one[field], value) || exactly && !has(value, one[field]) {
 				return false
 			}
 		}

@@ -83,6 +83,8 @@ func TestHas(t *testing.T) {
 	}{
 		{`{"a": 1, "added": true}`, `{"a": 1}`, true}, {`{"a": [{"b": 1, "added": 1}]}`, `{"a": [{"b": 1}]}`, true}, {`{"a": 2}`, `{"a": 1}`, false},
 		{`{}`, `{"a": 1}`, false}, {`{"a": [1]}`, `{"a": [1, 2]}`, false}, {`{"a": [1, 2]}`, `{"a": [1]}`, false}, {`{"a": 1}`, `{"a": {"b": 1}}`, false}, {`{"a": "1"}`, `{"a": 1}`, false},
+		{`{"pluginConfig": {"a": [{"b": 1}]}, "added": 1}`, `{"pluginConfig": {"a": [{"b": 1}]}}`, true}, {`{"pluginConfig": {"a": [{"b": 1, "added": 1}]}}`, `{"pluginConfig": {"a": [{"b": 1}]}}`, false},
+		{`{"wasm": [{"config": {"a": 1, "added": 1}}]}`, `{"wasm": [{"config": {"a": 1}}]}`, false},
 	} {
 		var one, other any
 		must.OK(t, json.Unmarshal([]byte(of.one), &one))

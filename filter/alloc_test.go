@@ -49,7 +49,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		"told by the body":  {configuration: rule(`"reserve": {"request_json": "x", "default": 1}, "cost_on_response": "openai", ` + long)},
 		"priced": {configuration: `"prices": {"p": {"by": {"request_json": "n.x"}, "of": {"1": {"input": 0.5}, "2*": {"input": 2}}}}, ` +
 			rule(`"reserve": {"request_json": "x", "default": 1, "prompt": {"bytes_per_token": 4}}, "cost_on_response": "auto", "price": "p", "limits": [{"limit": 100000000, "window": "1h"}]`)},
-		"warned of": {configuration: backend + rule(`"warn_at": 0.001, "reveal": "plain", "key": [{"header": "x-user"}], "reserve": {"header": "x-cost"}, "cost_on_response": "openai",
+		"warned of": {configuration: backend + rule(`"warn_at": 0.001, "reveal": "plain", "key": ["client_ip"], "reserve": {"header": "x-cost"}, "cost_on_response": "openai",
 			"limits": [{"limit": 1000000, "window": "1h"}, {"limit": 1000000, "window": "1d", "algorithm": "token_bucket"}]`)},
 		"classed":              {configuration: rule(`"classes": {"by": {"header": "x-user"}, "of": {"ann": {"guaranteed": 0.5, "most": 0.8}}}, ` + long)},
 		"classed, of the pool": {configuration: rule(`"classes": {"by": {"header": "x-user"}, "of": {"ann": {"most": 0.8}}}, ` + long)},

@@ -10,14 +10,21 @@ import (
 )
 
 // An override that comes at run time is for the key that people mean, whatever the selectors make of
-// it, and clients are told of it.
+// it, and clients are told of it. Another of the same key, in another form, does nothing, and counts as unfit.
 func TestOverride(t *testing.T) {
 	w := joined(t, 2, 2, synced("1", `{"name": "user", "key": [{"header": "x-user"}, {"client_ip": {"ipv4_prefix": 24}}], "limits": [
 		{"limit": 50, "window": "1h", "algorithm": "fixed_window"}, {"limit": 500, "window": "1d", "algorithm": "token_bucket"}]}`))
-	w.override(wire.Override{Rule: "user", Values: []string{"ann", "10.1.2.99"}, Limits: []wire.OverrideLimit{
+	first := wire.Override{Rule: "user", Values: []string{"ann", "10.1.2.99"}, Limits: []wire.OverrideLimit{
 		{Max: 70, WidthMillis: 3_600_000}, {Max: 700, Burst: 10, WidthMillis: 86_400_000},
-	}})
+	}}
+	second := first
+	second.Values = []string{"ann", "10.1.2.100"} // which counts as the same key
+	second.Limits = []wire.OverrideLimit{{Max: 80, WidthMillis: 3_600_000}, first.Limits[1]}
+	w.override(first, second)
 	for _, v := range w.vms {
+		if applied, unfit := v.plugin.Node().Overrides(); applied != 1 || unfit != 1 {
+			t.Errorf("%d apply and %d do not, want 1 of each", applied, unfit)
+		}
 		v.source = []byte("10.1.2.3:4711")
 		v.send("x-user", "ann")
 		want(t, v.response, `ratelimit-policy: "user";q=70;w=3600, "user.2";q=10

@@ -63,6 +63,11 @@ func (r *rules) compile(c *config.Config) {
 		l.Limits, l.SyncRate, l.Prefix = c.Limits, int64(c.SyncRate), counter.AppendPart(nil, c.Name)
 		l.CountRejected, l.CostsLater, l.Shadow, l.Reveal = c.CountRejected, rule.costsLater || rule.charges, c.Shadow, c.Reveal
 		l.WarnAt, l.Marks = c.WarnAt, c.Marks
+		for j := range rule.key {
+			if rule.key[j].address {
+				l.Addresses |= 1 << j
+			}
+		}
 		places++
 		if c.Classes != nil {
 			places += engine.MaxPlaces - 1

@@ -3,11 +3,14 @@ package filter_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"weir/internal/backend/backendtest"
 	"weir/internal/must"
+	"weir/internal/wire"
 )
 
 // toldRule is what a client is told of a rule.
@@ -233,4 +236,21 @@ func FuzzUsage(f *testing.F) {
 			}
 		}
 	})
+}
+
+// People see the network of a client as they write it, however much of it they may see. What is no address stays
+// as it is.
+func TestNamesOfAddresses(t *testing.T) {
+	w := joined(t, 1, 1, synced("0.1", `{"name": "plain", "key": [{"header": "x-user"}, {"client_ip": {"ipv4_prefix": 24}}], "reveal": "plain", "limits": [{"limit": 100, "window": "1h"}]},
+		{"name": "some", "key": ["client_ip"], "reveal": 6, "limits": [{"limit": 100, "window": "1h"}], "cost_on_response": {"header": "x-cost"}}`))
+	v := w.vms[0]
+	for _, source := range []string{"192.168.0.1:80", "[2001:db8::1:0:0:1]:80", "/run/a.sock"} {
+		v.source = []byte(source)
+		v.send("x-user", "4now", "x-cost", "2")
+	}
+	w.quiet()
+	var names []string
+	backendtest.Used(t, w.store, "default", func(_ wire.UsedLabel, name string, _ uint32, _ int64) { names = append(names, name) })
+	slices.Sort(names)
+	must.Equal(t, strings.Join(slices.Compact(names), ", "), "/run/a…, 192.16…, 2001:d…, 4now /run/a.sock, 4now 192.168.0.0, 4now 2001:db8::", "names")
 }

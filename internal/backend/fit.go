@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,6 +103,35 @@ func shapeOf(o *wire.Override) wire.RuleShape {
 		s.Limits = append(s.Limits, wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.TokenBucket, Width: int64(l.WidthMillis) * window.MinWidth}, Max: 1, Burst: 1}})
 	}
 	return s
+}
+
+// Counts returns what of a value counts, in a key of a rule with this shape: of a client address, its network.
+func Counts(of *wire.RuleShape, i int, value string) string {
+	ipv4, ipv6, ok := of.Prefixes(i)
+	if !ok {
+		return value
+	}
+	var memory [16]byte
+	return string(clientip.Network([]byte(value), ipv4, ipv6, &memory))
+}
+
+// form names what an override is of, as nodes with a rule of these shapes count it. It is the same however
+// people write it, and nothing but what they write if there are no shapes.
+func form(shapes []wire.RuleShape, o *wire.Override) string {
+	name := fmt.Appendf(nil, "%s %d", o.Rule, o.Mode)
+	for n := range max(1, len(shapes)) {
+		for i, v := range o.Values {
+			mark := ""
+			if o.Mode == wire.OfKeys && v != "" {
+				mark, v = v[:1], v[1:]
+			}
+			if n < len(shapes) && (mark == "" || mark == string(wire.Exactly)) {
+				v = Counts(&shapes[n], i, v)
+			}
+			name = strconv.AppendQuote(append(name, mark...), v)
+		}
+	}
+	return string(name)
 }
 
 // describeShape says what an override of a rule needs.

@@ -278,9 +278,10 @@ func put[T any](list, elements []T, compare func(a, b T) int) []T {
 
 func compareOverrides(a, b wire.Override) int { return a.Compare(&b) }
 
-// SetOverrides adds overrides to a namespace, replacing those of the same keys. It returns the new
-// version of the list. If an override is invalid, no node that has its rule could apply it, or
-// there are too many, the error wraps [store.ErrInvalid] and nothing has changed.
+// SetOverrides adds overrides to a namespace, replacing those of the same keys: where nodes have told their
+// rules, also those that are written otherwise and are of the same key there. It returns the new version of
+// the list. If an override is invalid, no node that has its rule could apply it, or there are too many, the
+// error wraps [store.ErrInvalid] and nothing has changed.
 func (b Changer) SetOverrides(ctx context.Context, namespace string, set ...wire.Override) (version uint64, err error) {
 	if err := checkOverrides(set); err != nil {
 		return 0, err
@@ -297,24 +298,59 @@ func (b Changer) ForceOverrides(ctx context.Context, namespace string, set ...wi
 		return 0, err
 	}
 	what, leaves := setOverride, 0
+	var shapes map[string][]wire.RuleShape
 	if len(set) > 0 && set[0].Mode.IsWhole() {
 		what = setRule
 	}
 	if slices.ContainsFunc(set, func(o wire.Override) bool { return !o.Mode.IsWhole() }) {
 		leaves = roomForAll
+		if shapes, err = b.shapes(ctx, namespace); err != nil {
+			return 0, err
+		}
+	}
+	forms, last := make([]string, len(set)), map[string]int{}
+	for i := range set {
+		of := shapes[set[i].Rule]
+		if slices.ContainsFunc(of, func(s wire.RuleShape) bool { return !s.Fits(&set[i]) }) {
+			of = nil // it does nothing at some nodes, where that of another form goes on
+		}
+		forms[i] = form(of, &set[i])
+		last[forms[i]] = i
+	}
+	var kept []wire.Override
+	for i := range set {
+		if last[forms[i]] == i {
+			kept = append(kept, set[i])
+		}
 	}
 	version, _, err = b.changeList(ctx, namespace, b.record(namespace, what), leaves, func(s *settings) int {
-		s.overrides = put(s.overrides, set, compareOverrides)
+		s.overrides = slices.DeleteFunc(s.overrides, func(o wire.Override) bool {
+			of := shapes[o.Rule]
+			if len(of) == 0 || o.IsNotice() {
+				return false
+			}
+			_, replaced := last[form(of, &o)]
+			return replaced
+		})
+		s.overrides = put(s.overrides, kept, compareOverrides)
 		return len(set)
 	})
 	return version, err
 }
 
 // UnsetOverrides removes the overrides of keys of a rule, or only the one of one key, or of the many that
-// it describes, as the mode says. It returns how many there were, and the new version of the list.
+// it describes, as the mode says, in whichever form it is written. It returns how many there were, and the new
+// version of the list.
 func (b Changer) UnsetOverrides(ctx context.Context, namespace, rule string, mode wire.Mode, values []string) (removed int, version uint64, err error) {
+	var shapes map[string][]wire.RuleShape
+	if values != nil {
+		if shapes, err = b.shapes(ctx, namespace); err != nil {
+			return 0, 0, err
+		}
+	}
+	of := form(shapes[rule], &wire.Override{Rule: rule, Mode: mode, Values: values})
 	return b.remove(ctx, namespace, unsetOverride, func(o wire.Override) bool {
-		return !o.Mode.IsWhole() && !o.IsNotice() && o.Rule == rule && (values == nil || o.Mode == mode && slices.Equal(o.Values, values))
+		return !o.Mode.IsWhole() && !o.IsNotice() && o.Rule == rule && (values == nil || form(shapes[rule], &o) == of)
 	})
 }
 

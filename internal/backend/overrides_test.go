@@ -13,6 +13,54 @@ import (
 	"weir/internal/wire"
 )
 
+// Keys that nodes count as one have one override, however they are written: the last that was set and that nodes can
+// apply. It is removed in any form. What nodes read as another key, and what they hear of changed counters, stays.
+func TestFormsOfAKey(t *testing.T) {
+	ctx := t.Context()
+	b := New(memory.New(memory.Options{}))
+	c := b.By(nil)
+	rule := exampleRule("per-user", 100)
+	rule.Key = []byte{0, 0, 24, 64}
+	n := newTeller(t, 1, 1, rule)
+	n.say(b, n.told)
+	like := func(limit uint64, values ...string) wire.Override {
+		o := overrideTo(limit, values...)
+		o.Mode = wire.OfKeys
+		return o
+	}
+	must.Get(c.ForceOverrides(ctx, "shop", overrideTo(1, "ann", "10.0.0.1"), overrideTo(2, "ann", "10.0.0.2")))(t)
+	_, _, err := c.ChangeCounter(ctx, "shop", &Change{ID: wire.ID{1}, Rule: "per-user", Values: []string{"ann", "10.0.0.3"}})
+	must.OK(t, err)
+	unfit := overrideTo(3, "ann", "10.0.0.4")
+	unfit.Limits[0].WidthMillis++
+	must.Get(c.ForceOverrides(ctx, "shop", unfit))(t)
+	must.Get(c.SetOverrides(ctx, "shop", overrideTo(4, "ann", "2001:db8::1"), overrideTo(5, "bob", "2001:db8::1"), like(6, "^b", "=10.0.0.1"), like(7, "^b", "=10.0.0.2"), like(8, "^c", "=10.0.0.1")))(t)
+	must.Get(c.SetOverrides(ctx, "shop", overrideTo(9, "ann", "2001:DB8:0:0:9::2"), overrideTo(10, "ann", "10.0.0.0/24")))(t)
+	has := func(want string) {
+		t.Helper()
+		s := must.Get(b.inForce(ctx, "shop"))(t)
+		got := ""
+		for _, o := range s.overrides {
+			if got += strings.Join(o.Values, " "); !o.IsNotice() {
+				got += fmt.Sprint(": ", o.Limits[0].Max)
+			}
+			got += "; "
+		}
+		must.Equal(t, got, want, "the list has")
+	}
+	const first, last = "^c =10.0.0.1: 8; ann 10.0.0.0/24: 10; ann 10.0.0.2: 2; ann 10.0.0.3; ann 10.0.0.4: 3; ", "bob 2001:db8::1: 5; "
+	has("^b =10.0.0.2: 7; " + first + "ann 2001:DB8:0:0:9::2: 9; " + last)
+	removed := func(mode wire.Mode, values ...string) {
+		t.Helper()
+		n, _, err := c.UnsetOverrides(ctx, "shop", "per-user", mode, values)
+		must.OK(t, err)
+		must.Equal(t, n, 1, "removed of %q", values)
+	}
+	removed(wire.OfKey, "ann", "2001:db8::")
+	removed(wire.OfKeys, "^b", "=10.0.0.9")
+	has(first + last)
+}
+
 // A list that has no bytes left for overrides of keys has some for nodes to hear of changed counters, and behind those
 // some for rules to be switched off. What does not make it longer goes on.
 func TestFullList(t *testing.T) {

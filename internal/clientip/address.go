@@ -1,5 +1,7 @@
 package clientip
 
+import "strconv"
+
 // parseAddress reads an IPv4 or IPv6 address without a zone. It writes IPv4 to the last four bytes
 // of address, and IPv6 to all of it. IPv4 addresses in IPv6, such as ::ffff:10.0.0.1, count as
 // IPv4.
@@ -95,6 +97,51 @@ func parseIPv6(text []byte, address *[16]byte) bool {
 	copy(address[len(address)-tail:], address[gap:at])
 	clear(address[gap : len(address)-tail])
 	return true
+}
+
+// MaxText is the most bytes of [Text].
+const MaxText = 39
+
+// Text returns an address or network of a key, as [Network] makes it, in the form in which people write it.
+// The bytes are in memory. Any other value is returned as it is.
+//
+//go:noinline
+func Text(value []byte, memory *[MaxText]byte) []byte {
+	text := memory[:0]
+	switch len(value) {
+	default:
+		return value
+	case 4:
+		for i, b := range value {
+			if i > 0 {
+				text = append(text, '.')
+			}
+			text = strconv.AppendUint(text, uint64(b), 10)
+		}
+	case 16:
+		gap, end := -1, 0 // the first of the longest zeros is left out, if it is more than a group
+		for i := 0; i < 16; i += 2 {
+			j := i
+			for j < 16 && value[j]|value[j+1] == 0 {
+				j += 2
+			}
+			if j-i > max(2, end-gap) {
+				gap, end = i, j
+			}
+		}
+		for i := 0; i < 16; i += 2 {
+			if i == gap {
+				text = append(text, "::"...)
+				if i = end; i == 16 {
+					break
+				}
+			} else if i > 0 {
+				text = append(text, ':')
+			}
+			text = strconv.AppendUint(text, uint64(value[i])<<8|uint64(value[i+1]), 16)
+		}
+	}
+	return text
 }
 
 // HexDigit returns the value of a hexadecimal digit, or -1 for any other byte.

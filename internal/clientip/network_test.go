@@ -93,6 +93,21 @@ func TestNothingIsAllocated(t *testing.T) {
 	must.Equal(t, testing.AllocsPerRun(100, func() { Network(source, 32, 64, &memory) }), 0, "allocations")
 }
 
+// Networks are written as package net/netip writes them, and other values stay as they are.
+func TestText(t *testing.T) {
+	for _, text := range []string{
+		"0.0.0.0", "10.0.0.7", "192.168.0.1", "255.255.255.255", "::", "::1", "1::", "1:0:2:3:4:5:6:7", "1:0:0:2::", "1:0:0:2:0:0:3:4", "1::2:0:0:0", "0:1:2:3:4:5:6:0", "2001:db8:1:2::",
+		"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::2:3:4:5:6:7:8", "1:2:3:4:5:6::", "", "@", "/run/a.sock", strings.Repeat("/run", 20),
+	} {
+		value, want := []byte(text), text
+		if address, err := netip.ParseAddr(text); err == nil {
+			value, want = address.AsSlice(), address.String()
+		}
+		var memory [MaxText]byte
+		must.Equal(t, string(Text(value, &memory)), want, "the text of %s", text)
+	}
+}
+
 // FuzzPrefix compares with net/netip.
 func FuzzPrefix(f *testing.F) {
 	for _, seed := range []string{

@@ -29,13 +29,14 @@ type Node struct {
 }
 
 // Rule is the decisions of a rule on a node: requests that passed it, and those that it had no room for.
-// The decisions of a shadow rule had no effect.
 type Rule struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Shadow    bool   `json:"shadow"`
-	Allowed   int64  `json:"allowed"`
-	Rejected  int64  `json:"refused"`
+	// Shadow means that the newest decisions are those of a shadow rule, which have no effect. A rule that was
+	// moved at run time has decisions of both kinds.
+	Shadow   bool  `json:"shadow"`
+	Allowed  int64 `json:"allowed"`
+	Rejected int64 `json:"refused"`
 	// Overshoot bounds the hits above a limit that this node and others can now admit together;
 	// 2^53-1 means that nothing bounds them.
 	Overshoot int64 `json:"overshoot"`
@@ -61,6 +62,33 @@ type Sampler struct {
 	meanings map[string]*meaning // by a metric's name
 	rules    map[ruleID]int      // numbers of rules, from 0
 	places   []int               // by rule number: 1 + the rule's index in the node being read, or 0
+	decided  []decided           // by rule number, of the node being read
+	before   [][]decided         // by node and rule number, as it was read last
+}
+
+// decided is what a rule has decided while it was enforced, and as a shadow rule.
+type decided struct {
+	enforced, shadow kind
+	isShadow         bool // it was one when it last decided something, as far as known
+}
+
+// kind is the decisions of one kind, if there can be any.
+type kind struct {
+	there bool
+	count int64
+}
+
+// wasShadow reports whether the newest decisions are those of a shadow rule, by what was decided before. If there are
+// new ones of both kinds, the next sample tells.
+func (d *decided) wasShadow(before decided) bool {
+	enforces, shadows := d.enforced.count > before.enforced.count, d.shadow.count > before.shadow.count
+	switch {
+	case !d.enforced.there || !d.shadow.there:
+		return d.shadow.there
+	case enforces != shadows:
+		return shadows
+	}
+	return before.isShadow
 }
 
 type ruleID struct{ namespace, name string }
@@ -78,7 +106,7 @@ type meaning struct {
 func (s *Sampler) Take(at time.Time, nodes []*host.Process) Sample {
 	sample := Sample{At: at, Nodes: make([]Node, len(nodes))}
 	for i, process := range nodes {
-		sample.Nodes[i] = s.read(process.Metrics().Snapshot())
+		sample.Nodes[i] = s.read(i, process.Metrics().Snapshot())
 		t := process.Traffic()
 		sample.Traffic.Requests += t.Requests
 		sample.Traffic.Answered += t.Answered
@@ -88,15 +116,23 @@ func (s *Sampler) Take(at time.Time, nodes []*host.Process) Sample {
 	return sample
 }
 
-// read reads the plugin's metrics. Their names contain labels: see package filter.
-func (s *Sampler) read(metrics map[string]int64) (n Node) {
+// read reads the metrics of a node's plugin. Their names contain labels: see package filter.
+func (s *Sampler) read(node int, metrics map[string]int64) (n Node) {
 	clear(s.places)
+	clear(s.decided)
 	for full, value := range metrics {
 		m := s.meaning(full)
 		switch m.name {
 		case "requests_total":
 			rule := s.rule(&n, m)
-			switch rule.Shadow = m.shadow; m.outcome {
+			of := &s.decided[m.rule].enforced
+			if m.shadow {
+				of = &s.decided[m.rule].shadow
+			}
+			if m.outcome != "off" {
+				of.there, of.count = true, of.count+value
+			}
+			switch m.outcome {
 			case "allowed", "marked":
 				rule.Allowed += value
 			case "rejected":
@@ -116,6 +152,17 @@ func (s *Sampler) read(metrics map[string]int64) (n Node) {
 			n.Failed += value
 		}
 	}
+	s.before = append(s.before, make([][]decided, max(0, node+1-len(s.before)))...)
+	before := append(s.before[node], make([]decided, len(s.decided)-len(s.before[node]))...)
+	for number, place := range s.places {
+		if place != 0 {
+			d := &s.decided[number]
+			d.isShadow = d.wasShadow(before[number])
+			n.Rules[place-1].Shadow = d.isShadow
+		}
+	}
+	copy(before, s.decided)
+	s.before[node] = before
 	slices.SortFunc(n.Rules, compare)
 	return n
 }
@@ -149,7 +196,7 @@ func (s *Sampler) meaning(full string) *meaning {
 	if !known {
 		number = len(s.places)
 		s.rules[m.of] = number
-		s.places = append(s.places, 0)
+		s.places, s.decided = append(s.places, 0), append(s.decided, decided{})
 	}
 	m.rule = number
 	s.meanings[full] = m

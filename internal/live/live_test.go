@@ -1,6 +1,7 @@
 package live
 
 import (
+	"fmt"
 	"testing"
 
 	"weir/internal/must"
@@ -10,7 +11,7 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	const shop = "weir.weir_namespace=.=shop.eu;.;"
 	var s Sampler
-	got := s.read(map[string]int64{
+	got := s.read(0, map[string]int64{
 		shop + "weir_rule=.=per-user;.;weir_outcome=.=allowed;.;requests_total":               7,
 		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected;.;requests_total":              2,
 		shop + "weir_rule=.=per-user;.;weir_outcome=.=rejected_by_other;.;requests_total":     9,
@@ -32,4 +33,29 @@ func TestRead(t *testing.T) {
 		{Namespace: "shop.eu", Name: "per-user", Allowed: 7, Rejected: 2, Overshoot: 30},
 	}}
 	must.Same(t, got, want, "")
+}
+
+// A rule that was moved at run time is what its newest decisions are, at each node, whatever it was before. That is
+// not left to the order of a map.
+func TestReadOfAMovedRule(t *testing.T) {
+	t.Parallel()
+	metrics := func(allowed, rejected int64, shadow ...int64) map[string]int64 {
+		const of = "weir.weir_namespace=.=shop;.;weir_rule=.=per-user;.;weir_outcome=.="
+		m := map[string]int64{of + "allowed;.;requests_total": allowed, of + "rejected;.;requests_total": rejected, of + "off;.;requests_total": 1000}
+		if len(shadow) > 0 {
+			m[of+"shadow_allowed;.;requests_total"], m[of+"shadow_rejected;.;requests_total"] = shadow[0], shadow[1]
+		}
+		return m
+	}
+	for range 20 {
+		var s Sampler
+		got := ""
+		for _, m := range []map[string]int64{
+			metrics(7, 2), metrics(7, 2, 0, 0), metrics(7, 2, 0, 5), metrics(7, 2, 0, 5), metrics(8, 2, 0, 5), metrics(8, 3, 1, 5), metrics(8, 3, 2, 5), metrics(8, 3, 2, 5),
+		} {
+			moved, enforced := s.read(0, m).Rules[0], s.read(1, metrics(7, 2, 9, 9)).Rules[0]
+			got += fmt.Sprint(moved.Shadow, " ", moved.Allowed, " ", moved.Rejected, ", ", enforced.Shadow, "; ")
+		}
+		must.EqualOrEnd(t, got, "false 7 2, false; false 7 2, false; true 7 7, false; true 7 7, false; false 8 7, false; false 9 8, false; true 10 8, false; true 10 8, false; ", "")
+	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/calendar"
-	"weir/internal/clientip"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -150,15 +149,10 @@ func withoutPrefix(value string) string {
 
 // counts returns as much of a key's value as counts: of a client address, what nodes have told.
 func counts(of *wire.RuleShape, i int, value string) string {
-	if i >= of.Values() {
-		return value
+	if _, _, address := of.Prefixes(i); address {
+		value = withoutPrefix(value)
 	}
-	ipv4, ipv6, ok := of.Prefixes(i)
-	if !ok {
-		return value
-	}
-	var memory [16]byte
-	return string(clientip.Network([]byte(withoutPrefix(value)), ipv4, ipv6, &memory))
+	return backend.Counts(of, i, value)
 }
 
 // sameKey returns whether values are a key of a rule; nil if nodes have told nothing of the rule's key.

@@ -117,6 +117,8 @@ type Sum struct {
 	Rejected int64 `json:"refused"`
 	// Overshoot is the largest overshoot of any node: see [live.Rule].
 	Overshoot int64 `json:"overshoot"`
+	// Shadow means that no node enforces the rule now, whatever its configuration says.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
 // Node has the counts and callouts of a node.
@@ -272,13 +274,16 @@ func (v *View) sum(s *live.Sample) []Sum {
 	number := make(map[string]int, len(c.Rules))
 	for i := range c.Rules {
 		number[c.Rules[i].Name] = i
+		sums[i].Shadow = c.Rules[i].Shadow
 	}
+	told := make([]bool, len(sums))
 	for i := range s.Nodes {
 		for _, r := range s.Nodes[i].Rules {
 			if at, known := number[r.Name]; known && r.Namespace == c.Namespace {
 				sums[at].Allowed += r.Allowed
 				sums[at].Rejected += r.Rejected
 				sums[at].Overshoot = max(sums[at].Overshoot, r.Overshoot)
+				sums[at].Shadow, told[at] = r.Shadow && (sums[at].Shadow || !told[at]), true
 			}
 		}
 	}

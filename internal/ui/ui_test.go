@@ -156,7 +156,7 @@ func TestMomentsOfMany(t *testing.T) {
 			for i := range s.Nodes {
 				s.Nodes[i].Rules = append(s.Nodes[i].Rules, live.Rule{Namespace: "other", Name: "rule-1", Allowed: 1000})
 				for j := range c.rules {
-					s.Nodes[i].Rules = append(s.Nodes[i].Rules, live.Rule{Namespace: "shop", Name: fmt.Sprint("rule-", j), Allowed: n * int64(j), Rejected: n, Overshoot: int64(i)})
+					s.Nodes[i].Rules = append(s.Nodes[i].Rules, live.Rule{Namespace: "shop", Name: fmt.Sprint("rule-", j), Allowed: n * int64(j), Rejected: n, Overshoot: int64(i), Shadow: j == 3 || j == 2 && i == 0})
 				}
 			}
 			v.note(&s, nil)
@@ -183,7 +183,7 @@ func TestMomentsOfMany(t *testing.T) {
 		}
 		moments, got := told()
 		must.Same(t, got, none, "%d nodes of %d rules: told who asks for none", c.nodes, c.rules)
-		must.Equal(t, moments[2].Rules[3], Sum{Allowed: 6 * int64(c.nodes), Rejected: 2 * int64(c.nodes), Overshoot: int64(c.nodes) - 1}, "%d nodes of %d rules: all together have", c.nodes, c.rules)
+		must.Equal(t, moments[2].Rules[3], Sum{Allowed: 6 * int64(c.nodes), Rejected: 2 * int64(c.nodes), Overshoot: int64(c.nodes) - 1, Shadow: true}, "%d nodes of %d rules: all together have", c.nodes, c.rules)
 		must.Equal(t, v.busy(), true, "nodes that have had requests are not busy")
 	}
 }

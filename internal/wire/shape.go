@@ -74,6 +74,9 @@ func (s *RuleShape) Whole(key []string) []string {
 // Prefixes returns how many leading bits of a value count that is a client address. ok is false if it is
 // none.
 func (s *RuleShape) Prefixes(value int) (ipv4, ipv6 int, ok bool) {
+	if 2*value+1 >= len(s.Key) {
+		return 0, 0, false
+	}
 	ipv4, ipv6 = int(s.Key[2*value]), int(s.Key[2*value+1])
 	return ipv4, ipv6, ipv4|ipv6 != 0
 }

@@ -97,7 +97,7 @@ func (k *Entries) Save(d *rule.Check) rule.Ref {
 	if !k.local {
 		k.Identity(d)
 		if prefix := len(d.Rule.Prefix); d.Rule.Reveal != 0 && len(d.Key) > prefix {
-			k.names.keep(d.ID, d.Key[prefix:], d.Rule.Reveal)
+			k.names.keep(d.ID, d.Key[prefix:], d.Rule)
 		}
 	}
 	return d.Ref

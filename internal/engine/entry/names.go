@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"unicode/utf8"
 
+	"weir/internal/clientip"
 	"weir/internal/engine/rule"
 	"weir/internal/sketch"
 	"weir/internal/wire"
@@ -18,16 +19,16 @@ type names struct {
 
 const nameSlots = 64
 
-// keep keeps the name that a key's values have as far as they are revealed.
-func (n *names) keep(id [16]byte, key []byte, reveal uint8) {
+// keep keeps the name that a key's values have as far as its rule reveals them.
+func (n *names) keep(id [16]byte, key []byte, r *rule.Rule) {
 	at := id[0] % nameSlots
-	n.ids[at], n.sizes[at] = id, uint8(len(appendName(n.bytes[at][:0], key, reveal)))
+	n.ids[at], n.sizes[at] = id, uint8(len(appendName(n.bytes[at][:0], key, r)))
 }
 
 // AppendNameOf appends the name of a check's key, or of a referred check's as long as it is kept.
 func (k *Entries) AppendNameOf(dst []byte, d *rule.Check, id [16]byte) []byte {
 	if prefix := len(d.Rule.Prefix); len(d.Key) > prefix {
-		return appendName(dst, d.Key[prefix:], d.Rule.Reveal)
+		return appendName(dst, d.Key[prefix:], d.Rule)
 	}
 	if n, at := k.names, id[0]%nameSlots; n.ids[at] == id {
 		return append(dst, n.bytes[at][:n.sizes[at]]...)
@@ -37,8 +38,9 @@ func (k *Entries) AppendNameOf(dst []byte, d *rule.Check, id [16]byte) []byte {
 
 // appendName appends a key's values as far as its rule reveals them: a number of characters of
 // each. A name that is too long is cut.
-func appendName(dst, key []byte, reveal uint8) []byte {
+func appendName(dst, key []byte, r *rule.Rule) []byte {
 	start := len(dst)
+	var memory [clientip.MaxText]byte
 	for values := 0; len(key) > 0 && values < wire.MaxReportValues; values++ {
 		length, n := binary.Uvarint(key)
 		if n <= 0 || length > uint64(len(key)-n) {
@@ -46,7 +48,10 @@ func appendName(dst, key []byte, reveal uint8) []byte {
 		}
 		value := key[n : n+int(length)]
 		key = key[n+int(length):]
-		shown := value[:characters(value, int(reveal))]
+		if r.Addresses>>values&1 != 0 {
+			value = clientip.Text(value, &memory)
+		}
+		shown := value[:characters(value, int(r.Reveal))]
 		// A length takes at most two bytes, and later values need at least one each.
 		if room := sketch.MaxName - (len(dst) - start) - 2 - wire.MaxReportValues; len(shown) > max(room, 0) {
 			shown = shown[:max(room, 0)]

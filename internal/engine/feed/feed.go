@@ -147,6 +147,8 @@ func (v *Feed) next(b *building) bool {
 	if placed {
 		b.Count++
 		b.keys = true
+	} else {
+		b.Unfit++
 	}
 	return true
 }

@@ -45,9 +45,11 @@ type Rule struct {
 	// Shadow rules refuse nothing, and reports say more about what they would refuse. That of the base
 	// counts, and its owner may change it. Reveal is how
 	// many characters of a key's values people may see, up to sketch.MaxName bytes in all; 0 for
-	// only its hash.
-	Shadow bool
-	Reveal uint8
+	// only its hash. Addresses has a bit for each value, the lowest for the first: it is set if the
+	// value is a client's network, which people see in the form in which they write it.
+	Shadow    bool
+	Reveal    uint8
+	Addresses uint16
 	// Delay says how requests without room wait.
 	Delay Delay
 	// Index is the rule's index in the node. New sets it, and the Interval of counter.Rule.
