@@ -383,8 +383,8 @@ func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
 		return 0
 	case k.Bucketed():
 		return freeBuckets(s, hits)
-	case k.Refills(): // the others have come back
-		hits = min(hits, l.Used(s))
+	case k.Refills(): // the others have come back, or are on their way
+		hits = min(hits, SaturatingSub(l.Used(s), s.Hits[0].returning()))
 	}
 	return s.Hits[0].giveBackAny(hits)
 }

@@ -160,12 +160,15 @@ func TestGiveBackOnTheWay(t *testing.T) {
 	for _, l := range leasing {
 		var s State
 		l.Advance(&s, monday)
-		l.Count(&s, 5)
+		l.Count(&s, 100)
 		s.Claim()
 		s.EndFlight()
-		must.Equal(t, l.GiveBackNewest(&s, 5), uint64(5), "%+v: hits that went back", l)
+		l.Advance(&s, monday+l.Width/2) // half of a bucket's tokens are back
+		used := l.Used(&s)
+		must.Equal(t, l.GiveBackNewest(&s, used-20), used-20, "%+v: hits that went back", l)
 		s.Claim()
-		must.Equal(t, l.GiveBackNewest(&s, 5), uint64(0), "%+v: hits that went back once more", l)
+		must.Equal(t, l.GiveBackNewest(&s, 100), uint64(20), "%+v: hits that went back beside them", l)
+		must.Equal(t, l.GiveBackNewest(&s, 100), uint64(0), "%+v: hits that went back once more", l)
 	}
 	l := log(200, minute)
 	s := State{Newest: monday, Buckets: []Bucket{{Hits: Hits{Total: 5, InFlight: -1, Lease: 4}, Number: monday/l.Precision - 1}, {Hits: Hits{InFlight: 1}, Number: monday / l.Precision}}}
