@@ -45,6 +45,36 @@ func TestGiveBackOfOthers(t *testing.T) {
 	}
 }
 
+// While hits are on their way back, others that this node has not heard of go back, too: the backend is asked for them, whichever
+// answer comes first.
+func TestGiveBackBesideAnother(t *testing.T) {
+	t.Parallel()
+	for kind, l := range kinds(100) {
+		for _, later := range []time.Duration{0, 20 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				var nodes [2]*Namespace
+				for i := range nodes {
+					nodes[i] = w.node(t, Options{Rules: rule(l)})
+					decide(t, limiter(t, nodes[i], "r"), 5, "k")
+					must.OK(t, nodes[i].Sync(t.Context()))
+				}
+				back := limiter(t, nodes[0], "r")
+				must.OK(t, back.GiveBack(t.Context(), Key{"k"}, 5))
+				w.set(func() { w.later = later })
+				go func() { must.Report(t, nodes[0].Sync(t.Context())) }()
+				pause(time.Millisecond)
+				w.set(func() { w.later = 0 })
+				must.OK(t, back.GiveBack(t.Context(), Key{"k"}, 5))
+				pause(2 * time.Second)
+				if d := decide(t, back, 100, "k"); !d.Allowed {
+					t.Errorf("%s, the first answer by %v later: %d of 100 are left once all are back", kind, later, d.Remaining)
+				}
+			})
+		}
+	}
+}
+
 // Hits that have passed before the backend has counted them can be given back, too, while they are on their way, and at once,
 // which waits for nothing, also by a limiter with other limits than that of the request.
 func TestGiveBackOfAdvancedHits(t *testing.T) {

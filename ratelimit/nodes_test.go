@@ -33,8 +33,9 @@ type world struct {
 	trip    time.Duration // there, and back again
 
 	mu    sync.Mutex
-	away  bool // whether nothing comes through
-	slow  bool // whether no answer comes before the push is given up
+	away  bool          // whether nothing comes through
+	slow  bool          // whether no answer comes before the push is given up
+	later time.Duration // how much longer the answers to pushes take that are sent now
 	loses func() (push, answer bool)
 }
 
@@ -54,7 +55,7 @@ func (w *world) loseOneOf(n int) {
 // Push implements Backend.
 func (w *world) Push(ctx context.Context, push []byte) ([]byte, error) {
 	w.mu.Lock()
-	lost, unanswered, slow := w.away, w.away, w.slow
+	lost, unanswered, slow, later := w.away, w.away, w.slow, w.later
 	if !w.away && w.loses != nil {
 		lost, unanswered = w.loses()
 	}
@@ -64,7 +65,7 @@ func (w *world) Push(ctx context.Context, push []byte) ([]byte, error) {
 		return nil, errLost
 	}
 	reply, err := w.backend.Push(context.WithoutCancel(ctx), push)
-	<-time.After(w.trip)
+	<-time.After(w.trip + later)
 	if slow {
 		<-ctx.Done()
 		return nil, ctx.Err()

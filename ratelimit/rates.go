@@ -90,6 +90,11 @@ func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint
 	if waits {
 		err = c.await(ctx)
 	}
+	if waits && err == nil && hits > 0 { // the answer may lack hits on their way back whose own answer is not here yet
+		if err = n.drain(ctx, n.sent); err != nil {
+			err = fmt.Errorf("ratelimit: namespace %q: give back: %w", n.name, err)
+		}
+	}
 	if err != nil || back {
 		return err
 	}

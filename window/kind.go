@@ -270,6 +270,15 @@ func (l *Limit) Used(s *State) uint64 {
 	return s.Hits[0].Sum()
 }
 
+// Keeps is [Limit.Used] without the hits that may be on their way back.
+func (l *Limit) Keeps(s *State) uint64 {
+	moves := int64(0) // a hit that moves to another bucket stays
+	for i := range s.Buckets {
+		moves += s.Buckets[i].InFlight
+	}
+	return SaturatingSub(l.Used(s), s.Hits[0].returning()+s.Hits[1].returning()+uint64(max(-moves, 0)))
+}
+
 // moreAt is FitsAt for a cost that does not fit now, but will.
 func moreAt(l *Limit, s *State, cost uint64) int64 {
 	switch k := l.Kind; {
@@ -383,8 +392,8 @@ func (l *Limit) GiveBackNewest(s *State, hits uint64) (given uint64) {
 		return 0
 	case k.Bucketed():
 		return freeBuckets(s, hits)
-	case k.Refills(): // the others have come back
-		hits = min(hits, l.Used(s))
+	case k.Refills(): // the others have come back, or are on their way
+		hits = min(hits, SaturatingSub(l.Used(s), s.Hits[0].returning()))
 	}
 	return s.Hits[0].giveBackAny(hits)
 }

@@ -160,16 +160,44 @@ func TestGiveBackOnTheWay(t *testing.T) {
 	for _, l := range leasing {
 		var s State
 		l.Advance(&s, monday)
-		l.Count(&s, 5)
+		l.Count(&s, 100)
 		s.Claim()
 		s.EndFlight()
-		must.Equal(t, l.GiveBackNewest(&s, 5), uint64(5), "%+v: hits that went back", l)
+		l.Advance(&s, monday+l.Width/2) // half of a bucket's tokens are back
+		used := l.Used(&s)
+		must.Equal(t, l.GiveBackNewest(&s, used-20), used-20, "%+v: hits that went back", l)
 		s.Claim()
-		must.Equal(t, l.GiveBackNewest(&s, 5), uint64(0), "%+v: hits that went back once more", l)
+		must.Equal(t, l.GiveBackNewest(&s, 100), uint64(20), "%+v: hits that went back beside them", l)
+		must.Equal(t, l.GiveBackNewest(&s, 100), uint64(0), "%+v: hits that went back once more", l)
 	}
 	l := log(200, minute)
 	s := State{Newest: monday, Buckets: []Bucket{{Hits: Hits{Total: 5, InFlight: -1, Lease: 4}, Number: monday/l.Precision - 1}, {Hits: Hits{InFlight: 1}, Number: monday / l.Precision}}}
 	must.Equal(t, l.GiveBackNewest(&s, 2), uint64(1), "hits that went back of one that moves")
+}
+
+// Hits that are on their way back are not kept, and neither are those that are not used. Those that move to another bucket are.
+func TestKeeps(t *testing.T) {
+	t.Parallel()
+	bucket := func(back int64, h Hits) Bucket { return Bucket{Hits: h, Number: monday - back} }
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		state State
+		want  uint64
+	}{
+		{"on their way back", fixed(100, minute), State{Hits: [2]Hits{{Total: 10, InFlight: -4, Lease: 1}}}, 5},
+		{"on their way there", fixed(100, minute), State{Hits: [2]Hits{{Total: 10, InFlight: 4}}}, 14},
+		{"more than are known", fixed(100, minute), State{Hits: [2]Hits{{Total: 3, InFlight: -4}}}, 0},
+		{"of the past", sliding(100, minute), State{Hits: [2]Hits{{Total: 5, InFlight: -1}, {Total: 10, InFlight: -3}}}, 11},
+		{"tokens, some of which are back", tokens(60, 60, minute), State{Start: monday - 2*second, Hits: [2]Hits{{Total: 10, InFlight: -5}}}, 3},
+		{"moves", log(100, minute), State{Buckets: []Bucket{bucket(9, Hits{Total: 5, InFlight: -1, Lease: 4}), bucket(0, Hits{InFlight: 1})}}, 1},
+		{"moves, and others go back", log(100, minute), State{Buckets: []Bucket{bucket(9, Hits{Total: 5, InFlight: -3}), bucket(0, Hits{InFlight: 1})}}, 3},
+		{"beside new ones", log(100, minute), State{Buckets: []Bucket{bucket(9, Hits{Total: 5, InFlight: -1}), bucket(0, Hits{InFlight: 3})}}, 7},
+	} {
+		s := test.state
+		s.Newest = monday
+		must.Equal(t, test.limit.Keeps(&s), test.want, "%s: hits are kept", test.name)
+	}
 }
 
 // A cost that is more than anything is refused, also if something is used already.

@@ -172,8 +172,11 @@ func (h *Hits) giveBack(cost uint64) (given uint64) {
 
 // giveBackAny gives back hits, whoever counted them, but none that may be on their way back already.
 func (h *Hits) giveBackAny(cost uint64) (given uint64) {
-	return h.giveBack(min(cost, SaturatingSub(h.Sum(), uint64(max(-h.InFlight, 0)))))
+	return h.giveBack(min(cost, SaturatingSub(h.Sum(), h.returning())))
 }
+
+// returning is how many hits may be on their way back.
+func (h *Hits) returning() uint64 { return uint64(max(-h.InFlight, 0)) }
 
 // Reset makes s a state without hits, and keeps its memory.
 func (s *State) Reset() { s.begin(0, 0, 0, 0) }

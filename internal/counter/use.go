@@ -120,10 +120,10 @@ func (c *Use) NumbersAt(dst []uint64, at int64) []uint64 {
 	return dst
 }
 
-// Counted reports whether every limit counts that many hits, as far as is known here.
+// Counted reports whether every limit counts that many hits, as far as is known here, that are not on their way back.
 func (c *Use) Counted(hits uint64) bool {
 	for i := range c.States {
-		if c.rule.Limits[i].Used(&c.States[i]) < hits {
+		if c.rule.Limits[i].Keeps(&c.States[i]) < hits {
 			return false
 		}
 	}

@@ -164,7 +164,7 @@ func (a *acquires) sendAll(deadline int64) {
 		for ended := start >= deadline; handled < len(a.unsent) && a.outbox.asking < maxAsking && !ended; ended = late(a.outbox.host, handled, deadline) {
 			if t := a.unsent[handled]; !t.wanted() {
 				a.waits.recycle(t)
-			} else if a.lost(t) {
+			} else if !t.probes && a.lost(t) {
 				a.waits.release(t)
 			} else if !a.fill(t, a.link.ToBackend(start)) {
 				a.send()
@@ -234,6 +234,7 @@ func (a *acquires) drop() {
 	}
 	clear(a.unsent)
 	a.unsent = a.unsent[:0]
+	a.outbox.acquit(^wire.PartitionSet(0)) // nothing is to tell any more
 }
 
 // newLease makes an ask for hits for the entry of a check's key, ahead of requests or for them; at a cost
@@ -244,13 +245,32 @@ func (a *acquires) newLease(d *rule.Check, least, most uint64, ahead bool, cost 
 	if a.outbox.away.Has(part.ID) {
 		return nil
 	}
+	t := a.addLease(&part, least, most, cost)
+	t.ahead = ahead
+	return t
+}
+
+// addLease adds an ask for hits for the entry of a key.
+func (a *acquires) addLease(part *rule.Ref, least, most, cost uint64) *ask {
 	t := a.waits.newAsk(least, most)
-	t.lease, t.ahead = true, ahead
-	part.Cost = cost
-	t.parts = append(t.parts, part)
+	t.lease = true
+	t.parts = append(t.parts, *part)
+	t.parts[0].Cost = cost
 	a.waits.leases.add(t)
 	a.add(t)
 	return t
+}
+
+// probe asks each of an ask's partitions for a key's totals, as an answer lacked the ask: that tells which of them is away.
+//
+//go:noinline
+func (a *acquires) probe(t *ask) {
+	for i, left := 0, t.partitions(); i < len(t.parts); i++ {
+		if of := wire.PartitionOf(t.parts[i].ID); left&of != 0 {
+			left &^= of
+			a.addLease(&t.parts[i], 1, 1, 0).probes = true
+		}
+	}
 }
 
 // encode adds an ask to a batch.
@@ -280,14 +300,7 @@ func (a *acquires) encode(b *batch, t *ask, now int64) {
 }
 
 // lost reports whether the partition of any key of an ask is away.
-func (a *acquires) lost(t *ask) bool {
-	for i := range t.parts {
-		if a.outbox.away.Has(t.parts[i].ID) {
-			return true
-		}
-	}
-	return false
-}
+func (a *acquires) lost(t *ask) bool { return a.outbox.away != 0 && a.outbox.away&t.partitions() != 0 }
 
 // ask is a question for hits, for a key's entry or for one request.
 type ask struct {
@@ -300,9 +313,12 @@ type ask struct {
 	lease bool
 	// ahead means that they are for requests to come, and not for waiting requests.
 	ahead bool
-	sent  bool // it is on its way, or answered in part
-	next  *ask // in a list of leaseAsks
-	turns []turn
+	// probes means that the answer is to tell whether the partition is there, and probed that one was to tell of each of
+	// the ask's.
+	probes, probed bool
+	sent           bool // it is on its way, or answered in part
+	next           *ask // in a list of leaseAsks
+	turns          []turn
 	// settled means that the answer was taken in, and granted that it gave hits. The counts are of
 	// the waiting requests that go on. done means that the answer had this part and lacked
 	// others.
@@ -323,6 +339,14 @@ func (t *ask) pass(checks []rule.Check) {
 			parts = parts[1:]
 		}
 	}
+}
+
+// partitions are those of its keys.
+func (t *ask) partitions() (of wire.PartitionSet) {
+	for i := range t.parts {
+		of |= wire.PartitionOf(t.parts[i].ID)
+	}
+	return of
 }
 
 func (t *ask) rooms() (n int) {

@@ -36,10 +36,13 @@ type batch struct {
 	asking   bool         // requests wait for it
 	ahead    int          // how many keys' advanced hits it has
 	inquires feed.Inquiry // one that asks for overrides has nothing else
-	// partly means that the answer lacked some items or asks, for which the batch is sent again.
-	// lacks are their partitions.
+	// partly means that the answer lacked some items or asks, for which the batch is sent again, and lacking that
+	// the last one did. lacks are the partitions of those with one, and suspects of those with several, until it is
+	// known which of these is away.
 	partly      bool
+	lacking     bool
 	lacks       wire.PartitionSet
+	suspects    wire.PartitionSet
 	reader      wire.AnswerReader
 	settled     int // number of items settled
 	settledAsks int // number of asks settled
@@ -149,7 +152,7 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	if !reader.Whole() {
 		b.push = append(b.push[:0], b.body...)
 	}
-	b.lacks = 0
+	b.lacking, b.lacks = false, 0
 	b.body = append(b.body[:0], body...)
 	b.reader, _ = wire.NewAnswerReader(b.body)
 	b.settled, b.settledAsks = 0, 0

@@ -52,7 +52,7 @@ type outbox struct {
 	poll      batch    // the worker's poll
 	message   []byte   // the last one sent
 	idle      []*batch
-	away      wire.PartitionSet // partitions that incomplete answers lacked
+	away      wire.PartitionSet // partitions that incomplete answers lacked, or may have
 	asking    int               // callouts that requests wait for
 	tests     bool              // a push is to test whether the backend is back
 }
@@ -278,6 +278,14 @@ func (c *outbox) polled(now int64) bool {
 func (c *outbox) lookAway() {
 	c.away = 0
 	for _, b := range c.batches {
-		c.away |= b.lacks
+		c.away |= b.lacks | b.suspects
 	}
+}
+
+// acquit ends the suspicion that some partitions are away.
+func (c *outbox) acquit(of wire.PartitionSet) {
+	for _, b := range c.batches {
+		b.suspects &^= of
+	}
+	c.lookAway()
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -43,7 +44,12 @@ func part(w *world) *parted {
 // partition returns the partition of a key: 0 for the first, or one more than the other's index.
 func partition(id wire.ID) int { return int(id.Partition()) % 3 }
 
-// Push implements store.Store. All rooms of a take are of one key.
+// holds reports whether a partition has all rooms of a take.
+func holds(which int, t *wire.Take) bool {
+	return !slices.ContainsFunc(t.Rooms, func(r wire.Room) bool { return partition(r.ID) != which })
+}
+
+// Push implements store.Store.
 func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out store.Outcome, err error) {
 	out.Answer = wire.Answer{
 		NowNanos: math.MaxUint64, Nodes: nodes, Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)),
@@ -59,7 +65,7 @@ func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out stor
 			}
 		}
 		for i := range p.Takes {
-			if partition(p.Takes[i].Rooms[0].ID) == which {
+			if holds(which, &p.Takes[i]) {
 				of.Takes, places = append(of.Takes, p.Takes[i]), append(places, len(p.Items)+i)
 			}
 		}
@@ -92,7 +98,66 @@ func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out stor
 			}
 		}
 	}
-	return out, nil
+	return out, s.share(ctx, p, nodes, &out.Answer, missing)
+}
+
+// share applies the takes of several partitions, which have room. If one of the partitions fails, the answer lacks all of them.
+func (s *parted) share(ctx context.Context, p *wire.Push, nodes uint64, answer *wire.Answer, missing []wire.Missing) error {
+	var shared []int
+	fails := wire.Answered
+	for i := range p.Takes {
+		t := &p.Takes[i]
+		if holds(partition(t.Rooms[0].ID), t) {
+			continue
+		}
+		shared = append(shared, i)
+		for j := range t.Rooms {
+			if which := partition(t.Rooms[j].ID); which > 0 {
+				fails = max(fails, s.fails[which-1])
+			}
+		}
+	}
+	lacks := fails != wire.Answered
+	for _, i := range shared {
+		if lacks {
+			missing[len(p.Items)+i], answer.Missing = fails, missing
+		} else {
+			answer.Grants[i].Totals = make([]wire.Total, len(p.Takes[i].Rooms))
+		}
+	}
+	if lacks && (fails == wire.NotApplied && !s.copies || !s.applies()) {
+		return nil
+	}
+	for which, at := range []store.Store{s.Store, s.others[0], s.others[1]} {
+		of := *p
+		of.Sender++ // it has had another part of the push
+		of.Items, of.Takes = nil, nil
+		var rooms [][2]int
+		for _, i := range shared {
+			t := p.Takes[i]
+			for j := range t.Rooms {
+				if partition(t.Rooms[j].ID) == which {
+					of.Takes = append(of.Takes, wire.Take{Least: t.Least, Most: t.Most, Rooms: t.Rooms[j : j+1]})
+					rooms = append(rooms, [2]int{i, j})
+				}
+			}
+		}
+		if len(rooms) == 0 {
+			continue
+		}
+		done, err := at.Push(ctx, &of, nodes)
+		if err != nil {
+			return err
+		}
+		for n, room := range rooms {
+			if grant := &done.Answer.Grants[n]; !lacks {
+				to := &answer.Grants[room[0]]
+				to.Units, to.AtNanos, to.Totals[room[1]] = grant.Units, grant.AtNanos, grant.Totals[0]
+			}
+		}
+		answer.NowNanos = done.Answer.NowNanos
+	}
+	return nil
 }
 
 // Counters implements store.Store.
@@ -182,19 +247,61 @@ func TestOrphansLeaveRoomToOtherPartitions(t *testing.T) {
 	}
 }
 
+// Requests are of two keys. Those whose partitions are there are decided by the backend as ever, once it is known which are not: an
+// answer that lacks a question does not tell, and lacks others besides.
+func TestQuestionsOfTwoPartitions(t *testing.T) {
+	const most = 200
+	for _, fallback := range []failure.Mode{failure.Local, failure.Deny} {
+		w := newWorld(t, 1, 2, 0, engine.Options{OnBackendFailure: fallback}, users(long), users(long))
+		s := part(w)
+		s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
+		var requests, healthy []*fakeRequest
+		for round := range most {
+			for range 20 {
+				f, user := w.any(), strconv.Itoa(w.random.IntN(500))
+				r, verdict := f.request(user)
+				if verdict != counter.Unsure {
+					r.verdicts = append(r.verdicts, verdict)
+				}
+				if requests = append(requests, r); round >= most/2 && partition(f.id(0, user))+partition(f.id(1, user)) == 0 {
+					healthy = append(healthy, r)
+				}
+			}
+			w.advance(20 * time.Millisecond)
+			for _, f := range w.nodes {
+				for of := range wire.Partitions {
+					if away := f.Away()&(1<<of) != 0; away != (of%3 != 0) && round >= most/2 {
+						t.Fatalf("fallback %d, round %d: partition %d is away: %v", fallback, round, of, away)
+					}
+				}
+				if f.BreakerOpen() || f.Backlog().Pushes > 3*wire.Partitions/2 {
+					t.Fatalf("fallback %d, round %d: the breaker is open: %v; %d batches without an answer", fallback, round, f.BreakerOpen(), f.Backlog().Pushes)
+				}
+			}
+		}
+		s.fails = [2]wire.Missing{}
+		w.quiet()
+		must.Equal(t, allowed(healthy), len(healthy), "fallback %d: requests pass whose partitions are there", fallback)
+		must.Equal(t, w.sum(), int64(2*allowed(requests)), "fallback %d: hits counted of requests that passed", fallback)
+		w.wantNothingLeft("fallback %d", fallback)
+	}
+}
+
 // Partitions fail in every way, and come back, again and again: each hit is counted once, whether
 // counters stay or make room for others.
 func TestPartitionsExactlyOnce(t *testing.T) {
 	for _, capacity := range []int{0, 16} {
 		for _, rate := range []int64{0, second / 10} {
-			testPartitionsExactlyOnce(t, capacity, rate, false)
-			testPartitionsExactlyOnce(t, capacity, rate, true)
+			for _, rules := range []int{1, 2} {
+				testPartitionsExactlyOnce(t, capacity, rate, rules, false)
+				testPartitionsExactlyOnce(t, capacity, rate, rules, true)
+			}
 		}
 	}
 }
 
-func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bool) {
-	w := newWorld(t, 2, 2, rate, engine.Options{Capacity: capacity}, users(long))
+func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, rules int, copies bool) {
+	w := newWorld(t, 2, 2, rate, engine.Options{Capacity: capacity}, slices.Repeat([]fakeRule{users(long)}, rules)...)
 	s := part(w)
 	s.copies = copies
 	s.applies = func() bool { return w.random.IntN(2) == 0 }
@@ -215,8 +322,8 @@ func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bo
 		w.advance(20 * time.Millisecond)
 		for _, f := range w.nodes {
 			for of := range wire.Partitions {
-				if away := f.Away()&(1<<of) != 0; away && of%3 == 0 {
-					t.Fatalf("capacity %d, rate %d, copies %v: partition %d gets no push, which never fails", capacity, rate, copies, of)
+				if away := f.Away()&(1<<of) != 0; away && of%3 == 0 && rules == 1 { // others may be suspected for a while
+					t.Fatalf("capacity %d, rate %d, %d rules, copies %v: partition %d gets no push, which never fails", capacity, rate, rules, copies, of)
 				}
 			}
 		}
@@ -228,9 +335,9 @@ func testPartitionsExactlyOnce(t *testing.T, capacity int, rate int64, copies bo
 			allowed++
 		}
 	}
-	must.Equal(t, w.sum(), allowed, "capacity %d, rate %d, copies %v: hits counted of %d that passed", capacity, rate, copies, allowed)
+	must.Equal(t, w.sum(), int64(rules)*allowed, "capacity %d, rate %d, %d rules, copies %v: hits counted of %d requests that passed", capacity, rate, rules, copies, allowed)
 	if lost := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); lost > 0 {
-		t.Errorf("capacity %d, rate %d, copies %v: %d hits given up", capacity, rate, copies, lost)
+		t.Errorf("capacity %d, rate %d, %d rules, copies %v: %d hits given up", capacity, rate, rules, copies, lost)
 	}
 }
 

@@ -97,7 +97,7 @@ func (a *answers) settle(deadline int64) (done bool) {
 			}
 			handled++
 		}
-		if b.lacks != 0 {
+		if b.lacking {
 			a.outbox.again(b)
 			i++
 			continue
@@ -137,7 +137,7 @@ func (a *answers) settleKey(b *batch) {
 	lacks := false
 	for i := first; i < last; i++ {
 		if b.reader.Missing(i) != wire.Answered { // orphans are of any keys
-			lacks = true
+			lacks, b.lacking = true, true
 			b.lacks |= wire.PartitionOf(b.items[i].id(b))
 		}
 	}
@@ -181,7 +181,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		if t.done {
 			return true
 		}
-		b.lacks |= t.blames(b.lacks, a.outbox.away)
+		a.blame(b, t)
 		a.waits.release(t)
 		return true
 	case !t.settled:
@@ -207,19 +207,18 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 	return t.done
 }
 
-// blames returns the partitions by which an answer may lack a question's part, beyond some that it lacks and some that are
-// known to be away: which of them it is, the answer does not tell.
-func (t *ask) blames(lacks, away wire.PartitionSet) (of wire.PartitionSet) {
-	for i := range t.parts {
-		of |= wire.PartitionOf(t.parts[i].ID)
+// blame takes in that an answer lacks a question's part. By which of several partitions, the answer does not tell: if none of them
+// is known to be away, all may be, and each is asked once.
+func (a *answers) blame(b *batch, t *ask) {
+	b.lacking = true
+	switch of := t.partitions(); {
+	case of&(of-1) == 0:
+		b.lacks |= of
+	case of&(b.lacks|b.suspects|a.outbox.away) == 0 && !t.probed:
+		t.probed = true
+		b.suspects |= of
+		a.requests.acquires.probe(t)
 	}
-	switch {
-	case of&lacks != 0:
-		return 0
-	case of&away != 0:
-		return of & away
-	}
-	return of
 }
 
 // skipGrant skips the grant for a batch's next ask.
@@ -242,6 +241,9 @@ func (a *answers) takeGrant(b *batch, t *ask) {
 		return
 	}
 	a.readRooms(&b.reader, t.parts[0].Rule)
+	if t.probes {
+		a.outbox.acquit(t.partitions())
+	}
 	if t.parts[0].Cost == 0 {
 		a.settler.Learn(&t.parts[0], int64(b.reader.NowNanos), 0, 0, &a.totals)
 		return

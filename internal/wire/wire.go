@@ -75,7 +75,8 @@ func (id ID) Partition() uint32 {
 //
 // While a partition fails, batches with anything for it stay, because they must be repeated
 // unchanged. To keep them few, nothing else is sent to the partition until they are answered: its
-// keys' hits gather in the table, and requests are decided without the backend.
+// keys' hits gather in the table, and requests are decided without the backend. If the answer lacks
+// a take of several partitions, a question to each tells which of them it is.
 type PartitionSet uint32
 
 // Has reports whether a key's partition is one of them.
