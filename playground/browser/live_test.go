@@ -583,36 +583,26 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	must.Equal(t, value[int](p, points), 1, "points")
 }
 
-// TestWatchTellsWhy wants the page to tell what the store has of a key that is clicked: its windows, a
-// block, an override, and who holds places.
-func TestWatchTellsWhy(t *testing.T) {
-	t.Parallel()
+// serving opens the page of a server like weir serve, which tells once how it stands. answer has the calls
+// about keys, and the changes.
+func serving(t *testing.T, watched string, answer http.HandlerFunc) *page {
+	t.Helper()
 	files := http.FileServerFS(playground.Files())
-	asked := make(chan *http.Request, 100)
 	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/live.json":
+		switch path := r.URL.Path; {
+		case path == "/live.json":
 			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
-		case "/v1/changes", "/v1/overrides":
+		case path == "/v1/changes", path == "/v1/overrides" && r.Method == http.MethodGet:
 			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-		case "/v1/watch":
+		case path == "/v1/watch":
 			w.Header().Set("content-type", "text/event-stream")
-			fmt.Fprint(w, `event: watched
-data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [`+`{"hash": "ab", "values": [{"text": "ann"}], "hits_per_second": 1, "use": 1}, {"hash": "cd", "hits_per_second": 0.5, "use": 0.5}]}]}}
-
-`)
+			fmt.Fprintf(w, "event: watched\ndata: %s\n\n", watched)
 			if http.NewResponseController(w).Flush() == nil {
 				<-r.Context().Done()
 			}
-		case "/v1/counter":
-			asked <- r
+		case strings.HasPrefix(path, "/v1/"):
 			w.Header().Set("content-type", "application/json")
-			if r.URL.Query().Get("id") == "cd" {
-				fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "in_flight", "width_ms": 1, "used": 2}], "holders": [{"node": "07", "places": 2, "oldest_ms": 90000}]}`)
-				return
-			}
-			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "fixed_window", "width_ms": 60000, "used": 7, "reset_ms": 30000}, {"algorithm": "block", "width_ms": 1, "used": 1, "reset_ms": 120000}],
-				"override": {"limits": [{"limit": 7, "width_ms": 60000}]}}`)
+			answer(w, r)
 		default:
 			files.ServeHTTP(w, r)
 		}
@@ -620,6 +610,32 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 	p.types("#ask-namespace", "shop")
 	p.types("#ask-token", "s3cret")
 	p.click("#ask button")
+	return p
+}
+
+// TestWatchTellsPartly wants the page to say that a part of the store is away, and not that all is.
+func TestWatchTellsPartly(t *testing.T) {
+	t.Parallel()
+	p := serving(t, `{"at": 1000, "ready": true, "partly": true, "since": 1000, "top": {"nodes": 1, "rules": []}}`, http.NotFound)
+	p.until(says("live-title", "A part of the store away since ") + " && " + says("live-told", "All other keys are counted together.") + ` && document.getElementById("stands").dataset.level === "degraded"`)
+}
+
+// TestWatchTellsWhy wants the page to tell what the store has of a key that is clicked: its windows, a
+// block, an override, and who holds places.
+func TestWatchTellsWhy(t *testing.T) {
+	t.Parallel()
+	asked := make(chan *http.Request, 100)
+	const told = `{"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [` +
+		`{"hash": "ab", "values": [{"text": "ann"}], "hits_per_second": 1, "use": 1}, {"hash": "cd", "hits_per_second": 0.5, "use": 0.5}]}]}}`
+	p := serving(t, told, func(w http.ResponseWriter, r *http.Request) {
+		asked <- r
+		if r.URL.Query().Get("id") == "cd" {
+			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "in_flight", "width_ms": 1, "used": 2}], "holders": [{"node": "07", "places": 2, "oldest_ms": 90000}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "fixed_window", "width_ms": 60000, "used": 7, "reset_ms": 30000}, {"algorithm": "block", "width_ms": 1, "used": 1, "reset_ms": 120000}],
+				"override": {"limits": [{"limit": 7, "width_ms": 60000}]}}`)
+	})
 	tells := func(id, text string) {
 		t.Helper()
 		p.until(says(id, text))
