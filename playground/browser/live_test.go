@@ -3,6 +3,7 @@ package browser
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -659,6 +660,35 @@ func TestWatchTellsWhy(t *testing.T) {
 	tells("why-told", "cd has used 2 hits of r. 50 % of its nearest limit was used when a proxy saw it last.")
 	tells("why-facts", "An override is known by the key’s whole name")
 	tells("why-facts", "Proxy 07 holds 2, the oldest for 1 min 30 s.")
+}
+
+// TestWatchSets wants an override that the page sets to have the number that somebody types, and all else as it is: a
+// bucket keeps its burst.
+func TestWatchSets(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 1)
+	p := serving(t, `{"at": 1000, "ready": true, "may_change": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [{"hash": "ab", "values": [{"text": "ann"}], "use": 1}]}]}}`, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "token_bucket", "width_ms": 1000, "used": 3, "limit": 10, "burst": 100, "left": 97}]}`)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		asked <- r.Method + " " + string(body)
+		fmt.Fprint(w, `{"version": 1, "changed": 1}`)
+	})
+	p.click("#tables tbody button")
+	p.until(says("why-told", "ann passes r: 3 of 100 at once, 10 in 1 second."))
+	must.Equal(t, value[string](p, `[...document.querySelectorAll("#act-limits .field")].map((f) => f.textContent + "=" + f.querySelector("input").value).join()`), "Hits in 1 second=10", "the fields are")
+	p.types("#act-limits-0", "12")
+	p.choose("act-until", "")
+	p.types("#act-reason", "more")
+	p.until(says("act-command-set", "weir override set shop r ann 12/1s/100 --reason more"))
+	p.click("#act-set")
+	must.Equal(t, <-asked, `PUT {"overrides":[{"rule":"r","key":["ann"],"limits":[{"limit":12,"width_ms":1000,"burst":100}]}]}`, "the page asks for")
+	p.until(says("act-told", "The limit is 12 in 1 second."))
 }
 
 // send sends what has to be taken.

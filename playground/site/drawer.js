@@ -207,10 +207,10 @@ export class Drawer {
     byID("act-set").hidden = !known || !this.mayChange || all.length === 0;
     // The fields stay as they are while somebody types.
     const shape = JSON.stringify(all.map((l) => [l.span, l.algorithm]));
+    this.of = all;
     if (shape !== this.shape) {
       this.shape = shape;
-      this.of = all;
-      keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(l.span)}`)), all.map((l) => l.burst || l.limit || l.used));
+      keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(l.span)}`)), all.map((l) => l.limit ?? l.used));
       for (const input of byID("act-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: maxLimit, step: 1, required: true });
     }
     byID("act-limits").hidden = !known;
@@ -218,11 +218,12 @@ export class Drawer {
     this.commands();
   }
 
-  // asks returns the override that the fields describe.
+  // asks returns the override that the fields describe. A bucket keeps its burst, unless that is its limit, as it is
+  // without one.
   asks() {
     return [...byID("act-limits").querySelectorAll("input")].map((input, i) => {
-      const n = Number(input.value);
-      return { limit: n, width_ms: this.of[i].span, ...(this.of[i].burst && { burst: Math.max(1, n) }) };
+      const { limit, burst, span } = this.of[i];
+      return { limit: Number(input.value), width_ms: span, ...(burst && burst !== limit && { burst }) };
     });
   }
 
@@ -260,8 +261,12 @@ export class Drawer {
   }
 }
 
-const most = ({ limit, burst }) => (limit === undefined ? "a limit" : count(burst || limit));
-const within = (l) => (l.algorithm === "in_flight" ? `${most(l)} in flight` : `${most(l)} in ${duration(l.span)}`);
+// within tells a limit: of a bucket first the burst, of which its used hits are.
+function within(l) {
+  const most = l.limit === undefined ? "a limit" : count(l.limit);
+  if (l.algorithm === "in_flight") return `${most} in flight`;
+  return `${l.burst && l.burst !== l.limit ? `${count(l.burst)} at once, ` : ""}${most} in ${duration(l.span)}`;
+}
 
 // room says when there is room for a further hit.
 function room(limit) {
