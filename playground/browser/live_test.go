@@ -663,13 +663,14 @@ func TestWatchTellsWhy(t *testing.T) {
 }
 
 // TestWatchSets wants an override that the page sets to have the number that somebody types, and all else as it is: a
-// bucket keeps its burst.
+// bucket keeps its burst, and a month has the length that overrides know it by.
 func TestWatchSets(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1)
 	p := serving(t, `{"at": 1000, "ready": true, "may_change": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [{"hash": "ab", "values": [{"text": "ann"}], "use": 1}]}]}}`, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "token_bucket", "width_ms": 1000, "used": 3, "limit": 10, "burst": 100, "left": 97}]}`)
+			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "token_bucket", "width_ms": 1000, "used": 3, "limit": 10, "burst": 100, "left": 97},
+				{"algorithm": "fixed_window", "width_ms": 3080763294, "period": "month", "used": 5, "limit": 500, "left": 495}]}`)
 			return
 		}
 		body, err := io.ReadAll(r.Body)
@@ -681,14 +682,16 @@ func TestWatchSets(t *testing.T) {
 	})
 	p.click("#tables tbody button")
 	p.until(says("why-told", "ann passes r: 3 of 100 at once, 10 in 1 second."))
-	must.Equal(t, value[string](p, `[...document.querySelectorAll("#act-limits .field")].map((f) => f.textContent + "=" + f.querySelector("input").value).join()`), "Hits in 1 second=10", "the fields are")
+	must.Equal(t, value[string](p, `[...document.querySelectorAll("#act-limits .field")].map((f) => f.textContent + "=" + f.querySelector("input").value).join()`), "Hits in 1 second=10,Hits in 1 month=500", "the fields are")
+	p.until(says("why-limits", "500 in 1 month (fixed window)"))
 	p.types("#act-limits-0", "12")
+	p.types("#act-limits-1", "600")
 	p.choose("act-until", "")
 	p.types("#act-reason", "more")
-	p.until(says("act-command-set", "weir override set shop r ann 12/1s/100 --reason more"))
+	p.until(says("act-command-set", "weir override set shop r ann 12/1s/100 600/31d --reason more"))
 	p.click("#act-set")
-	must.Equal(t, <-asked, `PUT {"overrides":[{"rule":"r","key":["ann"],"limits":[{"limit":12,"width_ms":1000,"burst":100}]}]}`, "the page asks for")
-	p.until(says("act-told", "The limit is 12 in 1 second."))
+	must.Equal(t, <-asked, `PUT {"overrides":[{"rule":"r","key":["ann"],"limits":[{"limit":12,"width_ms":1000,"burst":100},{"limit":600,"width_ms":2678400000}]}]}`, "the page asks for")
+	p.until(says("act-told", "The limit is 12 in 1 second, 600 in 1 month."))
 }
 
 // send sends what has to be taken.
