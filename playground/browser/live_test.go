@@ -663,14 +663,15 @@ func TestWatchTellsWhy(t *testing.T) {
 }
 
 // TestWatchSets wants an override that the page sets to have the number that somebody types, and all else as it is: a
-// bucket keeps its burst, and a month has the length that overrides know it by.
+// bucket keeps its burst, and a month has the length that overrides know it by. An override that is not there is not
+// told to be removed.
 func TestWatchSets(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1)
 	p := serving(t, `{"at": 1000, "ready": true, "may_change": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [{"hash": "ab", "values": [{"text": "ann"}], "use": 1}]}]}}`, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "token_bucket", "width_ms": 1000, "used": 3, "limit": 10, "burst": 100, "left": 97},
-				{"algorithm": "fixed_window", "width_ms": 3080763294, "period": "month", "used": 5, "limit": 500, "left": 495}]}`)
+				{"algorithm": "fixed_window", "width_ms": 3080763294, "period": "month", "used": 5, "limit": 500, "left": 495}], "override": {"rule": "r", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 1000}]}}`)
 			return
 		}
 		body, err := io.ReadAll(r.Body)
@@ -678,7 +679,7 @@ func TestWatchSets(t *testing.T) {
 			return
 		}
 		asked <- r.Method + " " + string(body)
-		fmt.Fprint(w, `{"version": 1, "changed": 1}`)
+		fmt.Fprintf(w, `{"version": 1, "changed": %d}`, map[string]int{http.MethodPut: 1}[r.Method])
 	})
 	p.click("#tables tbody button")
 	p.until(says("why-told", "ann passes r: 3 of 100 at once, 10 in 1 second."))
@@ -692,6 +693,9 @@ func TestWatchSets(t *testing.T) {
 	p.click("#act-set")
 	must.Equal(t, <-asked, `PUT {"overrides":[{"rule":"r","key":["ann"],"limits":[{"limit":12,"width_ms":1000,"burst":100},{"limit":600,"width_ms":2678400000}]}]}`, "the page asks for")
 	p.until(says("act-told", "The limit is 12 in 1 second, 600 in 1 month."))
+	p.click("#act-unset")
+	must.Equal(t, <-asked, "DELETE ", "the page asks for")
+	p.until(says("act-told", "Nothing is removed: no such override is there."))
 }
 
 // send sends what has to be taken.
