@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/listen"
+	"weir/internal/store"
 	"weir/internal/trust"
 )
 
@@ -43,11 +45,12 @@ const (
 type Watched struct {
 	// At is in milliseconds of Unix time.
 	At int64 `json:"at"`
-	// Ready means that the store accepts hits. The other fields are left out if it could not be
-	// read.
-	Ready bool `json:"ready"`
-	// Since is when the store has begun to fail, as far as somebody has watched, in milliseconds of
-	// Unix time; left out if it does not.
+	// Ready means that the store accepts hits, and Partly that it does of some keys only. The other fields
+	// are left out if it could not be read.
+	Ready  bool `json:"ready"`
+	Partly bool `json:"partly,omitempty"`
+	// Since is when the store has begun to fail, if only in part, as far as somebody has watched, in
+	// milliseconds of Unix time; left out if it does not.
 	Since int64 `json:"since,omitempty"`
 	// MayChange says that the client may change overrides and counters of the namespace.
 	MayChange bool         `json:"may_change"`
@@ -141,7 +144,7 @@ func (h *handler) look(ctx context.Context, namespace string, after int64) (Watc
 		if ctx.Err() != nil {
 			return stands, nil // the client has gone
 		}
-		if !stands.Ready {
+		if !stands.Ready || stands.Partly {
 			stands.Since = cmp.Or(w.stands.Since, stands.At)
 		}
 		w.stands, w.looked = stands, now
@@ -212,7 +215,9 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 func (h *handler) stands(ctx context.Context, namespace string) Watched {
 	ctx, cancel := context.WithTimeout(ctx, backend.Timeout)
 	defer cancel()
-	stands := Watched{At: h.health.now().UnixMilli(), Ready: h.health.ready(ctx) == nil}
+	err := h.health.ready(ctx)
+	partly := errors.Is(err, store.ErrPartly)
+	stands := Watched{At: h.health.now().UnixMilli(), Ready: err == nil || partly, Partly: partly}
 	found, err := h.backend.Top(ctx, namespace, "")
 	if !h.health.succeeded(ctx, err, false) {
 		return stands

@@ -154,8 +154,8 @@ func TestWatchLater(t *testing.T) {
 	}
 }
 
-// A page is told since when the store fails, also if it opens later, and whether its token may change
-// something.
+// A page is told since when the store fails, also if it opens later, that it takes some hits if only a part
+// of it is away, and whether its token may change something.
 func TestWatchTellsSince(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended) // streams end with their first event
@@ -175,16 +175,17 @@ func TestWatchTellsSince(t *testing.T) {
 	if w := watch("looks"); w.MayChange || w.Since != 0 || !w.Ready {
 		t.Errorf("who may look alone is told %+v", w)
 	}
-	counters.err = errors.New("out of order")
 	at := now.Add(int64(10 * time.Second))
-	for range 3 {
-		if w := watch("does"); !w.MayChange || w.Ready || w.Since != at/1e6 {
-			t.Errorf("a store that fails since %d: %+v", at/1e6, w)
+	for _, err := range []error{store.ErrPartly, errors.New("out of order"), errors.New("out of order"), store.ErrPartly} {
+		counters.err = err
+		partly := errors.Is(err, store.ErrPartly)
+		if w := watch("does"); !w.MayChange || w.Ready != partly || w.Partly != partly || w.Since != at/1e6 {
+			t.Errorf("a store with %q, since %d: %+v", err, at/1e6, w)
 		}
 		now.Add(int64(10 * time.Second))
 	}
 	counters.err = nil
-	if w := watch("does"); w.Since != 0 || !w.Ready {
+	if w := watch("does"); w.Since != 0 || !w.Ready || w.Partly {
 		t.Errorf("a store that is back: %+v", w)
 	}
 }

@@ -3,6 +3,7 @@ package browser
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -583,36 +584,26 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	must.Equal(t, value[int](p, points), 1, "points")
 }
 
-// TestWatchTellsWhy wants the page to tell what the store has of a key that is clicked: its windows, a
-// block, an override, and who holds places.
-func TestWatchTellsWhy(t *testing.T) {
-	t.Parallel()
+// serving opens the page of a server like weir serve, which tells once how it stands. answer has the calls
+// about keys, and the changes.
+func serving(t *testing.T, watched string, answer http.HandlerFunc) *page {
+	t.Helper()
 	files := http.FileServerFS(playground.Files())
-	asked := make(chan *http.Request, 100)
 	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/live.json":
+		switch path := r.URL.Path; {
+		case path == "/live.json":
 			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
-		case "/v1/changes", "/v1/overrides":
+		case path == "/v1/changes", path == "/v1/overrides" && r.Method == http.MethodGet:
 			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-		case "/v1/watch":
+		case path == "/v1/watch":
 			w.Header().Set("content-type", "text/event-stream")
-			fmt.Fprint(w, `event: watched
-data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [`+`{"hash": "ab", "values": [{"text": "ann"}], "hits_per_second": 1, "use": 1}, {"hash": "cd", "hits_per_second": 0.5, "use": 0.5}]}]}}
-
-`)
+			fmt.Fprintf(w, "event: watched\ndata: %s\n\n", watched)
 			if http.NewResponseController(w).Flush() == nil {
 				<-r.Context().Done()
 			}
-		case "/v1/counter":
-			asked <- r
+		case strings.HasPrefix(path, "/v1/"):
 			w.Header().Set("content-type", "application/json")
-			if r.URL.Query().Get("id") == "cd" {
-				fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "in_flight", "width_ms": 1, "used": 2}], "holders": [{"node": "07", "places": 2, "oldest_ms": 90000}]}`)
-				return
-			}
-			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "fixed_window", "width_ms": 60000, "used": 7, "reset_ms": 30000}, {"algorithm": "block", "width_ms": 1, "used": 1, "reset_ms": 120000}],
-				"override": {"limits": [{"limit": 7, "width_ms": 60000}]}}`)
+			answer(w, r)
 		default:
 			files.ServeHTTP(w, r)
 		}
@@ -620,6 +611,32 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 	p.types("#ask-namespace", "shop")
 	p.types("#ask-token", "s3cret")
 	p.click("#ask button")
+	return p
+}
+
+// TestWatchTellsPartly wants the page to say that a part of the store is away, and not that all is.
+func TestWatchTellsPartly(t *testing.T) {
+	t.Parallel()
+	p := serving(t, `{"at": 1000, "ready": true, "partly": true, "since": 1000, "top": {"nodes": 1, "rules": []}}`, http.NotFound)
+	p.until(says("live-title", "A part of the store away since ") + " && " + says("live-told", "All other keys are counted together.") + ` && document.getElementById("stands").dataset.level === "degraded"`)
+}
+
+// TestWatchTellsWhy wants the page to tell what the store has of a key that is clicked: its windows, a
+// block, an override, and who holds places.
+func TestWatchTellsWhy(t *testing.T) {
+	t.Parallel()
+	asked := make(chan *http.Request, 100)
+	const told = `{"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [` +
+		`{"hash": "ab", "values": [{"text": "ann"}], "hits_per_second": 1, "use": 1}, {"hash": "cd", "hits_per_second": 0.5, "use": 0.5}]}]}}`
+	p := serving(t, told, func(w http.ResponseWriter, r *http.Request) {
+		asked <- r
+		if r.URL.Query().Get("id") == "cd" {
+			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "in_flight", "width_ms": 1, "used": 2}], "holders": [{"node": "07", "places": 2, "oldest_ms": 90000}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "fixed_window", "width_ms": 60000, "used": 7, "reset_ms": 30000}, {"algorithm": "block", "width_ms": 1, "used": 1, "reset_ms": 120000}],
+				"override": {"limits": [{"limit": 7, "width_ms": 60000}]}}`)
+	})
 	tells := func(id, text string) {
 		t.Helper()
 		p.until(says(id, text))
@@ -643,6 +660,42 @@ data: {"at": 1000, "ready": true, "top": {"nodes": 1, "rules": [{"rule": "r", "n
 	tells("why-told", "cd has used 2 hits of r. 50 % of its nearest limit was used when a proxy saw it last.")
 	tells("why-facts", "An override is known by the key’s whole name")
 	tells("why-facts", "Proxy 07 holds 2, the oldest for 1 min 30 s.")
+}
+
+// TestWatchSets wants an override that the page sets to have the number that somebody types, and all else as it is: a
+// bucket keeps its burst, and a month has the length that overrides know it by. An override that is not there is not
+// told to be removed.
+func TestWatchSets(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 1)
+	p := serving(t, `{"at": 1000, "ready": true, "may_change": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [{"hash": "ab", "values": [{"text": "ann"}], "use": 1}]}]}}`, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "token_bucket", "width_ms": 1000, "used": 3, "limit": 10, "burst": 100, "left": 97},
+				{"algorithm": "fixed_window", "width_ms": 3080763294, "period": "month", "used": 5, "limit": 500, "left": 495}], "override": {"rule": "r", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 1000}]}}`)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		asked <- r.Method + " " + string(body)
+		fmt.Fprintf(w, `{"version": 1, "changed": %d}`, map[string]int{http.MethodPut: 1}[r.Method])
+	})
+	p.click("#tables tbody button")
+	p.until(says("why-told", "ann passes r: 3 of 100 at once, 10 in 1 second."))
+	must.Equal(t, value[string](p, `[...document.querySelectorAll("#act-limits .field")].map((f) => f.textContent + "=" + f.querySelector("input").value).join()`), "Hits in 1 second=10,Hits in 1 month=500", "the fields are")
+	p.until(says("why-limits", "500 in 1 month (fixed window)"))
+	p.types("#act-limits-0", "12")
+	p.types("#act-limits-1", "600")
+	p.choose("act-until", "")
+	p.types("#act-reason", "more")
+	p.until(says("act-command-set", "weir override set shop r ann 12/1s/100 600/31d --reason more"))
+	p.click("#act-set")
+	must.Equal(t, <-asked, `PUT {"overrides":[{"rule":"r","key":["ann"],"limits":[{"limit":12,"width_ms":1000,"burst":100},{"limit":600,"width_ms":2678400000}]}]}`, "the page asks for")
+	p.until(says("act-told", "The limit is 12 in 1 second, 600 in 1 month."))
+	p.click("#act-unset")
+	must.Equal(t, <-asked, "DELETE ", "the page asks for")
+	p.until(says("act-told", "Nothing is removed: no such override is there."))
 }
 
 // send sends what has to be taken.

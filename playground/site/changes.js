@@ -5,7 +5,7 @@ import { refusal } from "./stream.js";
 const often = 5000;
 const most = 8;
 
-// change asks for a change, and returns why it was refused, or else undefined.
+// change asks for a change, and returns why there was none, or else undefined.
 export async function change({ namespace, headers }, reason, method, path, query, body) {
   const asked = new URLSearchParams({ namespace, reason });
   for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) asked.append(name, one);
@@ -14,7 +14,8 @@ export async function change({ namespace, headers }, reason, method, path, query
       method, credentials: "omit", headers: { ...headers(), "x-weir": "1", "content-type": "application/json", "idempotency-key": `${Date.now()}-${Math.random()}` },
       ...(body && { body: JSON.stringify(body) }),
     });
-    return response.ok ? undefined : `Refused: ${await refusal(response)}`;
+    if (!response.ok) return `Refused: ${await refusal(response)}`;
+    return (await response.json()).changed === 0 ? "Nothing is removed: no such override is there." : undefined;
   } catch (error) {
     return `No answer: ${error.message}. Look whether it was done before you try again.`;
   }

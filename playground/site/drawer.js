@@ -5,6 +5,9 @@ import { refusal } from "./stream.js";
 // The time between two requests, in milliseconds.
 const often = 1000;
 
+// The days that a window of the calendar has for an override. Its width in the store is no time.
+const days = { day: 1, week: 7, month: 31 };
+
 // Drawer tells how a key stands, and changes that.
 export class Drawer {
   // of has the namespace, the headers of requests, and url, which returns the address that tells of a
@@ -140,7 +143,7 @@ export class Drawer {
     this.told = { hash: asked.hash ?? told.id, ...told };
     this.values = asked.values ?? told.key ?? undefined;
     const key = this.values?.join(" ") || asked.name || (rule && !rule.key ? "" : this.told.hash);
-    const all = told.limits.filter((l) => l.algorithm !== "block").map((l, i) => ({ ...l, span: rule?.limits[i]?.window_ms ?? l.width_ms, rule: rule?.limits[i] }));
+    const all = told.limits.filter((l) => l.algorithm !== "block").map((l, i) => ({ ...l, span: rule?.limits[i]?.window_ms ?? (days[l.period] * 86_400_000 || l.width_ms), rule: rule?.limits[i] }));
     const block = told.limits.find((l) => l.algorithm === "block" && l.used > 0);
     say(byID("why-title"), `${key || "All requests"}, by ${asked.rule}`);
     say(byID("why-told"), verdict(asked, { shadow: rule?.shadow, full: rule?.full, mode: told.mode }, key, all, block));
@@ -207,10 +210,10 @@ export class Drawer {
     byID("act-set").hidden = !known || !this.mayChange || all.length === 0;
     // The fields stay as they are while somebody types.
     const shape = JSON.stringify(all.map((l) => [l.span, l.algorithm]));
+    this.of = all;
     if (shape !== this.shape) {
       this.shape = shape;
-      this.of = all;
-      keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(l.span)}`)), all.map((l) => l.burst || l.limit || l.used));
+      keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${spanOf(l)}`)), all.map((l) => l.limit ?? l.used));
       for (const input of byID("act-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: maxLimit, step: 1, required: true });
     }
     byID("act-limits").hidden = !known;
@@ -218,11 +221,12 @@ export class Drawer {
     this.commands();
   }
 
-  // asks returns the override that the fields describe.
+  // asks returns the override that the fields describe. A bucket keeps its burst, unless that is its limit, as it is
+  // without one.
   asks() {
     return [...byID("act-limits").querySelectorAll("input")].map((input, i) => {
-      const n = Number(input.value);
-      return { limit: n, width_ms: this.of[i].span, ...(this.of[i].burst && { burst: Math.max(1, n) }) };
+      const { limit, burst, span } = this.of[i];
+      return { limit: Number(input.value), width_ms: span, ...(burst && burst !== limit && { burst }) };
     });
   }
 
@@ -244,7 +248,7 @@ export class Drawer {
   async set() {
     const until = later(byID("act-until").value);
     const limits = this.asks();
-    const told = limits.map((l) => `${count(l.limit)} in ${duration(l.width_ms)}`).join(", ");
+    const told = limits.map((l, i) => `${count(l.limit)} in ${spanOf(this.of[i])}`).join(", ");
     await this.act("PUT", "overrides", this.force ? { force: "1" } : {}, { overrides: [{ rule: this.asked.rule, key: this.values, limits, ...(until && { until }) }] }, `The limit is ${told}.`);
   }
 
@@ -260,8 +264,13 @@ export class Drawer {
   }
 }
 
-const most = ({ limit, burst }) => (limit === undefined ? "a limit" : count(burst || limit));
-const within = (l) => (l.algorithm === "in_flight" ? `${most(l)} in flight` : `${most(l)} in ${duration(l.span)}`);
+// within tells a limit: of a bucket first the burst, of which its used hits are.
+function within(l) {
+  const most = l.limit === undefined ? "a limit" : count(l.limit);
+  if (l.algorithm === "in_flight") return `${most} in flight`;
+  return `${l.burst && l.burst !== l.limit ? `${count(l.burst)} at once, ` : ""}${most} in ${spanOf(l)}`;
+}
+const spanOf = (l) => (l.period ? `1 ${l.period}` : duration(l.span));
 
 // room says when there is room for a further hit.
 function room(limit) {

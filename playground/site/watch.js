@@ -153,8 +153,8 @@ export class Watch {
   // watched comes after the moments.
   watched(told) {
     this.told = told;
-    const { at, ready, top, overrides, may_change: may } = told;
-    this.events.outage(at, ready ? "" : "the store fails");
+    const { at, ready, partly, top, overrides, may_change: may } = told;
+    this.events.outage(at, !ready ? "the store fails" : partly ? "a part of the store fails" : "");
     this.table.show();
     if (!this.silent) this.stand(told);
     if (!top) return;
@@ -207,11 +207,12 @@ export class Watch {
   }
 
   // stand says whether the store takes hits.
-  stand({ ready, since, top }) {
-    byID("live-next").hidden = !ready || top?.nodes !== 0;
+  stand({ ready, partly, since, top }) {
+    byID("live-next").hidden = !ready || partly || top?.nodes !== 0;
     say(byID("live-next"), `"namespace": ${JSON.stringify(this.namespace)},\n"backend": {"cluster": "weir"}`);
     const proxies = top && (top.nodes === 1 ? "1 proxy reports" : `${top.nodes} proxies report`);
     if (!ready) stands({ level: "degraded", title: "Store away", text: "Each proxy counts alone, and pushes what it has counted when the store is back." }, since);
+    else if (partly) stands({ level: "degraded", title: "A part of the store away", text: "Each proxy counts the keys of that part alone, and pushes what it has counted when the part is back. All other keys are counted together." }, since);
     else if (top?.nodes === 0) stands({ level: "idle", title: "No proxy reports yet", text: `This is no error. Put these lines into the configuration of a proxy whose Envoy has this server as its cluster weir, and send it a request. It reports within seconds.` });
     else stands({ level: "shared", title: "Shared", text: `${proxies} of ${this.namespace}. The store takes hits.` });
   }
