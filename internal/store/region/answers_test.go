@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/must"
+	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
@@ -219,7 +220,7 @@ func TestPartOfTheParent(t *testing.T) {
 		shared := memory.New(memory.Options{})
 		two, m := below(t, backend.New(shared), Deny)
 		here := &client{t: t, of: two, id: 2}
-		lost, there := hourly(1, window.FixedWindow, 1000), hourly(2, window.FixedWindow, 1000)
+		lost, there := keysOf(two, true, 1)[0], keysOf(two, false, 1)[0]
 		apart := func(of wire.LimitCounter) bool { return of == lost.LimitCounter }
 		m.set(mood{apart: apart, down: true})
 		takes := []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{lost}}, {Least: 1, Most: 1, Rooms: []wire.Room{there}}}
@@ -242,6 +243,78 @@ func TestPartOfTheParent(t *testing.T) {
 			must.Equal(t, counted(t, shared, *room), want, "the parent counts hits")
 		}
 	})
+}
+
+// keysOf returns n keys whose own counter at a region's parent is in partition 0, or that have none of their two counters
+// there.
+func keysOf(r *Store, there bool, n int) (rooms []wire.Room) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := 1; len(rooms) < n; i++ {
+		room := hourly(byte(i), window.FixedWindow, 1000)
+		room.ID[1] = byte(i >> 8)
+		f := r.fund(key{"shop", room.LimitCounter})
+		delete(r.funds, f.key)
+		if of := room.ID.Partition(); there == (of == 0) && (there || f.mine.ID.Partition() != 0) {
+			rooms = append(rooms, room)
+		}
+	}
+	return rooms
+}
+
+// While the parent has lost a partition, neither its keys nor the pushes that wait for it keep the parent from hearing of
+// other keys. Later it has every hit once.
+func TestLostPartition(t *testing.T) {
+	for name, test := range map[string]struct {
+		keys    int
+		further uint64 // pushes of the namespace meanwhile
+	}{
+		"many keys":   {keys: 2 * maxFlying},
+		"many pushes": {keys: 1, further: store.MaxAhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := memory.New(memory.Options{})
+				two, m := below(t, backend.New(shared), Share)
+				lost, there := keysOf(two, true, test.keys), keysOf(two, false, 2)
+				here := &client{t: t, of: two, id: 2}
+				here.take(there[0], 1, 1, false)
+				apart := func(of wire.LimitCounter) bool { return of.ID.Partition() == 0 }
+				m.set(mood{apart: apart, down: true})
+				for i := range lost {
+					answer := here.push(nil, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{lost[i]}}, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{there[0]}})
+					if answer.Grants[0].Units != 1 || answer.Grants[1].Units != 1 {
+						t.Errorf("push %d: %d and %d units, want 1 by the policy, and 1", i, answer.Grants[0].Units, answer.Grants[1].Units)
+					}
+					<-time.After(300 * time.Millisecond)
+				}
+				<-time.After(10 * time.Second)
+				places := 0
+				for two.pushes.Enter("shop") {
+					places++
+				}
+				must.Equal(t, places, maxPushes/2, "places free for a single namespace")
+				for range places {
+					two.pushes.Leave("shop")
+				}
+				two.mu.Lock()
+				two.senders["shop"].sequence += test.further
+				two.mu.Unlock()
+				here.take(there[1], 1, 1, false)
+				<-time.After(3 * time.Second)
+				if counted(t, shared, there[1]) == 0 {
+					t.Error("the parent does not hear of a key in another partition")
+				}
+				m.set(mood{apart: apart})
+				<-time.After(20 * time.Second)
+				closed(t, two)
+				for _, room := range append(lost, there[1]) {
+					must.Equal(t, counted(t, shared, room), 1, "the parent counts hits of %v", room.ID[:2])
+				}
+				must.Equal(t, counted(t, shared, there[0]), uint64(1+len(lost)), "the parent counts hits of a key in the same pushes")
+			})
+		})
+	}
 }
 
 // A bucket that the region decides alone for an hour admits, above its limit, also the tokens that

@@ -77,19 +77,25 @@ type batch struct {
 	push     wire.Push
 	funds    []*fund
 	answered []chan struct{}
+	// partly means that the parent's answer was incomplete, and lacks are the partitions that it lacked. The
+	// store's lock guards both.
+	partly bool
+	lacks  wire.PartitionSet
 }
 
-// lacking returns the counters that an answer has only in part.
-func (b *batch) lacking(answer *wire.Answer) map[wire.LimitCounter]bool {
-	lacks := map[wire.LimitCounter]bool{}
+// lacking returns the counters that an answer has only in part, and the partitions of the items that it lacks. A
+// take may also be missing because of others in the push.
+func (b *batch) lacking(answer *wire.Answer) (lacks map[wire.LimitCounter]bool, of wire.PartitionSet) {
+	lacks = map[wire.LimitCounter]bool{}
 	for i, m := range answer.Missing {
 		if items := len(b.push.Items); m != wire.Answered && i < items {
 			lacks[b.push.Items[i&^1].LimitCounter] = true
+			of |= wire.PartitionOf(b.push.Items[i].ID)
 		} else if m != wire.Answered {
 			lacks[b.push.Takes[i-items].Rooms[0].LimitCounter] = true
 		}
 	}
-	return lacks
+	return lacks, of
 }
 
 // known reports whether the region may push: the parent knows this process, and no other process
@@ -140,12 +146,16 @@ func (s *Store) next() map[string][]*fund {
 	for namespace, due := range s.due { // in no order, so that each gets its turn
 		most := maxFlying * maxBatch
 		if from := s.senders[namespace]; from != nil {
-			most -= len(from.flying) * maxBatch
+			most = from.room() * maxBatch
 		}
 		var funds []*fund
 		for f := range due {
 			if len(funds) >= most {
 				break
+			}
+			if s.bars(f) {
+				s.undue(f)
+				continue
 			}
 			funds = append(funds, f)
 		}
@@ -166,10 +176,10 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		from := s.sender(namespace)
-		if len(from.flying) >= maxFlying || !s.pushes.Enter(namespace) {
+		if from.room() <= 0 || !s.pushes.Enter(namespace) {
 			return
 		}
-		b = &batch{push: wire.Push{Namespace: namespace, Sender: from.id, Node: s.node}}
+		b = &batch{push: wire.Push{Namespace: namespace, Node: s.node}}
 		var leases []wire.Take
 		for _, f := range funds {
 			if is := s.funds[f.key]; is == nil {
@@ -201,7 +211,8 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 		// Needs come first, because nodes wait for them.
 		b.push.Takes = append(b.push.Takes, leases...)
 		b.push.Sequence, b.push.Floor = from.next()
-		from.flying[b.push.Sequence] = struct{}{}
+		b.push.Sender = from.id
+		from.flying[b.push.Sequence] = b
 	})
 	if b != nil {
 		b.message = wire.AppendPush(nil, &b.push)
@@ -212,7 +223,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 func (s *Store) sender(namespace string) *sender {
 	from := s.senders[namespace]
 	if from == nil {
-		from = &sender{id: rand.Uint64(), flying: map[uint64]struct{}{}}
+		from = &sender{id: rand.Uint64(), flying: map[uint64]*batch{}}
 		s.senders[namespace] = from
 	}
 	return from
@@ -231,14 +242,15 @@ func (f *fund) take(hits uint64, lease bool) wire.Take {
 // errPartly means that the parent's answer lacks parts of a push.
 var errPartly = errors.New("the parent lacks a part of its counters")
 
-// send sends a push until the parent has answered all of it, or has refused it, or the region ends.
+// send sends a push until the parent has answered all of it, or has refused it, or the region ends. It sends the
+// same push each time: another sequence for what an answer lacks would count hits twice that are only in doubt.
 func (s *Store) send(b *batch) {
-	placed, arrived := true, false
+	place, arrived := &s.pushes, false
 	leave := func() {
-		if placed {
-			s.pushes.Leave(b.push.Namespace)
+		if place != nil {
+			place.Leave(b.push.Namespace)
 		}
-		placed = false
+		place = nil
 	}
 	defer leave()
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
@@ -249,6 +261,9 @@ func (s *Store) send(b *batch) {
 			return
 		}
 		switch {
+		case err == nil && place == &s.pushes && s.partly.Enter(b.push.Namespace):
+			leave()
+			place, arrived = &s.partly, true
 		case !errors.Is(err, ErrRefused):
 			arrived = true // perhaps, so only an answer can tell
 		case arrived:
@@ -453,12 +468,14 @@ func (s *Store) unanswered(b *batch) {
 func (s *Store) answered(b *batch, answer *wire.Answer) bool {
 	var emptied []wire.Item
 	var heard []chan struct{}
-	lacks := b.lacking(answer)
+	lacks, of := b.lacking(answer)
 	c := store.Calendar{NowNanos: answer.NowNanos}
 	s.mu.Lock()
-	if len(lacks) == 0 {
-		delete(s.senders[b.push.Namespace].flying, b.push.Sequence)
+	from := s.senders[b.push.Namespace]
+	if b.partly, b.lacks = len(lacks) > 0, of; !b.partly {
+		delete(from.flying, b.push.Sequence)
 	}
+	from.lookAway()
 	for i, f := range b.funds {
 		if f == nil || lacks[f.key.of] {
 			continue

@@ -189,7 +189,7 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 				continue
 			}
 			s.hasten(f)
-			if f.unanswered || !s.away.IsZero() {
+			if f.unanswered || !s.away.IsZero() || s.bars(f) {
 				a.alone[f] = true
 				continue
 			}

@@ -116,8 +116,9 @@ type Store struct {
 	senders map[string]*sender
 	lists   map[string]*list
 	reports int // being sent
-	// pushes has a place for each push without an answer, and relays for each that is sent on.
-	pushes, relays share.Room[string]
+	// pushes has a place for each push without an answer, partly for each that the parent has answered
+	// only in part, and relays for each that is sent on.
+	pushes, partly, relays share.Room[string]
 	// most is the number of nodes at the parent to divide by: regions, and others that ask it. It
 	// may be newer than the record's. mostAt is when the parent last had that number.
 	most   uint64
@@ -139,17 +140,45 @@ type Store struct {
 // sender is the region's identity as a sender in a namespace of the parent.
 type sender struct {
 	id, sequence uint64
-	flying       map[uint64]struct{} // pushes that have no answer yet
+	first        uint64            // the sequence of the first push with this id
+	flying       map[uint64]*batch // pushes without a complete answer, also those with an earlier id
+	away         wire.PartitionSet // what their answers lack
 }
 
-// next returns the sequence of the next push and the floor to send with it.
+// next returns the sequence of the next push and the floor to send with it. It changes the id if the floor is too far
+// below, as a push with another id holds up no floor.
 func (s *sender) next() (sequence, floor uint64) {
 	s.sequence++
 	floor = s.sequence
 	for flies := range s.flying {
-		floor = min(floor, flies)
+		if flies >= s.first {
+			floor = min(floor, flies)
+		}
+	}
+	if s.sequence-floor >= maxBehind {
+		s.id, s.first, floor = rand.Uint64(), s.sequence, s.sequence
 	}
 	return s.sequence, floor
+}
+
+// room returns how many more pushes may be on their way. Those that the parent has answered in part are sent again rarely,
+// and delay no others unless there are too many in all.
+func (s *sender) room() int {
+	open := 0
+	for _, b := range s.flying {
+		if !b.partly {
+			open++
+		}
+	}
+	return min(maxFlying-open, maxUnanswered-len(s.flying))
+}
+
+// lookAway updates the set of partitions that are away.
+func (s *sender) lookAway() {
+	s.away = 0
+	for _, b := range s.flying {
+		s.away |= b.lacks
+	}
 }
 
 // excess bounds the hits that may have passed above a limit since the parent went away.
@@ -177,11 +206,16 @@ const (
 	// loggedFor is how long the log does not repeat an error.
 	loggedFor = time.Minute
 	// maxFlying bounds the unanswered pushes of a namespace, maxPushes those of all, and maxBatch the
-	// counters in a push. maxRelays bounds the pushes of nodes that are being relayed.
-	maxFlying = 16
-	maxPushes = 1024
-	maxBatch  = 160
-	maxRelays = 4096
+	// counters in a push. maxUnanswered bounds those of a namespace together with pushes that were answered
+	// in part, of which there are maxPushes more in all. maxRelays bounds the pushes of nodes that are being
+	// relayed.
+	maxFlying     = 16
+	maxUnanswered = 4 * maxFlying
+	maxPushes     = 1024
+	maxBatch      = 160
+	maxRelays     = 4096
+	// maxBehind is how far below a push its floor may be. A backend remembers more.
+	maxBehind = store.MaxAhead / 2
 	// A counter of a push that the parent has refused is pushed again after a tick, and after one more
 	// each time, but at most longestRest.
 	longestRest = 5
@@ -214,7 +248,7 @@ func New(o Options) *Store {
 		o:     o, wake: make(chan struct{}, 1), fixer: sender{id: rand.Uint64()},
 		funds: map[key]*fund{}, due: map[string]map[*fund]struct{}{}, senders: map[string]*sender{}, lists: map[string]*list{}, alone: map[string]excess{},
 		left:   make(chan struct{}),
-		pushes: share.Room[string]{Most: maxPushes}, relays: share.Room[string]{Most: maxRelays},
+		pushes: share.Room[string]{Most: maxPushes}, partly: share.Room[string]{Most: maxPushes}, relays: share.Room[string]{Most: maxRelays},
 	}
 	s.ended, s.end = context.WithCancel(context.Background())
 	return s
@@ -320,11 +354,11 @@ func (s *Store) hasten(f *fund) {
 	s.awake()
 }
 
-// makeDue makes a fund due. If it is in a push or rests, it joins the others after that. The caller
-// holds the lock.
+// makeDue makes a fund due. If it is in a push, rests or is barred, it joins the others after that. The
+// caller holds the lock.
 func (s *Store) makeDue(f *fund) {
 	f.due, f.dirty = true, true
-	if f.busy || f.restsUntil > s.ticks {
+	if f.busy || f.restsUntil > s.ticks || s.bars(f) {
 		return
 	}
 	of := s.due[f.key.namespace]
@@ -333,6 +367,13 @@ func (s *Store) makeDue(f *fund) {
 		s.due[f.key.namespace] = of
 	}
 	of[f] = struct{}{}
+}
+
+// bars reports whether a fund is in no push now, because the answers to others lack one of its partitions:
+// see [wire.PartitionSet]. A region that leaves bars nothing. The caller holds the lock.
+func (s *Store) bars(f *fund) bool {
+	from := s.senders[f.key.namespace]
+	return from != nil && !s.leaving && (from.away.Has(f.key.of.ID) || from.away.Has(f.mine.ID))
 }
 
 // undue removes a fund from those that are due. The caller holds the lock.
