@@ -85,14 +85,22 @@ func (b *both) Account(ctx context.Context, u *wire.Used) (store.Accounted, erro
 	return b.parent.Account(ctx, u)
 }
 
-// Counters visits the counters of the region, and the parent's counters of the kinds that a region
-// relays.
+// Counters visits the counters of the region, and the parent's counters of keys with kinds that a
+// region relays.
 func (b *both) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
-	if err := b.Own.Counters(ctx, namespace, only, visit); err != nil {
+	relayed := map[wire.ID]bool{}
+	err := b.parent.Counters(ctx, namespace, nil, func(c store.LimitCounter) error {
+		relayed[c.ID] = relayed[c.ID] || !Holds(&c.LimitCounter)
+		return nil
+	})
+	if err == nil {
+		err = b.Own.Counters(ctx, namespace, only, visit)
+	}
+	if err != nil {
 		return err
 	}
 	return b.parent.Counters(ctx, namespace, only, func(c store.LimitCounter) error {
-		if Holds(&c.LimitCounter) {
+		if !relayed[c.ID] {
 			return nil
 		}
 		return visit(c)

@@ -12,5 +12,6 @@
 //     of the parent's counters, so hits arrive exactly once.
 //
 // A region can hold hits ahead only for windows of the clock and token buckets ([Holds]). It relays
-// items and takes of other kinds to the parent, with the sender's own identity.
+// items and takes of other kinds to the parent, with the sender's own identity, and so those of the same
+// keys.
 package region

@@ -64,17 +64,24 @@ type part struct {
 	items, takes []int
 }
 
-// split divides a push into the counters that the region holds and those that it relays. If it
-// relays none, both results are nil.
+// split divides a push into the counters that the region holds and those that it relays, with the items
+// of the same keys: the parent has counted what its takes granted in all limits of a key. If it relays
+// none, both results are nil.
 func split(p *wire.Push) (here, there *part) {
 	here = &part{push: *p}
 	here.push.Items, here.push.Takes = nil, nil
 	// The parent knows the region as a single node, and the region itself asks for its overrides.
 	there = &part{push: wire.Push{Namespace: p.Namespace, Sender: p.Sender, Sequence: p.Sequence, Floor: p.Floor}}
+	relayed := map[wire.ID]bool{}
 	for i := range p.Items {
-		to := there
-		if Holds(&p.Items[i].LimitCounter) {
-			to = here
+		if of := &p.Items[i].LimitCounter; !Holds(of) {
+			relayed[of.ID] = true
+		}
+	}
+	for i := range p.Items {
+		to := here
+		if relayed[p.Items[i].ID] {
+			to = there
 		}
 		to.push.Items, to.items = append(to.push.Items, p.Items[i]), append(to.items, i)
 	}

@@ -289,6 +289,35 @@ func TestRelayed(t *testing.T) {
 	})
 }
 
+// The parent counts all limits of a key that has one of a kind that a region does not hold: what it has granted goes back
+// there, too, and a push that comes twice counts once.
+func TestKeyOfSeveralKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memory.New(memory.Options{})
+		r, _ := across(t, backend.New(shared), Share)
+		c := &client{t: t, of: r, id: 1}
+		log, fixed, held := hourly(1, window.SlidingBuckets, 10), hourly(1, window.FixedWindow, 10), hourly(2, window.FixedWindow, 10)
+		log.Precision = 1
+		must.Equal(t, c.push(nil, wire.Take{Least: 5, Most: 5, Rooms: []wire.Room{fixed, log}}).Grants[0].Units, 5, "units")
+		at := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
+		for _, test := range []struct{ hits, want int64 }{{-3, 2}, {4, 6}, {-6, 0}} {
+			items := []wire.Item{at.RoomItem(&fixed, 1), at.RoomItem(&log, 1), at.RoomItem(&held, 1)}
+			for i, hits := range []int64{test.hits, test.hits, 1} {
+				items[i].Hits[0] = hits
+			}
+			for range 2 {
+				must.Equal(t, int64(c.push(items).Totals[0].Hits[0]), test.want, "after %d more: hits in the answer", test.hits)
+				c.sequence--
+			}
+			c.sequence++
+			<-time.After(3 * time.Second)
+			must.Equal(t, int64(counted(t, shared, fixed)), test.want, "after %d more: the parent counts hits", test.hits)
+		}
+		closed(t, r)
+		must.Equal(t, counted(t, shared, held), 3, "the parent counts hits of another key")
+	})
+}
+
 // Hits of a small limit that a node gives back are available to other regions at once, because such
 // limits are not leased.
 func TestSmallLimit(t *testing.T) {
