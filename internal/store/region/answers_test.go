@@ -245,6 +245,25 @@ func TestPartOfTheParent(t *testing.T) {
 	})
 }
 
+// If the parent answers for a part of what is relayed, only the rest is missing.
+func TestRelayedInPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		two, m := below(t, backend.New(memory.New(memory.Options{})), Deny)
+		here := &client{t: t, of: two, id: 2}
+		lost, there, held := hourly(1, window.FirstHitWindow, 10), hourly(2, window.FirstHitWindow, 10), hourly(3, window.FixedWindow, 10)
+		m.set(mood{apart: func(of wire.LimitCounter) bool { return of == lost.LimitCounter }, down: true})
+		var takes []wire.Take
+		for _, room := range []wire.Room{lost, there, held} {
+			takes = append(takes, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{room}})
+		}
+		answer := here.push([]wire.Item{store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&lost, 1)}, takes...)
+		if want := []wire.Missing{wire.NotApplied, wire.NotApplied, wire.Answered, wire.Answered}; !slices.Equal(answer.Missing, want) || answer.Grants[1].Units != 1 || answer.Grants[2].Units != 1 {
+			t.Errorf("missing %v, want %v; grants %+v", answer.Missing, want, answer.Grants)
+		}
+		closed(t, two)
+	})
+}
+
 // keysOf returns n keys whose own counter at a region's parent is in partition 0, or that have none of their two counters
 // there.
 func keysOf(r *Store, there bool, n int) (rooms []wire.Room) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"weir/internal/store"
@@ -106,7 +107,8 @@ var (
 	errMany = errors.New("too many pushes wait for the parent")
 )
 
-// relay sends the parent the part of a push that a region does not hold.
+// relay sends the parent the part of a push that a region does not hold. If the parent lacks a part of it, there is an
+// error besides the answer.
 func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 	p.Node = s.node
 	ctx, cancel := context.WithTimeout(s.ended, s.waits)
@@ -123,25 +125,27 @@ func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer {
 	all := *a
 	all.Totals, all.Grants = make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes))
+	if relayed == nil {
+		relayed = &wire.Answer{Totals: make([]wire.Total, len(there.items)), Grants: make([]wire.Grant, len(there.takes))}
+		relayed.Missing = slices.Repeat([]wire.Missing{wire.InDoubt}, len(there.items)+len(there.takes))
+	}
+	if relayed.Missing != nil {
+		all.Missing = make([]wire.Missing, len(p.Items)+len(p.Takes))
+	}
 	add := func(of *part, answer *wire.Answer) {
 		for i, at := range of.items {
-			all.Totals[at] = answer.Totals[i]
+			if all.Totals[at] = answer.Totals[i]; answer.Missing != nil {
+				all.Missing[at] = answer.Missing[i]
+			}
 		}
 		for i, at := range of.takes {
-			all.Grants[at] = answer.Grants[i]
+			if all.Grants[at] = answer.Grants[i]; answer.Missing != nil {
+				all.Missing[len(p.Items)+at] = answer.Missing[len(of.items)+i]
+			}
 		}
 	}
-	if add(here, a); relayed != nil {
-		add(there, relayed)
-		return all
-	}
-	all.Missing = make([]wire.Missing, len(p.Items)+len(p.Takes))
-	for _, at := range there.items {
-		all.Missing[at] = wire.InDoubt
-	}
-	for _, at := range there.takes {
-		all.Missing[len(p.Items)+at] = wire.InDoubt
-	}
+	add(here, a)
+	add(there, relayed)
 	return all
 }
 
