@@ -101,7 +101,7 @@ func (s *Store) be(ctx context.Context) error {
 		s.claimed = true
 	} else if s.record, err = parseRecord(kept); err != nil {
 		return err
-	} else if s.record.successor == 0 {
+	} else if s.inherits = s.record.successor != 0; !s.inherits {
 		s.record.successor = max(1, rand.Uint64())
 	}
 	s.alone = maps.Clone(s.record.bounds)
@@ -167,18 +167,30 @@ func (s *Store) claim(ctx context.Context) error {
 	case answer.Grants[0].Units == 0 && !slices.ContainsFunc(answer.Grants[0].Totals[1].Hits, func(n uint64) bool { return n > 0 }):
 		return ErrCopied
 	default:
-		s.fixing.Lock()
-		defer s.fixing.Unlock()
-		r := s.record
-		r.incarnation, r.successor = r.successor, 0
-		if err := s.keep(ctx, r); err != nil {
+		if err := s.succeed(ctx); err != nil {
 			return fmt.Errorf("the region's own store: %w", err)
+		}
+		if s.inherits {
+			s.inherits = false
+			return s.claim(ctx)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claimed = true
 	return nil
+}
+
+// succeed records that the parent knows the successor. If this process has its number from an earlier one, a copy of the
+// file may have it, too: so this process is to be the next.
+func (s *Store) succeed(ctx context.Context) error {
+	s.fixing.Lock()
+	defer s.fixing.Unlock()
+	r := s.record
+	if r.incarnation, r.successor = r.successor, 0; s.inherits {
+		r.successor = max(1, rand.Uint64())
+	}
+	return s.keep(ctx, r)
 }
 
 // oust stops a region whose identity another process uses.

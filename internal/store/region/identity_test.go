@@ -187,6 +187,30 @@ func TestCopyOfARunningRegion(t *testing.T) {
 	})
 }
 
+// Of a region whose file was copied while the parent was away and the copy, one stops answering soon after the parent is
+// back, and a further copy is refused.
+func TestCopyBeforeTheClaim(t *testing.T) {
+	dir := t.TempDir()
+	path, second, third := filepath.Join(dir, "region.db"), filepath.Join(dir, "copy.db"), filepath.Join(dir, "late.db")
+	synctest.Test(t, func(t *testing.T) {
+		sea := &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}
+		must.Get(onFile(t, sea, Share, path))(t).kill(t)
+		sea.cut(time.Minute)
+		r := must.Get(onFile(t, sea, Share, path))(t)
+		copied(t, path, second)
+		copied(t, path, third)
+		next := must.Get(onFile(t, sea, Share, second))(t)
+		<-time.After(2 * time.Minute)
+		must.Is(t, r.Ping(t.Context()), ErrCopied, "error")
+		must.Report(t, next.Ping(t.Context()))
+		if late, err := onFile(t, sea, Share, third); !errors.Is(err, ErrCopied) {
+			t.Errorf("error %v, want %v", err, ErrCopied)
+			must.Report(t, errors.Join(late.Close(), late.own.Close()))
+		}
+		must.Report(t, errors.Join(r.Close(), r.own.Close(), next.Close(), next.own.Close()))
+	})
+}
+
 // A region that got no answer to its claim can start again with its identity.
 func TestClaimWithoutAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region.db")

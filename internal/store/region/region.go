@@ -101,6 +101,8 @@ type Store struct {
 	version uint64
 
 	onDisk bool // the own store is in a file, which can be copied
+	// inherits means that the record's successor is from an earlier process. Only Start and run use it.
+	inherits bool
 
 	mu sync.Mutex // guards the fields below; if the own store is locked too, mu is locked after it
 	// record is the record in the own store. claimed means that the parent knows of this
