@@ -201,6 +201,7 @@ export class Run {
     this.totals.forEach(({ allowed, refused }, i) => {
       allowed.add(moment.at, moment.rules[i].allowed);
       refused.add(moment.at, moment.rules[i].refused);
+      this.fixed.rules[i].shadow = Boolean(moment.rules[i].shadow); // rules move while proxies run
     });
     for (const [name, series] of Object.entries(this.all)) series.add(moment.at, moment.all[name]);
     this.tabulate(moment);
