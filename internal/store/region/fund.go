@@ -94,16 +94,6 @@ func (f *fund) stillHeld(c store.Calendar) uint64 {
 	return f.held
 }
 
-// roundings returns how many tokens the parent may count less than the region: as limits of a bucket take turns, the
-// moment at which it is full is rounded to a nanosecond, there maybe at other times than here. At rates that people
-// use it is none.
-func (f *fund) roundings() uint64 {
-	if !window.Kind(f.key.of.Kind).Refills() {
-		return 0
-	}
-	return 4 * f.limit / max(1, f.key.of.WidthMillis*1e6)
-}
-
 // hits returns the hits of a window of the clock.
 func hits(r *store.Contents, number uint64) int64 {
 	for _, w := range r.Windows {

@@ -204,7 +204,7 @@ func (s *Store) ask(ctx context.Context, p *wire.Push) *asking {
 				a.alone[f] = true
 				continue
 			}
-			f.need = min(f.need+wants-min(wants, free)+f.roundings(), wire.MaxHits)
+			f.need = min(f.need+wants-min(wants, free), wire.MaxHits)
 			if f.answered == nil {
 				f.answered = make(chan struct{})
 			}
