@@ -156,15 +156,17 @@ func withRest(all []*asked) []*asked {
 }
 
 // decideTogether decides all descriptors at once: a refused request takes nothing from limits that
-// have room, and charges says whether limits that refuse are charged. A limit without room may refuse
-// nothing: a shadow, or a quota while another has room. Then the others take their hits without it. quota
-// makes all limits quotas.
+// have room, and charges says whether limits that refuse are charged. A quota without room refuses nothing
+// while another has room. Then the others take their hits without it. quota makes all limits quotas.
 func decideTogether(ctx context.Context, all []*asked, charges Charge, quota bool) error {
-	var looking, taking []*asked
+	var looking, taking, shadows []*asked
 	for _, a := range all {
-		if a.looks {
+		switch {
+		case a.looks:
 			looking = append(looking, a)
-		} else {
+		case a.limit.shadow:
+			shadows = append(shadows, a)
+		default:
 			taking = append(taking, a)
 		}
 	}
@@ -175,6 +177,13 @@ func decideTogether(ctx context.Context, all []*asked, charges Charge, quota boo
 	for taken := false; err == nil && !taken && len(refusing(all, quota)) == 0; {
 		taking = slices.DeleteFunc(taking, (*asked).lacksRoom)
 		taken, err = takeAll(ctx, taking)
+	}
+	if err == nil { // by themselves: that a part of the store is away which they need is nothing to the others
+		if len(refusing(all, quota)) > 0 {
+			err = look(ctx, shadows)
+		} else {
+			err = ask(ctx, shadows)
+		}
 	}
 	if err != nil {
 		return err
@@ -215,16 +224,16 @@ func refusing(all []*asked, quota bool) (these []*asked) {
 // counter take their sum by the least of their limits. Those of that limit are refused together.
 func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
 	some := firsts(all)
-	demands, sums := make([]ratelimit.Demand, len(some)), make([]uint64, len(some))
+	demands, sums, leasts := make([]ratelimit.Demand, len(some)), make([]uint64, len(some)), make([]*asked, len(some))
 	for i, first := range some {
-		least := first
+		leasts[i] = first
 		for a := first; a != nil; a = a.next {
 			sums[i] += a.hits
-			if a.limit.told.RequestsPerUnit < least.limit.told.RequestsPerUnit {
-				least = a
+			if a.limit.told.RequestsPerUnit < leasts[i].limit.told.RequestsPerUnit {
+				leasts[i] = a
 			}
 		}
-		demands[i] = least.limiter.Demand(least.key, sums[i])
+		demands[i] = leasts[i].limiter.Demand(leasts[i].key, sums[i])
 	}
 	decision, err := ratelimit.Decide(ctx, demands...)
 	if err != nil {
@@ -238,7 +247,7 @@ func takeAll(ctx context.Context, all []*asked) (allowed bool, err error) {
 			d.Standing = d.Standings[i]
 			d.Allowed = d.Allowed || d.Remaining >= sums[i]
 			refusing = refusing || !d.Allowed
-			if a.decision = &d; a.limiter != d.Limiter {
+			if a.decision = &d; a.limit.told.RequestsPerUnit != leasts[i].limit.told.RequestsPerUnit {
 				others = append(others, a)
 			}
 		}

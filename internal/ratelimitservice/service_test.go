@@ -424,9 +424,13 @@ func TestLimitOfADescriptor(t *testing.T) {
 	}
 	both := request("messaging", "to_number=2", "to_number=2")
 	both.Descriptors[1].Limit = ask(2, typev3.RateLimitUnit_MINUTE).Descriptors[0].Limit
-	together := [2]string{"OK | OK 1/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 1/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s"}
-	for charge, want := range map[string][2]string{
-		"all":         {"OK | OK 2/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 0/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s"},
+	same := request("messaging", "to_number=3", "to_number=3") // with one limit, of the file and of the request
+	same.Descriptors[1].Limit = ask(3, typev3.RateLimitUnit_MINUTE).Descriptors[0].Limit
+	together := [3]string{"OK | OK 1/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 1/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s",
+		"OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s number | OVER_LIMIT 0/3 MINUTE 45s"}
+	for charge, want := range map[string][3]string{
+		"all": {"OK | OK 2/3 MINUTE 45s number | OK 0/2 MINUTE 45s", "OVER_LIMIT | OK 0/3 MINUTE 45s number | OVER_LIMIT 0/2 MINUTE 45s",
+			"OVER_LIMIT | OK 0/3 MINUTE 45s number | OVER_LIMIT 0/3 MINUTE 45s"},
 		"refusing":    together,
 		"all_or_none": together,
 	} {
@@ -443,6 +447,9 @@ func TestLimitOfADescriptor(t *testing.T) {
 				{elsewhere, "OK | OK"},
 				{both, want[0]},
 				{both, want[1]},
+				{request("messaging", "to_number=3"), "OK | OK 2/3 MINUTE 45s number"},
+				{request("messaging", "to_number=3"), "OK | OK 1/3 MINUTE 45s number"},
+				{same, want[2]},
 			}...)
 		})
 	}
