@@ -166,7 +166,11 @@ func areDescriptors(files []string, env environment) bool {
 		if err != nil || !ratelimitservice.IsConfiguration(content, false) {
 			return false
 		}
-		evident = evident || ratelimitservice.IsConfiguration(content, true)
+		is := ratelimitservice.IsConfiguration(content, true)
+		if !is && bytes.Contains(content, []byte("{{")) {
+			return false // a template
+		}
+		evident = evident || is
 	}
 	return evident
 }

@@ -294,7 +294,9 @@ func TestCheckFolderOfDescriptors(t *testing.T) {
 	twice := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b")})
 	wrong := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": "descriptors: []\n", "c": "notes\n", ".d": "notes\n"})
 	mixed := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b"), "c.yaml": "x: 1\n", "d": "notes\n"})
+	template := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": "{{- if .Values.on }}\ndomain: d\ndescriptors: []\n{{- end }}\n"})
 	executeAll(t, nil, []lineTest{
+		{"check " + template, 0, template + "/a.yaml: ok\n", ""},
 		{"check " + twice, 1, twice + "/a.yaml: ok\n" + twice + "/b.yaml:1:1: want the domain \"d\" once\n", "refused: 1 of 2"},
 		{"check " + wrong, 1, wrong + "/a.yaml: ok\n" + wrong + "/b.yaml:1:1: want a domain that is not empty\n" + wrong + "/c:1:1: want fields and their values\n", "refused: 2 of 3"},
 		{"check " + mixed, 0, mixed + "/a.yaml: ok\n" + mixed + "/b.yaml: ok\n", ""},
