@@ -76,7 +76,9 @@ export class Run {
   // setup comes first.
   setup(setup) {
     this.changes = 0; // of a server that has started again
-    if (JSON.stringify(setup) === JSON.stringify(this.fixed)) return;
+    const told = JSON.stringify(setup); // moments change this.fixed
+    if (told === this.told) return;
+    this.told = told;
     this.fixed = setup;
     this.last = 0;
     byID("curves").replaceChildren();
