@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -44,15 +45,30 @@ type both struct {
 	parent store.Store
 }
 
-// Push adds the outcome of the relayed part.
+// Push adds the outcome of the relayed part. Nothing is under way to the parent when it returns, as the suite's clock jumps then: a
+// push that takes seconds finds other tokens there.
 func (b *both) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
 	out, err := b.Store.Push(ctx, p, nodes)
+	for b.underWay() {
+		runtime.Gosched()
+	}
 	relayed, ok := b.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
 	if of, _ := relayed.(store.Outcome); ok {
 		out.Applied, out.Returned, out.Dropped = wire.Sum(out.Applied, of.Applied), wire.Sum(out.Returned, of.Returned), wire.Sum(out.Dropped, of.Dropped)
 		out.Duplicate = out.Duplicate || of.Duplicate
 	}
 	return out, err
+}
+
+func (b *both) underWay() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, from := range b.senders {
+		if len(from.flying) > 0 {
+			return true
+		}
+	}
+	return len(b.due) > 0
 }
 
 func (b *both) Overrides(ctx context.Context, namespace string, known uint64) ([]byte, uint64, error) {
@@ -110,6 +126,7 @@ func (b *both) Counters(ctx context.Context, namespace string, only *store.Wante
 // inMemory returns a region in memory, with a parent on a store.
 func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Store {
 	r := New(Options{Parent: &parentOf{backend: backend.New(parent)}, Now: now, Logger: slog.New(slog.DiscardHandler)})
+	r.ticking = time.Hour // no tick comes in between, at a time of its own
 	r.waits = time.Minute // the largest pushes take longer than usual on a busy machine
 	must.OK(t, r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})))
 	t.Cleanup(func() { must.Report(t, r.Close()) })

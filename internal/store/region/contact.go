@@ -15,7 +15,7 @@ import (
 
 // run pushes changes to the parent and asks for hits until the region ends.
 func (s *Store) run() {
-	ticks := time.Tick(every)
+	ticks := time.Tick(s.ticking)
 	for {
 		select {
 		case <-s.ended.Done():

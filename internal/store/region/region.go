@@ -89,6 +89,7 @@ type Store struct {
 	asks    atomic.Int64  // messages to the parent without an answer yet
 	trip    atomic.Int64  // round trip of the last answer, in nanoseconds
 	waits   time.Duration // how long a push waits for the parent: attemptTimeout
+	ticking time.Duration // between ticks: every
 	ended   context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
@@ -246,8 +247,8 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		waits: attemptTimeout,
-		o:     o, wake: make(chan struct{}, 1), fixer: sender{id: rand.Uint64()},
+		waits: attemptTimeout, ticking: every,
+		o: o, wake: make(chan struct{}, 1), fixer: sender{id: rand.Uint64()},
 		funds: map[key]*fund{}, due: map[string]map[*fund]struct{}{}, senders: map[string]*sender{}, lists: map[string]*list{}, alone: map[string]excess{},
 		left:   make(chan struct{}),
 		pushes: share.Room[string]{Most: maxPushes}, partly: share.Room[string]{Most: maxPushes}, relays: share.Room[string]{Most: maxRelays},
