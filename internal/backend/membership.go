@@ -47,18 +47,14 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 		return 0, nil // nothing may change, and the store will say what is wrong
 	}
 	// The nodes may be recorded on a server that is away while the counters are not. So this may
-	// only take part of the time, and if it fails, the known number lasts, and a new node is one more.
+	// only take part of the time, and if it fails, the known number lasts.
 	asking, cancel := context.WithTimeout(ctx, patience(ctx)/2)
 	defer cancel()
 	if nodes, err = counters.Note(asking, store.Nodes, p.Namespace, store.Note{Member: p.Node, Asks: !joins}); err != nil {
-		if ok {
-			nodes, joins = known.nodes, known.counted
-		} else {
-			nodes, ok = m.withNew(p.Namespace)
-		}
 		if !ok || ctx.Err() != nil {
 			return 0, err
 		}
+		nodes, joins = known.nodes, known.counted
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,19 +68,6 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 	}
 	m.joined.put(key, joining{at: now, nodes: nodes, counted: joins})
 	return nodes, nil
-}
-
-// withNew returns how many nodes a namespace has with a new one, by the most that any other was told; false
-// if no other is known.
-func (m *membership) withNew(namespace string) (nodes uint64, known bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if own := m.joined.shares.Of(namespace); own != nil {
-		for _, j := range own.Of {
-			nodes, known = max(nodes, j.nodes+1), true
-		}
-	}
-	return nodes, known
 }
 
 // maxMembers bounds the nodes that a backend remembers. Beyond it, the namespace with most nodes
