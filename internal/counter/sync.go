@@ -232,6 +232,7 @@ func (c *Use) PushEnds(i int) int64 { return c.rule.Limits[i].PushEnds(&c.States
 func (c *Shared) Settle(i int, claim Due, answered int64, total *window.Totals) {
 	l, s, inFlight := &c.rule.Limits[i], &c.States[i], c.sync.Claimed == claim
 	if late := c.sync.Heard.In(answered); inFlight && !c.newer(answered) && 0 < late && late < longestLate && l.Overtaken(s) {
+		c.Reopen() // more may be free than is known
 		return
 	}
 	l.Settle(s, inFlight, c.newer(answered), total)

@@ -43,6 +43,7 @@ type batch struct {
 	lacking     bool
 	lacks       wire.PartitionSet
 	suspects    wire.PartitionSet
+	shared      wire.PartitionSet // that answer questions of one, but not one of several
 	reader      wire.AnswerReader
 	settled     int // number of items settled
 	settledAsks int // number of asks settled
@@ -152,7 +153,7 @@ func (b *batch) accept(body []byte, total *wire.Total) bool {
 	if !reader.Whole() {
 		b.push = append(b.push[:0], b.body...)
 	}
-	b.lacking, b.lacks = false, 0
+	b.lacking, b.lacks, b.shared = false, 0, 0
 	b.body = append(b.body[:0], body...)
 	b.reader, _ = wire.NewAnswerReader(b.body)
 	b.settled, b.settledAsks = 0, 0

@@ -9,6 +9,7 @@ import (
 	"weir/internal/engine/rule"
 	"weir/internal/engine/take"
 	"weir/internal/failure"
+	"weir/internal/wire"
 )
 
 // decideLocated decides a request, or makes it wait: behind others that wait for room, for the backend, or for room.
@@ -210,11 +211,22 @@ func some(checks []rule.Check, is func(*rule.Check) bool) bool {
 	return false
 }
 
+// shares reports whether some checks are of several partitions of which the backend does not answer such questions.
+func (q *requests) shares(checks []rule.Check, is func(*rule.Check) bool) bool {
+	all := wire.PartitionSet(0)
+	for i := range checks {
+		if d := &checks[i]; is(d) {
+			all |= wire.PartitionOf(q.entries.Save(d).ID)
+		}
+	}
+	return all&(all-1) != 0 && all&q.outbox.shared != 0
+}
+
 // wait makes a request wait for the backend's answer about the checks that of selects: with whole, for one that
 // decides it, and otherwise for leases. It returns false if waiting is impossible, so that known totals must decide.
 func (q *requests) wait(w *Wait, checks []rule.Check, of func(*rule.Check) bool, whole bool) bool {
 	lost := func(d *rule.Check) bool { return of(d) && q.outbox.away.Has(q.entries.Save(d).ID) }
-	if len(q.outbox.batches) >= maxUnanswered || q.outbox.away != 0 && some(checks, lost) {
+	if len(q.outbox.batches) >= maxUnanswered || q.outbox.away != 0 && some(checks, lost) || whole && q.outbox.shared != 0 && q.shares(checks, of) {
 		return false
 	}
 	if w.queue == nil {

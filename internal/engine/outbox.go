@@ -53,6 +53,7 @@ type outbox struct {
 	message   []byte   // the last one sent
 	idle      []*batch
 	away      wire.PartitionSet // partitions that incomplete answers lacked, or may have
+	shared    wire.PartitionSet // partitions of which no more questions of several are asked meanwhile
 	asking    int               // callouts that requests wait for
 	tests     bool              // a push is to test whether the backend is back
 }
@@ -198,7 +199,15 @@ func (c *outbox) giveUp(b *batch) {
 	b.asks = nil
 	c.finish(b)
 	for _, t := range asks {
+		c.unprobed(t)
 		c.waits.release(t)
+	}
+}
+
+// unprobed takes in that nothing tells any more what an ask was to tell.
+func (c *outbox) unprobed(t *ask) {
+	if t.probes {
+		c.acquit(t.partitions())
 	}
 }
 
@@ -210,6 +219,7 @@ func (c *outbox) finish(b *batch) {
 	c.lookAway()
 	b.forgo()
 	for _, t := range b.asks {
+		c.unprobed(t)
 		c.waits.recycle(t)
 	}
 	clear(b.asks)
@@ -276,9 +286,10 @@ func (c *outbox) polled(now int64) bool {
 
 // lookAway updates the set of partitions that are away.
 func (c *outbox) lookAway() {
-	c.away = 0
+	c.away, c.shared = 0, 0
 	for _, b := range c.batches {
 		c.away |= b.lacks | b.suspects
+		c.shared |= b.shared
 	}
 }
 

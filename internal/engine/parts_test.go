@@ -30,6 +30,8 @@ type parted struct {
 	// copies says that another backend, which reaches the partitions, may get pushes first, and its answers
 	// get lost.
 	copies bool
+	// slow says that takes of several partitions are in doubt.
+	slow bool
 }
 
 func part(w *world) *parted {
@@ -105,6 +107,9 @@ func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out stor
 func (s *parted) share(ctx context.Context, p *wire.Push, nodes uint64, answer *wire.Answer, missing []wire.Missing) error {
 	var shared []int
 	fails := wire.Answered
+	if s.slow {
+		fails = wire.InDoubt
+	}
 	for i := range p.Takes {
 		t := &p.Takes[i]
 		if holds(partition(t.Rooms[0].ID), t) {
@@ -285,6 +290,36 @@ func TestQuestionsOfTwoPartitions(t *testing.T) {
 		must.Equal(t, w.sum(), int64(2*allowed(requests)), "fallback %d: hits counted of requests that passed", fallback)
 		w.wantNothingLeft("fallback %d", fallback)
 	}
+}
+
+// A server answers questions of one partition in time, and never those of several: only these are decided without it, and few of them
+// wait to be repeated.
+func TestLateForSeveralPartitions(t *testing.T) {
+	w := newWorld(t, 1, 1, 0, engine.Options{OnBackendFailure: failure.Allow}, users(long), users(long))
+	s := part(w)
+	s.slow = true
+	f, lone := w.nodes[0], 0
+	for round := range 200 {
+		for range 20 {
+			f.request(strconv.Itoa(w.random.IntN(500)))
+		}
+		w.advance(20 * time.Millisecond)
+		if n := f.Backlog().Pushes; n > wire.Partitions || f.BreakerOpen() {
+			t.Fatalf("round %d: the breaker is open: %v; %d batches without an answer", round, f.BreakerOpen(), n)
+		}
+	}
+	must.Equal(t, f.Away(), 0, "partitions without a push")
+	for user := range 500 {
+		user := strconv.Itoa(user)
+		if f.id(0, user).Partition() == f.id(1, user).Partition() {
+			r, verdict := f.request(user)
+			must.EqualOrEnd(t, verdict, counter.Unsure, "a question of one partition")
+			w.advance(20 * time.Millisecond)
+			must.Same(t, r.verdicts, []counter.Verdict{counter.Allowed}, "its verdict")
+			lone++
+		}
+	}
+	must.Equal(t, lone > 0, true, "there are such questions")
 }
 
 // Partitions fail in every way, and come back, again and again: each hit is counted once, whether

@@ -208,13 +208,17 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 }
 
 // blame takes in that an answer lacks a question's part. By which of several partitions, the answer does not tell: if none of them
-// is known to be away, all may be, and each is asked once.
+// is known to be away, all may be, and each is asked once. If each is there by itself, the backend is too slow for several, and gets no
+// more of these: all would stay.
 func (a *answers) blame(b *batch, t *ask) {
 	b.lacking = true
 	switch of := t.partitions(); {
 	case of&(of-1) == 0:
 		b.lacks |= of
-	case of&(b.lacks|b.suspects|a.outbox.away) == 0 && !t.probed:
+	case of&(b.lacks|b.suspects|a.outbox.away) != 0:
+	case t.probed:
+		b.shared |= of
+	default:
 		t.probed = true
 		b.suspects |= of
 		a.requests.acquires.probe(t)
