@@ -146,9 +146,9 @@ func flag(is bool) string {
 	return ""
 }
 
-// maxGrants is the most grants of a sender's record: twice what the plugin can have without an answer. As many pushes as
-// fewPushes have no more. So there are no more before a push that is so far above the floor, whose script then removes the
-// oldest. A sender whose pushes do not come in their order may have twice as many for a while.
+// maxGrants is the most grants of a sender's record after its script has removed the oldest: twice what the plugin can have without
+// an answer. As many pushes as fewPushes have no more, so it does that when a push is so far above the floor, or above that which did
+// it last.
 const (
 	maxGrants = 1 << 14
 	fewPushes = maxGrants / wire.MaxItems

@@ -260,6 +260,10 @@ func TestRelayedInPart(t *testing.T) {
 		if want := []wire.Missing{wire.NotApplied, wire.NotApplied, wire.Answered, wire.Answered}; !slices.Equal(answer.Missing, want) || answer.Grants[1].Units != 1 || answer.Grants[2].Units != 1 {
 			t.Errorf("missing %v, want %v; grants %+v", answer.Missing, want, answer.Grants)
 		}
+		answer = here.push(nil, takes[:2]...) // nothing that the region holds
+		if want := []wire.Missing{wire.NotApplied, wire.Answered}; !slices.Equal(answer.Missing, want) || answer.Grants[1].Units != 1 {
+			t.Errorf("missing %v, want %v; grants %+v", answer.Missing, want, answer.Grants)
+		}
 		closed(t, two)
 	})
 }

@@ -50,7 +50,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	if err != nil {
 		return store.Outcome{}, err
 	}
-	if r.err != nil && len(here.items)+len(here.takes) == 0 {
+	if r.answer == nil && len(here.items)+len(here.takes) == 0 {
 		return store.Outcome{}, r.err
 	}
 	out.Answer = join(p, here, there, &out.Answer, r.answer)
