@@ -141,7 +141,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent, identity: o.Identity}
 	h.refused = refused{log: o.Logger, now: o.Now, sources: map[refusal]*unlogged{}}
 	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, listen.MostFiles()/4)
-	h.listers.Most, h.readers.Most, h.changers.Most, h.waiting.Most = maxListers, maxReaders, maxChangers, maxWaiting
+	h.listers.Most, h.readers.Most, h.changers.Most, h.uploads.Most, h.waiting.Most = maxListers, maxReaders, maxChangers, maxUploads, maxWaiting
 	h.backend.OnWarnings(o.Warned)
 	if h.health = o.Monitor; h.health == nil {
 		h.health = NewMonitor(counters, o.Registry, o.Logger, o.Now)
@@ -209,6 +209,9 @@ const (
 	// maxReaders and maxChangers bound those that read and change overrides, prices and counters. Those of a full list
 	// of overrides take up to 130 MB each.
 	maxReaders, maxChangers = 4, 4
+	// maxUploads bounds those changes whose bodies are larger than maxEarly, or of no known length. Their places are taken
+	// before their bodies have come. Others' bodies come first, and package listen bounds them all together.
+	maxUploads, maxEarly = 2, 1 << 20
 	// maxWaiting bounds those that wait for a place, whatever they want to do. Each counts meanwhile among the requests
 	// that package listen bounds, unless it is one of HTTP/1.1 without a body.
 	maxWaiting = 512
@@ -235,12 +238,15 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, namespace strin
 		}
 		defer h.lookers.Leave(namespace)
 	}
-	if does.queue != nil {
-		if !h.wait(r.Context(), namespace, does.queue) {
+	if queue := does.queue; queue != nil {
+		if queue == &h.changers && !arrived(r) {
+			queue = &h.uploads
+		}
+		if !h.wait(r.Context(), namespace, queue) {
 			h.problem(w, http.StatusServiceUnavailable, "too many such requests are under way: try again")
 			return
 		}
-		defer does.queue.Leave(namespace)
+		defer queue.Leave(namespace)
 	}
 	body, err := does.do(w, r, namespace)
 	var of mistake
@@ -257,6 +263,19 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, namespace strin
 	default:
 		h.problem(w, http.StatusServiceUnavailable, "the store failed")
 	}
+}
+
+// arrived waits for a request's body, unless it is large, and reports whether it did.
+func arrived(r *http.Request) bool {
+	if r.ContentLength < 0 || r.ContentLength > maxEarly {
+		return false
+	}
+	body, _ := io.ReadAll(r.Body) // whoever reads on gets the error, too
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+	return true
 }
 
 // wait waits for a place in a queue, and reports whether there was one in time.
@@ -287,9 +306,9 @@ type handler struct {
 	watchers share.Room[string]
 	// lookers are the requests that are reading reports.
 	lookers share.Room[string]
-	// listers, readers and changers are the requests at work on whole lists: see maxListers. waiting are those that
-	// wait for a place among them.
-	listers, readers, changers, waiting share.Room[string]
+	// listers, readers, changers and uploads are the requests at work on whole lists: see maxListers. waiting are those
+	// that wait for a place among them.
+	listers, readers, changers, uploads, waiting share.Room[string]
 	// polls are the pushes whose answers wait for a new list of overrides.
 	polls   share.Room[string]
 	watched watchedNamespaces
