@@ -216,7 +216,7 @@ func (a *answers) blame(b *batch, t *ask) {
 	case of&(of-1) == 0:
 		b.lacks |= of
 	case of&(b.lacks|b.suspects|a.outbox.away) != 0:
-	case t.probed:
+	case t.probed || of&^(b.shared|a.outbox.shared) == 0: // another ask's probes have told
 		b.shared |= of
 	default:
 		t.probed = true

@@ -209,9 +209,9 @@ const (
 	// maxReaders and maxChangers bound those that read and change overrides, prices and counters. Those of a full list
 	// of overrides take up to 130 MB each.
 	maxReaders, maxChangers = 4, 4
-	// maxUploads bounds those changes whose bodies are larger than maxEarly, or of no known length. Their places are taken
-	// before their bodies have come. Others' bodies come first, and package listen bounds them all together.
-	maxUploads, maxEarly = 2, 1 << 20
+	// maxUploads bounds those changes whose bodies have maxEarly bytes or more. Their places are taken before the rest of
+	// their bodies has come. Others' bodies come first: those of all that wait are half of what package listen allows.
+	maxUploads, maxEarly = 2, 16 << 10
 	// maxWaiting bounds those that wait for a place, whatever they want to do. Each counts meanwhile among the requests
 	// that package listen bounds, unless it is one of HTTP/1.1 without a body.
 	maxWaiting = 512
@@ -265,17 +265,14 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, namespace strin
 	}
 }
 
-// arrived waits for a request's body, unless it is large, and reports whether it did.
+// arrived waits for a request's body, but not for all of a large one, and reports whether it has all.
 func arrived(r *http.Request) bool {
-	if r.ContentLength < 0 || r.ContentLength > maxEarly {
-		return false
-	}
-	body, _ := io.ReadAll(r.Body) // whoever reads on gets the error, too
+	body, _ := io.ReadAll(io.LimitReader(r.Body, maxEarly)) // whoever reads on gets the error, too
 	r.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
-	return true
+	return len(body) < maxEarly
 }
 
 // wait waits for a place in a queue, and reports whether there was one in time.

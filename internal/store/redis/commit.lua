@@ -414,7 +414,7 @@ for i = 1, pushes do
     if known and known ~= tonumber(floor) then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. floor)
     end
-    if granted ~= '' and sequence - (redis.call('ZSCORE', key, 'shed') or floor) >= grants.pushes then
+    if granted ~= '' and math.abs(sequence - (redis.call('ZSCORE', key, 'shed') or floor)) >= grants.pushes then
       redis.call('ZADD', key, sequence, 'shed') -- all of the record is read, so not each time
       shed(key, sequence, floor)
     end

@@ -220,7 +220,7 @@ func testRefusedWaits(t *testing.T, cluster *redistest.Cluster) {
 	admin := goredis.NewClient(&goredis.Options{Addr: addr})
 	t.Cleanup(func() { _ = admin.Close() }) // it only set a right
 	must.OK(t, admin.Do(t.Context(), "acl", "setuser", "default", "-wait").Err())
-	err := s.push(t.Context(), 1)
+	err := s.push(t.Context(), 77) // a push that others have sent may have to write nothing
 	must.OK(t, admin.Do(t.Context(), "acl", "setuser", "default", "+wait").Err())
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("the answer lacks %v, want what the server has said", err)
