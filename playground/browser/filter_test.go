@@ -95,7 +95,10 @@ func TestLiveFilters(t *testing.T) {
 	p.types("#all-rules", kb.Enter)
 	shows("per-team", "per-user")
 	keys("an,ann,bob,red")
-	for p.text("#flow-title") == "Requests a second" { // the chart moves on, perhaps from below the pointer
+	for title := ""; title != "Requests a second: per-user"; title = p.text("#flow-title") { // the chart moves on below the pointer
+		if title == "Requests a second: per-team" {
+			p.types("#all-rules", kb.Enter)
+		}
 		at := value[[]float64](p, `{
 			const { left, right, top, bottom } = document.querySelector(".plot svg").getBoundingClientRect();
 			const hits = [];
