@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/must"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -27,7 +28,12 @@ const (
 )
 
 // epoch is when the tests begin: the beginning of a window of every width that they use.
-var epoch = uint64(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+var epoch = uint64(storetest.Epoch.UnixNano())
+
+var (
+	room, logRoom, rooms = storetest.Room, storetest.LogRoom, storetest.Rooms
+	take, sumOf          = storetest.Take, storetest.SumOf
+)
 
 // at is a time after epoch, in nanoseconds of Unix time.
 func at(after time.Duration) uint64 { return epoch + uint64(after) }
@@ -128,13 +134,6 @@ func (l *ledger) used(r wire.Room, want uint64) {
 	must.Equal(l.t, sumOf(l.Total(&item)), want, "hits of %+v at %v", r.LimitCounter, time.Duration(l.NowNanos-epoch))
 }
 
-func sumOf(t wire.Total) (sum uint64) {
-	for _, h := range t.Hits {
-		sum += h
-	}
-	return sum
-}
-
 // counting returns a counter's windows that count, newest first.
 func (l *ledger) counting(c wire.LimitCounter) []store.Window {
 	r := l.contents(c)
@@ -227,38 +226,6 @@ func tokenItem(id byte, limit uint64, since time.Duration, taken int64) wire.Ite
 	it := item(tokens, id, minute, since, taken)
 	it.Limit = limit
 	return it
-}
-
-// room returns a room of a counter with a window of a minute. Buckets have 15 seconds, and a token bucket holds its limit.
-func room(kind, id uint8, limit, cost uint64) wire.Room {
-	r := wire.Room{LimitCounter: counter(kind, id, minute), Limit: limit, Cost: cost}
-	if window.Kind(kind).Bucketed() {
-		r.Precision = uint64(15 * second)
-	}
-	if window.Kind(kind).Bursts() {
-		r.Burst = limit
-	}
-	return r
-}
-
-func logRoom(id byte, limit, cost uint64) wire.Room {
-	r := room(buckets, id, limit, cost)
-	r.Precision = 1
-	return r
-}
-
-// rooms returns a room of each algorithm, with different counters.
-func rooms(limit, cost uint64) (all []wire.Room) {
-	for kind := uint8(1); kind <= uint8(window.LastKind); kind++ {
-		if !window.Kind(kind).Blocks() { // nothing is taken from a block
-			all = append(all, room(kind, kind, limit, cost))
-		}
-	}
-	return append(all, logRoom(99, limit, cost))
-}
-
-func take(least, most uint64, rooms ...wire.Room) wire.Take {
-	return wire.Take{Least: least, Most: most, Rooms: rooms}
 }
 
 func lease(least, most uint64, rooms ...wire.Room) wire.Take {

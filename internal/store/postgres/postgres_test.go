@@ -75,29 +75,10 @@ func number(t *testing.T, c *pgx.Conn, sql string) (n int64) {
 	return n
 }
 
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func atEpoch() time.Time { return epoch }
-
-func counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
-	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
-}
-
-// pushOne pushes a hit in the present window of each counter.
-func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
-	p := &wire.Push{Namespace: "ns", Sender: 1<<64 - 2, Sequence: sequence, Floor: sequence}
-	for _, c := range counters {
-		it := wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
-		switch kind := window.Kind(c.Kind); {
-		case kind.Started():
-			it.Newest = uint64(now.UnixNano())
-		case kind.Bucketed():
-			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
-		}
-		p.Items = append(p.Items, it)
-	}
-	return s.Push(ctx, p, 1)
-}
+var (
+	epoch, atEpoch   = storetest.Epoch, storetest.AtEpoch
+	counter, pushOne = storetest.Counter, storetest.PushOne
+)
 
 // wantTotal pushes an item with a hit to a counter, and wants this total.
 func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wire.LimitCounter, want uint64) store.Outcome {
@@ -174,31 +155,15 @@ func TestManyStores(t *testing.T) {
 	must.Equal(t, number(t, raw, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), 0, "deadlocks")
 }
 
-// A sender whose floor does not move has a bounded number of grants. None of its pushes is applied twice.
-// The grants of its first push, which has no answer, and of its latest pushes are remembered.
 func TestGrantsOfASenderAreBounded(t *testing.T) {
 	url := postgrestest.Database(t)
 	s, raw := open(t, url, atEpoch), connect(t, url)
 	const pushes, most = 20, 16
-	take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{{LimitCounter: counter(window.FixedWindow, 1, 24*time.Hour), Limit: 1e12, Cost: 1}}}
-	for _, again := range []bool{false, true} {
-		for sequence := uint64(1); sequence <= pushes; sequence++ {
-			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: 1, Takes: slices.Repeat([]wire.Take{take}, wire.MaxItems)}
-			out := must.Get(s.Push(t.Context(), p, 1))(t)
-			must.Equal(t, out.Duplicate, again, "sequence %d is known", sequence)
-			want := uint64(1)
-			if again && sequence > 1 && sequence <= pushes-most+1 {
-				want = 0
-			}
-			for _, g := range []wire.Grant{out.Answer.Grants[0], out.Answer.Grants[wire.MaxItems-1]} {
-				must.Equal(t, g.Units, want, "sequence %d, known %v: units", sequence, again)
-			}
-			if n := number(t, raw, "SELECT cardinality(grant_units) FROM weir.senders"); n > most*wire.MaxItems {
-				t.Fatalf("after sequence %d the sender has %d grants", sequence, n)
-			}
+	storetest.GrantsAreBounded(t, s, pushes, pushes-most+2, func(sequence uint64) {
+		if n := number(t, raw, "SELECT cardinality(grant_units) FROM weir.senders"); n > most*wire.MaxItems {
+			t.Fatalf("after sequence %d the sender has %d grants", sequence, n)
 		}
-	}
-	must.Equal(t, contents(t, s)[0].Windows[0].Hits, pushes*wire.MaxItems, "hits")
+	})
 }
 
 func TestRestart(t *testing.T) {

@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -47,9 +46,10 @@ func raw(t testing.TB, s *redistest.Server) *goredis.Client {
 	return c
 }
 
-func counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
-	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
-}
+var (
+	epoch, atEpoch   = storetest.Epoch, storetest.AtEpoch
+	counter, pushOne = storetest.Counter, storetest.PushOne
+)
 
 // key returns a counter's key in Redis, as documented by the package.
 func key(c wire.LimitCounter) string {
@@ -66,28 +66,8 @@ func buckets(id byte, width, precision time.Duration) wire.LimitCounter {
 	return c
 }
 
-// pushOne pushes a hit in the present window of each counter.
-func pushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
-	p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: sequence}
-	for _, c := range counters {
-		it := wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
-		switch kind := window.Kind(c.Kind); {
-		case kind.Started():
-			it.Newest = uint64(now.UnixNano())
-		case kind.Bucketed():
-			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
-		}
-		p.Items = append(p.Items, it)
-	}
-	return s.Push(ctx, p, 1)
-}
-
 // sender is the key of pushOne's sender.
-const sender = "weir:{ns}:sender:00000000000000ab"
-
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func atEpoch() time.Time { return epoch }
+const sender = "weir:{ns}:sender:fffffffffffffffe"
 
 func TestKeysExpire(t *testing.T) {
 	server := redistest.Start(t)
@@ -128,7 +108,7 @@ func TestSenderOutlivesItsTakes(t *testing.T) {
 		{time.Minute, 2 * time.Minute}, {time.Hour, 2 * time.Hour}, {30 * 24 * time.Hour, 24 * time.Hour},
 	} {
 		room := wire.Room{LimitCounter: counter(window.FixedWindow, 1, test.width), Limit: 10, Cost: 1}
-		p := &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: uint64(i + 1), Floor: 1,
+		p := &wire.Push{Namespace: "ns", Sender: storetest.Sender, Sequence: uint64(i + 1), Floor: 1,
 			Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
 		must.Get(counters.Push(t.Context(), p, 1))(t)
 		if got := ttl(t, client, sender); got > test.again+store.SenderLife+time.Minute || got < test.again {
@@ -361,7 +341,7 @@ func TestGrants(t *testing.T) {
 	push := func(sequence, floor uint64) store.Outcome {
 		t.Helper()
 		room := wire.Room{LimitCounter: counter(window.FixedWindow, 1, time.Minute), Limit: 1000, Cost: 1}
-		out := must.Get(counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: 0xab, Sequence: sequence, Floor: floor,
+		out := must.Get(counters.Push(t.Context(), &wire.Push{Namespace: "ns", Sender: storetest.Sender, Sequence: sequence, Floor: floor,
 			Takes: []wire.Take{{Least: 1, Most: 3, Rooms: []wire.Room{room}}, {Least: 1, Most: 1, Rooms: []wire.Room{room}}}}, 1))(t)
 		must.EqualOrEnd(t, len(out.Answer.Grants), 2, "outcome %+v", out)
 		return out
@@ -514,36 +494,19 @@ func TestBadURL(t *testing.T) {
 	}
 }
 
-// A sender whose floor does not move has a bounded number of grants. None of its pushes is applied twice.
-// The grants of its first push, which has no answer, and of its latest pushes are remembered.
 func TestGrantsOfASenderAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	s, client := open(t, server.URL(), atEpoch), raw(t, server)
 	const pushes, most, shed = 40, 16, 1 + 2*16 // the second time
-	take := wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{fixedRoom(1, 1e12)}}
-	for _, again := range []bool{false, true} {
-		for sequence := uint64(1); sequence <= pushes; sequence++ {
-			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: 1, Takes: slices.Repeat([]wire.Take{take}, wire.MaxItems)}
-			out := must.Get(s.Push(t.Context(), p, 1))(t)
-			must.Equal(t, out.Duplicate, again, "sequence %d is known", sequence)
-			want := uint64(1)
-			if again && sequence > 1 && sequence <= shed-most+1 {
-				want = 0
-			}
-			for _, g := range []wire.Grant{out.Answer.Grants[0], out.Answer.Grants[wire.MaxItems-1]} {
-				must.Equal(t, g.Units, want, "sequence %d, known %v: units", sequence, again)
-			}
-			grants := 0
-			for _, member := range must.Get(client.ZRange(t.Context(), "weir:{ns}:sender:0000000000000001", 0, -1).Result())(t) {
-				if strings.Count(member, ":") == 2 {
-					grants += 1 + strings.Count(member, ",")
-				}
-			}
-			if grants < wire.MaxItems || grants > 2*most*wire.MaxItems {
-				t.Fatalf("after sequence %d the sender has %d grants", sequence, grants)
+	storetest.GrantsAreBounded(t, s, pushes, shed-most+2, func(sequence uint64) {
+		grants := 0
+		for _, member := range must.Get(client.ZRange(t.Context(), "weir:{ns}:sender:0000000000000001", 0, -1).Result())(t) {
+			if strings.Count(member, ":") == 2 {
+				grants += 1 + strings.Count(member, ",")
 			}
 		}
-	}
-	all, _ := sum(t, s, 1)
-	must.Equal(t, all, pushes*wire.MaxItems, "hits")
+		if grants < wire.MaxItems || grants > 2*most*wire.MaxItems {
+			t.Fatalf("after sequence %d the sender has %d grants", sequence, grants)
+		}
+	})
 }

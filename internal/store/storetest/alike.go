@@ -93,7 +93,7 @@ const mostPushes = 96
 func (a *Alike) Run(t testing.TB, choices []byte) Tally {
 	t.Helper()
 	a.runs++
-	a.clock.set(epoch)
+	a.clock.set(Epoch)
 	s := &sequence{
 		Alike: a, t: t, choices: choices, namespace: fmt.Sprintf("alike%d", a.runs),
 		exact: a.Exact(a.Now), used: make(map[wire.LimitCounter]uint64), began: time.Now(),

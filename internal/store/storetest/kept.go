@@ -39,7 +39,7 @@ func testHits(_ *testing.T, b *bench, shape wire.Room) {
 			least := 1 + random.Uint64N(1+r.Limit/2)
 			second := r
 			second.Ordinal, second.Limit = 1, second.Limit+1
-			asked := take(least, least+random.Uint64N(1+r.Limit), r, second)
+			asked := Take(least, least+random.Uint64N(1+r.Limit), r, second)
 			asked.Rooms = asked.Rooms[:1+random.IntN(2)]
 			b.push(nil, asked)
 			continue
@@ -64,14 +64,14 @@ func testHits(_ *testing.T, b *bench, shape wire.Room) {
 // testLeases leases of counters of each algorithm, which depends on how many nodes there are.
 func testLeases(_ *testing.T, b *bench) {
 	for _, cost := range []uint64{1, 3} {
-		for _, r := range rooms(640, cost) {
+		for _, r := range Rooms(640, cost) {
 			r.Ordinal = uint8(cost)
 			less := r
 			less.Limit, less.Burst, less.Ordinal = 128, min(r.Burst, 128), uint8(cost+1)
 			for _, rooms := range [][]wire.Room{{r}, {r}, {r, less}, {less}, {r}} {
-				asked := take(1, 99, rooms...)
+				asked := Take(1, 99, rooms...)
 				asked.Lease = true
-				b.push(nil, asked, take(1, 1, rooms...), asked)
+				b.push(nil, asked, Take(1, 1, rooms...), asked)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func testLeases(_ *testing.T, b *bench) {
 // listed, as long as the arithmetic says.
 func testEnds(t *testing.T, b *bench) {
 	var read []wire.Item
-	for _, r := range rooms(1000, 1) {
+	for _, r := range Rooms(1000, 1) {
 		for i, at := range []time.Duration{0, -20*time.Second - time.Nanosecond, 70 * time.Second} {
 			r.Ordinal = uint8(i)
 			b.clock.advance(at)
@@ -97,7 +97,7 @@ func testEnds(t *testing.T, b *bench) {
 		0, 30 * time.Second, time.Minute - time.Millisecond, time.Minute, time.Minute + store.Grace - time.Millisecond, time.Minute + store.Grace,
 		2*time.Minute - time.Millisecond, 2 * time.Minute, 2*time.Minute + store.Grace - time.Millisecond, 3 * time.Minute, 4 * time.Minute, time.Hour,
 	} {
-		b.clock.set(epoch.Add(at))
+		b.clock.set(Epoch.Add(at))
 		for i := range read {
 			if window.Kind(read[i].Kind).Started() {
 				read[i].Newest = uint64(b.clock.now().UnixNano())
@@ -110,7 +110,7 @@ func testEnds(t *testing.T, b *bench) {
 		t.Errorf("counters %+v, want none", got)
 	}
 	// What is kept no more does not come back with later hits.
-	for _, r := range rooms(1000, 1) {
+	for _, r := range Rooms(1000, 1) {
 		b.push([]wire.Item{b.item(r, 1)})
 	}
 	b.list()
@@ -121,8 +121,8 @@ func testEnds(t *testing.T, b *bench) {
 func testSetBack(_ *testing.T, b *bench) {
 	var first []wire.Item
 	for i, at := range []time.Duration{0, time.Minute, time.Minute + store.Grace, 2*time.Minute + store.Grace, time.Second, 0} {
-		b.clock.set(epoch.Add(at))
-		for j, r := range rooms(9, 1) {
+		b.clock.set(Epoch.Add(at))
+		for j, r := range Rooms(9, 1) {
 			it := b.item(r, 3)
 			b.push([]wire.Item{it})
 			if it.Hits = make([]int64, len(it.Hits)); i == 0 {
@@ -151,9 +151,9 @@ func testTakesLarge(_ *testing.T, b *bench) {
 	all := many(wire.MaxItems)
 	var takes []wire.Take
 	for _, r := range all {
-		takes = append(takes, take(1, 2, r))
+		takes = append(takes, Take(1, 2, r))
 	}
-	for _, takes := range [][]wire.Take{{take(1, 1, all...)}, {takes[7]}, {take(1, 1, all...)}, takes} {
+	for _, takes := range [][]wire.Take{{Take(1, 1, all...)}, {takes[7]}, {Take(1, 1, all...)}, takes} {
 		b.push(nil, takes...)
 	}
 	b.list()
@@ -161,7 +161,7 @@ func testTakesLarge(_ *testing.T, b *bench) {
 
 // A log may be long. Some of its buckets are hit again, and after a minute only the newest is left.
 func testLargeLog(_ *testing.T, b *bench) {
-	r := logRoom(1, 4000, 1)
+	r := LogRoom(1, 4000, 1)
 	for round := range uint64(3) {
 		it := b.item(r, 1)
 		for i := range uint64(700) {
@@ -189,7 +189,7 @@ func testTwice(_ *testing.T, b *bench) {
 	b.clock.advance(time.Second)
 	var batch []wire.Item
 	for round := range 2 {
-		for i, r := range rooms(99_991, 1) {
+		for i, r := range Rooms(99_991, 1) {
 			it := b.item(r, int64(1+round))
 			if window.Kind(r.Kind).Started() {
 				it.Newest -= uint64(round) * 1e9
@@ -207,33 +207,33 @@ func testTwice(_ *testing.T, b *bench) {
 // Takes see the items of their push and the takes before them, and the totals of items include all takes. A take gets hits
 // in all rooms or in none, and rejected hits count where there is no room.
 func testRooms(_ *testing.T, b *bench) {
-	for i, r := range rooms(10, 1) {
+	for i, r := range Rooms(10, 1) {
 		r.ID[1] = 100
-		b.push([]wire.Item{b.item(r, 5)}, take(1, 1, r), take(5, 9, r), take(3, 9, r), take(1, 1, r))
-		b.push([]wire.Item{b.item(r, -4)}, take(1, 9, r))
+		b.push([]wire.Item{b.item(r, 5)}, Take(1, 1, r), Take(5, 9, r), Take(3, 9, r), Take(1, 1, r))
+		b.push([]wire.Item{b.item(r, -4)}, Take(1, 9, r))
 		other, free := r, r
 		other.Ordinal, free.Cost = 1, 0
-		b.push([]wire.Item{b.item(r, 2)}, take(1, 1, other, free))
+		b.push([]wire.Item{b.item(r, 2)}, Take(1, 1, other, free))
 		if other.Cost = 0; i%2 == 0 {
-			b.push(nil, take(1, 3, other)) // it only asks, and starts no window
+			b.push(nil, Take(1, 3, other)) // it only asks, and starts no window
 		}
 	}
-	b.push(nil, take(1, 99, room(fixed, 101, 100, 10), room(sliding, 102, 100, 7)))
+	b.push(nil, Take(1, 99, Room(fixed, 101, 100, 10), Room(sliding, 102, 100, 7)))
 	b.list()
-	for full := range rooms(4, 2) {
-		all := rooms(9, 2)
+	for full := range Rooms(4, 2) {
+		all := Rooms(9, 2)
 		for i := range all {
 			all[i].ID[1], all[i].CountRejected = byte(1+full), full%2 == 0
 		}
 		all[full].Limit, all[full].Burst = 4, min(all[full].Burst, 4)
 		for _, most := range []uint64{1, 9, 1} {
-			b.push(nil, take(1, most, all...))
+			b.push(nil, Take(1, most, all...))
 		}
 	}
 }
 
 func testIsolation(t *testing.T, b *bench) {
-	base := room(fixed, 1, 9, 1)
+	base := Room(fixed, 1, 9, 1)
 	change := func(to func(r *wire.Room)) wire.Room {
 		r := base
 		to(&r)
@@ -242,13 +242,13 @@ func testIsolation(t *testing.T, b *bench) {
 	others := []wire.Room{
 		change(func(r *wire.Room) { r.ID[15] = 1 }), change(func(r *wire.Room) { copy(r.ID[:], "\x00\xff:{}*?[]\r\n\\\"'%") }),
 		change(func(r *wire.Room) { r.Ordinal = 255 }), change(func(r *wire.Room) { r.WidthMillis *= 2 }),
-		room(sliding, 1, 9, 1), room(firstHit, 1, 9, 1), room(tokens, 1, 9, 1), logRoom(1, 9, 1), room(buckets, 1, 9, 1),
+		Room(sliding, 1, 9, 1), Room(firstHit, 1, 9, 1), Room(tokens, 1, 9, 1), LogRoom(1, 9, 1), Room(buckets, 1, 9, 1),
 		change(func(r *wire.Room) { r.Kind, r.Precision = buckets, 30e9 }),
 	}
 	b.push([]wire.Item{b.item(base, 1)})
 	for _, namespace := range []string{"n", "ns.ns_ns-NS09"} {
-		out := b.send(&wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(base, 7)}, Takes: []wire.Take{take(1, 99, base)}}, 1)
-		if sumOf(out.Answer.Totals[0]) != 9 || out.Answer.Grants[0].Units != 2 || b.sum(namespace) != 9 {
+		out := b.send(&wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(base, 7)}, Takes: []wire.Take{Take(1, 99, base)}}, 1)
+		if SumOf(out.Answer.Totals[0]) != 9 || out.Answer.Grants[0].Units != 2 || b.sum(namespace) != 9 {
 			t.Errorf("%s: %+v, want hits of its own", namespace, out)
 		}
 	}
@@ -265,7 +265,7 @@ func testReads(_ *testing.T, b *bench) {
 	read := func(sequence uint64, n int64) {
 		b.seq = sequence - 1
 		var batch []wire.Item
-		for _, r := range rooms(9, 1) {
+		for _, r := range Rooms(9, 1) {
 			batch = append(batch, b.item(r, n))
 		}
 		b.push(batch)
@@ -277,28 +277,28 @@ func testReads(_ *testing.T, b *bench) {
 	read(9, 0)
 	read(4, 1)
 	// A read among hits starts no window either, and an empty push asks for the time.
-	b.push([]wire.Item{b.item(room(fixed, 1, 9, 1), 1), b.item(room(firstHit, 99, 9, 1), 0)})
+	b.push([]wire.Item{b.item(Room(fixed, 1, 9, 1), 1), b.item(Room(firstHit, 99, 9, 1), 0)})
 	b.push(nil)
 	b.list()
 }
 
 // An invalid push changes nothing, and its sequence is not recorded. Package store tests what is invalid.
 func testInvalid(t *testing.T, b *bench) {
-	r := room(fixed, 1, 9, 1)
+	r := Room(fixed, 1, 9, 1)
 	for name, change := range map[string]func(p *wire.Push){
 		"namespace": func(p *wire.Push) { p.Namespace = "a*" },
 		"floor":     func(p *wire.Push) { p.Floor = p.Sequence + 1 },
 		"an item":   func(p *wire.Push) { p.Items[1].WidthMillis = 0 },
 		"a take":    func(p *wire.Push) { p.Takes[1].Least = 0 },
 	} {
-		p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 5, Floor: 5, Items: []wire.Item{b.item(r, 1), b.item(r, 1)}, Takes: []wire.Take{take(1, 1, r), take(1, 1, r)}}
+		p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 5, Floor: 5, Items: []wire.Item{b.item(r, 1), b.item(r, 1)}, Takes: []wire.Take{Take(1, 1, r), Take(1, 1, r)}}
 		change(p)
 		if _, err := b.store.Push(t.Context(), p, 1); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: error %v, want invalid", name, err)
 		}
 	}
 	b.list()
-	if out := b.send(&wire.Push{Namespace: "ns", Sender: 3, Sequence: 1, Floor: 1, Takes: []wire.Take{take(1, 1, r)}}, 1); out.Answer.Grants[0].Units != 1 {
+	if out := b.send(&wire.Push{Namespace: "ns", Sender: 3, Sequence: 1, Floor: 1, Takes: []wire.Take{Take(1, 1, r)}}, 1); out.Answer.Grants[0].Units != 1 {
 		t.Errorf("outcome %+v, want a unit", out)
 	}
 	b.used(r, 1)
@@ -307,7 +307,7 @@ func testInvalid(t *testing.T, b *bench) {
 func testCancelled(t *testing.T, b *bench) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, push := b.store.Push(ctx, b.next([]wire.Item{b.item(room(fixed, 1, 9, 1), 1)}), 1)
+	_, push := b.store.Push(ctx, b.next([]wire.Item{b.item(Room(fixed, 1, 9, 1), 1)}), 1)
 	_, join := store.Join(ctx, b.store, "ns", 1)
 	for name, err := range map[string]error{
 		"push": push, "join": join, "ping": b.store.Ping(ctx), "counters": b.store.Counters(ctx, "ns", nil, func(store.LimitCounter) error { return nil }),
@@ -322,7 +322,7 @@ func testCancelled(t *testing.T, b *bench) {
 
 // A ping leaves nothing in other namespaces, and little in its own.
 func testPings(t *testing.T, b *bench) {
-	b.push([]wire.Item{b.item(room(fixed, 1, 9, 1), 1)})
+	b.push([]wire.Item{b.item(Room(fixed, 1, 9, 1), 1)})
 	for range 100 {
 		must.OK(t, b.store.Ping(t.Context()))
 	}
@@ -337,7 +337,7 @@ func testPings(t *testing.T, b *bench) {
 func testWidths(t *testing.T, b *bench) {
 	all := []uint64{1000, 10_000, minute, 2 * minute, day}
 	for i, width := range all {
-		b.push([]wire.Item{b.item(wide(room(fixed, byte(i), 9, 1), width), 1), b.item(wide(room(buckets, byte(i), 9, 1), width), 1)})
+		b.push([]wire.Item{b.item(wide(Room(fixed, byte(i), 9, 1), width), 1), b.item(wide(Room(buckets, byte(i), 9, 1), width), 1)})
 	}
 	for _, widths := range [][]uint64{nil, {minute}, {1000}, {day, 10_000}, {100}, {7}, {minute, minute}, all} {
 		got, want := b.counters("ns", widths...), 0
@@ -376,12 +376,12 @@ func testCountersOf(t *testing.T, b *bench) {
 		}
 	}
 	want("ns", 0)
-	all := rooms(100, 1)
+	all := Rooms(100, 1)
 	for id := byte(1); id <= 2; id++ {
 		for i := range all {
 			all[i].ID, all[i].Ordinal = wire.ID{id}, uint8(i)
 		}
-		b.push(nil, take(1, uint64(7*id), all...))
+		b.push(nil, Take(1, uint64(7*id), all...))
 	}
 	want("ns", len(all))
 	want("another", 0)

@@ -15,9 +15,9 @@ func Neighbours(t *testing.T, open Open) { testNeighbours(t, newBench(t, open)) 
 
 func testNeighbours(t *testing.T, b *bench) {
 	const keys, many = 12, 48
-	victim := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(wide(room(fixed, 200, 9, 1), day), 7)}}
+	victim := &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(wide(Room(fixed, 200, 9, 1), day), 7)}}
 	for id := range byte(keys) {
-		victim.Takes = append(victim.Takes, take(1, 3, wide(room(fixed, id, 3, 1), day)))
+		victim.Takes = append(victim.Takes, Take(1, 3, wide(Room(fixed, id, 3, 1), day)))
 	}
 	b.send(victim, 1)
 	ctx := t.Context()
@@ -34,7 +34,7 @@ func testNeighbours(t *testing.T, b *bench) {
 		p := &wire.Push{Namespace: "evil", Sender: i, Sequence: 1, Floor: 1}
 		for j := range uint64(keys) {
 			// The keys are the same, and each take has another window.
-			p.Takes = append(p.Takes, take(1, 1+i, wide(room(fixed, byte(j), 1+i, 1), day+(i*keys+j)*1000)))
+			p.Takes = append(p.Takes, Take(1, 1+i, wide(Room(fixed, byte(j), 1+i, 1), day+(i*keys+j)*1000)))
 		}
 		if _, err := b.store.Push(ctx, p, 1); err != nil && !errors.Is(err, store.ErrFull) {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ func testNodes(t *testing.T, b *bench) {
 	b.nodes("ns", 7, 1, 7)
 	// Nodes are not listed as counters.
 	b.list()
-	b.push([]wire.Item{b.item(room(fixed, 1, 9, 1), 1)})
+	b.push([]wire.Item{b.item(Room(fixed, 1, 9, 1), 1)})
 	b.nodes("ns", 7, 1, 7)
 	// Nodes that join at once are all counted.
 	b.crowd("crowd", 0, 20, 20)

@@ -18,18 +18,18 @@ import (
 // A push counts once for each sender of each namespace. A copy is answered with the present totals.
 func testOnce(t *testing.T, b *bench) {
 	var batch []wire.Item
-	for _, r := range rooms(9, 1) {
+	for _, r := range Rooms(9, 1) {
 		batch = append(batch, b.item(r, 3))
 	}
 	send := func(namespace string, sender uint64, duplicate bool, total uint64) {
 		t.Helper()
 		out := b.send(&wire.Push{Namespace: namespace, Sender: sender, Sequence: 5, Floor: 5, Items: batch}, 1)
-		if out.Duplicate != duplicate || duplicate && (out.Applied != 0 || out.Dropped != 0) || sumOf(out.Answer.Totals[0]) != total {
+		if out.Duplicate != duplicate || duplicate && (out.Applied != 0 || out.Dropped != 0) || SumOf(out.Answer.Totals[0]) != total {
 			t.Errorf("sender %d of %s: outcome %+v, want a duplicate %v and a total of %d", sender, namespace, out, duplicate, total)
 		}
 	}
 	send("ns", 7, false, 3)
-	b.send(b.next([]wire.Item{b.item(room(fixed, fixed, 9, 1), 10)}), 1)
+	b.send(b.next([]wire.Item{b.item(Room(fixed, fixed, 9, 1), 10)}), 1)
 	for range 3 {
 		send("ns", 7, true, 13)
 	}
@@ -40,12 +40,12 @@ func testOnce(t *testing.T, b *bench) {
 }
 
 func testZombie(t *testing.T, b *bench) {
-	r := wide(room(sliding, 1, 9, 1), day)
+	r := wide(Room(sliding, 1, 9, 1), day)
 	it := b.item(r, 1)
 	push := func(seq, floor, want uint64, duplicate bool) {
 		t.Helper()
 		out := b.send(&wire.Push{Namespace: "ns", Sender: 7, Sequence: seq, Floor: floor, Items: []wire.Item{it}}, 1)
-		if got := sumOf(out.Answer.Totals[0]); got != want || out.Duplicate != duplicate {
+		if got := SumOf(out.Answer.Totals[0]); got != want || out.Duplicate != duplicate {
 			t.Fatalf("sequence %d, floor %d: %d hits, duplicate %v; want %d, %v", seq, floor, got, out.Duplicate, want, duplicate)
 		}
 	}
@@ -86,18 +86,18 @@ func testZombie(t *testing.T, b *bench) {
 // testLate sends hits of each algorithm again, also those of a clock that is ahead as far as it may be. The sender is
 // known at least until they would be dropped.
 func testLate(t *testing.T, b *bench) {
-	for i, r := range rooms(100, 1) {
+	for i, r := range Rooms(100, 1) {
 		for j, ahead := range []time.Duration{0, store.Ahead} {
-			b.clock.set(epoch.Add(ahead))
+			b.clock.set(Epoch.Add(ahead))
 			it := b.item(r, 3)
 			it.ID[1] = byte(j)
 			p := &wire.Push{Namespace: "ns", Sender: uint64(100 + 2*i + j), Sequence: 1, Floor: 1, Items: []wire.Item{it}}
-			b.clock.set(epoch)
+			b.clock.set(Epoch)
 			if out := b.send(p, 1); out.Duplicate || out.Applied != 3 {
 				t.Errorf("kind %d: outcome %+v, want 3 applied", r.Kind, out)
 			}
 			for after := time.Second; after < 2*store.Ahead; after += 97 * time.Second {
-				b.clock.set(epoch.Add(after))
+				b.clock.set(Epoch.Add(after))
 				// Others use the counter on.
 				other := b.item(r, 1)
 				other.ID[1] = byte(j)
@@ -111,20 +111,20 @@ func testLate(t *testing.T, b *bench) {
 }
 
 func testTakesOnce(_ *testing.T, b *bench) {
-	for _, r := range rooms(100, 2) {
+	for _, r := range Rooms(100, 2) {
 		r = wide(r, day)
 		push := func(seq, floor uint64, takes ...wire.Take) *wire.Push {
 			return &wire.Push{Namespace: "ns", Sender: uint64(r.ID[0]) + 100, Sequence: seq, Floor: floor, Takes: takes}
 		}
-		b.clock.set(epoch.Add(50 * time.Second))
-		first, third := push(1, 1, take(1, 3, r), take(1, 2, r), take(99, 99, r)), push(3, 1, take(1, 1, r))
+		b.clock.set(Epoch.Add(50 * time.Second))
+		first, third := push(1, 1, Take(1, 3, r), Take(1, 2, r), Take(99, 99, r)), push(3, 1, Take(1, 1, r))
 		b.like(first)
 		at := uint64(b.clock.now().UnixNano())
 		b.clock.advance(time.Second)
 		// Later pushes come in any order, also without takes. Copies have the present totals.
 		b.like(third)
 		b.like(push(4, 0))
-		b.like(push(2, 1, take(1, 1, r)))
+		b.like(push(2, 1, Take(1, 1, r)))
 		for range 2 {
 			b.again(first, at, 3, 2, 0)
 			b.again(third, at+1e9, 1)
@@ -132,19 +132,19 @@ func testTakesOnce(_ *testing.T, b *bench) {
 		// The grants are remembered as long as the sender may send the push again.
 		b.clock.advance(store.SenderLife - time.Millisecond)
 		b.again(third, at+1e9, 1)
-		b.like(push(5, 3, take(1, 1, r)))
+		b.like(push(5, 3, Take(1, 1, r)))
 		b.again(third, at+1e9, 1)
 		now := uint64(b.clock.now().UnixNano())
 		b.again(first, now, 0, 0, 0)
-		b.again(push(2, 2, take(1, 1, r)), now, 0)
+		b.again(push(2, 2, Take(1, 1, r)), now, 0)
 		// A push below the floor that never came before gets nothing either.
-		b.like(push(9, 9, take(1, 1, r)))
-		b.again(push(8, 8, take(1, 1, r)), now, 0)
+		b.like(push(9, 9, Take(1, 1, r)))
+		b.again(push(8, 8, Take(1, 1, r)), now, 0)
 	}
 	// A refused take is not tried again, even if there is room by then, and its rejected hits count once.
-	r := room(fixed, 107, 4, 1)
+	r := Room(fixed, 107, 4, 1)
 	r.CountRejected = true
-	refused := b.next(nil, take(5, 5, r), take(1, 9, r), take(1, 1, r))
+	refused := b.next(nil, Take(5, 5, r), Take(1, 9, r), Take(1, 1, r))
 	b.like(refused)
 	for range 2 {
 		b.again(refused, uint64(b.clock.now().UnixNano()), 0, 4, 0)
@@ -152,22 +152,48 @@ func testTakesOnce(_ *testing.T, b *bench) {
 	b.list()
 }
 
+// GrantsAreBounded wants a sender whose floor does not move to have a bounded number of grants. None of its pushes is
+// applied twice. The grants of its first push, which has no answer, and of its latest pushes are remembered: when all
+// come again, those of its pushes from kept on. It calls check after each push.
+func GrantsAreBounded(t *testing.T, s store.Store, pushes, kept uint64, check func(sequence uint64)) {
+	r := wide(Room(fixed, 1, 1e12, 1), day)
+	for _, again := range []bool{false, true} {
+		for sequence := uint64(1); sequence <= pushes; sequence++ {
+			p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: sequence, Floor: 1, Takes: slices.Repeat([]wire.Take{Take(1, 1, r)}, wire.MaxItems)}
+			out := must.Get(s.Push(t.Context(), p, 1))(t)
+			must.Equal(t, out.Duplicate, again, "sequence %d is known", sequence)
+			want := uint64(1)
+			if again && sequence > 1 && sequence < kept {
+				want = 0
+			}
+			for _, g := range []wire.Grant{out.Answer.Grants[0], out.Answer.Grants[wire.MaxItems-1]} {
+				must.Equal(t, g.Units, want, "sequence %d, known %v: units", sequence, again)
+			}
+			check(sequence)
+		}
+	}
+	found := must.Get(store.CountersOf(t.Context(), s, "ns", r.ID))(t)
+	if len(found) != 1 || len(found[0].Windows) != 1 || found[0].Windows[0].Hits != int64(pushes*wire.MaxItems) {
+		t.Errorf("counters %+v, want each take's hit once", found)
+	}
+}
+
 // testTakesLate sends takes again as late as possible: when their windows have just ended, or after an outage of nearly
 // a day. Meanwhile others use the store, which makes it forget expired data, and the counter if that lasts.
 func testTakesLate(_ *testing.T, b *bench) {
 	for _, width := range []uint64{minute, 60 * minute, day, 30 * day} {
-		for _, r := range rooms(100, 2) {
-			begin := epoch.Add(59 * time.Second)
+		for _, r := range Rooms(100, 2) {
+			begin := Epoch.Add(59 * time.Second)
 			b.clock.set(begin)
 			r = wide(r, width)
 			r.Ordinal = uint8(bits.TrailingZeros64(width))
-			p := &wire.Push{Namespace: "ns", Sender: 100 + uint64(r.ID[0]) + width, Sequence: 1, Takes: []wire.Take{take(1, 3, r)}}
+			p := &wire.Push{Namespace: "ns", Sender: 100 + uint64(r.ID[0]) + width, Sequence: 1, Takes: []wire.Take{Take(1, 3, r)}}
 			b.like(p)
 			again := time.Duration(p.AgainNanos())
 			for _, late := range []time.Duration{2 * time.Second, again / 2, again, again + store.SenderLife - time.Second} {
 				b.clock.set(begin.Add(late))
 				b.again(p, uint64(begin.UnixNano()), 3)
-				b.push(nil, take(1, 1, wide(room(fixed, 99, 1000, 1), day)), take(1, 1, r))
+				b.push(nil, Take(1, 1, wide(Room(fixed, 99, 1000, 1), day)), Take(1, 1, r))
 				b.again(p, uint64(begin.UnixNano()), 3)
 			}
 		}
@@ -178,7 +204,7 @@ func testTakesLate(_ *testing.T, b *bench) {
 // in any order, each up to three times, some of these at once.
 func testHammer(t *testing.T, b *bench) {
 	const senders, batches, limit, apart = 8, 40, 40, 8
-	counted, taken := rooms(wire.MaxHits, 1), rooms(limit, 1)
+	counted, taken := Rooms(wire.MaxHits, 1), Rooms(limit, 1)
 	granted := make([]atomic.Uint64, len(taken))
 	var work sync.WaitGroup
 	for sender := range uint64(senders) {
@@ -194,7 +220,7 @@ func testHammer(t *testing.T, b *bench) {
 						if r.Precision == 1 {
 							it.Newest -= sender
 						}
-						p.Items, p.Takes = append(p.Items, it), append(p.Takes, take(1, 1+random.Uint64N(3), taken[i]))
+						p.Items, p.Takes = append(p.Items, it), append(p.Takes, Take(1, 1+random.Uint64N(3), taken[i]))
 					}
 					pushes = append(pushes, slices.Repeat([]*wire.Push{p}, 1+random.IntN(3))...)
 				}
@@ -243,14 +269,14 @@ func testLeasesHammer(t *testing.T, b *bench) {
 		room          wire.Room
 		leased, taken uint64
 	}{
-		{room(fixed, 1, limit, 1), 981, 19}, {room(tokens, 2, limit, 1), 981, 19}, {room(sliding, 3, limit, 3), 314, 19},
+		{Room(fixed, 1, limit, 1), 981, 19}, {Room(tokens, 2, limit, 1), 981, 19}, {Room(sliding, 3, limit, 3), 314, 19},
 	} {
 		r := test.room
 		var leased, taken atomic.Uint64
 		var work sync.WaitGroup
 		for node := range uint64(nodes) {
 			work.Go(func() {
-				asked, got := take(1, 100, r), &leased
+				asked, got := Take(1, 100, r), &leased
 				asked.Lease = true
 				for seq := uint64(1); seq <= 2*limit; seq++ {
 					p := &wire.Push{Namespace: "ns", Sender: 100*uint64(r.ID[0]) + node, Sequence: seq, Floor: seq, Takes: []wire.Take{asked}}
@@ -260,7 +286,7 @@ func testLeasesHammer(t *testing.T, b *bench) {
 					} else if !asked.Lease {
 						return
 					}
-					asked, got = take(1, 1, r), &taken
+					asked, got = Take(1, 1, r), &taken
 				}
 				t.Errorf("kind %d: node %d is never refused", r.Kind, node)
 			})

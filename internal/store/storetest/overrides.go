@@ -50,7 +50,7 @@ func testOverrides(t *testing.T, b *bench) {
 	// Lists are not listed as counters, and outlive them.
 	b.list()
 	b.clock.advance(400 * 24 * time.Hour)
-	b.push([]wire.Item{b.item(room(fixed, 1, 9, 1), 1)})
+	b.push([]wire.Item{b.item(Room(fixed, 1, 9, 1), 1)})
 	b.wantOverrides("ns", []byte("five"))
 }
 

@@ -5,6 +5,7 @@ package storetest
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -34,8 +35,11 @@ const (
 	day    = 24 * 60 * minute
 )
 
-// epoch is when the tests begin: the beginning of a window of every width that they use.
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+// Epoch is when the tests begin: the beginning of a window of every width that they use.
+var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// AtEpoch is a clock that stands still.
+func AtEpoch() time.Time { return Epoch }
 
 type test struct {
 	name string
@@ -62,7 +66,7 @@ func RunBut(t *testing.T, open Open, but map[string]string) {
 		{"accounts", testAccounts}, {"accounts over years", testAccountsOverYears}, {"accounts are bounded", testAccountsBounded},
 		{"large accounts stay", testAccountsStay}, {"budgets", testBudgets}, {"accounts hammer", testAccountsHammer},
 	}
-	for _, r := range rooms(1, 1) {
+	for _, r := range Rooms(1, 1) {
 		all = append(all, test{"hits of a " + r.Shape().Name(), func(t *testing.T, b *bench) { testHits(t, b, r) }})
 	}
 	ran := 0
@@ -98,7 +102,7 @@ type bench struct {
 
 func newBench(t *testing.T, open Open) *bench {
 	clock := &clock{}
-	clock.set(epoch)
+	clock.set(Epoch)
 	return &bench{t: t, clock: clock, store: open(t, clock.now), model: model{counters: map[wire.LimitCounter]*store.Contents{}}}
 }
 
@@ -200,10 +204,11 @@ func (b *bench) send(p *wire.Push, nodes uint64) store.Outcome {
 func (b *bench) used(r wire.Room, want uint64) {
 	b.t.Helper()
 	out := b.send(&wire.Push{Namespace: "ns", Sender: 99, Sequence: 1, Floor: 1, Items: []wire.Item{b.item(r, 0)}}, 1)
-	must.EqualOrEnd(b.t, sumOf(out.Answer.Totals[0]), want, "hits of %+v", r.LimitCounter)
+	must.EqualOrEnd(b.t, SumOf(out.Answer.Totals[0]), want, "hits of %+v", r.LimitCounter)
 }
 
-func sumOf(t wire.Total) (sum uint64) {
+// SumOf returns the hits of a total.
+func SumOf(t wire.Total) (sum uint64) {
 	for _, h := range t.Hits {
 		sum += h
 	}
@@ -258,9 +263,9 @@ func (b *bench) list() {
 	must.EqualOrEnd(b.t, len(got), want, "counters %+v", got)
 }
 
-// room returns a room of a counter named after id, with a window of a minute, in which a unit costs
+// Room returns a room of a counter named after id, with a window of a minute, in which a unit costs
 // cost hits. A token bucket holds its limit.
-func room(kind, id uint8, limit, cost uint64) wire.Room {
+func Room(kind, id uint8, limit, cost uint64) wire.Room {
 	r := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{id}, Kind: kind}, Limit: limit, Cost: cost}
 	if window.Kind(kind).Bursts() {
 		r.Burst = limit
@@ -276,34 +281,60 @@ func wide(r wire.Room, millis uint64) wire.Room {
 	return r
 }
 
-func logRoom(id byte, limit, cost uint64) wire.Room {
-	r := room(buckets, id, limit, cost)
+// LogRoom returns the room of a sliding log.
+func LogRoom(id byte, limit, cost uint64) wire.Room {
+	r := Room(buckets, id, limit, cost)
 	r.Precision = 1
 	return r
 }
 
-// rooms returns a room of each algorithm, with different counters.
-func rooms(limit, cost uint64) (all []wire.Room) {
+// Rooms returns a room of each algorithm, with different counters.
+func Rooms(limit, cost uint64) (all []wire.Room) {
 	for kind := uint8(1); kind <= uint8(window.LastKind); kind++ {
 		if !window.Kind(kind).Blocks() { // nothing is taken from a block
-			all = append(all, room(kind, kind, limit, cost))
+			all = append(all, Room(kind, kind, limit, cost))
 		}
 	}
-	return append(all, logRoom(uint8(window.LastKind)+1, limit, cost))
+	return append(all, LogRoom(uint8(window.LastKind)+1, limit, cost))
 }
 
 // many returns rooms of n counters, of all algorithms without buckets.
 func many(n int) (all []wire.Room) {
 	for i := range n {
-		r := room([]uint8{fixed, firstHit, sliding, tokens}[i%4], 0, 2, 1)
+		r := Room([]uint8{fixed, firstHit, sliding, tokens}[i%4], 0, 2, 1)
 		binary.BigEndian.PutUint32(r.ID[4:], uint32(i))
 		all = append(all, r)
 	}
 	return all
 }
 
-func take(least, most uint64, rooms ...wire.Room) wire.Take {
+// Take returns a take from rooms.
+func Take(least, most uint64, rooms ...wire.Room) wire.Take {
 	return wire.Take{Least: least, Most: most, Rooms: rooms}
+}
+
+// Counter returns a counter without buckets, named after id.
+func Counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
+	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
+}
+
+// Sender is the sender of [PushOne].
+const Sender = 1<<64 - 2
+
+// PushOne pushes a hit in the present window of each counter.
+func PushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
+	p := &wire.Push{Namespace: "ns", Sender: Sender, Sequence: sequence, Floor: sequence}
+	for _, c := range counters {
+		it := wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
+		switch kind := window.Kind(c.Kind); {
+		case kind.Started():
+			it.Newest = uint64(now.UnixNano())
+		case kind.Bucketed():
+			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
+		}
+		p.Items = append(p.Items, it)
+	}
+	return s.Push(ctx, p, 1)
 }
 
 // item returns an item with hits of now.
@@ -325,7 +356,7 @@ func Bench(b *testing.B, open Open) {
 		for seq := uint64(1); pb.Next(); seq++ {
 			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: seq, Floor: seq, Items: make([]wire.Item, 100)}
 			for i := range p.Items {
-				r := room(sliding, 0, 0, 1)
+				r := Room(sliding, 0, 0, 1)
 				binary.BigEndian.PutUint32(r.ID[4:], random.Uint32N(10_000))
 				p.Items[i] = store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&r, 1)
 			}
