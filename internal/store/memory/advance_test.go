@@ -1,4 +1,4 @@
-package memory_test
+package memory
 
 import (
 	"maps"
@@ -10,7 +10,6 @@ import (
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/advancetest"
-	"weir/internal/store/memory"
 )
 
 // TestAdvance kills the process of every other store now and then, before or after what a push has changed is
@@ -18,7 +17,7 @@ import (
 func TestAdvance(t *testing.T) {
 	advancetest.Run(t, nightly.Or(3000, 300), func(t *testing.T, seed uint64, now func() time.Time) advancetest.Store {
 		if seed%2 == 0 {
-			s := memory.New(memory.Options{Now: now})
+			s := New(Options{Now: now})
 			return advancetest.Store{Store: func() store.Store { return s }}
 		}
 		k := &keptStore{t: t, now: now, kept: map[string][]byte{}}
@@ -29,14 +28,14 @@ func TestAdvance(t *testing.T) {
 
 // keptStore is a store that outlives its process.
 type keptStore struct {
-	*memory.Store
+	*Store
 	t    *testing.T
 	now  func() time.Time
 	kept map[string][]byte // records
 }
 
 func (k *keptStore) start() {
-	k.Store = memory.New(memory.Options{Now: k.now, Tracked: true})
+	k.Store = New(Options{Now: k.now, Tracked: true})
 	must.OK(k.t, k.Restore(func(yield func(key, value []byte) bool) {
 		for _, key := range slices.Sorted(maps.Keys(k.kept)) {
 			if !yield([]byte(key), k.kept[key]) {
@@ -61,7 +60,7 @@ func TestFleets(t *testing.T) {
 		senders[i] = i + 1
 	}
 	advancetest.Fleets(t, senders, func(_ *testing.T, now func() time.Time) (store.Store, func() int) {
-		s := memory.New(memory.Options{Now: now})
-		return s, func() int { return memory.Limits(s, "ns") }
+		s := New(Options{Now: now})
+		return s, func() int { return len(s.fleets["ns"].Limits) }
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/must"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -23,44 +24,45 @@ func hit(id uint64, now time.Time, width time.Duration) wire.Item {
 	return item
 }
 
-// pusher pushes as a sender.
+// pusher pushes as a sender to a store, whose clock it has.
 type pusher struct {
 	*testing.T
 	store    *Store
+	now      time.Time
 	sequence uint64
+}
+
+func newPusher(t *testing.T, o Options) *pusher {
+	p := &pusher{T: t, now: storetest.Epoch}
+	o.Now = func() time.Time { return p.now }
+	p.store = New(o)
+	return p
 }
 
 func (p *pusher) push(items ...wire.Item) store.Outcome {
 	p.Helper()
 	p.sequence++
-	out, err := p.store.Push(p.Context(), &wire.Push{Namespace: "ns", Sender: 1, Sequence: p.sequence, Floor: p.sequence, Items: items}, 1)
-	if err != nil {
-		p.Fatal(err)
-	}
-	return out
+	return push(p.T, p.store, &wire.Push{Namespace: "ns", Sender: 1, Sequence: p.sequence, Floor: p.sequence, Items: items})
 }
 
 // The hits of a key count also in a full store whose other keys have all used more of their limits. It makes room for the next
 // key, and not for itself.
 func TestNewcomerCounts(t *testing.T) {
-	for name, o := range map[string]Options{"number": {MaxCounters: 64}, "memory": {MaxMemory: 64 * OneWindow}} {
-		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		o.Now = func() time.Time { return now }
-		s := New(o)
-		p := &pusher{T: t, store: s}
+	for name, o := range map[string]Options{"number": {MaxCounters: 64}, "memory": {MaxMemory: 64 * oneWindow}} {
+		p := newPusher(t, o)
 		push := func(id uint64, hits int64) (total uint64) {
-			item := hit(id, now, time.Hour)
+			item := hit(id, p.now, time.Hour)
 			item.Limit, item.Hits[0] = 10, hits
 			return p.push(item).Answer.Totals[0].Hits[0]
 		}
 		for id := range uint64(100) {
 			push(id, 2)
 		}
-		evicted := s.Size().CountersEvicted
+		evicted := p.store.Size().CountersEvicted
 		must.Equal(t, push(100, 1), 1, "%s: hits after the first", name)
-		must.Equal(t, s.Size().CountersEvicted, evicted+1, "%s: counters that made room", name)
-		newcomer := hit(100, now, time.Hour).ID
-		must.Equal(t, s.counters.shares.Of("ns").Of.victim().key.ID, newcomer, "%s: the next to make room", name)
+		must.Equal(t, p.store.Size().CountersEvicted, evicted+1, "%s: counters that made room", name)
+		newcomer := hit(100, p.now, time.Hour).ID
+		must.Equal(t, p.store.counters.shares.Of("ns").Of.victim().key.ID, newcomer, "%s: the next to make room", name)
 		must.Equal(t, push(100, 1), 2, "%s: hits after the second", name)
 	}
 }
@@ -73,24 +75,22 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 			t.Parallel()
 			const stay, churn = 3000, 5000
 			random := rand.New(rand.NewPCG(seed, 0))
-			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-			s := New(Options{MaxCounters: stay + churn/2, Now: func() time.Time { return now }})
-			p := &pusher{T: t, store: s}
-			brief := func() wire.Item { return hit(stay+random.Uint64N(churn), now, time.Second) }
+			p := newPusher(t, Options{MaxCounters: stay + churn/2})
+			brief := func() wire.Item { return hit(stay+random.Uint64N(churn), p.now, time.Second) }
 			for _, id := range random.Perm(stay) {
-				long := hit(uint64(id), now, time.Hour)
+				long := hit(uint64(id), p.now, time.Hour)
 				long.Hits[0] = 100
 				p.push(long, brief())
 			}
 			shown := make(map[wire.ID]bool)
 			visits := 0
-			must.OK(t, s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
+			must.OK(t, p.store.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 				if shown[c.ID] {
 					t.Fatalf("%x is shown twice", c.ID)
 				}
 				shown[c.ID] = true
 				if visits++; visits%16 == 0 {
-					now = now.Add(time.Duration(random.IntN(int(100 * time.Millisecond))))
+					p.now = p.now.Add(time.Duration(random.IntN(int(100 * time.Millisecond))))
 					items := make([]wire.Item, random.IntN(64))
 					for i := range items {
 						items[i] = brief()
@@ -100,7 +100,7 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 				return nil
 			}))
 			for id := range uint64(stay) {
-				if !shown[hit(id, now, time.Hour).ID] {
+				if !shown[hit(id, p.now, time.Hour).ID] {
 					t.Fatalf("counter %d is missing", id)
 				}
 			}
@@ -110,40 +110,36 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 
 // Even with very many counters, a part reads a bounded number, and the store is free between parts.
 func TestCountersAreReadInParts(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s := New(Options{Now: func() time.Time { return now }})
-	p := &pusher{T: t, store: s}
+	p := newPusher(t, Options{})
 	for id := range uint64(5 * partPlaces) {
-		p.push(hit(id, now, time.Hour))
+		p.push(hit(id, p.now, time.Hour))
 	}
 	// Another namespace has none. Finding that out takes the same number of parts.
 	for _, namespace := range []string{"ns", "none"} {
-		r := s.read(namespace, nil)
+		r := p.store.read(namespace, nil)
 		for part := 1; r.readPart(); part++ {
-			if r.next != part*partPlaces || len(r.part) > partPlaces || !s.mu.TryLock() {
+			if r.next != part*partPlaces || len(r.part) > partPlaces || !p.store.mu.TryLock() {
 				t.Fatalf("part %d has %d counters and ends at %d, or the store is locked", part, len(r.part), r.next)
 			}
-			s.mu.Unlock()
+			p.store.mu.Unlock()
 		}
 	}
 }
 
 // A part with counters of many windows ends sooner.
 func TestPartsOfManyWindows(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s := New(Options{Now: func() time.Time { return now }})
-	p := &pusher{T: t, store: s}
+	p := newPusher(t, Options{})
 	const hits = 500
 	for id := range uint64(100) {
-		item := hit(id, now, time.Hour)
-		item.Kind, item.Precision, item.Limit, item.Newest = uint8(window.SlidingBuckets), 1, hits, uint64(now.UnixNano())
+		item := hit(id, p.now, time.Hour)
+		item.Kind, item.Precision, item.Limit, item.Newest = uint8(window.SlidingBuckets), 1, hits, uint64(p.now.UnixNano())
 		item.Hits, item.Ages = make([]int64, hits), make([]uint64, hits)
 		for i := range item.Hits {
 			item.Hits[i], item.Ages[i] = 1, uint64(i)
 		}
 		p.push(item)
 	}
-	r := s.read("ns", nil)
+	r := p.store.read("ns", nil)
 	for more, read := true, 0; more; {
 		if more = r.readPart(); len(r.part) > partWindows/hits+1 {
 			t.Fatalf("a part has %d counters of %d windows", len(r.part), hits)

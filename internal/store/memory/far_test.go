@@ -2,8 +2,6 @@ package memory
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,32 +14,25 @@ import (
 func TestVersionsOfTheNextLife(t *testing.T) {
 	now := time.Unix(1_767_571_260, 0)
 	clock := func() time.Time { return now }
-	kept := map[string][]byte{}
+	k := &keptStore{t: t, now: clock, kept: map[string][]byte{}}
 	last := uint64(0)
 	for life, keys := range []int{0, 3, reservedVersions + 3} {
-		s := New(Options{Now: clock, Tracked: true})
-		must.OK(t, s.Restore(func(yield func(key, value []byte) bool) {
-			for _, key := range slices.Sorted(maps.Keys(kept)) {
-				yield([]byte(key), kept[key])
-			}
-		}))
+		k.start()
 		push := wire.Push{Namespace: "default", Sender: 1, Sequence: uint64(life + 1), Advance: wire.Advance{Present: true, Wants: true, Settled: true}}
-		out := must.Get(s.Push(context.Background(), &push, 1))(t)
+		out := must.Get(k.Push(context.Background(), &push, 1))(t)
 		if got := out.Answer.Near.Version; got <= last {
 			t.Errorf("life %d: version %d, and %d was told before", life, got, last)
 		}
-		f := s.fleets["default"]
+		f := k.fleets["default"]
 		for range keys {
 			f.next()
 		}
 		last = f.version
-		for _, r := range s.Changes() {
-			kept[string(r.Key)] = r.Value
-		}
+		k.keep()
 		now = now.Add(-time.Hour)
 	}
 	s := New(Options{Now: clock, Tracked: true})
-	for key, value := range kept {
+	for key, value := range k.kept {
 		must.OK(t, s.Restore(func(yield func(key, value []byte) bool) { yield([]byte(key), value) }))
 	}
 	if got := s.fleets["default"].version; got < last {

@@ -1,22 +1,20 @@
-package memory_test
+package memory
 
 import (
 	"bytes"
 	"slices"
 	"testing"
-	"time"
 
 	"weir/internal/must"
 	"weir/internal/store"
-	"weir/internal/store/memory"
 	"weir/internal/wire"
 	"weir/window"
 )
 
 // recorded returns the records of a store with some of each kind.
-func recorded(t testing.TB, o memory.Options) []memory.Record {
+func recorded(t testing.TB, o Options) []Record {
 	t.Helper()
-	s := memory.New(o)
+	s := New(o)
 	nanos := uint64(o.Now().UnixNano())
 	counter := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.SlidingWindow), WidthMillis: 60_000}
 	tokens := wire.LimitCounter{ID: wire.ID{2}, Kind: uint8(window.TokenBucket), WidthMillis: 60_000}
@@ -29,21 +27,19 @@ func recorded(t testing.TB, o memory.Options) []memory.Record {
 	must.Get(store.Join(t.Context(), s, "shop", 1))(t)
 	must.Get(s.SetOverrides(t.Context(), "shop", 0, []byte("list")))(t)
 	records := s.Changes()
-	slices.SortFunc(records, func(a, b memory.Record) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortFunc(records, func(a, b Record) int { return bytes.Compare(a.Key, b.Key) })
 	must.EqualOrEnd(t, len(records), 6, "records, want 2 counters, a sender, its grants, a node and a list")
 	return records
 }
 
-func atNoon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
-
 // FuzzRestore reads records that no store has written. A store that accepts them works.
 func FuzzRestore(f *testing.F) {
-	o := memory.Options{Now: atNoon, Tracked: true, MaxCounters: 2}
+	o := Options{Now: noon, Tracked: true, MaxCounters: 2}
 	for _, r := range recorded(f, o) {
 		f.Add(r.Key, r.Value)
 	}
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		s := memory.New(o)
+		s := New(o)
 		if s.Restore(func(yield func(_, _ []byte) bool) { yield(key, value) }) != nil {
 			return
 		}
@@ -58,9 +54,9 @@ func FuzzRestore(f *testing.F) {
 
 // A record that was cut short, or has surplus bytes, is an error.
 func TestRestoreParts(t *testing.T) {
-	o := memory.Options{Now: atNoon, Tracked: true}
+	o := Options{Now: noon, Tracked: true}
 	restore := func(key, value []byte) error {
-		return memory.New(o).Restore(func(yield func(_, _ []byte) bool) { yield(key, value) })
+		return New(o).Restore(func(yield func(_, _ []byte) bool) { yield(key, value) })
 	}
 	for _, r := range recorded(t, o) {
 		if err := restore(r.Key, r.Value); err != nil {

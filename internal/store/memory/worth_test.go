@@ -10,29 +10,9 @@ import (
 	"time"
 
 	"weir/internal/must"
+	"weir/internal/store/storetest"
 	"weir/internal/wire"
-	"weir/window"
 )
-
-// rooms returns limits of 5 a minute, of each algorithm.
-func rooms() []wire.Room {
-	var rooms []wire.Room
-	for kind := window.Kind(1); kind <= window.LastKind; kind++ {
-		room := wire.Room{LimitCounter: wire.LimitCounter{Kind: uint8(kind), WidthMillis: 60_000}, Limit: 5, Cost: 1}
-		switch {
-		case kind.Blocks():
-			continue // takes count no hits in it
-		case kind.Bursts():
-			room.Burst = 5
-		case kind.Bucketed():
-			room.Precision = uint64(window.LogPrecision)
-			rooms = append(rooms, room)
-			room.Precision = 10e9
-		}
-		rooms = append(rooms, room)
-	}
-	return rooms
-}
 
 // sent returns a push as a store behind HTTP gets it, without fields that are not sent.
 func sent(t *testing.T, p *wire.Push) *wire.Push {
@@ -44,12 +24,11 @@ func sent(t *testing.T, p *wire.Push) *wire.Push {
 // A flood of keys of an hourly rule, with a hit each, does not reset counters at their limit, of
 // any algorithm, or a counter that is more than half used.
 func TestFullCountersOutliveAFlood(t *testing.T) {
-	for _, full := range rooms() {
-		for _, flood := range rooms() {
+	for _, full := range storetest.Rooms(5, 1) {
+		for _, flood := range storetest.Rooms(5, 1) {
 			t.Run(fmt.Sprintf("%s under %s", full.Shape().Name(), flood.Shape().Name()), func(t *testing.T) {
 				const most = 64
-				now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-				s := New(Options{MaxCounters: most, Now: func() time.Time { return now }})
+				s := New(Options{MaxCounters: most, Now: storetest.AtEpoch})
 				var sequence uint64
 				take := func(room wire.Room, units uint64) (got uint64) {
 					sequence++
@@ -87,12 +66,11 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 // A flood of keys at their limit does not reset a counter below its limit of another rule or
 // namespace: the largest makes room.
 func TestAFloodOfAnotherRule(t *testing.T) {
-	for _, room := range rooms() {
+	for _, room := range storetest.Rooms(5, 1) {
 		for _, from := range []string{"another rule", "another namespace"} {
 			t.Run(room.Shape().Name()+" from "+from, func(t *testing.T) {
 				const most = 64
-				now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-				s := New(Options{MaxCounters: most, Now: func() time.Time { return now }})
+				s := New(Options{MaxCounters: most, Now: storetest.AtEpoch})
 				var sequence uint64
 				take := func(namespace string, room wire.Room, units uint64) (got uint64) {
 					sequence++
@@ -136,28 +114,26 @@ func TestAFloodOfAnotherRule(t *testing.T) {
 
 // The number of groups is bounded for any limits, and groups without counters are removed.
 func TestGroupsAreBounded(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s := New(Options{Now: func() time.Time { return now }})
-	p := &pusher{T: t, store: s}
+	p := newPusher(t, Options{})
 	const more = maxGroups + 100
 	for id := range uint64(more) {
-		item := hit(id, now, time.Minute)
+		item := hit(id, p.now, time.Minute)
 		item.Limit = id + 1
 		p.push(item)
 		if id%3 == 0 {
 			p.push(item)
 		}
 	}
-	if g := s.counters.shares.Of("ns").Of; g.rest.size != 100 || len(g.heap) != maxGroups+1 {
+	if g := p.store.counters.shares.Of("ns").Of; g.rest.size != 100 || len(g.heap) != maxGroups+1 {
 		t.Errorf("%d groups, and %d counters without one of their own", len(g.heap), g.rest.size)
 	}
-	checkGroups(t, s, more)
-	now = now.Add(time.Hour)
-	for s.Size().Counters > 1 {
-		p.push(hit(more, now, time.Minute))
+	checkGroups(t, p.store, more)
+	p.now = p.now.Add(time.Hour)
+	for p.store.Size().Counters > 1 {
+		p.push(hit(more, p.now, time.Minute))
 	}
-	checkGroups(t, s, 1)
-	if g := s.counters.shares.Of("ns").Of; len(g.heap) != 1 || g.rest != nil {
+	checkGroups(t, p.store, 1)
+	if g := p.store.counters.shares.Of("ns").Of; len(g.heap) != 1 || g.rest != nil {
 		t.Errorf("%d groups of a counter", len(g.heap))
 	}
 }
@@ -220,21 +196,19 @@ func TestRanks(t *testing.T) {
 func TestRanksHoldEachCounterOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		s := New(Options{MaxCounters: 40, Now: func() time.Time { return now }})
-		p := &pusher{T: t, store: s}
+		p := newPusher(t, Options{MaxCounters: 40})
 		hitAt := make(map[wire.ID]uint64)
 		widths := []time.Duration{time.Second, time.Minute, time.Hour}
 		for range 500 {
-			now = now.Add(time.Duration(random.IntN(int(time.Second / 4))))
+			p.now = p.now.Add(time.Duration(random.IntN(int(time.Second / 4))))
 			id := random.Uint64N(80)
-			item := hit(id, now, widths[id%3])
+			item := hit(id, p.now, widths[id%3])
 			item.Limit, item.Hits[0] = 10*random.Uint64N(5), random.Int64N(20)-5
 			if out := p.push(item); out.Applied != 0 || out.Returned != 0 {
 				hitAt[item.ID] = p.sequence
 			}
-			checkGroups(t, s, len(s.counters.queue))
-			if own := s.counters.shares.Of("ns"); own != nil {
+			checkGroups(t, p.store, len(p.store.counters.queue))
+			if own := p.store.counters.shares.Of("ns"); own != nil {
 				for _, g := range own.Of.heap {
 					checkRanks(t, &g.ranks, hitAt, g.size)
 				}
