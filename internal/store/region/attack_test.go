@@ -61,7 +61,7 @@ func TestHostileNode(t *testing.T) {
 		sizes := []uint64{0, 1, 7, 150, 1 << 40, wire.MaxHits}
 		size := func() uint64 { return sizes[random.IntN(len(sizes))] }
 		for range 400 {
-			kind := []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket}[random.IntN(3)]
+			kind := heldKinds[random.IntN(3)]
 			room := hourly(byte(random.IntN(4)), kind, size())
 			room.WidthMillis = 1000 // so hits may lie many windows ahead
 			if room.Burst = 0; kind == window.TokenBucket {
@@ -112,58 +112,50 @@ func TestFundsAreBounded(t *testing.T) {
 
 // A node that asks for more than a limit has does not make its region take the limit from others.
 func TestGreedyNode(t *testing.T) {
-	for _, lease := range []bool{false, true} {
-		t.Run(fmt.Sprint(lease), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const limit = 1000
-				parent := backend.New(memory.New(memory.Options{}))
-				one, _ := across(t, parent, Share)
-				two, _ := across(t, parent, Share)
-				room := hourly(1, window.FixedWindow, limit)
-				greedy, other, gone := &client{t: t, of: one, id: 1}, &client{t: t, of: two, id: 2}, uint64(0)
-				if lease {
-					gone = greedy.take(room, 1, wire.MaxHits, true).Units
-					<-time.After(15 * time.Second)
-				}
-				for n := range (limit - gone - 60) / 5 {
-					if !lease {
-						gone += greedy.take(room, 5*limit, 5*limit, false).Units
-					}
-					if got := other.take(room, 5, 5, false).Units; got == 0 {
-						t.Fatalf("refused after %d of %d hits, of which the other region has %d", 5*n, limit, gone)
-					}
-					<-time.After(100 * time.Millisecond)
-				}
-				closed(t, one, two)
-			})
-		})
-	}
+	inBubbles(t, []bool{false, true}, func(t *testing.T, lease bool) {
+		const limit = 1000
+		parent := backend.New(memory.New(memory.Options{}))
+		one, _ := across(t, parent, Share)
+		two, _ := across(t, parent, Share)
+		room := hourly(1, window.FixedWindow, limit)
+		greedy, other, gone := &client{t: t, of: one, id: 1}, &client{t: t, of: two, id: 2}, uint64(0)
+		if lease {
+			gone = greedy.take(room, 1, wire.MaxHits, true).Units
+			<-time.After(15 * time.Second)
+		}
+		for n := range (limit - gone - 60) / 5 {
+			if !lease {
+				gone += greedy.take(room, 5*limit, 5*limit, false).Units
+			}
+			if got := other.take(room, 5, 5, false).Units; got == 0 {
+				t.Fatalf("refused after %d of %d hits, of which the other region has %d", 5*n, limit, gone)
+			}
+			<-time.After(100 * time.Millisecond)
+		}
+		closed(t, one, two)
+	})
 }
 
 // If the parent's store is full, a flood of keys makes it forget no region's part of a key that uses
 // more of its limit. Else the region would tell all its hits again.
 func TestFullParent(t *testing.T) {
-	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
-		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				one, _ := across(t, backend.New(memory.New(memory.Options{MaxCounters: 400})), Share)
-				room, sequence := hourly(1, kind, 1000), byte(0)
-				c, flood := &client{t: t, of: one, id: 1}, &client{t: t, of: one, id: 2}
-				for n := range 20 {
-					must.EqualOrEnd(t, c.take(room, 1, 20, false).Units, 20, "of 20 hits, after %d of a limit of 1,000", 20*n)
-					<-time.After(70 * time.Second)
-					for i := range 300 {
-						key := room
-						key.ID[1], key.ID[2], key.ID[3] = byte(i), byte(i>>8), 1+sequence
-						flood.take(key, 1, 1, false)
-					}
-					sequence++
-					<-time.After(70 * time.Second)
-				}
-				closed(t, one)
-			})
-		})
-	}
+	inBubbles(t, heldKinds, func(t *testing.T, kind window.Kind) {
+		one, _ := across(t, backend.New(memory.New(memory.Options{MaxCounters: 400})), Share)
+		room, sequence := hourly(1, kind, 1000), byte(0)
+		c, flood := &client{t: t, of: one, id: 1}, &client{t: t, of: one, id: 2}
+		for n := range 20 {
+			must.EqualOrEnd(t, c.take(room, 1, 20, false).Units, 20, "of 20 hits, after %d of a limit of 1,000", 20*n)
+			<-time.After(70 * time.Second)
+			for i := range 300 {
+				key := room
+				key.ID[1], key.ID[2], key.ID[3] = byte(i), byte(i>>8), 1+sequence
+				flood.take(key, 1, 1, false)
+			}
+			sequence++
+			<-time.After(70 * time.Second)
+		}
+		closed(t, one)
+	})
 }
 
 // Namespaces that nodes invent while the parent is away don't grow a region.

@@ -42,6 +42,18 @@ func hourly(id byte, kind window.Kind, limit uint64) wire.Room {
 	return r
 }
 
+// heldKinds are the kinds of which a region holds hits.
+var heldKinds = []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket}
+
+// inBubbles runs a test of each case in a bubble of its own.
+func inBubbles[T any](t *testing.T, cases []T, test func(t *testing.T, c T)) {
+	for _, c := range cases {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, c) })
+		})
+	}
+}
+
 // client pushes to a region as a sender.
 type client struct {
 	t        *testing.T
@@ -73,125 +85,109 @@ func counted(t *testing.T, parent *memory.Store, room wire.Room) uint64 {
 
 // Requests far from their limit do not wait for the ocean, except the first for a key in a region.
 func TestFarFromTheLimit(t *testing.T) {
-	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
-		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				parent := backend.New(memory.New(memory.Options{}))
-				regions := [2]*Store{}
-				for i := range regions {
-					regions[i], _ = across(t, parent, Share)
+	inBubbles(t, heldKinds, func(t *testing.T, kind window.Kind) {
+		parent := backend.New(memory.New(memory.Options{}))
+		regions := [2]*Store{}
+		for i := range regions {
+			regions[i], _ = across(t, parent, Share)
+		}
+		waits, asked := 0, 0
+		room := hourly(1, kind, 100_000)
+		clients := []*client{{t: t, of: regions[0], id: 1}, {t: t, of: regions[1], id: 2}}
+		for range 3000 {
+			for _, c := range clients {
+				began := time.Now()
+				must.EqualOrEnd(t, c.take(room, 1, 1, false).Units, 1, "refused far from the limit")
+				if asked++; time.Since(began) > 0 {
+					waits++
 				}
-				waits, asked := 0, 0
-				room := hourly(1, kind, 100_000)
-				clients := []*client{{t: t, of: regions[0], id: 1}, {t: t, of: regions[1], id: 2}}
-				for range 3000 {
-					for _, c := range clients {
-						began := time.Now()
-						must.EqualOrEnd(t, c.take(room, 1, 1, false).Units, 1, "refused far from the limit")
-						if asked++; time.Since(began) > 0 {
-							waits++
-						}
-					}
-					<-time.After(time.Duration(2+asked%9) * time.Millisecond)
-				}
-				if waits*200 > asked {
-					t.Errorf("%d of %d requests waited, want 5 of 1,000 at most", waits, asked)
-				}
-				t.Logf("%d of %d requests waited", waits, asked)
-				closed(t, regions[:]...)
-			})
-		})
-	}
+			}
+			<-time.After(time.Duration(2+asked%9) * time.Millisecond)
+		}
+		if waits*200 > asked {
+			t.Errorf("%d of %d requests waited, want 5 of 1,000 at most", waits, asked)
+		}
+		t.Logf("%d of %d requests waited", waits, asked)
+		closed(t, regions[:]...)
+	})
 }
 
 // Nodes that lease hits of a key at about the same time do not wait for the ocean, except the first.
 func TestLeasesFarFromTheLimit(t *testing.T) {
-	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
-		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				random := rand.New(rand.NewPCG(1, 2))
-				one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
-				room := hourly(1, kind, 100_000)
-				first := &client{t: t, of: one, id: 100}
-				first.take(room, 1, 1, false)
-				waits, asked := 0, 0
-				// A key that is hit seldom, a key that more and more nodes want, and again few.
-				for _, every := range []time.Duration{3 * time.Second, time.Second, 200 * time.Millisecond, 50 * time.Millisecond, time.Second, 3 * time.Second} {
-					for range 300 {
-						<-time.After(time.Duration(random.ExpFloat64() * float64(every)))
-						c := &client{t: t, of: one, id: 1 + random.Uint64N(20)}
-						began := time.Now()
-						if c.take(room, 1, 8, true).Units == 0 {
-							t.Fatal("refused far from the limit")
-						}
-						if asked++; time.Since(began) > 0 {
-							waits++
-						}
-					}
-					t.Logf("a lease every %v: %d of %d waited", every, waits, asked)
+	inBubbles(t, heldKinds, func(t *testing.T, kind window.Kind) {
+		random := rand.New(rand.NewPCG(1, 2))
+		one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
+		room := hourly(1, kind, 100_000)
+		first := &client{t: t, of: one, id: 100}
+		first.take(room, 1, 1, false)
+		waits, asked := 0, 0
+		// A key that is hit seldom, a key that more and more nodes want, and again few.
+		for _, every := range []time.Duration{3 * time.Second, time.Second, 200 * time.Millisecond, 50 * time.Millisecond, time.Second, 3 * time.Second} {
+			for range 300 {
+				<-time.After(time.Duration(random.ExpFloat64() * float64(every)))
+				c := &client{t: t, of: one, id: 1 + random.Uint64N(20)}
+				began := time.Now()
+				if c.take(room, 1, 8, true).Units == 0 {
+					t.Fatal("refused far from the limit")
 				}
-				<-time.After(10 * time.Second)
-				for id := range uint64(3) { // the first leaves some of the few that are held
-					began := time.Now()
-					(&client{t: t, of: one, id: 200 + id}).take(room, 1, 8, true)
-					if waited := time.Since(began); waited > 0 {
-						t.Errorf("lease %d of three at once waited for %v", id, waited)
-					}
+				if asked++; time.Since(began) > 0 {
+					waits++
 				}
-				if waits*200 > asked {
-					t.Errorf("%d of %d leases waited, want 5 of 1,000 at most", waits, asked)
-				}
-				closed(t, one)
-			})
-		})
-	}
+			}
+			t.Logf("a lease every %v: %d of %d waited", every, waits, asked)
+		}
+		<-time.After(10 * time.Second)
+		for id := range uint64(3) { // the first leaves some of the few that are held
+			began := time.Now()
+			(&client{t: t, of: one, id: 200 + id}).take(room, 1, 8, true)
+			if waited := time.Since(began); waited > 0 {
+				t.Errorf("lease %d of three at once waited for %v", id, waited)
+			}
+		}
+		if waits*200 > asked {
+			t.Errorf("%d of %d leases waited, want 5 of 1,000 at most", waits, asked)
+		}
+		closed(t, one)
+	})
 }
 
 // A region has hits of a new window before the first request that comes in its middle.
 func TestNewWindow(t *testing.T) {
-	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow} {
-		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
-				room := hourly(1, kind, 1000)
-				room.WidthMillis = 30e3
-				c := &client{t: t, of: one, id: 1}
-				<-time.After(time.Until(time.Now().Truncate(time.Minute).Add(75 * time.Second)))
-				for i := range 10 {
-					began := time.Now()
-					must.EqualOrEnd(t, c.take(room, 1, 1, false).Units, 1, "refused far from the limit")
-					if waited := time.Since(began); i > 0 && waited > 0 {
-						t.Errorf("request %d waited for %v", i, waited)
-					}
-					<-time.After(time.Until(began.Add(30 * time.Second)))
-				}
-				closed(t, one)
-			})
-		})
-	}
+	inBubbles(t, []window.Kind{window.FixedWindow, window.SlidingWindow}, func(t *testing.T, kind window.Kind) {
+		one, _ := across(t, backend.New(memory.New(memory.Options{})), Share)
+		room := hourly(1, kind, 1000)
+		room.WidthMillis = 30e3
+		c := &client{t: t, of: one, id: 1}
+		<-time.After(time.Until(time.Now().Truncate(time.Minute).Add(75 * time.Second)))
+		for i := range 10 {
+			began := time.Now()
+			must.EqualOrEnd(t, c.take(room, 1, 1, false).Units, 1, "refused far from the limit")
+			if waited := time.Since(began); i > 0 && waited > 0 {
+				t.Errorf("request %d waited for %v", i, waited)
+			}
+			<-time.After(time.Until(began.Add(30 * time.Second)))
+		}
+		closed(t, one)
+	})
 }
 
 // Hits that a region has asked for in a new window, and that no node uses, go back.
 func TestNewWindowWithoutRequests(t *testing.T) {
-	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow} {
-		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				shared := memory.New(memory.Options{})
-				one, _ := across(t, backend.New(shared), Share)
-				c, room := &client{t: t, of: one, id: 1}, hourly(1, kind, 100_000)
-				for range kind.Windows() { // requests until half a second before each window ends
-					<-time.After(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour - 20*time.Second)))
-					for range 195 {
-						c.take(room, 1, 100, true)
-						<-time.After(100 * time.Millisecond)
-					}
-					<-time.After(2 * time.Minute)
-				}
-				must.Equal(t, counted(t, shared, room), 0, "hits of the new window at the parent, two minutes later")
-				closed(t, one)
-			})
-		})
-	}
+	inBubbles(t, []window.Kind{window.FixedWindow, window.SlidingWindow}, func(t *testing.T, kind window.Kind) {
+		shared := memory.New(memory.Options{})
+		one, _ := across(t, backend.New(shared), Share)
+		c, room := &client{t: t, of: one, id: 1}, hourly(1, kind, 100_000)
+		for range kind.Windows() { // requests until half a second before each window ends
+			<-time.After(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour - 20*time.Second)))
+			for range 195 {
+				c.take(room, 1, 100, true)
+				<-time.After(100 * time.Millisecond)
+			}
+			<-time.After(2 * time.Minute)
+		}
+		must.Equal(t, counted(t, shared, room), 0, "hits of the new window at the parent, two minutes later")
+		closed(t, one)
+	})
 }
 
 // While the parent is away, the policy decides how much a region gives out, and its bound covers
@@ -360,31 +356,27 @@ func TestParentForgets(t *testing.T) {
 
 // Hits under way back to the parent count once, and belong to no region.
 func TestGivenBackOnTheWay(t *testing.T) {
-	for _, kind := range []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket} {
-		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				shared := memory.New(memory.Options{})
-				one, _ := across(t, backend.New(shared), Share)
-				room := hourly(1, kind, 1000)
-				c := &client{t: t, of: one, id: 1}
-				granted := c.take(room, 1, 500, true).Units
-				item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
-				read := func(hits int64) uint64 {
-					item.Hits[0] = hits
-					return c.push([]wire.Item{item}).Totals[0].Hits[0]
-				}
-				if got := read(-int64(granted)); granted == 0 || got != 0 {
-					t.Errorf("%d are left of %d that were given back", got, granted)
-				}
-				for range 1000 {
-					<-time.After(10 * time.Millisecond)
-					must.EqualOrEnd(t, read(0), 0, "hits are counted, and none was used")
-				}
-				closed(t, one)
-				must.Equal(t, counted(t, shared, room), 0, "the parent counts")
-			})
-		})
-	}
+	inBubbles(t, heldKinds, func(t *testing.T, kind window.Kind) {
+		shared := memory.New(memory.Options{})
+		one, _ := across(t, backend.New(shared), Share)
+		room := hourly(1, kind, 1000)
+		c := &client{t: t, of: one, id: 1}
+		granted := c.take(room, 1, 500, true).Units
+		item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&room, 0)
+		read := func(hits int64) uint64 {
+			item.Hits[0] = hits
+			return c.push([]wire.Item{item}).Totals[0].Hits[0]
+		}
+		if got := read(-int64(granted)); granted == 0 || got != 0 {
+			t.Errorf("%d are left of %d that were given back", got, granted)
+		}
+		for range 1000 {
+			<-time.After(10 * time.Millisecond)
+			must.EqualOrEnd(t, read(0), 0, "hits are counted, and none was used")
+		}
+		closed(t, one)
+		must.Equal(t, counted(t, shared, room), 0, "the parent counts")
+	})
 }
 
 // late is a store that delays pushes with takes.

@@ -215,7 +215,7 @@ func (w *world) run(seed uint64, policy Policy, dir string) {
 	w.over = make(chan struct{})
 	w.passed, w.uses = map[wire.LimitCounter]map[uint64]int64{}, map[wire.LimitCounter][]use{}
 	for i := range 9 {
-		kind := []window.Kind{window.FixedWindow, window.SlidingWindow, window.TokenBucket}[i%3]
+		kind := heldKinds[i%3]
 		w.rooms = append(w.rooms, hourly(byte(i), kind, []uint64{40, 300, 2000}[i/3]))
 	}
 	// A window begins soon.
