@@ -39,20 +39,20 @@ func (p *parentOf) Push(ctx context.Context, message []byte) ([]byte, error) {
 	return reply.Body, err
 }
 
-// both is a region, with its parent for the counters that the region relays.
+// both is a region with its parent, which answers what the region relays or does not keep.
 type both struct {
-	*Store
-	parent store.Store
+	store.Store
+	region *Store
 }
 
 // Push adds the outcome of the relayed part. Nothing is under way to the parent when it returns, as the suite's clock jumps then: a
 // push that takes seconds finds other tokens there.
 func (b *both) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
-	out, err := b.Store.Push(ctx, p, nodes)
+	out, err := b.region.Push(ctx, p, nodes)
 	for b.underWay() {
 		runtime.Gosched()
 	}
-	relayed, ok := b.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
+	relayed, ok := b.region.o.Parent.(*parentOf).outcomes.LoadAndDelete(pushName{p.Namespace, p.Sender, p.Sequence})
 	if of, _ := relayed.(store.Outcome); ok {
 		out.Applied, out.Returned, out.Dropped = wire.Sum(out.Applied, of.Applied), wire.Sum(out.Returned, of.Returned), wire.Sum(out.Dropped, of.Dropped)
 		out.Duplicate = out.Duplicate || of.Duplicate
@@ -61,61 +61,47 @@ func (b *both) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outc
 }
 
 func (b *both) underWay() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, from := range b.senders {
+	b.region.mu.Lock()
+	defer b.region.mu.Unlock()
+	for _, from := range b.region.senders {
 		if len(from.flying) > 0 {
 			return true
 		}
 	}
-	return len(b.due) > 0
+	return len(b.region.due) > 0
 }
 
-func (b *both) Overrides(ctx context.Context, namespace string, known uint64) ([]byte, uint64, error) {
-	return b.parent.Overrides(ctx, namespace, known)
-}
-
-func (b *both) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (uint64, error) {
-	return b.parent.SetOverrides(ctx, namespace, from, list)
-}
+func (b *both) Ping(ctx context.Context) error { return b.region.Ping(ctx) }
 
 func (b *both) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
 	if topic == store.Reports || topic == store.Tellers {
-		return b.parent.Note(ctx, topic, namespace, note)
+		return b.Store.Note(ctx, topic, namespace, note)
 	}
-	return b.Store.Note(ctx, topic, namespace, note)
+	return b.region.Note(ctx, topic, namespace, note)
 }
 
 func (b *both) Notes(ctx context.Context, topic store.Topic, namespace string) ([]store.Note, error) {
 	if topic == store.Reports || topic == store.Tellers {
-		return b.parent.Notes(ctx, topic, namespace)
+		return b.Store.Notes(ctx, topic, namespace)
 	}
-	return b.Store.Notes(ctx, topic, namespace)
-}
-
-func (b *both) Used(ctx context.Context, namespace string, from, to uint32, visit func(wire.UsedRow) error) error {
-	return b.parent.Used(ctx, namespace, from, to, visit)
-}
-
-func (b *both) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {
-	return b.parent.Account(ctx, u)
+	return b.region.Notes(ctx, topic, namespace)
 }
 
 // Counters visits the counters of the region, and the parent's counters of keys with kinds that a
 // region relays.
 func (b *both) Counters(ctx context.Context, namespace string, only *store.Wanted, visit func(store.LimitCounter) error) error {
 	relayed := map[wire.ID]bool{}
-	err := b.parent.Counters(ctx, namespace, nil, func(c store.LimitCounter) error {
+	err := b.Store.Counters(ctx, namespace, nil, func(c store.LimitCounter) error {
 		relayed[c.ID] = relayed[c.ID] || !Holds(&c.LimitCounter)
 		return nil
 	})
 	if err == nil {
-		err = b.Own.Counters(ctx, namespace, only, visit)
+		err = b.region.Counters(ctx, namespace, only, visit)
 	}
 	if err != nil {
 		return err
 	}
-	return b.parent.Counters(ctx, namespace, only, func(c store.LimitCounter) error {
+	return b.Store.Counters(ctx, namespace, only, func(c store.LimitCounter) error {
 		if !relayed[c.ID] {
 			return nil
 		}
@@ -130,7 +116,7 @@ func inMemory(t testing.TB, now func() time.Time, parent store.Store) store.Stor
 	r.waits = time.Minute // the largest pushes take longer than usual on a busy machine
 	must.OK(t, r.Start(t.Context(), memory.New(memory.Options{Now: r.Now, Granter: r})))
 	t.Cleanup(func() { must.Report(t, r.Close()) })
-	return &both{r, parent}
+	return &both{parent, r}
 }
 
 // A region passes the conformance suite with any store of its parent, except for the tests that
