@@ -78,17 +78,8 @@ func number(t *testing.T, c *pgx.Conn, sql string) (n int64) {
 var (
 	epoch, atEpoch   = storetest.Epoch, storetest.AtEpoch
 	counter, pushOne = storetest.Counter, storetest.PushOne
+	wantTotal        = storetest.WantTotal
 )
-
-// wantTotal pushes an item with a hit to a counter, and wants this total.
-func wantTotal(t *testing.T, s store.Store, sequence uint64, now time.Time, c wire.LimitCounter, want uint64) store.Outcome {
-	t.Helper()
-	out, err := pushOne(t.Context(), s, sequence, now, c)
-	if err != nil || out.Answer.Totals[0].Hits[0] != want {
-		t.Fatalf("push %d: outcome %+v, error %v; want total %d", sequence, out, err, want)
-	}
-	return out
-}
 
 // TestManyStores lets several stores take and push at once, each push twice, some of them to new
 // counters, in any order. The grants equal the limit, and every hit counts once.
@@ -168,33 +159,7 @@ func TestGrantsOfASenderAreBounded(t *testing.T) {
 
 func TestRestart(t *testing.T) {
 	server := postgrestest.Start(t)
-	counters := open(t, server.URL(), nil)
-	c, now := counter(window.SlidingWindow, 1, 24*time.Hour), time.Now()
-	wantTotal(t, counters, 1, now, c, 1)
-	server.Stop(t)
-	if _, err := pushOne(t.Context(), counters, 2, now, c); err == nil {
-		t.Fatal("want an error while PostgreSQL is down")
-	}
-	if err := counters.Ping(t.Context()); err == nil {
-		t.Fatal("ping: want an error while PostgreSQL is down")
-	}
-	if _, err := store.Join(t.Context(), counters, "ns", 1); err == nil {
-		t.Fatal("join: want an error while PostgreSQL is down")
-	}
-	server.Restart(t)
-	// A push that was applied is still recorded, and any other is applied now.
-	if out := wantTotal(t, counters, 1, now, c, 1); !out.Duplicate {
-		t.Errorf("outcome %+v, want a duplicate", out)
-	}
-	if out := wantTotal(t, counters, 2, now, c, 2); out.Duplicate {
-		t.Errorf("outcome %+v, want none", out)
-	}
-	// Connections that broke while idle cause no errors.
-	server.Restart(t)
-	wantTotal(t, counters, 3, now, c, 3)
-	if err := counters.Ping(t.Context()); err != nil {
-		t.Errorf("ping: %v", err)
-	}
+	storetest.Restart(t, open(t, server.URL(), nil), func() { server.Stop(t) }, func() { server.Restart(t) })
 }
 
 // name leads connections to an address that may change, as a name does, and counts them.
@@ -429,18 +394,10 @@ func TestURL(t *testing.T) {
 func TestPostgresClock(t *testing.T) {
 	url := postgrestest.Database(t)
 	counters, raw := open(t, url, nil), connect(t, url)
-	clock := func() (now time.Time) {
+	storetest.ServersClock(t, counters, func() (now time.Time) {
 		must.OK(t, raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now))
 		return now
-	}
-	before := clock()
-	out := must.Get(pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour)))(t)
-	if got, after := out.Answer.NowNanos, clock(); got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
-		t.Errorf("answered at %d, want PostgreSQL's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
-	}
-	if got := contents(t, counters); len(got) != 1 {
-		t.Errorf("counters %+v, want one", got)
-	}
+	})
 	for _, node := range []uint64{1, 2, 2, 1<<64 - 1} {
 		must.Get(store.Join(t.Context(), counters, "ns", node))(t)
 	}

@@ -82,8 +82,7 @@ func TestBackendsShareLimits(t *testing.T) {
 // TestPushesWaitForTheLock locks a partition. Pushes whose counters must be as they were seen wait
 // for the lock, and others do not.
 func TestPushesWaitForTheLock(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	const lock = "weir:{ns}:lock"
 	passed := false
 	for sequence := uint64(1); sequence < 100 && !passed; sequence++ {
@@ -104,8 +103,7 @@ func TestPushesWaitForTheLock(t *testing.T) {
 // the server's clock was set back. No push waits for them.
 func TestLocksThatDoNotEnd(t *testing.T) {
 	const lock = "weir:{ns}:lock"
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	sequence := uint64(0)
 	for name, command := range map[string][]any{
 		"for ever": {"set", lock, "somebody"}, "for an hour": {"set", lock, "somebody", "px", 3_600_000},

@@ -117,8 +117,7 @@ func TestReadsAreBounded(t *testing.T) {
 // If a push of several scripts is cut short, the next attempt completes it, and nothing is applied
 // twice.
 func TestPartsBreakOff(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	allow := func(keys ...any) {
 		t.Helper()
 		must.OK(t, client.Do(t.Context(), append([]any{"ACL", "SETUSER", "default", "resetkeys"}, keys...)...).Err())

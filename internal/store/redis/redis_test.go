@@ -31,6 +31,13 @@ func open(t testing.TB, url string, now func() time.Time) *redis.Store {
 	return counters
 }
 
+// begun starts an empty Redis, and returns a store on it, and a client besides.
+func begun(t testing.TB, now func() time.Time) (*redis.Store, *goredis.Client) {
+	t.Helper()
+	server := redistest.Start(t)
+	return open(t, server.URL(), now), raw(t, server)
+}
+
 func openFresh(t testing.TB, now func() time.Time) store.Store {
 	return open(t, redistest.Start(t).URL(), now)
 }
@@ -49,6 +56,7 @@ func raw(t testing.TB, s *redistest.Server) *goredis.Client {
 var (
 	epoch, atEpoch   = storetest.Epoch, storetest.AtEpoch
 	counter, pushOne = storetest.Counter, storetest.PushOne
+	wantTotal        = storetest.WantTotal
 )
 
 // key returns a counter's key in Redis, as documented by the package.
@@ -70,8 +78,7 @@ func buckets(id byte, width, precision time.Duration) wire.LimitCounter {
 const sender = "weir:{ns}:sender:fffffffffffffffe"
 
 func TestKeysExpire(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	lives := map[wire.LimitCounter]time.Duration{
 		counter(window.FixedWindow, 1, time.Minute):            time.Minute + store.Grace,
 		counter(window.SlidingWindow, 2, time.Hour):            2*time.Hour + store.Grace,
@@ -102,8 +109,7 @@ func TestKeysExpire(t *testing.T) {
 // TestSenderOutlivesItsTakes wants a sender's record to live as long as a push may be sent again
 // for its takes.
 func TestSenderOutlivesItsTakes(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	for i, test := range []struct{ width, again time.Duration }{
 		{time.Minute, 2 * time.Minute}, {time.Hour, 2 * time.Hour}, {30 * 24 * time.Hour, 24 * time.Hour},
 	} {
@@ -122,8 +128,7 @@ func TestSenderOutlivesItsTakes(t *testing.T) {
 // as with hits of now, and the sender's record as long as a copy would count.
 func TestKeysOfHitsAheadExpire(t *testing.T) {
 	const ahead = 5 * time.Minute
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	for sequence, c := range []wire.LimitCounter{buckets(1, 10*time.Second, 1), buckets(2, 10*time.Second, 2500*time.Millisecond)} {
 		must.Get(pushOne(t.Context(), counters, uint64(sequence+1), epoch.Add(ahead), c))(t)
 		wantTTL(t, client, key(c), 10*time.Second+store.Grace+time.Millisecond)
@@ -147,6 +152,32 @@ func wantTTL(t *testing.T, client *goredis.Client, key string, want time.Duratio
 func ttl(t *testing.T, client *goredis.Client, key string) time.Duration {
 	t.Helper()
 	return must.Get(client.PTTL(t.Context(), key).Result())(t)
+}
+
+// survives wants a store to count a hit of each counter although others have written to its Redis, and to answer with these
+// totals. The push that comes again is a duplicate.
+func survives(t *testing.T, commands [][]any, repaired int64, want [3]uint64, counted ...wire.LimitCounter) *goredis.Client {
+	t.Helper()
+	counters, client := begun(t, atEpoch)
+	for _, command := range commands {
+		must.OK(t, client.Do(t.Context(), command...).Err())
+	}
+	if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
+		t.Errorf("counters: %v", err)
+	}
+	out := must.Get(pushOne(t.Context(), counters, 1, epoch, counted...))(t)
+	var got [3]uint64
+	for i, total := range out.Answer.Totals {
+		must.EqualOrEnd(t, len(total.Hits), 1, "outcome %+v, want a total of each", out)
+		got[i] = total.Hits[0]
+	}
+	if got != want || out.Applied != 3 || out.Repaired != repaired {
+		t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, want, repaired)
+	}
+	if out, err := pushOne(t.Context(), counters, 1, epoch, counted...); err != nil || !out.Duplicate || out.Repaired != 0 {
+		t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
+	}
+	return client
 }
 
 func TestHostileContents(t *testing.T) {
@@ -176,27 +207,12 @@ func TestHostileContents(t *testing.T) {
 		"many stale":       {commands: [][]any{append([]any{"hset", key(sliding), current, "41"}, stale(20_000)...)}, sliding: 42},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			counters, client := open(t, server.URL(), atEpoch), raw(t, server)
-			for _, command := range test.commands {
-				must.OK(t, client.Do(t.Context(), command...).Err())
-			}
-			if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
-				t.Errorf("counters: %v", err)
-			}
-			out := must.Get(pushOne(t.Context(), counters, 1, epoch, good, sliding, first))(t)
-			got := []uint64{out.Answer.Totals[0].Hits[0], out.Answer.Totals[1].Hits[0], out.Answer.Totals[2].Hits[0]}
-			if want := []uint64{1, test.sliding, 1}; !slices.Equal(got, want) || out.Applied != 3 || out.Repaired != test.repaired {
-				t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, want, test.repaired)
-			}
+			client := survives(t, test.commands, test.repaired, [3]uint64{1, test.sliding, 1}, good, sliding, first)
 			fields, err := client.HGetAll(t.Context(), key(sliding)).Result()
 			if want := strconv.FormatUint(test.sliding, 10); err != nil || len(fields) != 1 || fields[current] != want {
 				t.Errorf("fields %v, error %v; want only %s: %s", fields, err, current, want)
 			}
 			wantTTL(t, client, key(sliding), 2*time.Minute+store.Grace)
-			if out, err = pushOne(t.Context(), counters, 1, epoch, good, sliding, first); err != nil || !out.Duplicate || out.Repaired != 0 {
-				t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
-			}
 		})
 	}
 }
@@ -228,23 +244,7 @@ func TestHostileBuckets(t *testing.T) {
 		"extremes of tokens": {commands: [][]any{{"hset", key(bucket), nanos, wire.MaxHits, "limit", 0}}, want: [3]uint64{1, 1, wire.MaxHits}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			counters, client := open(t, server.URL(), atEpoch), raw(t, server)
-			for _, command := range test.commands {
-				must.OK(t, client.Do(t.Context(), command...).Err())
-			}
-			if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
-				t.Errorf("counters: %v", err)
-			}
-			out := must.Get(pushOne(t.Context(), counters, 1, epoch, coarse, log, bucket))(t)
-			var got [3]uint64
-			for i, total := range out.Answer.Totals {
-				must.EqualOrEnd(t, len(total.Hits), 1, "outcome %+v, want a total of each", out)
-				got[i] = total.Hits[0]
-			}
-			if got != test.want || out.Applied != 3 || out.Repaired != test.repaired {
-				t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, test.want, test.repaired)
-			}
+			client := survives(t, test.commands, test.repaired, test.want, coarse, log, bucket)
 			for _, want := range []struct {
 				key    string
 				fields map[string]string
@@ -318,8 +318,7 @@ func stale(n int) (fields []any) {
 }
 
 func TestForeignKeysAreNotCounted(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	current := strconv.FormatInt(epoch.UnixMilli()/60_000, 10)
 	id := strings.Repeat("00", 16)
 	for _, k := range []string{"x", id + ":4:0:60000", id + ":4:0:60000:0", id + ":4:0:60000:7", id + ":4:0:1:5000", id + ":6:0:60000",
@@ -336,8 +335,7 @@ func TestForeignKeysAreNotCounted(t *testing.T) {
 // TestGrants checks the remembered grants: they cover all pushes that may be sent again, and
 // foreign values in their place do no harm.
 func TestGrants(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	push := func(sequence, floor uint64) store.Outcome {
 		t.Helper()
 		room := wire.Room{LimitCounter: counter(window.FixedWindow, 1, time.Minute), Limit: 1000, Cost: 1}
@@ -379,8 +377,7 @@ func TestGrants(t *testing.T) {
 }
 
 func TestForeignNodes(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	const nodes = "weir:{ns}:nodes"
 	for name, command := range map[string][]any{
 		"string": {"set", nodes, 1}, "hash": {"hset", nodes, "x", 1}, "never": {"zadd", nodes, "inf", "x"},
@@ -394,47 +391,22 @@ func TestForeignNodes(t *testing.T) {
 }
 
 func TestScriptIsLoadedAgain(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	c := counter(window.FixedWindow, 1, time.Minute)
 	for sequence := uint64(1); sequence <= 3; sequence++ {
-		out, err := pushOne(t.Context(), counters, sequence, epoch, c)
-		if err != nil || out.Answer.Totals[0].Hits[0] != sequence {
-			t.Fatalf("push %d: outcome %+v, error %v", sequence, out, err)
-		}
+		wantTotal(t, counters, sequence, epoch, c, sequence)
 		must.OK(t, client.ScriptFlush(t.Context()).Err())
 	}
 }
 
 func TestRestart(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	counters := open(t, server.URL(), nil)
-	c := counter(window.SlidingWindow, 1, 24*time.Hour)
-	now := time.Now()
-	must.Get(pushOne(t.Context(), counters, 1, now, c))(t)
-	server.Stop()
-	if _, err := pushOne(t.Context(), counters, 2, now, c); err == nil {
-		t.Fatal("want an error while Redis is down")
-	}
-	if err := counters.Ping(t.Context()); err == nil {
-		t.Fatal("ping: want an error while Redis is down")
-	}
-	server.Restart()
-	// A push that was applied is still recorded, and any other is applied now.
-	out, err := pushOne(t.Context(), counters, 1, now, c)
-	if err != nil || !out.Duplicate || out.Answer.Totals[0].Hits[0] != 1 {
-		t.Errorf("outcome %+v, error %v; want a duplicate, total 1", out, err)
-	}
-	out, err = pushOne(t.Context(), counters, 2, now, c)
-	if err != nil || out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 {
-		t.Errorf("outcome %+v, error %v; want total 2", out, err)
-	}
+	storetest.Restart(t, open(t, server.URL(), nil), server.Stop, server.Restart)
 }
 
 // TestFullRedis checks that a push for which Redis has no memory changes nothing.
 func TestFullRedis(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), atEpoch), raw(t, server)
+	counters, client := begun(t, atEpoch)
 	c := counter(window.FixedWindow, 1, time.Minute)
 	must.Get(pushOne(t.Context(), counters, 1, epoch, c))(t)
 	must.OK(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
@@ -450,19 +422,8 @@ func TestFullRedis(t *testing.T) {
 }
 
 func TestRedisClock(t *testing.T) {
-	server := redistest.Start(t)
-	counters, client := open(t, server.URL(), nil), raw(t, server)
-	before := must.Get(client.Time(t.Context()).Result())(t)
-	out := must.Get(pushOne(t.Context(), counters, 1, before, counter(window.FirstHitWindow, 1, time.Hour)))(t)
-	after := must.Get(client.Time(t.Context()).Result())(t)
-	if got := out.Answer.NowNanos; got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
-		t.Errorf("answered at %d, want Redis's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
-	}
-	var visited int
-	err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { visited++; return nil })
-	if err != nil || visited != 1 {
-		t.Errorf("%d counters, error %v; want 1", visited, err)
-	}
+	counters, client := begun(t, nil)
+	storetest.ServersClock(t, counters, func() time.Time { return must.Get(client.Time(t.Context()).Result())(t) })
 }
 
 func TestPasswordAndDatabase(t *testing.T) {
@@ -470,10 +431,7 @@ func TestPasswordAndDatabase(t *testing.T) {
 	c := counter(window.FixedWindow, 1, time.Minute)
 	for number := range 2 {
 		url := fmt.Sprintf("redis://:s3cret%%2F%%3A%%40@%s/%d", server.Addr, number)
-		out, err := pushOne(t.Context(), open(t, url, atEpoch), 1, epoch, c)
-		if err != nil || out.Answer.Totals[0].Hits[0] != 1 {
-			t.Errorf("database %d: outcome %+v, error %v; want total 1", number, out, err)
-		}
+		wantTotal(t, open(t, url, atEpoch), 1, epoch, c, 1)
 	}
 	_, err := pushOne(t.Context(), open(t, "redis://:hunter2@"+server.Addr, atEpoch), 1, epoch, c)
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
@@ -495,8 +453,7 @@ func TestBadURL(t *testing.T) {
 }
 
 func TestGrantsOfASenderAreBounded(t *testing.T) {
-	server := redistest.Start(t)
-	s, client := open(t, server.URL(), atEpoch), raw(t, server)
+	s, client := begun(t, atEpoch)
 	const pushes, most, shed = 40, 16, 1 + 2*16 // the second time
 	storetest.GrantsAreBounded(t, s, pushes, shed-most+2, func(sequence uint64) {
 		grants := 0

@@ -5,7 +5,6 @@ package storetest
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -311,30 +310,6 @@ func many(n int) (all []wire.Room) {
 // Take returns a take from rooms.
 func Take(least, most uint64, rooms ...wire.Room) wire.Take {
 	return wire.Take{Least: least, Most: most, Rooms: rooms}
-}
-
-// Counter returns a counter without buckets, named after id.
-func Counter(kind window.Kind, id byte, width time.Duration) wire.LimitCounter {
-	return wire.LimitCounter{ID: wire.ID{id}, Kind: uint8(kind), WidthMillis: uint64(width.Milliseconds())}
-}
-
-// Sender is the sender of [PushOne].
-const Sender = 1<<64 - 2
-
-// PushOne pushes a hit in the present window of each counter.
-func PushOne(ctx context.Context, s store.Store, sequence uint64, now time.Time, counters ...wire.LimitCounter) (store.Outcome, error) {
-	p := &wire.Push{Namespace: "ns", Sender: Sender, Sequence: sequence, Floor: sequence}
-	for _, c := range counters {
-		it := wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Limit: 10, Hits: []int64{1}}
-		switch kind := window.Kind(c.Kind); {
-		case kind.Started():
-			it.Newest = uint64(now.UnixNano())
-		case kind.Bucketed():
-			it.Newest, it.Ages = uint64(now.UnixNano())/c.Precision, []uint64{0}
-		}
-		p.Items = append(p.Items, it)
-	}
-	return s.Push(ctx, p, 1)
 }
 
 // item returns an item with hits of now.
