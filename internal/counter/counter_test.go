@@ -40,18 +40,6 @@ func sums(c *Counter) []uint64 {
 	return out
 }
 
-func equal(a []uint64, b ...uint64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
 func TestAllLimitsOrNone(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Limits: []window.Limit{perMinute(10), perHour(3)}}
@@ -69,11 +57,11 @@ func TestAllLimitsOrNone(t *testing.T) {
 		c = load(t, rule, c.Append(nil, monday))
 		c.Advance(monday)
 	}
-	if c.Allows(1) || !equal(sums(c), 3, 3) {
+	if c.Allows(1) || !slices.Equal(sums(c), []uint64{3, 3}) {
 		t.Errorf("above one limit: allowed %v, counted %v", c.Allows(1), sums(c))
 	}
 	c.GiveBack(c.Numbers(nil), 2)
-	if !c.Allows(2) || c.Allows(3) || !equal(sums(c), 1, 1) {
+	if !c.Allows(2) || c.Allows(3) || !slices.Equal(sums(c), []uint64{1, 1}) {
 		t.Errorf("after giving back: counted %v", sums(c))
 	}
 }
@@ -118,7 +106,7 @@ func TestChangedLimits(t *testing.T) {
 
 		c = load(t, after, payload)
 		c.Advance(monday + second)
-		if !equal(sums(c), 7, 0) {
+		if !slices.Equal(sums(c), []uint64{7, 0}) {
 			t.Errorf("reordered and changed: counted %v", sums(c))
 		}
 		c.Count(1)
@@ -129,12 +117,12 @@ func TestChangedLimits(t *testing.T) {
 		if !c.Load(after, payload) || !bytes.Equal(c.Append(nil, monday+second), payload) {
 			t.Errorf("read and written again, %x is %x", payload, c.Append(nil, monday+second))
 		}
-		if c = load(t, before, payload); !equal(sums(c), 7, 8) {
+		if c = load(t, before, payload); !slices.Equal(sums(c), []uint64{7, 8}) {
 			t.Errorf("back in the first configuration: counted %v", sums(c))
 		}
 		c = load(t, after, payload)
 		c.Advance(monday + 2*minute)
-		if c = load(t, before, c.Append(nil, monday+2*minute)); !equal(sums(c), 0, 8) {
+		if c = load(t, before, c.Append(nil, monday+2*minute)); !slices.Equal(sums(c), []uint64{0, 8}) {
 			t.Errorf("after the window has passed: counted %v", sums(c))
 		}
 	}
@@ -267,7 +255,7 @@ func FuzzCounter(f *testing.F) {
 			if got := used.Load(&compiled[i], payload); got != valid || !bytes.Equal(used.Append(nil, 0), written) {
 				t.Fatalf("%x becomes %x, and the short way %x, %v", payload, written, used.Append(nil, 0), got)
 			}
-			if !valid && !equal(sums(c), make([]uint64, len(c.States))...) {
+			if !valid && !slices.Equal(sums(c), make([]uint64, len(c.States))) {
 				t.Fatalf("%x is not valid, but counts %v", payload, sums(c))
 			}
 			if !again.Load(rule, written) || valid && !bytes.Equal(again.Append(nil, 0), written) {
@@ -430,14 +418,14 @@ func TestCountInPlace(t *testing.T) {
 			} else {
 				want.Count(3)
 			}
-			if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !equal(sums(c), sums(want)...) {
+			if encoded := want.Append(nil, monday+second); !bytes.Equal(payload, encoded) || !slices.Equal(sums(c), sums(want)) {
 				t.Errorf("%s: got %x and %v, want %x", name, payload, sums(c), encoded)
 			}
 			if revocable := test.revocable || flags != 0; c.Revocable() != revocable || load(t, test.rule, payload).Revocable() != revocable {
 				t.Errorf("%s: revocable is %v after flags %x", name, c.Revocable(), flags)
 			}
 			c.GiveBack(c.Numbers(nil), 3)
-			if again := load(t, test.rule, before); !equal(sums(c), sums(again)...) {
+			if again := load(t, test.rule, before); !slices.Equal(sums(c), sums(again)) {
 				t.Errorf("%s: given back to %v, want %v", name, sums(c), sums(again))
 			}
 		}
