@@ -3,7 +3,7 @@
 // measure which pass.
 package sim
 
-import "container/heap"
+import "weir/internal/heap"
 
 // Times are in nanoseconds.
 const (
@@ -19,7 +19,7 @@ const (
 type Clock struct {
 	// Now is the present time.
 	Now    int64
-	queue  events
+	queue  heap.Of[event]
 	number uint64
 }
 
@@ -30,6 +30,14 @@ type event struct {
 	do     func()
 }
 
+// Before implements [heap.Item].
+func (e event) Before(other event) bool {
+	return e.at < other.at || e.at == other.at && e.number < other.number
+}
+
+// Placed implements [heap.Item].
+func (event) Placed(int) {}
+
 // At calls do at a time, or at once if that has passed.
 func (c *Clock) At(at int64, do func()) {
 	c.number++
@@ -39,7 +47,7 @@ func (c *Clock) At(at int64, do func()) {
 // Advance runs all events until a time, and makes it the present.
 func (c *Clock) Advance(until int64) {
 	for len(c.queue) > 0 && c.queue[0].at <= until {
-		next := heap.Pop(&c.queue).(event)
+		next := heap.Pop(&c.queue)
 		c.Now = next.at
 		next.do()
 	}
@@ -69,23 +77,3 @@ func (t *timer) start(after int64) {
 }
 
 func (t *timer) stop() { t.turn++ }
-
-// events is a heap by time.
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-
-// Push implements heap.Interface.
-func (e *events) Push(x any) { *e = append(*e, x.(event)) }
-
-// Pop implements heap.Interface.
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	next := (*e)[last]
-	*e = (*e)[:last]
-	return next
-}
