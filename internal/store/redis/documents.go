@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -57,10 +58,7 @@ func (s *Store) Overrides(ctx context.Context, namespace string, known uint64) (
 
 // SetOverrides implements [store.Store].
 func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (version uint64, err error) {
-	if err := store.CheckOverrides(namespace, list); err != nil {
-		return 0, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.CheckOverrides(namespace, list), ctx.Err()); err != nil {
 		return 0, err
 	}
 	version, err = overridesScript.Run(ctx, s.client, []string{s.keys.overrides(namespace)}, strconv.FormatUint(from, 10), s.given(), list).Uint64()
@@ -75,10 +73,7 @@ func (s *Store) SetOverrides(ctx context.Context, namespace string, from uint64,
 
 // Note implements [store.Store].
 func (s *Store) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (nodes uint64, err error) {
-	if err := store.CheckNote(topic, namespace, note); err != nil {
-		return 0, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.CheckNote(topic, namespace, note), ctx.Err()); err != nil {
 		return 0, err
 	}
 	key, terms := s.keys.notes(topic, namespace), topic.Terms()

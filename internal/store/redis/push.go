@@ -17,10 +17,7 @@ import (
 
 // Push implements [store.Store].
 func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
-	if err := store.Check(p); err != nil {
-		return store.Outcome{}, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.Check(p), ctx.Err()); err != nil {
 		return store.Outcome{}, err
 	}
 	r := newRun(s, p, nodes)

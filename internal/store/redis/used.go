@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -22,10 +23,7 @@ var usedScript = goredis.NewScript(usedSource)
 
 // Account implements [store.Store].
 func (s *Store) Account(ctx context.Context, u *wire.Used) (done store.Accounted, err error) {
-	if err := store.CheckUsed(u); err != nil {
-		return done, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(store.CheckUsed(u), ctx.Err()); err != nil {
 		return done, err
 	}
 	calendar, err := s.calendar(ctx, u.Namespace)
