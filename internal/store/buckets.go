@@ -44,7 +44,7 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 // so that they displace no others.
 func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 	current := NumberAt(item.LimitCounter, c.NowNanos)
-	today, _ := slices.BinarySearchFunc(buckets, current, newerFirst)
+	today, _ := slices.BinarySearchFunc(buckets, Window{Number: current}, NewestFirst)
 	ahead := KeptBuckets(item.LimitCounter, item.Limit, buckets[:today])
 	others := KeptBuckets(item.LimitCounter, item.Limit, buckets[today:])
 	if len(ahead) == today {
@@ -53,8 +53,8 @@ func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 	return slices.Concat(ahead, others)
 }
 
-// newerFirst is the order in which buckets are stored.
-func newerFirst(b Window, number uint64) int { return cmp.Compare(number, b.Number) }
+// NewestFirst is the order in which buckets are stored.
+func NewestFirst(a, b Window) int { return cmp.Compare(b.Number, a.Number) }
 
 // BucketTotal answers an item of buckets from all buckets of its counter, newest first. The answer
 // has the buckets with hits that can be read and that a window ending with the item's newest bucket
@@ -181,7 +181,7 @@ func takeBack(buckets []Window, w Window, oldest, end uint64) (left int64) {
 		b.Hits -= taken
 		left += taken
 	}
-	at, found := slices.BinarySearchFunc(buckets, w.Number, newerFirst)
+	at, found := slices.BinarySearchFunc(buckets, w, NewestFirst)
 	if found {
 		from(&buckets[at])
 	}

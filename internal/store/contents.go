@@ -19,6 +19,16 @@ type Contents struct {
 	Windows []Window
 }
 
+// HitsOf returns the hits of a window or bucket with a number.
+func (r *Contents) HitsOf(number uint64) int64 {
+	for _, w := range r.Windows {
+		if w.Number == number {
+			return w.Hits
+		}
+	}
+	return 0
+}
+
 // algorithm is how stores in Go handle the counters of a kind. Each algorithm has a file of its
 // own.
 type algorithm interface {

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -209,7 +208,7 @@ func bucketsOf(t wire.Total) (found []store.Window) {
 }
 
 func newestFirst(windows []store.Window) []store.Window {
-	slices.SortFunc(windows, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
+	slices.SortFunc(windows, store.NewestFirst)
 	return windows
 }
 

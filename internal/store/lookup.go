@@ -12,7 +12,7 @@ import (
 // used is right, and the remaining hits are not.
 func (c Calendar) Standing(of *LimitCounter, limit, burst uint64) (used uint64, standing window.Standing) {
 	contents := Contents{Limit: of.Limit, Windows: slices.Clone(of.Windows)}
-	slices.SortFunc(contents.Windows, func(a, b Window) int { return newerFirst(a, b.Number) })
+	slices.SortFunc(contents.Windows, NewestFirst)
 	room := wire.Room{LimitCounter: of.LimitCounter, Limit: limit, Burst: burst}
 	item := c.RoomItem(&room, 0)
 	total := c.Total(&contents, &item)
@@ -58,7 +58,7 @@ func (c Calendar) GiveBack(of *LimitCounter, hits uint64) (items []wire.Item) {
 		return items
 	}
 	windows := slices.Clone(of.Windows)
-	slices.SortFunc(windows, func(a, b Window) int { return newerFirst(a, b.Number) })
+	slices.SortFunc(windows, NewestFirst)
 	left := hits
 	for _, w := range windows {
 		if w.Hits <= 0 || left == 0 {

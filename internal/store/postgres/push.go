@@ -368,7 +368,7 @@ func records(counters []*counter) []any {
 	for i, c := range counters {
 		refills[i], expires[i] = int64(c.contents.Limit), expiry(c.expires)
 		firsts[i] = int32(len(numbers) + 1)
-		slices.SortFunc(c.contents.Windows, newestFirst)
+		slices.SortFunc(c.contents.Windows, store.NewestFirst)
 		for _, w := range c.contents.Windows {
 			numbers, hits = append(numbers, int64(w.Number)), append(hits, w.Hits)
 		}

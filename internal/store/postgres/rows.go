@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -48,7 +47,7 @@ func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 		return store.Contents{}, false
 	}
 	contents := store.Contents{Limit: uint64(r.refill.Int64), Windows: make([]store.Window, len(numbers))}
-	for i, number := range numbers {
+	for i, number := range numbers { // the newest is written first
 		if hits[i] > wire.MaxHits || i > 0 && number >= numbers[i-1] {
 			return store.Contents{}, false
 		}
@@ -56,10 +55,6 @@ func (r *counterRow) contents(of wire.LimitCounter) (store.Contents, bool) {
 	}
 	return contents, true
 }
-
-// newestFirst orders windows as they are written. A row with another order was not written by the
-// store.
-func newestFirst(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) }
 
 // sender is a sender's record: its floor, the applied sequences from there on, and the grants of
 // their takes. store.MaxAhead bounds the sequences, and maxGrants the grants.

@@ -138,7 +138,8 @@ func (h *held) hash(args []any, calendar store.Calendar) []any {
 		}
 		delete(is, field)
 	}
-	for _, w := range newestFirst(h.contents.Windows) {
+	slices.SortFunc(h.contents.Windows, store.NewestFirst)
+	for _, w := range h.contents.Windows {
 		put(field(h.LimitCounter, w.Number), strconv.FormatInt(w.Hits, 10))
 	}
 	expires := h.expires
@@ -195,7 +196,7 @@ func (h *held) additions(args []any, calendar store.Calendar) []any {
 // addition returns the hits to add to a window, and the most that it may have had. A hit of the window before weighs less than
 // a hit of the current window.
 func (h *held) addition(number, current uint64) (most, hits int64) {
-	was, is := hitsOf(h.seen.contents.Windows, number), hitsOf(h.contents.Windows, number)
+	was, is := h.seen.contents.HitsOf(number), h.contents.HitsOf(number)
 	spare := h.spare
 	if spare < wire.MaxHits && window.Kind(h.Kind).Windows() > 1 {
 		if spare /= 2; number == current {
@@ -203,15 +204,6 @@ func (h *held) addition(number, current uint64) (most, hits int64) {
 		}
 	}
 	return min(was+int64(spare), wire.MaxHits-(is-was)), is - was
-}
-
-func hitsOf(windows []store.Window, number uint64) int64 {
-	for _, w := range windows {
-		if w.Number == number {
-			return w.Hits
-		}
-	}
-	return 0
 }
 
 func has(windows []store.Window, number uint64) bool {

@@ -90,7 +90,7 @@ func parseHash(of wire.LimitCounter, is []string) *entry {
 		}
 		e.contents.Windows = append(e.contents.Windows, store.Window{Number: number, Hits: hits})
 	}
-	newestFirst(e.contents.Windows)
+	slices.SortFunc(e.contents.Windows, store.NewestFirst)
 	return e
 }
 

@@ -51,7 +51,7 @@ func (h *held) alone(c store.Calendar) bool {
 
 // adds is how many hits are added to a window.
 func (h *held) adds(number uint64) int64 {
-	return hitsOf(h.contents.Windows, number) - hitsOf(h.seen.contents.Windows, number)
+	return h.contents.HitsOf(number) - h.seen.contents.HitsOf(number)
 }
 
 // drops reports whether windows that were seen have to go.
@@ -142,7 +142,8 @@ func (a *attempt) hearLone(reply []any, sent, received time.Duration) error {
 			}
 		}
 		h.others(func(w store.Window) { windows = append(windows, w) })
-		e.contents.Windows = newestFirst(windows)
+		slices.SortFunc(windows, store.NewestFirst)
+		e.contents.Windows = windows
 		h.added(a, e)
 		reply = reply[len(h.named):]
 	}

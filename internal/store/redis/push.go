@@ -436,9 +436,3 @@ func (b *batch) noted() bool {
 		return slices.ContainsFunc(item.Hits, func(h int64) bool { return h != 0 })
 	})
 }
-
-// newestFirst sorts buckets.
-func newestFirst(buckets []store.Window) []store.Window {
-	slices.SortFunc(buckets, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
-	return buckets
-}

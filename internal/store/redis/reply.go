@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -204,11 +205,11 @@ func (h *held) writtenHash() *entry {
 func (h *held) made() *entry {
 	e := &entry{limitless: true}
 	for _, number := range h.named {
-		if hits := hitsOf(h.contents.Windows, number); hits != 0 {
+		if hits := h.contents.HitsOf(number); hits != 0 {
 			e.contents.Windows = append(e.contents.Windows, store.Window{Number: number, Hits: hits})
 		}
 	}
-	newestFirst(e.contents.Windows)
+	slices.SortFunc(e.contents.Windows, store.NewestFirst)
 	return e
 }
 
@@ -220,7 +221,7 @@ func (h *held) added(a *attempt, now *entry) {
 		if number < span.Kept || number > span.Newest {
 			continue // answers don't have this window
 		}
-		if there := hitsOf(now.contents.Windows, number) - hitsOf(h.contents.Windows, number); there != 0 {
+		if there := now.contents.HitsOf(number) - h.contents.HitsOf(number); there != 0 {
 			if h.unseen == nil {
 				h.unseen = make(map[uint64]int64)
 			}

@@ -94,16 +94,6 @@ func (f *fund) stillHeld(c store.Calendar) uint64 {
 	return f.held
 }
 
-// hits returns the hits of a window of the clock.
-func hits(r *store.Contents, number uint64) int64 {
-	for _, w := range r.Windows {
-		if w.Number == number {
-			return w.Hits
-		}
-	}
-	return 0
-}
-
 func sum(r *store.Contents) (hits int64) {
 	for _, w := range r.Windows {
 		hits = wire.Sum(hits, w.Hits)
@@ -123,7 +113,7 @@ func take(r *store.Contents, number uint64, n int64) {
 // backed returns how many of the granted hits in a window of the clock the parent still counts: the
 // key's counter may have been emptied.
 func (f *fund) backed(number uint64) int64 {
-	return min(hits(&f.granted, number), hits(&f.whole, number))
+	return min(f.granted.HitsOf(number), f.whole.HitsOf(number))
 }
 
 // free returns how many hits the region can give out now if its nodes have used own.
@@ -133,7 +123,7 @@ func (f *fund) free(c store.Calendar, own *store.Contents) uint64 {
 		return uint64(max(0, c.Taken(of, f.limit, &f.granted)-c.Taken(of, f.limit, own)))
 	}
 	now := store.NumberAt(of, c.NowNanos)
-	return uint64(max(0, f.backed(now)-hits(own, now)))
+	return uint64(max(0, f.backed(now)-own.HitsOf(now)))
 }
 
 // gained returns how many more hits the parent has granted than the region knew. Hits of windows that
@@ -144,7 +134,7 @@ func (f *fund) gained(c store.Calendar, granted *store.Contents) (more uint64) {
 		return uint64(max(0, c.Taken(of, f.limit, granted)-c.Taken(of, f.limit, &f.granted)))
 	}
 	for _, w := range granted.Windows {
-		more += uint64(max(0, w.Hits-hits(&f.granted, w.Number)))
+		more += uint64(max(0, w.Hits-f.granted.HitsOf(w.Number)))
 	}
 	return more
 }
@@ -176,8 +166,8 @@ func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *s
 			at = len(merged.Windows)
 			merged.Windows = append(merged.Windows, store.Window{Number: number})
 		}
-		others := hits(&f.whole, number) - hits(&f.granted, number)
-		merged.Windows[at].Hits = max(0, wire.Sum(hits(own, number), others))
+		others := f.whole.HitsOf(number) - f.granted.HitsOf(number)
+		merged.Windows[at].Hits = max(0, wire.Sum(own.HitsOf(number), others))
 	}
 	for _, w := range f.whole.Windows {
 		add(w.Number)
@@ -247,8 +237,8 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 	mine = wire.Item{LimitCounter: f.mine, Newest: newest, Hits: make([]int64, n)}
 	for age := 0; f.known && age < n; age++ {
 		number := newest - uint64(age)
-		granted, backed := hits(&f.granted, number), f.backed(number)
-		d := hits(own, number) - backed
+		granted, backed := f.granted.HitsOf(number), f.backed(number)
+		d := own.HitsOf(number) - backed
 		switch {
 		case d < 0 && number == now:
 			d = -int64(f.returned(uint64(-d), leaves))

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -579,7 +578,7 @@ func (s *sequence) listed(of store.Store) (counters map[wire.LimitCounter]store.
 				return nil
 			}
 		}
-		slices.SortFunc(c.Windows, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
+		slices.SortFunc(c.Windows, store.NewestFirst)
 		counters[c.LimitCounter] = c
 		return nil
 	}))

@@ -4,7 +4,6 @@
 package storetest
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -230,7 +229,7 @@ func (b *bench) counters(namespace string, widths ...uint64) (counters map[wire.
 
 func newestFirst(windows []store.Window) []store.Window {
 	windows = slices.DeleteFunc(slices.Clone(windows), func(w store.Window) bool { return w.Hits == 0 })
-	slices.SortFunc(windows, func(a, b store.Window) int { return cmp.Compare(b.Number, a.Number) })
+	slices.SortFunc(windows, store.NewestFirst)
 	return windows
 }
 
