@@ -29,7 +29,7 @@ func TestChangesOutliveTheProcess(t *testing.T) {
 	if err := note(4, "late"); err == nil {
 		t.Error("a record after Close does not fail")
 	}
-	must.Equal(t, recordsIn(t, path), 0, "records that an older version can't read")
+	must.Equal(t, recordsIn(t, path, "records"), 0, "records that an older version can't read")
 	s = openAt(t, path, o)
 	found, err := s.Notes(t.Context(), store.Changes, "shop")
 	if err != nil || len(found) != 3 || string(found[0].Body) != "a change 1" || string(found[2].Body) != "a change 3" {

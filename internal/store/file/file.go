@@ -327,18 +327,12 @@ func (s *Store) save() error {
 		return err
 	}
 	db.NoSync, db.NoGrowSync = s.db.NoSync, s.db.NoSync
-	err = update(db, func(b buckets) error {
+	err = update(db, func(yield func(key, value []byte) bool) {
 		for _, r := range s.All() {
-			if r.Value == nil {
-				continue
-			}
-			if records, err := b.of(r.Key); err != nil {
-				return err
-			} else if err := put(records, r.Key, r.Value); err != nil {
-				return err
+			if r.Value != nil && !yield(r.Key, r.Value) {
+				return
 			}
 		}
-		return nil
 	})
 	if err = errors.Join(err, db.Close()); err != nil {
 		return errors.Join(err, remove(part))
@@ -351,17 +345,12 @@ func (s *Store) save() error {
 
 // update has a transaction write what the file lacks.
 func (s *Store) update() error {
-	err := update(s.db, func(b buckets) error {
+	err := update(s.db, func(yield func(key, value []byte) bool) {
 		for _, key := range slices.Sorted(maps.Keys(s.unwritten)) { // the order of the file's pages
-			records, err := b.of([]byte(key))
-			if err != nil {
-				return err
-			}
-			if err := put(records, []byte(key), s.unwritten[key]); err != nil {
-				return err
+			if !yield([]byte(key), s.unwritten[key]) {
+				return
 			}
 		}
-		return nil
 	})
 	if err != nil {
 		return err

@@ -171,24 +171,40 @@ func restore(db *bolt.DB, path string, into *memory.Store) (err error) {
 	})
 }
 
-// buckets gives access to the buckets of records in a transaction.
-type buckets struct{ tx *bolt.Tx }
-
-// of returns the bucket for a record's key.
-func (b buckets) of(key []byte) (*bolt.Bucket, error) {
+// bucketOf returns the bucket for a record's key.
+func bucketOf(tx *bolt.Tx, key []byte) (*bolt.Bucket, error) {
 	switch {
 	case memory.IsUsed(key), memory.IsLog(key):
-		return b.tx.CreateBucketIfNotExists(usedBucket)
+		return tx.CreateBucketIfNotExists(usedBucket)
 	case memory.IsFleet(key):
-		return b.tx.CreateBucketIfNotExists(fleetBucket)
+		return tx.CreateBucketIfNotExists(fleetBucket)
 	}
-	return b.tx.Bucket(recordsBucket), nil
+	return tx.Bucket(recordsBucket), nil
 }
 
-// update runs a transaction on the records.
-func update(db *bolt.DB, run func(buckets) error) error {
+// put writes a record with its checksum, or removes it if value is nil.
+func put(tx *bolt.Tx, key, value []byte) error {
+	records, err := bucketOf(tx, key)
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		return records.Delete(key)
+	}
+	return records.Put(key, append(binary.BigEndian.AppendUint32(make([]byte, 0, sumBytes+len(value)), sum(key, value)), value...))
+}
+
+// update puts records in a transaction.
+func update(db *bolt.DB, records iter.Seq2[[]byte, []byte]) error {
 	return guarded(func() error {
-		return db.Update(func(tx *bolt.Tx) error { return run(buckets{tx}) })
+		return db.Update(func(tx *bolt.Tx) error {
+			for key, value := range records {
+				if err := put(tx, key, value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	})
 }
 
@@ -210,14 +226,6 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
-}
-
-// put writes a record with its checksum, or removes it if value is nil.
-func put(records *bolt.Bucket, key, value []byte) error {
-	if value == nil {
-		return records.Delete(key)
-	}
-	return records.Put(key, append(binary.BigEndian.AppendUint32(make([]byte, 0, sumBytes+len(value)), sum(key, value)), value...))
 }
 
 // checked returns the records of a file's buckets, some of which may be nil. It stops at the first

@@ -23,9 +23,7 @@ import (
 	"weir/window"
 )
 
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func atEpoch() time.Time { return epoch }
+var epoch, atEpoch = storetest.Epoch, storetest.AtEpoch
 
 func closed(t testing.TB, s *file.Store) {
 	t.Helper()
@@ -132,14 +130,14 @@ func TestRestart(t *testing.T) {
 	// The next transaction removes the expired records from the file.
 	must.OK(t, s.Ping(t.Context()))
 	closed(t, s)
-	must.Equal(t, recordsIn(t, path), 2, "records")
+	must.Equal(t, recordsIn(t, path, "records"), 2, "records")
 }
 
-// recordsIn returns the number of records in a file.
-func recordsIn(t *testing.T, path string) (n int) {
+// recordsIn returns the number of records in a file's bucket.
+func recordsIn(t *testing.T, path, bucket string) (n int) {
 	t.Helper()
 	edit(t, path, func(tx *bolt.Tx) error {
-		n = tx.Bucket([]byte("records")).Stats().KeyN
+		n = tx.Bucket([]byte(bucket)).Stats().KeyN
 		return nil
 	})
 	return n
@@ -304,7 +302,7 @@ func TestBoundIsLowered(t *testing.T) {
 		t.Errorf("%+v, want 10 counters", size)
 	}
 	closed(t, s)
-	must.Equal(t, recordsIn(t, path), 11, "records are left")
+	must.Equal(t, recordsIn(t, path, "records"), 11, "records are left")
 }
 
 // A small bucket lies inside another's page. If the position of an element points outside, it is
