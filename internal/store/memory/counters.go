@@ -38,7 +38,7 @@ type counter struct {
 
 func newCounters(most int) *counters {
 	c := &counters{table: newTable[counterKey, counter](), most: most}
-	c.added, c.removed = c.settle, c.leave
+	c.removed = c.leave
 	return c
 }
 
@@ -50,7 +50,9 @@ func (c *counters) insert(key counterKey, now, expires uint64) *counterRow {
 	if own := c.shares.Of(key.namespace); own != nil {
 		key.namespace = own.Owner // one text for all rows
 	}
-	return c.table.insert(key, expires)
+	e := c.table.insert(key, expires)
+	c.settle(e)
+	return e
 }
 
 // makeRoomFor removes a row for one of a namespace.

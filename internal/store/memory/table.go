@@ -7,8 +7,8 @@ type table[K comparable, V any] struct {
 	rows    map[K]*row[K, V]
 	queue   heap.Of[*row[K, V]]
 	evicted uint64
-	// added and removed, unless nil, are called for each row that comes or goes.
-	added, removed func(*row[K, V])
+	// removed is called for each row that goes.
+	removed func(*row[K, V])
 }
 
 type row[K comparable, V any] struct {
@@ -33,9 +33,6 @@ func (t *table[K, V]) insert(key K, expires uint64) *row[K, V] {
 	e := &row[K, V]{key: key, expires: expires}
 	t.rows[key] = e
 	heap.Push(&t.queue, e)
-	if t.added != nil {
-		t.added(e)
-	}
 	return e
 }
 
@@ -62,9 +59,7 @@ func (t *table[K, V]) sweep(now uint64, n int) {
 func (t *table[K, V]) remove(e *row[K, V]) {
 	delete(t.rows, e.key)
 	heap.Remove(&t.queue, e.index)
-	if t.removed != nil {
-		t.removed(e)
-	}
+	t.removed(e)
 }
 
 // Before has the row first that expires first.
