@@ -63,15 +63,10 @@ func newSide(t *testing.T, plain bool, now func() time.Time) (s side) {
 	return s
 }
 
-// calls is how often a command was called.
-func (s *side) calls(t *testing.T, command string) int {
+// scripts is how many scripts Redis has run.
+func (s *side) scripts(t *testing.T) int {
 	t.Helper()
-	stats := must.Get(s.client.InfoMap(t.Context(), "commandstats").Result())(t)
-	text, _, _ := strings.Cut(strings.TrimPrefix(stats["Commandstats"]["cmdstat_"+command], "calls="), ",")
-	if text == "" {
-		return 0
-	}
-	return must.Get(strconv.Atoi(text))(t)
+	return redistest.BusyWith(t, s.client, "evalsha").Calls
 }
 
 // over are the windows among fields of a counter that nobody reads, or of which lone.lua need not read what others have written:
@@ -277,7 +272,7 @@ func testLone(t *testing.T, hostile, advance bool) {
 			}
 		}
 		by, began := random.IntN(2), time.Now()
-		counts, others := sides[0].lone.Load(), sides[0].calls(t, "evalsha")
+		counts, others := sides[0].lone.Load(), sides[0].scripts(t)
 		var outs []store.Outcome
 		for i := range sides {
 			out, err := sides[i].backends[by].Push(t.Context(), p, 1)
@@ -289,7 +284,7 @@ func testLone(t *testing.T, hostile, advance bool) {
 			}
 			outs = append(outs, out)
 		}
-		if counted := sides[0].lone.Load() - counts; counted > 0 && sides[0].calls(t, "evalsha")-others == 1 {
+		if counted := sides[0].lone.Load() - counts; counted > 0 && sides[0].scripts(t)-others == 1 {
 			if took++; p.Advance.Present {
 				words++
 			}
@@ -421,9 +416,9 @@ func TestLoneTakesOfNewWindows(t *testing.T) {
 			s.forget(t, now)
 		}
 		loneTake(t, s.backends[0], 1, uint64(2+2*i)) // prolongs the sender's record
-		ran, all := s.lone.Load(), s.calls(t, "evalsha")
+		ran, all := s.lone.Load(), s.scripts(t)
 		loneTake(t, s.backends[0], 2, uint64(3+2*i))
-		if lone, of := s.lone.Load()-ran, s.calls(t, "evalsha")-all; lone != 1 || of != 1 {
+		if lone, of := s.lone.Load()-ran, s.scripts(t)-all; lone != 1 || of != 1 {
 			t.Errorf("%v later lone.lua ran %d times, of %d scripts, want it alone", passes, lone, of)
 		}
 	}
@@ -449,7 +444,7 @@ func TestManyHitsInAFleet(t *testing.T) {
 			c := wire.LimitCounter{ID: wire.ID{key}, Kind: uint8(window.FixedWindow), WidthMillis: 60_000}
 			p.Items = append(p.Items, wire.Item{LimitCounter: c, Limit: 1e9, Newest: uint64(now.UnixMilli()) / 60_000, Hits: []int64{hits}})
 		}
-		ran, all := s.lone.Load(), s.calls(t, "evalsha")
+		ran, all := s.lone.Load(), s.scripts(t)
 		out, err := b.Push(t.Context(), p, 1)
 		if err != nil || out.Applied != wordWork*hits || !out.Answer.Near.Present || out.Answer.Near.Epoch != 7 || sequence == last && out.Answer.Totals[9].Hits[0] != last-2 {
 			t.Fatalf("push %d: %+v, %v", sequence, out, err)
@@ -459,7 +454,7 @@ func TestManyHitsInAFleet(t *testing.T) {
 		if reviewed := must.Get(s.client.HGet(t.Context(), list, "reviewed").Int64())(t); reviewed == now.UnixMicro() {
 			scripts++ // the review's own
 		}
-		if lone, of := s.lone.Load()-ran, s.calls(t, "evalsha")-all; sequence > 2 && (lone != 1 || of != scripts) || swept != now.UnixMicro() {
+		if lone, of := s.lone.Load()-ran, s.scripts(t)-all; sequence > 2 && (lone != 1 || of != scripts) || swept != now.UnixMicro() {
 			t.Errorf("push %d: lone.lua ran %d times, of %d scripts, and senders were checked %v ago; want it once, and another script for the word",
 				sequence, lone, of, time.Duration(now.UnixMicro()-swept)*time.Microsecond)
 		}

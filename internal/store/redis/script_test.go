@@ -1,13 +1,9 @@
 package redis_test
 
 import (
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/must"
 	"weir/internal/store"
@@ -40,7 +36,7 @@ func TestForms(t *testing.T) {
 		limit        uint64
 		others, hits int64
 		takes        int64
-		scripts      float64
+		scripts      int
 		want, units  uint64
 	}{
 		{"a window", counter(window.FixedWindow, 0, time.Minute), 1000, 5, 1, 0, 1, 7, 0},
@@ -60,10 +56,10 @@ func TestForms(t *testing.T) {
 		r := wire.Room{LimitCounter: test.of, Limit: test.limit, Burst: test.limit, Cost: 1}
 		push(ours, r, 0, 1, 0)
 		push(others, r, 0, test.others, 0)
-		before := scriptTime(t, client)
+		before := redistest.BusyWith(t, client, "evalsha")
 		out := push(ours, r, 0, test.hits, test.takes)
-		if got := scriptTime(t, client).calls - before.calls; got != test.scripts || out.Answer.Totals[0].Hits[0] != test.want || test.takes > 0 && out.Answer.Grants[0].Units != test.units {
-			t.Errorf("%s: %v scripts, %+v; want %v, %d hits and %d units", test.name, got, out, test.scripts, test.want, test.units)
+		if got := redistest.BusyWith(t, client, "evalsha").Calls - before.Calls; got != test.scripts || out.Answer.Totals[0].Hits[0] != test.want || test.takes > 0 && out.Answer.Grants[0].Units != test.units {
+			t.Errorf("%s: %d scripts, %+v; want %d, %d hits and %d units", test.name, got, out, test.scripts, test.want, test.units)
 		}
 	}
 	long := wire.Room{LimitCounter: buckets(99, time.Minute, 1), Limit: 4000}
@@ -73,15 +69,15 @@ func TestForms(t *testing.T) {
 	for _, test := range []struct {
 		limit   uint64
 		ago     uint64 // of what others add meanwhile
-		scripts float64
+		scripts int
 	}{{1, 300, 1}, {1, 2, 2}} {
 		r := long
 		r.Limit = test.limit
 		push(ours, r, 0, 0, 0)
 		push(others, long, test.ago, 1, 0)
-		before := scriptTime(t, client)
+		before := redistest.BusyWith(t, client, "evalsha")
 		push(ours, r, 0, 0, 0)
-		must.Equal(t, scriptTime(t, client).calls-before.calls, test.scripts, "a log of which a limit of %d is read, and a hit %d ns ago comes: scripts", test.limit, test.ago)
+		must.Equal(t, redistest.BusyWith(t, client, "evalsha").Calls-before.Calls, test.scripts, "a log of which a limit of %d is read, and a hit %d ns ago comes: scripts", test.limit, test.ago)
 	}
 }
 
@@ -136,7 +132,7 @@ func BenchmarkScript(b *testing.B) {
 					without++
 				}
 			}
-			before := scriptTime(b, client)
+			before := redistest.BusyWith(b, client, "evalsha")
 			n := 0
 			for b.Loop() {
 				var takes []wire.Take
@@ -146,28 +142,10 @@ func BenchmarkScript(b *testing.B) {
 				push(n, takes...)
 				n++
 			}
-			after := scriptTime(b, client)
-			b.ReportMetric((after.micros-before.micros)/(after.calls-before.calls), "redis-µs/script")
+			after := redistest.BusyWith(b, client, "evalsha")
+			b.ReportMetric(float64(after.Micros-before.Micros)/float64(after.Calls-before.Calls), "redis-µs/script")
 			b.ReportMetric(float64(without), "without-part")
-			b.ReportMetric((after.calls-before.calls)/float64(b.N), "scripts/push")
+			b.ReportMetric(float64(after.Calls-before.Calls)/float64(b.N), "scripts/push")
 		})
 	}
-}
-
-type busyTime struct{ calls, micros float64 }
-
-// scriptTime reads how many scripts have run, and for how long.
-func scriptTime(b testing.TB, client *goredis.Client) (s busyTime) {
-	b.Helper()
-	stats := must.Get(client.InfoMap(b.Context(), "commandstats").Result())(b)
-	for field := range strings.SplitSeq(stats["Commandstats"]["cmdstat_evalsha"], ",") {
-		name, value, _ := strings.Cut(field, "=")
-		switch number, _ := strconv.ParseFloat(value, 64); name {
-		case "calls":
-			s.calls = number
-		case "usec":
-			s.micros = number
-		}
-	}
-	return s
 }

@@ -4,6 +4,7 @@ package redistest
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/must"
 )
@@ -164,6 +167,17 @@ func (s *Server) start() (log string, ready bool) {
 			return said.String(), false
 		}
 	}
+}
+
+// Busy is how often a server was called by a command, and how many microseconds these calls took.
+type Busy struct{ Calls, Micros int }
+
+// BusyWith returns how busy a server was with a command.
+func BusyWith(t testing.TB, server *goredis.Client, command string) (b Busy) {
+	t.Helper()
+	stats := must.Get(server.InfoMap(t.Context(), "commandstats").Result())(t)
+	_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_"+command], "calls=%d,usec=%d", &b.Calls, &b.Micros) // nothing if it was never called
+	return b
 }
 
 func freeAddr(t testing.TB) string {
