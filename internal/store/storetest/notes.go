@@ -97,14 +97,6 @@ func testReports(t *testing.T, b *bench) {
 	b.list()
 }
 
-func testChanges(t *testing.T, b *bench) { testLog(t, b, store.Changes) }
-
-func testRules(t *testing.T, b *bench) { testLog(t, b, store.Rules) }
-
-func testNamespaces(t *testing.T, b *bench) { testLog(t, b, store.Namespaces) }
-
-func testTellers(t *testing.T, b *bench) { testLog(t, b, store.Tellers) }
-
 // testLog has a log, whose oldest notes go, by when they were last said, and at most a sixteenth at once. Several callers at
 // once lose none.
 func testLog(t *testing.T, b *bench, topic store.Topic) {

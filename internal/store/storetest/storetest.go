@@ -60,12 +60,17 @@ func RunBut(t *testing.T, open Open, but map[string]string) {
 		{"hammer", testHammer}, {"leases hammer", testLeasesHammer},
 		{"nodes", testNodes}, {"nodes that come once", testNodesOnce}, {"nodes are bounded", testNodesBounded},
 		{"overrides", testOverrides}, {"overrides that have changed", testOverridesChanged}, {"overrides hammer", testOverridesHammer},
-		{"applied lists", testAppliedLists}, {"reports", testReports}, {"changes", testChanges}, {"rules", testRules}, {"namespaces", testNamespaces}, {"tellers", testTellers},
+		{"applied lists", testAppliedLists}, {"reports", testReports},
 		{"accounts", testAccounts}, {"accounts over years", testAccountsOverYears}, {"accounts are bounded", testAccountsBounded},
 		{"large accounts stay", testAccountsStay}, {"budgets", testBudgets}, {"accounts hammer", testAccountsHammer},
 	}
 	for _, r := range Rooms(1, 1) {
 		all = append(all, test{"hits of a " + r.Shape().Name(), func(t *testing.T, b *bench) { testHits(t, b, r) }})
+	}
+	for topic := range store.Topics {
+		if topic.Terms().Log {
+			all = append(all, test{topic.String(), func(t *testing.T, b *bench) { testLog(t, b, topic) }})
+		}
 	}
 	ran := 0
 	for _, test := range all {
