@@ -20,14 +20,11 @@ const spareBuckets = 64
 // Buckets ahead have the same bound of their own.
 func MostBuckets(limit uint64) int { return int(min(limit+1+spareBuckets, wire.MaxBuckets)) }
 
-// KeptBuckets returns the buckets of a counter, newest first, that are kept for a sender with this
+// KeptBuckets returns the buckets of a log, newest first, that are kept for a sender with this
 // limit. Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets,
 // until their hits exceed the limit, since older buckets can't change a decision, and at most
 // [MostBuckets]. Hits that it drops were applied, and don't count as dropped.
-func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window {
-	if !of.Shape().IsLog() {
-		return buckets
-	}
+func KeptBuckets(limit uint64, buckets []Window) []Window {
 	buckets = buckets[:min(len(buckets), MostBuckets(limit))]
 	var sum uint64
 	for i, b := range buckets {
@@ -45,8 +42,7 @@ func KeptBuckets(of wire.LimitCounter, limit uint64, buckets []Window) []Window 
 func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 	current := NumberAt(item.LimitCounter, c.NowNanos)
 	today, _ := slices.BinarySearchFunc(buckets, Window{Number: current}, NewestFirst)
-	ahead := KeptBuckets(item.LimitCounter, item.Limit, buckets[:today])
-	others := KeptBuckets(item.LimitCounter, item.Limit, buckets[today:])
+	ahead, others := KeptBuckets(item.Limit, buckets[:today]), KeptBuckets(item.Limit, buckets[today:])
 	if len(ahead) == today {
 		return buckets[:today+len(others)]
 	}
@@ -56,19 +52,18 @@ func (c Calendar) keptOfLog(item *wire.Item, buckets []Window) []Window {
 // NewestFirst is the order in which buckets are stored.
 func NewestFirst(a, b Window) int { return cmp.Compare(b.Number, a.Number) }
 
-// BucketTotal answers an item of buckets from all buckets of its counter, newest first. The answer
-// has the buckets with hits that can be read and that a window ending with the item's newest bucket
+// The answer has the buckets with hits that can be read and that a window ending with the item's newest bucket
 // covers. No hit can be later than now, so hits of buckets ahead are answered as hits of the
 // present bucket. The answer's Newest is the item's, or the number of a newer bucket.
 //
 // The answer has at most the number of buckets that wire.Item.AnswerSize allows for. For a log
 // these are the newest, by [KeptBuckets]. There can be more sub-buckets only if the asker's clock
 // is behind. Then the newest, which the asker does not count yet, are left out.
-func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
+func (subBuckets) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	span := c.Span(item.LimitCounter)
 	_, counting := numbering(item.LimitCounter)
 	current := NumberAt(item.LimitCounter, c.NowNanos)
-	buckets = span.among(buckets)
+	buckets := span.among(r.Windows)
 	if item.Shape().IsLog() {
 		buckets = c.keptOfLog(item, buckets)
 	}
@@ -85,7 +80,7 @@ func (c Calendar) BucketTotal(item *wire.Item, buckets []Window) wire.Total {
 		}
 	}
 	if item.Shape().IsLog() {
-		live = KeptBuckets(item.LimitCounter, item.Limit, live)
+		live = KeptBuckets(item.Limit, live)
 	} else {
 		live = live[max(0, len(live)-wire.MaxWindows):]
 	}
@@ -212,8 +207,4 @@ func mergeBuckets(a, b []Window) []Window {
 		}
 	}
 	return merged
-}
-
-func (subBuckets) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
-	return c.BucketTotal(item, r.Windows)
 }

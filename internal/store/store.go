@@ -22,9 +22,9 @@ type Store interface {
 	Documents
 
 	// Push applies a sender's hits, and answers with the totals afterwards of the windows that the
-	// push names. For buckets these are all that [Calendar.BucketTotal] returns, and for token
-	// buckets those of [Calendar.TokenTotal]. A token bucket with another limit than that of an
-	// item or a room is converted: it becomes full at the same time.
+	// push names, as [Calendar.Total] has them: of buckets those that count, and of a token bucket what
+	// is taken. A token bucket with another limit than that of an item or a room is converted: it
+	// becomes full at the same time.
 	//
 	// Push then decides the push's takes, one after the other, as [Calendar.Decide] does: each gets
 	// hits in all of its rooms or in none. Rooms are those at the store's time. Hits that seem to

@@ -110,7 +110,7 @@ func TestNoTokenComesBackEarly(t *testing.T) {
 	} {
 		c := store.Calendar{NowNanos: start + uint64(test.after)}
 		item := c.RoomItem(&room, 0)
-		must.Equal(t, c.Units(take, []wire.Total{c.TokenTotal(&item, bucket)}, 1), test.want, "%v later: units", test.after)
+		must.Equal(t, c.Units(take, []wire.Total{c.Total(bucket, &item)}, 1), test.want, "%v later: units", test.after)
 	}
 }
 

@@ -180,10 +180,10 @@ func (c Calendar) backSince(of wire.LimitCounter, limit uint64, had Window, sinc
 	return back(of, limit, c.NowNanos-had.Number) - back(of, limit, since-had.Number)
 }
 
-// TokenTotal answers an item for a token bucket. For a full bucket the answer has the item's start
-// and nothing taken. Otherwise its start is less than a window ago, unless the limit is 0. A start
-// after now, possible after the clock was set back, becomes now.
-func (c Calendar) TokenTotal(item *wire.Item, r *Contents) wire.Total {
+// For a full bucket the answer has the item's start and nothing taken. Otherwise its start is less
+// than a window ago, unless the limit is 0. A start after now, possible after the clock was set
+// back, becomes now.
+func (tokenBucket) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
 	if w, ok := c.bucket(item.LimitCounter, item.Limit, r, 0); ok && w.Hits > 0 && c.missing(item.LimitCounter, item.Limit, w, 0) {
 		w.Number = min(w.Number, c.NowNanos)
 		w = later(item.LimitCounter, item.Limit, w, c.NowNanos/1e6)
@@ -232,10 +232,6 @@ func (tokenBucket) add(c Calendar, r *Contents, item *wire.Item, out *Outcome) (
 		expires = TokensExpireNanos(item.LimitCounter, item.Limit, r.Windows[0])
 	}
 	return expires, true
-}
-
-func (tokenBucket) total(c Calendar, r *Contents, item *wire.Item) wire.Total {
-	return c.TokenTotal(item, r)
 }
 
 // used ignores tokens that are back. Only decisions need an exact division.
