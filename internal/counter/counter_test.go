@@ -195,9 +195,7 @@ func TestForgetAndUse(t *testing.T) {
 	c := load(t, rule, nil)
 	c.Advance(monday + second)
 	c.Count(5)
-	if got := c.ForgetAt(); got != monday+60*minute {
-		t.Errorf("forget after %d s", (got-monday)/second)
-	}
+	must.Equal(t, c.ForgetAt(), monday+60*minute, "forgotten at")
 	_, light := c.Worth()
 	// 0x3f80 is a full limit. Half of that is 1 less in its exponent.
 	must.Equal(t, light, 0x3f00, "rank of half a limit")
@@ -425,9 +423,7 @@ func TestCountInPlace(t *testing.T) {
 				t.Errorf("%s: revocable is %v after flags %x", name, c.Revocable(), flags)
 			}
 			c.GiveBack(c.Numbers(nil), 3)
-			if again := load(t, test.rule, before); !slices.Equal(sums(c), sums(again)) {
-				t.Errorf("%s: given back to %v, want %v", name, sums(c), sums(again))
-			}
+			must.Same(t, sums(c), sums(load(t, test.rule, before)), "%s: given back to", name)
 		}
 	}
 }

@@ -51,14 +51,12 @@ func TestDry(t *testing.T) {
 		must.Equal(t, c.Doubtful(now), refusal < doubtful, "refusal %d: doubtful", refusal)
 		// Other workers have asked before they could know.
 		before := c.lease
-		if c.Granted(0, 1, 1, 0, false, now, 0.9); c.lease != before {
-			t.Errorf("refusal %d: another one of the same moment makes %+v of %+v", refusal, c.lease, before)
-		}
+		c.Granted(0, 1, 1, 0, false, now, 0.9)
+		must.Equal(t, c.lease, before, "refusal %d: after another one of the same moment", refusal)
 		now, last = now+in, in
 	}
-	if grant(c, 1, now); c.lease.Refused != 0 {
-		t.Error("refusals before a grant still count")
-	}
+	grant(c, 1, now)
+	must.Equal(t, c.lease.Refused, 0, "refusals before a grant that still count")
 }
 
 // A key that is known to have room is asked for, whatever was refused before; unless hits come back
@@ -81,9 +79,8 @@ func TestRoomAfterRefusal(t *testing.T) {
 		c.Granted(0, 1, 1, 0, false, monday, 0.5)
 		must.Equal(t, c.Verdict(1, monday), Rejected, "%+v: right after a refusal", test.limit)
 		now := monday + test.back
-		if c.Advance(now); c.Verdict(1, now) != test.want {
-			t.Errorf("%+v: %v when a hit is back, want %v", test.limit, c.Verdict(1, now), test.want)
-		}
+		c.Advance(now)
+		must.Equal(t, c.Verdict(1, now), test.want, "%+v: when a hit is back", test.limit)
 		// Others have given some back.
 		c.Advance(monday)
 		c.Learn(0, monday+second, &window.Totals{Newest: test.limit.Number(&c.States[0]), Hits: []uint64{10, 0}})
@@ -122,9 +119,8 @@ func TestRoomForLess(t *testing.T) {
 	// The backend gives all that it has.
 	c := leased(t, shared(2, second, window.Limit{Shape: shape(window.TokenBucket, minute), Max: 10_000, Burst: 10_000}), 6000)
 	c.Count(6000)
-	if c.Granted(100, 50, 4000, 0, false, monday, 0.5); c.Verdict(1, monday) != Rejected {
-		t.Error("a backend that has given 100 of 4000 is asked for more")
-	}
+	c.Granted(100, 50, 4000, 0, false, monday, 0.5)
+	must.Equal(t, c.Verdict(1, monday), Rejected, "when a backend has given 100 of 4000")
 }
 
 // While a key is full it is asked for after one, two, four and eight intervals, times 0.5 to 1.5.
@@ -136,9 +132,7 @@ func TestPauses(t *testing.T) {
 		for i, pauses := range []int64{1, 2, 4, 8, 8, 8, 8} {
 			c.Granted(0, 1, 1, 0, false, now, spread)
 			in := c.dryFor(now)
-			if want := pauses * part * dueUnit; in != want {
-				t.Errorf("refusal %d, spread %v: asks again after %d units, want %d", i+1, spread, in/dueUnit, want/dueUnit)
-			}
+			must.Equal(t, in, pauses*part*dueUnit, "refusal %d, spread %v: asks again after", i+1, spread)
 			now += in
 		}
 	}
@@ -185,9 +179,8 @@ func TestPauseUntilHitsAreBack(t *testing.T) {
 		for i := range c.States {
 			c.States[i].Start, c.States[i].Hits[0] = now, window.Hits{Total: test.limits[i].Quota()}
 		}
-		if c.Granted(0, 1, 1, 0, false, now, test.spread); c.dryFor(now) != test.want*dueUnit {
-			t.Errorf("%s: asks again after %d units, want %d", test.name, c.dryFor(now)/dueUnit, test.want)
-		}
+		c.Granted(0, 1, 1, 0, false, now, test.spread)
+		must.Equal(t, c.dryFor(now), test.want*dueUnit, "%s: asks again after", test.name)
 	}
 }
 
@@ -237,17 +230,15 @@ func TestRunDry(t *testing.T) {
 		{"somebody had heard of it", Lease{Since: known, Dry: DueAt(start)}, [2]window.Hits{{Total: 1000}, {Total: 1000}}, 1000},
 	} {
 		c := has(t, shared(2, interval, perMinute(1000), perHour(2000)), start, test.lease, test.hits[:]...)
-		if c.RunDry(start, 0.5); c.dryFor(start) != test.want*dueUnit {
-			t.Errorf("%s: asks again after %d units, want %d", test.name, c.dryFor(start)/dueUnit, test.want)
-		}
+		c.RunDry(start, 0.5)
+		must.Equal(t, c.dryFor(start), test.want*dueUnit, "%s: asks again after", test.name)
 	}
 	// One token is room, too, even if one is back each millisecond.
 	fast := window.Limit{Shape: shape(window.TokenBucket, second), Max: 1000, Burst: 1000}
 	for taken, dry := range map[uint64]bool{999: false, 1000: true} {
 		c := has(t, shared(2, interval, fast), start, Lease{Since: known}, window.Hits{Total: taken})
-		if c.RunDry(start, 0.5); c.dryFor(start) > 0 != dry {
-			t.Errorf("%d of 1000 tokens are taken: dry for %d units", taken, c.dryFor(start)/dueUnit)
-		}
+		c.RunDry(start, 0.5)
+		must.Equal(t, c.dryFor(start) > 0, dry, "%d of 1000 tokens are taken: dry", taken)
 	}
 }
 
@@ -257,13 +248,11 @@ func TestGrantEndsRefusals(t *testing.T) {
 	t.Parallel()
 	c := has(t, shared(2, interval, perHour(1000)), start, Lease{}, window.Hits{Total: 1000})
 	c.Granted(0, 1, 1, 0, false, start, 0.5)
-	if c.Granted(3, 1, 3, 0, false, start, 0.5); c.lease.Refused != 0 {
-		t.Errorf("%d refusals count after a grant", c.lease.Refused)
-	}
+	c.Granted(3, 1, 3, 0, false, start, 0.5)
+	must.Equal(t, c.lease.Refused, 0, "refusals that count after a grant")
 	small := has(t, shared(2, interval, perHour(100)), start, Lease{}, window.Hits{Total: 100})
-	if small.Granted(3, 1, 3, 0, false, start, 0.5); small.dryFor(start) != 0 {
-		t.Error("a small limit is dry after a grant")
-	}
+	small.Granted(3, 1, 3, 0, false, start, 0.5)
+	must.Equal(t, small.dryFor(start), 0, "a small limit is dry after a grant for")
 	if small.Granted(2, 1, 3, 0, false, start, 0.5); small.dryFor(start) == 0 {
 		t.Error("a small limit that has less than was asked for is not dry")
 	}
@@ -302,8 +291,7 @@ func TestGrantsAheadEndRefusals(t *testing.T) {
 	t.Parallel()
 	for units, want := range map[uint64]uint8{0: 5, 2: 0} {
 		c := has(t, shared(10, interval, perHour(1000)), start, Lease{Dry: DueAt(start) - 10, Refused: 5}, window.Hits{Total: 100})
-		if c.Granted(units, 1, 3, 0, true, start, 0.5); c.lease.Refused != want {
-			t.Errorf("%d granted: %d refusals count, want %d", units, c.lease.Refused, want)
-		}
+		c.Granted(units, 1, 3, 0, true, start, 0.5)
+		must.Equal(t, c.lease.Refused, want, "%d granted: refusals that count", units)
 	}
 }

@@ -62,9 +62,8 @@ func TestIdentitiesOfSecrets(t *testing.T) {
 	} {
 		identities := NewIdentities(secret)
 		for range 2 { // one does not change the next
-			if id := identities.Of(key); hex.EncodeToString(id[:]) != want {
-				t.Errorf("secret %.20q: identity %x, want %s", secret, id, want)
-			}
+			id := identities.Of(key)
+			must.Equal(t, hex.EncodeToString(id[:]), want, "secret %.20q: identity", secret)
 		}
 		if salt := identities.Salt(); (salt == [2]uint64{}) != (secret == "") {
 			t.Errorf("secret %.20q: salt %x", secret, salt)

@@ -124,9 +124,8 @@ func TestSilent(t *testing.T) {
 			c.Grant(i, window.Grant{Hits: 5, At: monday, Answered: monday}, &total)
 		}
 		c.Granted(5, 1, 5, 0, false, monday, 0.5)
-		if c.Advance(monday + test.later); c.Silent(test.cost) != test.want {
-			t.Errorf("%s: silent %v", name, c.Silent(test.cost))
-		}
+		c.Advance(monday + test.later)
+		must.Equal(t, c.Silent(test.cost), test.want, "%s: silent", name)
 	}
 }
 
@@ -190,9 +189,8 @@ func TestPace(t *testing.T) {
 		if test.claimed != 0 {
 			c.sync.Claimed = DueAt(test.now) + test.claimed
 		}
-		if c.Granted(1, 1, 1, 0, false, test.now, 0.5); c.lease.Pace != test.want {
-			t.Errorf("%s: %d, want %d", test.name, c.lease.Pace, test.want)
-		}
+		c.Granted(1, 1, 1, 0, false, test.now, 0.5)
+		must.Equal(t, c.lease.Pace, test.want, "%s", test.name)
 	}
 }
 
@@ -249,9 +247,8 @@ func TestWearIsCountedOnce(t *testing.T) {
 	bucket := window.Limit{Shape: shape(window.TokenBucket, interval), Max: 1000, Burst: 1_000_000}
 	c := has(t, shared(1<<40, interval, bucket), start, Lease{Granted: 5000, Worn: DueAt(start)}, window.Hits{Total: 900_000, Lease: 5000})
 	for _, now := range []int64{start + 100*dueUnit, start + 50*dueUnit, start + 100*dueUnit} {
-		if c.Advance(now); c.Leased() != 4900 {
-			t.Errorf("%d units from then %d are leased, want 4900", (now-start)/dueUnit, c.Leased())
-		}
+		c.Advance(now)
+		must.Equal(t, c.Leased(), 4900, "%d units from then: leased", (now-start)/dueUnit)
 	}
 }
 
@@ -268,9 +265,8 @@ func TestTrim(t *testing.T) {
 		{100, 40, 30, 20, 20, 30},
 	} {
 		c := has(t, shared(2, interval, perHour(test.limit)), start, Lease{Granted: test.granted}, window.Hits{Total: test.used + test.leased, Lease: test.leased})
-		if c.Trim(true, start); c.Leased() != test.leased {
-			t.Errorf("%+v: %d are leased, and a request relies on the lease", test, c.Leased())
-		}
+		c.Trim(true, start)
+		must.Equal(t, c.Leased(), test.leased, "%+v: leased, and a request relies on the lease", test)
 		if c.Trim(false, start); c.Leased() != test.want || c.lease.Granted != test.wantGranted {
 			t.Errorf("%+v: %d of %d are leased", test, c.Leased(), c.lease.Granted)
 		}

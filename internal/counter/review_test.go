@@ -120,9 +120,8 @@ func TestReviewOnTime(t *testing.T) {
 			c.Own(false, now)
 			for want := uint64(512); want >= mostStanding; want /= 2 {
 				now = (now + max(c.Sync().Due.In(now), dueUnit)) >> dueShift << dueShift // as soon as it is due
-				if c.Review(now); c.Leased() != want {
-					t.Fatalf("each %d ns: %d are leased, want %d", rate, c.Leased(), want)
-				}
+				c.Review(now)
+				must.EqualOrEnd(t, c.Leased(), want, "each %d ns: leased", rate)
 				must.EqualOrEnd(t, c.Claim(now), true, "it is not claimed")
 				c.Settle(0, c.Sync().Claimed, now, &window.Totals{Newest: uint64(now / (3600 * second)), Hits: []uint64{want}})
 				// At the same time it has only come.
@@ -204,9 +203,8 @@ func TestReviewAtTheEnd(t *testing.T) {
 			now := begin + width - left
 			c := has(t, shared(2, interval, window.Limit{Shape: shape(kind, width), Max: 1000, Burst: 1000}), now, Lease{Since: DueAt(now) - 2000, Granted: 100, Pace: 50}, window.Hits{Total: 50, Lease: 50})
 			c.States[0].Start, c.sync.Due = begin, DueAt(now)
-			if c.Review(now); c.Sync().Due.In(now) != want*dueUnit {
-				t.Errorf("kind %d, %d units before the end: reviewed in %d, want %d", kind, left/dueUnit, c.Sync().Due.In(now)/dueUnit, want)
-			}
+			c.Review(now)
+			must.Equal(t, c.Sync().Due.In(now), want*dueUnit, "kind %d, %d units before the end: reviewed in", kind, left/dueUnit)
 		}
 	}
 }

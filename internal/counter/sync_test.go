@@ -400,9 +400,8 @@ func TestLeaseOfAnotherLimit(t *testing.T) {
 	c.ClaimedOthers(func(_ [16]byte, _ *window.Limit, p *window.Push, _ int64) {
 		must.Equal(t, p.Hits[0], -20, "hits that go back: %+v", p)
 	})
-	if c = load(t, both, c.Append(nil, monday)); c.States[1].Hits[0].Lease != 0 {
-		t.Errorf("%d are still leased", c.States[1].Hits[0].Lease)
-	}
+	c = load(t, both, c.Append(nil, monday))
+	must.Equal(t, c.States[1].Hits[0].Lease, 0, "still leased")
 }
 
 // An entry that leaves the table gives its lease back, and nothing of what is in flight: an answer
@@ -428,9 +427,7 @@ func TestOrphansOfALease(t *testing.T) {
 			Orphans(payload[:n:n], visit)
 		}
 	}
-	if len(got) > 0 {
-		t.Errorf("what is in flight, or makes no sense, has %v to push", got)
-	}
+	must.Same(t, got, nil, "what is in flight, or makes no sense, has to push")
 }
 
 // A key that was counted without a backend is nobody's yet: whoever hits it first pushes all of it,

@@ -50,9 +50,7 @@ func TestRequestsWait(t *testing.T) {
 func TestForgottenRequests(t *testing.T) {
 	w := asking(t)
 	w.Request(0, 0, []byte("ann"), 0)
-	if w.NobodyWaits() == nil {
-		t.Error("nobody noticed a request that waits")
-	}
+	must.Equal(t, w.NobodyWaits() != nil, true, "somebody has noticed a request that waits")
 	w.Drain(0) // decides the request
 	w.Advance(w.Now + Second)
 	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil || w.Waits.Requests != 1 {
@@ -60,9 +58,7 @@ func TestForgottenRequests(t *testing.T) {
 	}
 	w.nodes[1].workers[0].waiting++
 	w.Drain(1)
-	if w.Failure() == nil {
-		t.Error("nobody noticed that an engine has left while a request waited")
-	}
+	must.Equal(t, w.Failure() != nil, true, "somebody has noticed that an engine has left while a request waited")
 }
 
 // A draining node gets no more requests, and ends when all of its hits are pushed.

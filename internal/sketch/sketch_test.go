@@ -36,9 +36,7 @@ func wantBounds(t *testing.T, exact map[[16]byte]uint64, total uint64, keys []Ke
 	}
 	there := map[[16]byte]bool{}
 	for _, k := range keys {
-		if there[k.ID] {
-			t.Fatalf("key %x is there twice", k.ID)
-		}
+		must.EqualOrEnd(t, there[k.ID], false, "key %x is there twice", k.ID)
 		there[k.ID] = true
 		if n := exact[k.ID]; n > k.Count || n < k.Count-k.Error || k.Error > most {
 			t.Fatalf("key %x: count %d, error %d of at most %d, want %d", k.ID, k.Count, k.Error, most, n)
@@ -80,9 +78,7 @@ func TestHeavyKeepsItsBounds(t *testing.T) {
 				t.Errorf("%d keys", len(keys))
 			}
 			for i := range keys[1:] {
-				if keys[i].Count < keys[i+1].Count {
-					t.Fatal("keys are not in order")
-				}
+				must.EqualOrEnd(t, keys[i].Count >= keys[i+1].Count, true, "keys are in order")
 			}
 			// The floor of a merge is the count of the first key that was left out.
 			wantBounds(t, both, all, keys, floor, 2*all/Keys)
@@ -102,9 +98,7 @@ func TestHeavyNames(t *testing.T) {
 	}
 	for i := range h.entries {
 		e := &h.entries[i]
-		if got := binary.LittleEndian.Uint64(h.Name(e)); idOf(got) != e.ID {
-			t.Errorf("key %x has the name of %d", e.ID, got)
-		}
+		must.Equal(t, idOf(binary.LittleEndian.Uint64(h.Name(e))), e.ID, "the name is of key")
 	}
 }
 
@@ -155,9 +149,8 @@ func TestSamplesAgree(t *testing.T) {
 		if hash > threshold {
 			continue
 		}
-		if want++; !seen[hash] {
-			t.Errorf("key %x below the threshold is missing", hash)
-		}
+		want++
+		must.Equal(t, seen[hash], true, "key %x below the threshold is there", hash)
 		for j := range widths {
 			got := map[uint64]uint64{}
 			for _, s := range []*Sample{a, b} {

@@ -47,16 +47,10 @@ func TestBuckets(t *testing.T) {
 	l.counted("a bucket that the window has left", 7, 0, 5)
 	// The answer has all buckets that count, and the newest of the item.
 	l.buckets(quarters(1, hits(quarter, 1)), hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4))
-	if got := l.read(quarters(1, hits(quarter+2, 0)), hits(quarter+1, 3), hits(quarter, 1)); got.Newest != quarter+2 {
-		t.Errorf("newest %d, want the one asked for, %d", got.Newest, quarter+2)
-	}
-	if got := l.read(quarters(1, hits(quarter, 0)), hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)); got.Newest != quarter+1 {
-		t.Errorf("newest %d, want that of the newest bucket, %d", got.Newest, quarter+1)
-	}
+	must.Equal(t, l.read(quarters(1, hits(quarter+2, 0)), hits(quarter+1, 3), hits(quarter, 1)).Newest, quarter+2, "newest, which is the one asked for")
+	must.Equal(t, l.read(quarters(1, hits(quarter, 0)), hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)).Newest, quarter+1, "newest, which is that of the newest bucket")
 	l.buckets(quarters(3, hits(quarter+1, 3)), hits(quarter+1, 3))
-	if got := l.read(quarters(3, hits(quarter, 0)), hits(quarter+1, 3)); got.Newest != quarter+1 {
-		t.Errorf("newest %d, want that of the only bucket, %d", got.Newest, quarter+1)
-	}
+	must.Equal(t, l.read(quarters(3, hits(quarter, 0)), hits(quarter+1, 3)).Newest, quarter+1, "newest, which is that of the only bucket")
 	if want := []store.Window{hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)}; !slices.Equal(l.contents(quarters(1).LimitCounter).Windows, want) {
 		t.Errorf("%+v, want buckets %v", l.contents(quarters(1).LimitCounter), want)
 	}
@@ -117,9 +111,7 @@ func TestBucketHits(t *testing.T) {
 		// Hits that are given back before they have arrived make no room.
 		l.buckets(of(5), hits(number, 5), hits(number-1, 1))
 		l.buckets(of(-5, -1))
-		if got := l.contents(of().LimitCounter); len(got.Windows) != 0 {
-			t.Errorf("%+v, want nothing", got)
-		}
+		must.Same(t, l.contents(of().LimitCounter).Windows, nil, "kept")
 		l.buckets(of(0, 0))
 		l.counted("nothing", 0, 0, 0)
 	}
@@ -192,9 +184,7 @@ func TestBucketsAheadOfMany(t *testing.T) {
 	// A clock that is set back loses nothing that still counts.
 	l.buckets(log(2, 10, hits(epoch, 1)), hits(epoch, 1))
 	l.set(-second)
-	if got := l.read(log(2, 10, hits(epoch-1e9, 0)), hits(epoch-1e9, 1)); got.Newest != epoch-1e9 {
-		t.Errorf("newest %d, want the one asked for, %d", got.Newest, epoch-1e9)
-	}
+	must.Equal(t, l.read(log(2, 10, hits(epoch-1e9, 0)), hits(epoch-1e9, 1)).Newest, epoch-1e9, "newest, which is the one asked for")
 }
 
 // step is what a sender does at a time of the store's clock, whose own clock is ahead: it pushes hits of a while before, or

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -41,14 +42,10 @@ func TestHitsEnd(t *testing.T) {
 	} {
 		l, c := newLedger(t), test.item.LimitCounter
 		name := fmt.Sprintf("%+v", test.item)
-		if got := l.Settled(&test.item); got != at(test.settled) {
-			t.Errorf("%s: settled after %v, want %v", name, time.Duration(got-epoch), test.settled)
-		}
+		must.Equal(t, time.Duration(l.Settled(&test.item)-epoch), test.settled, "%s: settled after", name)
 		l.push(test.item)
 		l.counted(name, 5, 0, 0)
-		if got := l.expires[c]; got != at(test.expires) {
-			t.Errorf("%s: expires after %v, want %v", name, time.Duration(got-epoch), test.expires)
-		}
+		must.Equal(t, time.Duration(l.expires[c]-epoch), test.expires, "%s: expires after", name)
 		asked := test.item
 		asked.Hits = make([]int64, len(asked.Hits))
 		for _, is := range []struct {
@@ -75,9 +72,7 @@ func TestNotedUntil(t *testing.T) {
 	p := &wire.Push{}
 	want := func(name string, after time.Duration) {
 		t.Helper()
-		if got := c.NotedUntil(p); got != at(after) {
-			t.Errorf("%s: %v, want %v", name, time.Duration(got-epoch), after)
-		}
+		must.Equal(t, time.Duration(c.NotedUntil(p)-epoch), after, "%s", name)
 	}
 	want("nothing", store.SenderLife)
 	p.Items = []wire.Item{item(fixed, 1, minute, 0, 1), {LimitCounter: counter(buckets, 1, day), Newest: epoch}}

@@ -57,9 +57,7 @@ func TestGiveBack(t *testing.T) {
 	}
 	for _, r := range rooms(100, 1) {
 		c, l := r.LimitCounter, newLedger(t)
-		if items := l.GiveBack(l.lookUp(c), wire.MaxHits); len(items) > 0 {
-			t.Errorf("%+v to give back of nothing", items)
-		}
+		must.Same(t, l.GiveBack(l.lookUp(c), wire.MaxHits), nil, "to give back of nothing")
 		l.take(take(30, 30, r), 30)
 		l.set(40 * second)
 		full(r, l)

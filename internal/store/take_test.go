@@ -155,14 +155,10 @@ func TestTakes(t *testing.T) {
 			l := newLedger(t)
 			l.set(10 * second)
 			for i := range 12 / cost {
-				if got, want := sumOf(l.take(take(1, 1, r), 1).Totals[0]), (i+1)*cost; got != want {
-					t.Fatalf("kind %d: total %d after %d units of %d, want %d", r.Kind, got, i+1, cost, want)
-				}
+				must.EqualOrEnd(t, sumOf(l.take(take(1, 1, r), 1).Totals[0]), (i+1)*cost, "kind %d: total after %d units of %d", r.Kind, i+1, cost)
 				l.counted(r, int64(cost), 0, 0)
 			}
-			if g := l.take(take(1, 1, r), 0); sumOf(g.Totals[0]) != 12 {
-				t.Errorf("kind %d: totals %+v of a refused take, want 12", r.Kind, g.Totals)
-			}
+			must.Equal(t, sumOf(l.take(take(1, 1, r), 0).Totals[0]), 12, "kind %d: total of a refused take", r.Kind)
 			l.counted(r, 0, 0, 0)
 			// Neither a proxy's clock that is ahead nor the store's that is set back makes room.
 			for _, back := range []time.Duration{second, 2 * second, -1} {

@@ -41,9 +41,7 @@ func TestTokens(t *testing.T) {
 	l.tokens(tokenItem(1, 20, 30*second-1, 0), 0, 10) // with a higher limit it is full at the same time
 	l.set(30 * second)
 	l.tokens(tokenItem(1, 10, 30*second, 0), 30*second, 0)
-	if got := l.counting(tokenItem(1, 10, 0, 0).LimitCounter); len(got) != 0 {
-		t.Errorf("%v count, want nothing as it is full", got)
-	}
+	must.Same(t, l.counting(tokenItem(1, 10, 0, 0).LimitCounter), nil, "count, of a full bucket")
 	must.Equal(t, l.Taken(tokenItem(1, 10, 0, 0).LimitCounter, 10, &store.Contents{}), 0, "of a full bucket so many are taken")
 	// The next token starts anew, to the nanosecond.
 	l.tokens(tokenItem(1, 10, 30*second, 1), 30*second, 1)

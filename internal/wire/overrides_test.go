@@ -116,9 +116,8 @@ func TestOverridesBounds(t *testing.T) {
 		{List: strings.Repeat("l", MaxName+1)}, {Model: strings.Repeat("m", MaxUsedModel+1)}, {Kinds: make([]PriceOfKind, maxPrices+1)},
 		{Kinds: []PriceOfKind{{Millionths: MaxHits + 1}}},
 	} {
-		if _, _, err := DecodeList(List(nil, p)); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%+v: got %v", p, err)
-		}
+		_, _, err := DecodeList(List(nil, p))
+		must.Is(t, err, ErrMalformed, "%+v", p)
 	}
 	for _, o := range []Overrides{
 		{Known: true, Size: MaxOverridesSize + 1},

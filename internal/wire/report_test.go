@@ -111,9 +111,8 @@ func TestReportBounds(t *testing.T) {
 	} {
 		r := exampleReport()
 		change(r)
-		if _, err := DecodeReport(AppendReport(nil, r)); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		_, err := DecodeReport(AppendReport(nil, r))
+		must.Is(t, err, ErrMalformed, "%s", name)
 	}
 }
 

@@ -141,9 +141,8 @@ func TestToldBounds(t *testing.T) {
 	} {
 		s := exampleShapes()
 		change(&s[0])
-		if _, _, err := DecodeTold(AppendTold(nil, 0, s)); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		_, _, err := DecodeTold(AppendTold(nil, 0, s))
+		must.Is(t, err, ErrMalformed, "%s", name)
 	}
 	if _, _, err := DecodeTold(nil); !errors.Is(err, ErrMalformed) {
 		t.Errorf("nothing: %v", err)

@@ -105,9 +105,7 @@ func TestRestart(t *testing.T) {
 	}
 	pushOf(t, s, 1, 0, 5)
 	closed(t, s)
-	if err := s.Close(); err == nil {
-		t.Error("a second Close does not fail")
-	}
+	must.Equal(t, s.Close() != nil, true, "a second Close fails")
 	if _, err := s.Push(t.Context(), store.NewTrial().Next(), 1); err == nil {
 		t.Error("a push after Close does not fail")
 	}
@@ -286,9 +284,7 @@ func TestFileIsBounded(t *testing.T) {
 			t.Fatalf("after %d keys the file has %d bytes, after %d it had %d", (i+1)*flood, size, 10*flood, early)
 		}
 	}
-	if got := s.Size(); got.Counters != most {
-		t.Errorf("%+v, want %d counters", got, most)
-	}
+	must.Equal(t, s.Size().Counters, most, "counters")
 }
 
 // With a lower bound than before, the surplus counters make room.
@@ -298,9 +294,7 @@ func TestBoundIsLowered(t *testing.T) {
 	pushOf(t, s, 1, 0, 100)
 	closed(t, s)
 	s = openAt(t, path, file.Options{Now: atEpoch, MaxCounters: 10})
-	if size := s.Size(); size.Counters != 10 {
-		t.Errorf("%+v, want 10 counters", size)
-	}
+	must.Equal(t, s.Size().Counters, 10, "counters")
 	closed(t, s)
 	must.Equal(t, recordsIn(t, path, "records"), 11, "records are left")
 }

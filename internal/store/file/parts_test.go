@@ -44,17 +44,13 @@ func testParts(t *testing.T, cut bool) {
 	for range 3 {
 		says() // its last push is a read
 	}
-	if word.Divisor == 0 {
-		t.Fatal("the sender has no part")
-	}
+	must.EqualOrEnd(t, word.Divisor > 0, true, "the sender has a part")
 	s.crash()
 	must.Equal(t, push(2, wire.Advance{}, take(2, 1000)).Grants[0].Units, 0, "hits of which the sender may have let some pass")
 	for range 3 {
 		says()
 	}
-	if word.Divisor == 0 {
-		t.Error("the sender has lost its part")
-	}
+	must.EqualOrEnd(t, word.Divisor > 0, true, "the sender has a part")
 	word = wire.Advance{Present: true, Settled: true}
 	says() // the sender gives the part back
 	s.crash()

@@ -85,9 +85,7 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 			shown := make(map[wire.ID]bool)
 			visits := 0
 			must.OK(t, p.store.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
-				if shown[c.ID] {
-					t.Fatalf("%x is shown twice", c.ID)
-				}
+				must.EqualOrEnd(t, shown[c.ID], false, "%x is shown twice", c.ID)
 				shown[c.ID] = true
 				if visits++; visits%16 == 0 {
 					p.now = p.now.Add(time.Duration(random.IntN(int(100 * time.Millisecond))))
@@ -100,9 +98,7 @@ func TestCountersAreReadWhilePushesGoOn(t *testing.T) {
 				return nil
 			}))
 			for id := range uint64(stay) {
-				if !shown[hit(id, p.now, time.Hour).ID] {
-					t.Fatalf("counter %d is missing", id)
-				}
+				must.EqualOrEnd(t, shown[hit(id, p.now, time.Hour).ID], true, "counter %d is shown", id)
 			}
 		})
 	}

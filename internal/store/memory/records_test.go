@@ -59,26 +59,18 @@ func TestRestoreParts(t *testing.T) {
 		return New(o).Restore(func(yield func(_, _ []byte) bool) { yield(key, value) })
 	}
 	for _, r := range recorded(t, o) {
-		if err := restore(r.Key, r.Value); err != nil {
-			t.Errorf("%q: %v", r.Key, err)
-		}
+		must.Is(t, restore(r.Key, r.Value), nil, "%q", r.Key)
 		for n := range r.Key {
 			// Without its last part, the key of grants is the key of their sender, whose record has
 			// another form.
-			if err := restore(r.Key[:n], r.Value); err == nil {
-				t.Errorf("%q: no error for %d bytes of the key", r.Key, n)
-			}
+			must.Equal(t, restore(r.Key[:n], r.Value) != nil, true, "%q: an error for %d bytes of the key", r.Key, n)
 		}
 		if r.Key[0] != 'c' {
 			continue
 		}
 		for n := range r.Value {
-			if err := restore(r.Key, r.Value[:n]); err == nil {
-				t.Errorf("%q: no error for %d bytes of %x", r.Key, n, r.Value)
-			}
+			must.Equal(t, restore(r.Key, r.Value[:n]) != nil, true, "%q: an error for %d bytes of %x", r.Key, n, r.Value)
 		}
-		if err := restore(r.Key, append(r.Value, 0)); err == nil {
-			t.Errorf("%q: no error for a byte more", r.Key)
-		}
+		must.Equal(t, restore(r.Key, append(r.Value, 0)) != nil, true, "%q: an error for a byte more", r.Key)
 	}
 }

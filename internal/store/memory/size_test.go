@@ -89,9 +89,7 @@ func TestMemoryIsShared(t *testing.T) {
 					return nil
 				}))
 				must.Equal(t, kept, test.kept.n, "counters are kept")
-				if s.Size().CountersEvicted == 0 {
-					t.Error("the store is not full")
-				}
+				must.Equal(t, s.Size().CountersEvicted > 0, true, "the store is full")
 			})
 		}
 	}

@@ -103,9 +103,7 @@ func TestAFloodOfAnotherRule(t *testing.T) {
 						reset++
 					}
 				}
-				if reset > 0 {
-					t.Errorf("the flood has reset %d of %d counters", reset, most/2-1)
-				}
+				must.Equal(t, reset, 0, "counters of %d that the flood has reset", most/2-1)
 				checkGroups(t, s, most)
 			})
 		}
@@ -226,9 +224,7 @@ func checkRanks(t *testing.T, r *ranks, hitAt map[wire.ID]uint64, want int) {
 			continue
 		}
 		list := &r.lists[r.at(rank)]
-		if list.first == nil {
-			t.Fatalf("rank %d has no counters", rank)
-		}
+		must.EqualOrEnd(t, list.first != nil, true, "rank %d has counters", rank)
 		var before *counterRow
 		for e := list.first; e != nil; before, e = e, e.value.next {
 			if found++; e.value.before != before || e.value.rank != rank {

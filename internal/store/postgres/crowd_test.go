@@ -71,9 +71,7 @@ func TestLockedCounter(t *testing.T) {
 			break
 		}
 	}
-	if n := ended.Load(); n > 0 {
-		t.Errorf("%d pushes ended that wait for a lock", n)
-	}
+	must.Equal(t, ended.Load(), 0, "pushes that wait for a lock and have ended")
 	unlock()
 	pushes.Wait()
 }
@@ -139,8 +137,6 @@ func TestFewConnections(t *testing.T) {
 			})
 		}
 		pushes.Wait()
-		if err := s.Ping(t.Context()); err != nil {
-			t.Errorf("backend %d: %v", backend, err)
-		}
+		must.Is(t, s.Ping(t.Context()), nil, "backend %d", backend)
 	}
 }

@@ -103,9 +103,7 @@ func places(t *testing.T, cluster *redistest.Cluster) (partition []string, maste
 		keys := must.Get(cluster.Client(m).Keys(t.Context(), "*counter*").Result())(t)
 		for _, key := range keys {
 			match := name.FindStringSubmatch(key)
-			if match == nil {
-				t.Fatalf("key %s", key)
-			}
+			must.EqualOrEnd(t, match != nil, true, "key %s", key)
 			id := must.Get(strconv.ParseUint(match[2], 16, 8))(t)
 			partition[id], master[id] = match[1], m
 		}
@@ -713,9 +711,7 @@ func (e *everywhere) untilLeftAlone(t *testing.T, lost int) {
 		}
 	}
 	for range 5 {
-		if e.lacks(t, lost) == wire.Answered {
-			t.Error("a master takes hits that is lost")
-		}
+		must.Equal(t, e.lacks(t, lost) == wire.Answered, false, "a master takes hits that is lost")
 	}
 	must.Is(t, e.store.Ping(t.Context()), store.ErrPartly, "ping: error")
 }

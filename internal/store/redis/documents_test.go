@@ -31,9 +31,7 @@ func TestDocumentsAreThoseOfTheFirstRelease(t *testing.T) {
 	must.OK(t, client.Del(ctx, "weir:{ns}:told", "weir:{ns}:reports", nodes).Err())
 	hashes["weir:{ns}:overrides"]["version"] = fmt.Sprint(storetest.WriteDocuments(t, counters))
 	for key, want := range hashes {
-		if got, err := client.HGetAll(ctx, key).Result(); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: %q, %v; want %q", key, got, err, want)
-		}
+		must.Same(t, must.Get(client.HGetAll(ctx, key).Result())(t), want, "%s", key)
 	}
 	joined := float64(epoch.Add(store.Newcomer - store.NodeLife).UnixMicro())
 	must.Equal(t, must.Get(client.ZScore(ctx, nodes, member).Result())(t), joined, "a new node joined at")

@@ -86,9 +86,7 @@ func testEvictions(t *testing.T, cluster *redistest.Cluster) {
 			for err == nil && got != want {
 				got, err = counters.Evicts(t.Context())
 			}
-			if err != nil {
-				t.Errorf("server %d with %s: %v", server, policy, err)
-			}
+			must.Is(t, err, nil, "server %d with %s", server, policy)
 		}
 	}
 }

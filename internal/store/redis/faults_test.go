@@ -70,9 +70,7 @@ func TestForeignKeysAreTold(t *testing.T) {
 				repaired += out.Repaired
 			}
 			must.Equal(t, repaired, 1, "fleets that were begun anew")
-			if is := must.Get(f.client.Type(t.Context(), fleetKey+key).Result())(t); is == "list" {
-				t.Error("the key is there")
-			}
+			must.Equal(t, must.Get(f.client.Type(t.Context(), fleetKey+key).Result())(t) == "list", false, "the key is there")
 		})
 	}
 }

@@ -3,7 +3,6 @@ package redis_test
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -252,13 +251,9 @@ func TestHostileBuckets(t *testing.T) {
 				{key(coarse), map[string]string{number: strconv.FormatUint(test.want[0], 10)}},
 				{key(bucket), map[string]string{nanos: strconv.FormatUint(test.want[2], 10), "limit": "10"}},
 			} {
-				if fields, err := client.HGetAll(t.Context(), want.key).Result(); err != nil || !maps.Equal(fields, want.fields) {
-					t.Errorf("%s: fields %v, error %v; want %v", want.key, fields, err, want.fields)
-				}
+				must.Same(t, must.Get(client.HGetAll(t.Context(), want.key).Result())(t), want.fields, "%s: fields", want.key)
 			}
-			if kept, err := client.Get(t.Context(), key(log)).Result(); err != nil || kept != record(at, int64(test.want[1])) {
-				t.Errorf("%s: %q, error %v; want %q", key(log), kept, err, record(at, int64(test.want[1])))
-			}
+			must.Equal(t, must.Get(client.Get(t.Context(), key(log)).Result())(t), record(at, int64(test.want[1])), "%s", key(log))
 			wantTTL(t, client, key(log), time.Minute+store.Grace+time.Millisecond)
 		})
 	}

@@ -59,15 +59,13 @@ func TestWalksComeOneByOne(t *testing.T) {
 		if command[0] != "scan" || scans.Add(1) != 1 {
 			return
 		}
-		if push("other"); scans.Load() != 1 {
-			t.Errorf("%d looks at once", scans.Load())
-		}
+		push("other")
+		must.Equal(t, scans.Load(), 1, "looks at once")
 	})
 	s = open(t, "redis://"+addr, func() time.Time { return time.Unix(1_767_571_260, 0) })
 	push("ns")
-	if push("other"); scans.Load() != 2 {
-		t.Errorf("%d looks, want 2", scans.Load())
-	}
+	push("other")
+	must.Equal(t, scans.Load(), 2, "looks")
 }
 
 // A sender may fall silent while a backend looks whether any sender may go by a limit that nobody asks for. The limit is not

@@ -246,9 +246,7 @@ func TestCrowdOfNamespaces(t *testing.T) {
 		c := &client{t: t, of: one, id: 1}
 		must.Equal(t, c.take(room, 1, 1, false).Units, 1, "refused because of other namespaces")
 		<-time.After(10 * time.Second)
-		if got := counted(t, shared, room); got == 0 {
-			t.Error("the parent did not hear of a namespace because of others")
-		}
+		must.Equal(t, counted(t, shared, room) > 0, true, "the parent hears of a namespace in spite of others")
 		parent.mu.Lock()
 		if parent.most > maxPushes+maxRelays+10 {
 			t.Errorf("%d messages were on their way at once", parent.most)
@@ -265,9 +263,7 @@ func TestCrowdOfNamespaces(t *testing.T) {
 		if busy > 2*maxPushes { // those on their way, and those that the parent may have got before it refused them
 			t.Errorf("%d counters can't be forgotten", busy)
 		}
-		if err := one.Close(); err == nil {
-			t.Error("closed, as if the parent had all hits")
-		}
+		must.Equal(t, one.Close() != nil, true, "closed, and not as if the parent had all hits")
 	})
 }
 
@@ -278,9 +274,7 @@ func TestKeepAfterAnError(t *testing.T) {
 		<-time.After(2 * time.Second)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if one.keep(ended, one.record) == nil {
-			t.Fatal("kept in spite of an ended context")
-		}
+		must.EqualOrEnd(t, one.keep(ended, one.record) != nil, true, "it is not kept with an ended context")
 		must.Report(t, one.keep(t.Context(), one.record))
 		// As after a write whose caller had given up.
 		must.Get(one.Own.SetOverrides(t.Context(), identityNamespace, one.version, one.record.encode()))(t)

@@ -119,14 +119,10 @@ func TestBoundOutlivesAKill(t *testing.T) {
 		r = start()
 		must.Equal(t, r.Overshoot()["shop"], 5000, "a bound of")
 		<-time.After(90 * time.Minute)
-		if got := r.Overshoot(); len(got) != 0 {
-			t.Errorf("bounds %v after all windows have ended", got)
-		}
+		must.Same(t, r.Overshoot(), nil, "bounds after all windows have ended")
 		r.kill(t)
 		r = start()
-		if got := r.Overshoot(); len(got) != 0 {
-			t.Errorf("bounds %v after all windows have ended", got)
-		}
+		must.Same(t, r.Overshoot(), nil, "bounds after all windows have ended")
 		r.kill(t)
 	})
 }
@@ -223,9 +219,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 				t.Fatalf("start %d: %v", i, err)
 			}
 			<-time.After(time.Duration(i) * time.Second)
-			if err := r.Ping(t.Context()); err != nil {
-				t.Errorf("start %d: %v", i, err)
-			}
+			must.Is(t, r.Ping(t.Context()), nil, "start %d", i)
 			r.kill(t)
 		}
 	})

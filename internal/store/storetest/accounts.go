@@ -73,9 +73,7 @@ func testAccounts(t *testing.T, b *bench) {
 	b.account("ns", 2, 9, used(1, 0, 100), used(1, -1, 1))
 	want := map[key]int64{{0, "r", 1}: 108, {0, "r", 2}: 7, {-1, "r", 1}: 1}
 	for _, again := range []uint64{9, 1, 8} {
-		if done := b.account("ns", 2, again, used(1, 0, 50)); !done.Duplicate {
-			t.Errorf("sequence %d after 9: %+v", again, done)
-		}
+		must.Equal(t, b.account("ns", 2, again, used(1, 0, 50)).Duplicate, true, "sequence %d after 9 is known", again)
 	}
 	b.wantUsed("ns", want)
 	// Other namespaces have no part in it, and have their own senders.
@@ -244,7 +242,6 @@ func testAccountsHammer(t *testing.T, b *bench) {
 	group.Wait()
 	// A message that comes after the next does not count, because its sender must wait for each
 	// answer. So both goroutines of a sender send the same messages.
-	if _, sum := b.usedOn("ns", 0, wire.MaxUsedDay); sum != senders*messages*30*31/2 {
-		t.Errorf("used %d, want %d", sum, senders*messages*30*31/2)
-	}
+	_, sum := b.usedOn("ns", 0, wire.MaxUsedDay)
+	must.Equal(t, sum, senders*messages*30*31/2, "used")
 }

@@ -106,9 +106,7 @@ func testEnds(t *testing.T, b *bench) {
 		b.push(read)
 		b.list()
 	}
-	if got := b.counters("ns"); len(got) != 0 {
-		t.Errorf("counters %+v, want none", got)
-	}
+	must.Same(t, b.counters("ns"), nil, "counters")
 	// What is kept no more does not come back with later hits.
 	for _, r := range Rooms(1000, 1) {
 		b.push([]wire.Item{b.item(r, 1)})
@@ -314,9 +312,7 @@ func testCancelled(t *testing.T, b *bench) {
 	} {
 		must.Is(t, err, context.Canceled, "%s", name)
 	}
-	if err := b.store.Ping(t.Context()); err != nil {
-		t.Errorf("ping: %v", err)
-	}
+	must.Is(t, b.store.Ping(t.Context()), nil, "ping")
 	b.list()
 }
 
@@ -328,9 +324,7 @@ func testPings(t *testing.T, b *bench) {
 	}
 	b.list()
 	b.clock.set(time.Now().Add(time.Minute))
-	if got := b.counters(store.TrialNamespace); len(got) > 0 {
-		t.Errorf("counters %+v a minute after, want none", got)
-	}
+	must.Same(t, b.counters(store.TrialNamespace), nil, "counters a minute after")
 }
 
 // Counters are visited by their widths, until the visit's end.

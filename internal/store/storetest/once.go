@@ -253,9 +253,7 @@ func testHammer(t *testing.T, b *bench) {
 	}
 	work.Wait()
 	for i, r := range taken {
-		if got := granted[i].Load(); got != limit {
-			t.Errorf("kind %d: %d units granted, want the limit, %d", r.Kind, got, limit)
-		}
+		must.Equal(t, granted[i].Load(), limit, "kind %d: units granted", r.Kind)
 		b.used(r, limit)
 	}
 	must.Equal(t, b.sum("ns"), int64(len(taken)*limit+senders*len(counted)*batches*(batches+1)/2), "sum: every batch once")

@@ -53,26 +53,18 @@ func Restart(t *testing.T, s store.Store, stop, restart func()) {
 	if _, err := PushOne(t.Context(), s, 2, now, c); err == nil {
 		t.Fatal("want an error while the server is down")
 	}
-	if err := s.Ping(t.Context()); err == nil {
-		t.Fatal("ping: want an error while the server is down")
-	}
+	must.EqualOrEnd(t, s.Ping(t.Context()) != nil, true, "a ping fails while the server is down")
 	if _, err := store.Join(t.Context(), s, "ns", 1); err == nil {
 		t.Fatal("join: want an error while the server is down")
 	}
 	restart()
 	// A push that was applied is still recorded, and any other is applied now.
-	if out := WantTotal(t, s, 1, now, c, 1); !out.Duplicate {
-		t.Errorf("outcome %+v, want a duplicate", out)
-	}
-	if out := WantTotal(t, s, 2, now, c, 2); out.Duplicate {
-		t.Errorf("outcome %+v, want none", out)
-	}
+	must.Equal(t, WantTotal(t, s, 1, now, c, 1).Duplicate, true, "the push that was applied is known")
+	must.Equal(t, WantTotal(t, s, 2, now, c, 2).Duplicate, false, "the push that failed is known")
 	// Connections that broke while idle cause no errors.
 	restart()
 	WantTotal(t, s, 3, now, c, 3)
-	if err := s.Ping(t.Context()); err != nil {
-		t.Errorf("ping: %v", err)
-	}
+	must.Is(t, s.Ping(t.Context()), nil, "ping")
 }
 
 // ServersClock wants a store to go by the clock of its server.

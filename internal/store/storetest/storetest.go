@@ -82,9 +82,7 @@ func RunBut(t *testing.T, open Open, but map[string]string) {
 			test.run(t, newBench(t, open))
 		})
 	}
-	if ran == 0 {
-		t.Error("no test was run")
-	}
+	must.Equal(t, ran > 0, true, "a test was run")
 }
 
 // clock is a fake clock.
