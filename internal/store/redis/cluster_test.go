@@ -70,19 +70,18 @@ func fixedRoom(id byte, limit uint64) wire.Room {
 	return wire.Room{LimitCounter: counter(window.FixedWindow, id, 24*time.Hour), Limit: limit, Cost: 1}
 }
 
-// sum returns the hits of all counters, and of a single key.
-func sum(t *testing.T, s store.Store, id byte) (all, one int64) {
+// sum returns the hits of some keys, or of all if none is named.
+func sum(t *testing.T, s store.Store, ids ...byte) (hits int64) {
 	t.Helper()
 	must.OK(t, s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
-			all += w.Hits
-			if c.ID == (wire.ID{id}) {
-				one += w.Hits
+			if len(ids) == 0 || slices.Contains(ids, c.ID[0]) {
+				hits += w.Hits
 			}
 		}
 		return nil
 	}))
-	return all, one
+	return hits
 }
 
 // places returns for the IDs from 0 their partition, as in keys, and their master.
@@ -242,9 +241,7 @@ func hammer(t *testing.T, url string) {
 	}
 	work.Wait()
 	must.Equal(t, granted.Load(), limit, "granted of %d takes", backends*requests*each)
-	if all, _ := sum(t, open(t, url, atEpoch), 1); all != limit {
-		t.Errorf("%d hits counted, want %d", all, limit)
-	}
+	must.Equal(t, sum(t, open(t, url, atEpoch)), limit, "hits counted")
 }
 
 // apart returns two IDs whose partitions are asked in this order, and are on different masters.
@@ -293,11 +290,8 @@ func testSharedTakes(t *testing.T, cluster *redistest.Cluster) {
 		work.Wait()
 		must.Equal(t, granted.Load(), 40, "%s: granted", name)
 		store := open(t, cluster.URL(), atEpoch)
-		_, ofFirst := sum(t, store, first)
-		_, ofSecond := sum(t, store, second)
-		if ofFirst != 40 || ofSecond != 40 {
-			t.Errorf("%s: %d and %d hits counted, want 40 of both", name, ofFirst, ofSecond)
-		}
+		must.Equal(t, sum(t, store, first), 40, "%s: hits of the first counted", name)
+		must.Equal(t, sum(t, store, second), 40, "%s: hits of the second counted", name)
 	}
 }
 
@@ -362,9 +356,7 @@ func testSharedTakesBeside(t *testing.T, cluster *redistest.Cluster) {
 			t.Fatalf("outcome %+v, error %v", out, err)
 		}
 		grants := out.Answer.Grants
-		_, ofAway := sum(t, store, byte(away))
-		_, ofHere := sum(t, store, byte(here))
-		_, ofLast := sum(t, store, byte(last))
+		ofAway, ofHere, ofLast := sum(t, store, byte(away)), sum(t, store, byte(here)), sum(t, store, byte(last))
 		if g0, g1 := grants[0].Units, grants[1].Units; g0+g1 != units || ofAway != int64(g0) || ofHere != int64(g1) || ofLast != int64(units) {
 			t.Errorf("%s: %d and %d units were granted, and %d, %d and %d hits counted; want %d units", name, g0, g1, ofAway, ofHere, ofLast, units)
 		}
@@ -377,11 +369,8 @@ func testSharedTakesAgain(t *testing.T, cluster *redistest.Cluster) {
 	store := open(t, cluster.URL(), atEpoch)
 	counted := func(wantFirst, wantSecond int64) {
 		t.Helper()
-		_, ofFirst := sum(t, store, first)
-		_, ofSecond := sum(t, store, second)
-		if ofFirst != wantFirst || ofSecond != wantSecond {
-			t.Fatalf("%d and %d hits counted, want %d and %d", ofFirst, ofSecond, wantFirst, wantSecond)
-		}
+		must.EqualOrEnd(t, sum(t, store, first), wantFirst, "hits of the first counted")
+		must.EqualOrEnd(t, sum(t, store, second), wantSecond, "hits of the second counted")
 	}
 	push := func(seq uint64) *wire.Push {
 		return &wire.Push{Namespace: "ns", Sender: 1, Sequence: seq, Floor: 1, Items: []wire.Item{fixedItem(first, 1)},
@@ -462,9 +451,7 @@ func testSharedTakesLate(t *testing.T, cluster *redistest.Cluster) {
 	take(2, ids[0], ids[2])
 	take(1, ids[1], ids[2], ids[3])
 	for i, want := range []int64{3, 3, 6, 3} {
-		if _, got := sum(t, store, ids[i]); got != want {
-			t.Errorf("%d hits counted in partition %d, want %d", got, i, want)
-		}
+		must.Equal(t, sum(t, store, ids[i]), want, "hits counted in partition %d", i)
 	}
 }
 
@@ -532,9 +519,7 @@ func testClocksApart(t *testing.T, cluster *redistest.Cluster) {
 	if want := uint64(epoch.Add(-time.Millisecond).UnixNano()); err != nil || out.Answer.NowNanos != want {
 		t.Errorf("answered at %d, error %v; want %d", out.Answer.NowNanos, err, want)
 	}
-	if all, _ := sum(t, store, first); all != 2*2+2*2+1+1-2 {
-		t.Errorf("%d hits in windows that count, want 8", all)
-	}
+	must.Equal(t, sum(t, store), 2*2+2*2+1+1-2, "hits in windows that count")
 }
 
 // traffic lets senders push hits and takes, each push until it is answered.
@@ -661,9 +646,7 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 		}
 	}
 	tr.end()
-	if got, _ := sum(t, open(t, cluster.URL(), atEpoch), 0); got != tr.hits.Load() {
-		t.Errorf("%d hits counted, want %d", got, tr.hits.Load())
-	}
+	must.Equal(t, sum(t, open(t, cluster.URL(), atEpoch)), tr.hits.Load(), "hits counted")
 }
 
 // everywhere pushes a hit of each key from 30 on whose master is known.
@@ -737,9 +720,7 @@ func testPausedMaster(t *testing.T, cluster *redistest.Cluster) {
 	e.untilLeftAlone(t, 1)
 	cluster.Servers[1].Resume()
 	hits := e.again(t, cluster)
-	if got, _ := sum(t, e.store, 0); got != hits {
-		t.Errorf("%d hits counted, want %d", got, hits)
-	}
+	must.Equal(t, sum(t, e.store), hits, "hits counted")
 }
 
 // testKilledMaster kills a master during pushes. Writes that Redis has answered are lost unless a
@@ -757,9 +738,7 @@ func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	tr.end()
 	tr.hits.Add(e.again(t, cluster))
 	counters := open(t, cluster.URL(), atEpoch)
-	if got, _ := sum(t, counters, 0); got != tr.hits.Load() {
-		t.Errorf("%d hits counted, want %d", got, tr.hits.Load())
-	}
+	must.Equal(t, sum(t, counters), tr.hits.Load(), "hits counted")
 	if tr.failed.Load() == 0 {
 		t.Error("no push failed: the master was not missed")
 	}

@@ -32,9 +32,7 @@ func TestSentinel(t *testing.T) {
 	tr.wait(30)
 	tr.end()
 	s := open(t, w.URL(), atEpoch)
-	if got, _ := sum(t, s, 0); got != tr.hits.Load() {
-		t.Errorf("%d hits counted, want %d", got, tr.hits.Load())
-	}
+	must.Equal(t, sum(t, s), tr.hits.Load(), "hits counted")
 	if failed := tr.failed.Load(); afterKill == 0 || failed == afterKill {
 		t.Errorf("%d pushes failed, %d of them after the first master: a master was not missed", failed, afterKill)
 	}
