@@ -2,7 +2,6 @@ package wire
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -46,9 +45,7 @@ func TestNearOnTheWire(t *testing.T) {
 	want := nearAnswer()
 	want.Near.Whole, want.Near.Limits, want.Near.Keys = true, make([]byte, 8*MaxNearLimits), make([]byte, 4*MaxNearKeys)
 	message := AppendAnswer(nil, want)
-	if got, err := DecodeAnswer(message); err != nil || !reflect.DeepEqual(got, want) {
-		t.Fatalf("got %+v, %v, want %+v", got, err, want)
-	}
+	must.Same(t, must.Get(DecodeAnswer(message))(t), want, "decoded")
 	if size := len(message) - len(AppendAnswer(nil, exampleAnswer())); size > MaxNear {
 		t.Errorf("the list adds %d bytes, want at most %d", size, MaxNear)
 	}

@@ -2,9 +2,10 @@ package wire
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // endOfDays is when the last valid day ends.
@@ -67,9 +68,8 @@ func TestUsedIsChecked(t *testing.T) {
 	} {
 		u := exampleUsed()
 		change(u)
-		if _, err := DecodeUsed(AppendUsed(nil, u)); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := DecodeUsed(AppendUsed(nil, u))
+		must.Is(t, err, ErrMalformed, "%s", name)
 	}
 }
 
@@ -81,9 +81,6 @@ func FuzzDecodeUsed(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := DecodeUsed(AppendUsed(nil, u))
-		if err != nil || len(again.Rows) != len(u.Rows) {
-			t.Fatalf("%+v, %v", again, err)
-		}
+		must.Equal(t, len(must.Get(DecodeUsed(AppendUsed(nil, u)))(t).Rows), len(u.Rows), "rows")
 	})
 }

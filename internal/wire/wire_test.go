@@ -58,9 +58,7 @@ func exampleAnswer() *Answer {
 func roundTrip[M any](t *testing.T, want M, encode func(dst []byte, m M) []byte, decode func(b []byte) (M, error)) (body []byte) {
 	t.Helper()
 	body = encode(nil, want)
-	if got, err := decode(body); err != nil || !reflect.DeepEqual(got, want) {
-		t.Fatalf("got %+v, %v, want %+v", got, err, want)
-	}
+	must.Same(t, must.Get(decode(body))(t), want, "decoded")
 	for n := range body {
 		if _, err := decode(body[:n]); !errors.Is(err, ErrMalformed) {
 			t.Fatalf("cut to %d bytes: got %v", n, err)

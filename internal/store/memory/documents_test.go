@@ -35,10 +35,8 @@ func TestNotesAreBounded(t *testing.T) {
 			}
 		}
 		for i := range 3 * test.fit {
-			found, err := s.Notes(t.Context(), test.topic, namespace(i))
-			if err != nil || len(found) > 0 != (i >= 2*test.fit) {
-				t.Errorf("%v of %d bytes: %d of namespace %d of %d, %v", test.topic, test.size, len(found), i, 3*test.fit, err)
-			}
+			found := must.Get(s.Notes(t.Context(), test.topic, namespace(i)))(t)
+			must.Equal(t, len(found) > 0, i >= 2*test.fit, "%v of %d bytes: there are some of namespace %d of %d", test.topic, test.size, i, 3*test.fit)
 		}
 	}
 }

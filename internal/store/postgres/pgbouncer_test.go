@@ -75,10 +75,8 @@ func pooler(t testing.TB, database string, lines ...string) string {
 // it, the connections of the server have other prepared statements than the store supposes.
 func TestPgBouncer(t *testing.T) {
 	const parameter = "default_query_exec_mode=exec"
-	page, err := os.ReadFile("../../../docs/stores.md")
-	if err != nil || !strings.Contains(string(page), "`"+parameter+"`") {
-		t.Errorf("docs/stores.md does not tell of %s: %v", parameter, err)
-	}
+	page := must.Get(os.ReadFile("../../../docs/stores.md"))(t)
+	must.Contains(t, string(page), "`"+parameter+"`", "docs/stores.md")
 	database := postgrestest.Database(t)
 	at := pooler(t, database)
 	s := open(t, at+"&"+parameter, atEpoch)
@@ -98,7 +96,7 @@ func TestPgBouncer(t *testing.T) {
 	}
 	pushing.Wait()
 	hits := int64(0)
-	err = s.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{uint64(time.Hour.Milliseconds())}}, func(c store.LimitCounter) error {
+	err := s.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{uint64(time.Hour.Milliseconds())}}, func(c store.LimitCounter) error {
 		for _, w := range c.Line().Windows {
 			hits += w.Hits
 		}

@@ -172,18 +172,14 @@ func testScripts(t *testing.T, cluster *redistest.Cluster) {
 		must.OK(t, cluster.Client(m).ScriptFlush(t.Context()).Err())
 	}
 	p.Sequence++
-	if out, err := store.Push(t.Context(), p, 1); err != nil || out.Applied != int64(4*len(p.Takes)) {
-		t.Fatalf("%+v, %v", out, err)
-	}
+	must.EqualOrEnd(t, must.Get(store.Push(t.Context(), p, 1))(t).Applied, int64(4*len(p.Takes)), "applied")
 	// A take of several partitions needs one more script for each except the first. The first makes the records, the second loads lone.lua.
 	other := slices.IndexFunc(partition, func(name string) bool { return name != partition[0] })
 	p = &wire.Push{Namespace: "ns", Sender: 1, Sequence: 11, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1,
 		Rooms: []wire.Room{fixedRoom(0, 100), fixedRoom(byte(other), 100)}}}}
 	for range 3 {
 		before, p.Sequence = calls(t, cluster), p.Sequence+1
-		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 1 {
-			t.Fatalf("%+v, %v", out, err)
-		}
+		must.EqualOrEnd(t, must.Get(store.Push(t.Context(), p, 1))(t).Answer.Grants[0].Units, 1, "units")
 	}
 	must.Equal(t, calls(t, cluster)-before, 2, "scripts for a take of two partitions")
 }
@@ -203,15 +199,11 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 	}
 	want := regexp.MustCompile(`^weir:(\{ns\}:nodes|\{ns/[0-3]{3}\}:(counter:[0-9a-f]{32}:1:0:86400000|sender:0000000000000007(|:[0-9]+|:last)))$`)
 	for m := range 3 {
-		keys, err := cluster.Client(m).Keys(t.Context(), "*").Result()
-		if err != nil || len(keys) == 0 {
-			t.Fatalf("%d keys, %v", len(keys), err)
-		}
+		keys := must.Get(cluster.Client(m).Keys(t.Context(), "*").Result())(t)
+		must.EqualOrEnd(t, len(keys) > 0, true, "master %d has keys", m)
 		for _, key := range keys {
 			must.Equal(t, want.MatchString(key), true, "key %s", key)
-			if life, err := cluster.Client(m).PTTL(t.Context(), key).Result(); err != nil || life <= 0 {
-				t.Errorf("%s lives for %v, error %v; want a bound", key, life, err)
-			}
+			must.Equal(t, must.Get(cluster.Client(m).PTTL(t.Context(), key).Result())(t) > 0, true, "%s expires", key)
 		}
 	}
 }
@@ -347,14 +339,10 @@ func testSharedTakesBeside(t *testing.T, cluster *redistest.Cluster) {
 			p.Takes = append(p.Takes, wire.Take{Least: 2, Most: 5, Rooms: []wire.Room{fixedRoom(byte(first), 100), fixedRoom(byte(last), units)}})
 		}
 		full(t, cluster, store, master[away], true)
-		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Lacking == nil {
-			t.Fatalf("outcome %+v, error %v; want that something lacks", out, err)
-		}
+		must.EqualOrEnd(t, must.Get(store.Push(t.Context(), p, 1))(t).Lacking != nil, true, "the answer lacks some")
 		full(t, cluster, store, master[away], false)
-		out, err := store.Push(t.Context(), p, 1)
-		if err != nil || out.Lacking != nil {
-			t.Fatalf("outcome %+v, error %v", out, err)
-		}
+		out := must.Get(store.Push(t.Context(), p, 1))(t)
+		must.OK(t, out.Lacking)
 		grants := out.Answer.Grants
 		ofAway, ofHere, ofLast := sum(t, store, byte(away)), sum(t, store, byte(here)), sum(t, store, byte(last))
 		if g0, g1 := grants[0].Units, grants[1].Units; g0+g1 != units || ofAway != int64(g0) || ofHere != int64(g1) || ofLast != int64(units) {
@@ -472,23 +460,15 @@ func testSharedTakesLater(t *testing.T, cluster *redistest.Cluster) {
 			now = epoch.Add(30 * time.Second)
 		}
 		full(t, cluster, store, masterOfSecond, true)
-		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Lacking == nil {
-			t.Fatalf("outcome %+v, error %v; want an answer that lacks some", out, err)
-		}
+		must.EqualOrEnd(t, must.Get(store.Push(t.Context(), p, 1))(t).Lacking != nil, true, "the answer lacks some")
 		full(t, cluster, store, masterOfSecond, false)
 		now = epoch.Add(time.Minute + time.Second)
 		next := &wire.Push{Namespace: "ns", Sender: 99, Sequence: uint64(kind), Floor: 1, Takes: []wire.Take{{Least: 1, Most: 4, Rooms: []wire.Room{ofFirst}}}}
-		if out, err := store.Push(t.Context(), next, 1); err != nil || out.Answer.Grants[0].Units != 4 {
-			t.Fatalf("kind %d: outcome %+v, error %v; want 4 units", kind, out, err)
-		}
-		if out, err := store.Push(t.Context(), p, 1); err != nil || out.Answer.Grants[0].Units != 0 {
-			t.Fatalf("kind %d: outcome %+v, error %v; want none", kind, out, err)
-		}
+		must.EqualOrEnd(t, must.Get(store.Push(t.Context(), next, 1))(t).Answer.Grants[0].Units, 4, "kind %d: units", kind)
+		must.EqualOrEnd(t, must.Get(store.Push(t.Context(), p, 1))(t).Answer.Grants[0].Units, 0, "kind %d: units of the take that was cut short", kind)
 		next.Sequence += 10
 		next.Takes[0].Most = 10
-		if out, err := store.Push(t.Context(), next, 1); err != nil || out.Answer.Grants[0].Units != 6 {
-			t.Errorf("kind %d: outcome %+v, error %v; want the other 6 units", kind, out, err)
-		}
+		must.Equal(t, must.Get(store.Push(t.Context(), next, 1))(t).Answer.Grants[0].Units, 6, "kind %d: units, the others", kind)
 	}
 }
 
@@ -618,10 +598,8 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 	tr := startTraffic(t, cluster, "", 3)
 	tr.wait(5)
 	for id := range 3 {
-		keys, err := cluster.Client(master[id]).Keys(t.Context(), fmt.Sprintf("*:counter:%02x*", id)).Result()
-		if err != nil || len(keys) == 0 {
-			t.Fatalf("keys %v, error %v", keys, err)
-		}
+		keys := must.Get(cluster.Client(master[id]).Keys(t.Context(), fmt.Sprintf("*:counter:%02x*", id)).Result())(t)
+		must.EqualOrEnd(t, len(keys) > 0, true, "master %d has the key", master[id])
 		slot := must.Get(cluster.Client(0).ClusterKeySlot(t.Context(), keys[0]).Result())(t)
 		store := open(t, cluster.URL(), atEpoch)
 		sequence := uint64(0)
@@ -641,9 +619,7 @@ func testMovedSlots(t *testing.T, cluster *redistest.Cluster) {
 		})
 		tr.wait(5)
 		must.OK(t, cluster.Client(master[id]).Keys(t.Context(), keys[0]).Err())
-		if n, err := cluster.Client((master[id]+1)%3).Keys(t.Context(), keys[0]).Result(); err != nil || len(n) != 1 {
-			t.Errorf("keys %v, error %v; want it moved", n, err)
-		}
+		must.Equal(t, len(must.Get(cluster.Client((master[id]+1)%3).Keys(t.Context(), keys[0]).Result())(t)), 1, "keys that have moved")
 	}
 	tr.end()
 	must.Equal(t, sum(t, open(t, cluster.URL(), atEpoch)), tr.hits.Load(), "hits counted")
@@ -704,9 +680,7 @@ func (e *everywhere) again(t *testing.T, cluster *redistest.Cluster) (hits int64
 	t.Helper()
 	wellAgain(t, cluster, e.store)
 	for _, p := range e.pushes {
-		if out, err := e.store.Push(t.Context(), p, 1); err != nil || out.Lacking != nil {
-			t.Errorf("again: %v, %v", err, out.Lacking)
-		}
+		must.Is(t, must.Get(e.store.Push(t.Context(), p, 1))(t).Lacking, nil, "again: the answer lacks")
 		hits += int64(len(p.Items))
 	}
 	return hits
@@ -770,9 +744,7 @@ func TestTLS(t *testing.T) {
 		return pushOne(t.Context(), store, 1, epoch, c)
 	}
 	trusting := redis.Options{Now: atEpoch, RootCAs: roots}
-	if out, err := try("rediss://weir:s3cret%2F%3A%40@"+server.Addr, trusting); err != nil || out.Answer.Totals[0].Hits[0] != 1 {
-		t.Errorf("outcome %+v, error %v; want total 1", out, err)
-	}
+	must.Equal(t, must.Get(try("rediss://weir:s3cret%2F%3A%40@"+server.Addr, trusting))(t).Answer.Totals[0].Hits[0], 1, "total")
 	for url, o := range map[string]redis.Options{
 		"rediss://weir:s3cret%2F%3A%40@" + server.Addr:      {Now: atEpoch}, // the system does not trust this certificate
 		"rediss://weir:hunter2@" + server.Addr:              trusting,

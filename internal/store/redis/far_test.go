@@ -90,10 +90,7 @@ func TestSilentSendersAreForgotten(t *testing.T) {
 	f := begin(t)
 	f.Now = f.Now.Add(20 * time.Second)
 	f.Hit(1, 5, 6)
-	lost, err := f.client.HGet(t.Context(), fleetKey, "lost").Result()
-	if err != nil || lost == "0" {
-		t.Errorf("parts of %s are lost, error %v", lost, err)
-	}
+	must.Equal(t, must.Get(f.client.HGet(t.Context(), fleetKey, "lost").Result())(t) == "0", false, "no parts are lost")
 	f.Now = f.Now.Add(3 * time.Hour)
 	for range 3 {
 		f.Hit(1, 5, 6)
@@ -145,15 +142,11 @@ func TestLostFleet(t *testing.T) {
 func TestFleetsExpire(t *testing.T) {
 	f := begin(t)
 	f.Hit(600, 0, 1)
-	if life, err := f.client.PTTL(t.Context(), fleetKey+":near").Result(); err != nil || life <= 0 {
-		t.Errorf("near keys that the last push has made live for %v, error %v", life, err)
-	}
+	must.Equal(t, must.Get(f.client.PTTL(t.Context(), fleetKey+":near").Result())(t) > 0, true, "near keys that the last push has made expire")
 	f.Now = f.Now.Add(2 * time.Second)
 	f.Tells()
-	keys, err := f.client.Keys(t.Context(), fleetKey+"*").Result()
-	if err != nil || len(keys) < 5 {
-		t.Fatalf("keys %v, error %v", keys, err)
-	}
+	keys := must.Get(f.client.Keys(t.Context(), fleetKey+"*").Result())(t)
+	must.EqualOrEnd(t, len(keys) >= 5, true, "there are keys, %v", keys)
 	for _, key := range keys {
 		if life, err := f.client.PTTL(t.Context(), key).Result(); err != nil || life < 2*time.Hour || life > 4*time.Hour {
 			t.Errorf("%s lives for %v, error %v", key, life, err)

@@ -139,9 +139,8 @@ func TestCopiesOfAFile(t *testing.T) {
 		copied(t, path, second)
 		copied(t, path, third)
 		r = must.Get(onFile(t, sea, Share, path))(t)
-		if _, err := onFile(t, sea, Share, second); !errors.Is(err, ErrCopied) {
-			t.Errorf("error %v, want %v", err, ErrCopied)
-		}
+		_, err := onFile(t, sea, Share, second)
+		must.Is(t, err, ErrCopied, "the second starts")
 		// While the parent is away the copy is not noticed. After that the region stops answering.
 		sea.cut(time.Minute)
 		late := must.Get(onFile(t, sea, Share, third))(t)
