@@ -54,7 +54,7 @@ const (
 // PostgreSQL is not installed.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s := must.Get(start(settings...))(t)
+	s := start(t, settings...)
 	t.Cleanup(func() { must.Report(t, s.end()) })
 	return s
 }
@@ -150,28 +150,17 @@ func Database(t testing.TB) (url string) {
 	defer shared.Unlock()
 	must.EqualOrEnd(t, shared.run, true, "postgrestest.Database needs a TestMain that calls postgrestest.Main")
 	if shared.server == nil {
-		s := must.Get(start())(t)
-		shared.server = s
+		shared.server = start(t)
 	}
 	return shared.server.Database(t)
 }
 
-func start(settings ...string) (*Server, error) {
-	programs, err := find()
+func start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s := &Server{programs: find(t), owner: unprivileged(t), settings: settings}
+	err := s.init()
 	if err != nil {
-		return nil, err
-	}
-	owner, err := unprivileged()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "weir-postgres-")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{dir: dir, programs: programs, owner: owner, settings: settings}
-	if err := s.init(); err != nil {
-		return nil, errors.Join(err, s.end())
+		t.Fatal(errors.Join(err, s.end()))
 	}
 	// Another process may take the port between its choice and its use.
 	for range 5 {
@@ -179,53 +168,47 @@ func start(settings ...string) (*Server, error) {
 			break
 		}
 		if err = s.launch(); err == nil {
-			return s, nil
+			return s
 		}
 	}
-	return nil, errors.Join(err, s.end())
+	t.Fatal(errors.Join(err, s.end()))
+	return nil
 }
 
 // find returns the directory of PostgreSQL's programs. Debian does not put them in the PATH.
-func find() (string, error) {
+func find(t testing.TB) string {
+	t.Helper()
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
 		dirs = append(dirs, filepath.Dir(path))
 	}
-	packaged, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if err != nil {
-		return "", err
-	}
-	for _, dir := range append(dirs, packaged...) {
+	for _, dir := range append(dirs, must.Get(filepath.Glob("/usr/lib/postgresql/*/bin"))(t)...) {
 		_, errServer := exec.LookPath(filepath.Join(dir, "postgres"))
 		_, errInit := exec.LookPath(filepath.Join(dir, "initdb"))
 		if errServer == nil && errInit == nil {
-			return dir, nil
+			return dir
 		}
 	}
-	return "", errors.New("no postgres and initdb in the PATH or in /usr/lib/postgresql/*/bin; install them: apt-get install postgresql")
+	t.Fatal("no postgres and initdb in the PATH or in /usr/lib/postgresql/*/bin; install them: apt-get install postgresql")
+	return ""
 }
 
 // unprivileged returns the user nobody if this process runs as root, else nil.
-func unprivileged() (*syscall.Credential, error) {
+func unprivileged(t testing.TB) *syscall.Credential {
+	t.Helper()
 	if os.Geteuid() != 0 {
-		return nil, nil
+		return nil
 	}
-	nobody, err := user.Lookup("nobody")
-	if err != nil {
-		return nil, err
-	}
-	uid, err := strconv.ParseUint(nobody.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(nobody.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	nobody := must.Get(user.Lookup("nobody"))(t)
+	uid := must.Get(strconv.ParseUint(nobody.Uid, 10, 32))(t)
+	gid := must.Get(strconv.ParseUint(nobody.Gid, 10, 32))(t)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-func (s *Server) init() error {
+func (s *Server) init() (err error) {
+	if s.dir, err = os.MkdirTemp("", "weir-postgres-"); err != nil {
+		return err
+	}
 	secret := filepath.Join(s.dir, "password")
 	if err := os.WriteFile(secret, []byte(password+"\n"), 0o600); err != nil {
 		return err
