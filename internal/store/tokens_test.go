@@ -15,9 +15,7 @@ import (
 // tokens pushes an item, and wants this start, after epoch, and these tokens taken since.
 func (l *ledger) tokens(it wire.Item, since time.Duration, taken uint64) {
 	l.t.Helper()
-	if got := l.hits(it, taken); got.Newest != at(since) {
-		l.t.Fatalf("start %v after epoch, want %v", time.Duration(got.Newest-epoch), since)
-	}
+	must.EqualOrEnd(l.t, time.Duration(l.hits(it, taken).Newest-epoch), since, "start after epoch")
 }
 
 // bucketState is a token bucket as a node has it that has heard a total.

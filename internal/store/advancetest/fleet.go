@@ -131,7 +131,5 @@ func (f *Fleet) HasPart() {
 	for range 3 {
 		f.Tells()
 	}
-	if f.Word.Divisor == 0 {
-		f.T.Error("the sender has no part")
-	}
+	must.Equal(f.T, f.Word.Divisor > 0, true, "the sender has a part")
 }

@@ -70,9 +70,7 @@ func (f *Fleet) haveParts(words map[uint64]*wire.Advance) {
 	f.T.Helper()
 	f.areAWhole(words)
 	for sender, w := range words {
-		if w.Divisor == 0 {
-			f.T.Errorf("sender %d of %d has no part", sender, len(words))
-		}
+		must.Equal(f.T, w.Divisor > 0, true, "sender %d of %d has a part", sender, len(words))
 	}
 }
 

@@ -96,15 +96,13 @@ func TestPgBouncer(t *testing.T) {
 	}
 	pushing.Wait()
 	hits := int64(0)
-	err := s.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{uint64(time.Hour.Milliseconds())}}, func(c store.LimitCounter) error {
+	must.OK(t, s.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{uint64(time.Hour.Milliseconds())}}, func(c store.LimitCounter) error {
 		for _, w := range c.Line().Windows {
 			hits += w.Hits
 		}
 		return nil
-	})
-	if err != nil || hits != 320 {
-		t.Errorf("%d hits of 320, %v", hits, err)
-	}
+	}))
+	must.Equal(t, hits, 320, "hits")
 	if err := open(t, at+"&"+parameter+"&synchronous_commit=off", atEpoch).Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "unsupported startup parameter") {
 		t.Errorf("settings of the server pass PgBouncer: %v", err)
 	}

@@ -372,10 +372,8 @@ func TestURL(t *testing.T) {
 			}
 			must.Equal(t, must.Get(store.Join(t.Context(), counters, mode, 1<<63))(t), 1, "one")
 			visits := 0
-			err := counters.Counters(t.Context(), mode, &store.Wanted{Widths: []uint64{60_000}}, func(store.LimitCounter) error { visits++; return nil })
-			if err != nil || visits != 2 {
-				t.Errorf("%d counters, error %v; want 2", visits, err)
-			}
+			must.OK(t, counters.Counters(t.Context(), mode, &store.Wanted{Widths: []uint64{60_000}}, func(store.LimitCounter) error { visits++; return nil }))
+			must.Equal(t, visits, 2, "counters")
 			must.Equal(t, number(t, raw, "SELECT count(*) FROM pg_stat_activity WHERE application_name = '"+mode+"'"), 1, "connections")
 		})
 	}

@@ -63,16 +63,13 @@ func TestBackendsShareLimits(t *testing.T) {
 					t.Errorf("%d units were granted and %d hits applied, want %d", granted.Load(), applied.Load(), limit)
 				}
 				for _, b := range backends {
-					found, err := store.CountersOf(t.Context(), b, "ns", c.ID)
 					sum := int64(0)
-					for _, f := range found {
+					for _, f := range must.Get(store.CountersOf(t.Context(), b, "ns", c.ID))(t) {
 						for _, w := range f.Windows {
 							sum += w.Hits
 						}
 					}
-					if err != nil || sum != limit {
-						t.Errorf("%d hits are counted, error %v; want %d", sum, err, limit)
-					}
+					must.Equal(t, sum, limit, "hits that are counted")
 				}
 			})
 		}

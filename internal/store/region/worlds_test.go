@@ -306,23 +306,18 @@ func (w *world) check(policy Policy) {
 			}
 		}
 		counted := map[uint64]int64{}
-		err := w.parent.Counters(context.Background(), "shop", nil, func(c store.LimitCounter) error {
+		must.Report(w.t, w.parent.Counters(context.Background(), "shop", nil, func(c store.LimitCounter) error {
 			if c.LimitCounter == room.LimitCounter {
 				for _, window := range c.Windows {
 					counted[window.Number] = window.Hits
 				}
 			}
 			return nil
-		})
-		must.Report(w.t, err)
+		}))
 		now := store.NumberAt(room.LimitCounter, uint64(time.Now().UnixNano()))
-		if got, want := counted[now], w.passed[room.LimitCounter][now]; got != want {
-			w.t.Errorf("limit %d: the parent has %d hits, want %d", room.Limit, got, want)
-		}
+		must.Equal(w.t, counted[now], w.passed[room.LimitCounter][now], "limit %d: hits that the parent has", room.Limit)
 	}
-	if full == 0 {
-		w.t.Error("no limit was reached")
-	}
+	must.Equal(w.t, full > 0, true, "a limit was reached")
 }
 
 // wholeTokens is the error in tokens that two regions may cause. Six counts are in whole tokens:
@@ -348,13 +343,12 @@ func (w *world) checkBucket(policy Policy, room wire.Room) (empty int) {
 	}
 	now := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
 	want, got := now.Taken(room.LimitCounter, room.Limit, &one), int64(0)
-	err := w.parent.Counters(context.Background(), "shop", nil, func(c store.LimitCounter) error {
+	must.Report(w.t, w.parent.Counters(context.Background(), "shop", nil, func(c store.LimitCounter) error {
 		if c.LimitCounter == room.LimitCounter {
 			got = now.Taken(room.LimitCounter, room.Limit, &store.Contents{Limit: c.Limit, Windows: c.Windows})
 		}
 		return nil
-	})
-	must.Report(w.t, err)
+	}))
 	// While a region is cut off, its tokens return independently of the others'.
 	if lost := want - got; lost > wholeTokens && (policy == Deny || lost > int64(room.Limit)/6+wholeTokens) {
 		w.t.Errorf("burst %d: the parent lacks %d tokens, want %d", room.Burst, got, want)

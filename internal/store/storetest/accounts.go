@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -60,9 +59,8 @@ func (b *bench) usedOn(namespace string, from, to uint32) (all map[key]int64, su
 
 func (b *bench) wantUsed(namespace string, want map[key]int64) {
 	b.t.Helper()
-	if got, _ := b.usedOn(namespace, 0, wire.MaxUsedDay); !maps.Equal(got, want) {
-		b.t.Errorf("%s: used %v, want %v", namespace, got, want)
-	}
+	got, _ := b.usedOn(namespace, 0, wire.MaxUsedDay)
+	must.Same(b.t, got, want, "%s: used", namespace)
 }
 
 // Hits add up by label and day. A message counts once, however often it comes, and an older

@@ -3,7 +3,6 @@ package storetest
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -56,9 +55,8 @@ func testNotes(t *testing.T, b *bench, topic store.Topic, bodies [3]string) {
 	b.notes(topic, "ns")
 	_, name := b.store.Note(t.Context(), topic, "a*", store.Note{Body: []byte(bodies[0])})
 	_, size := b.store.Note(t.Context(), topic, "ns", store.Note{Body: make([]byte, terms.MaxBytes+1)})
-	if !errors.Is(name, store.ErrInvalid) || !errors.Is(size, store.ErrInvalid) {
-		t.Errorf("a namespace that is none: %v; a note that is too large: %v", name, size)
-	}
+	must.Is(t, name, store.ErrInvalid, "a namespace that is none")
+	must.Is(t, size, store.ErrInvalid, "a note that is too large")
 	if terms.Log {
 		return
 	}

@@ -26,10 +26,8 @@ func (b *bench) wantOverrides(namespace string, want []byte) (version uint64) {
 // setOverrides replaces a list, whose version is then the next.
 func (b *bench) setOverrides(from uint64, list []byte) (version uint64) {
 	b.t.Helper()
-	version, err := b.store.SetOverrides(b.t.Context(), "ns", from, list)
-	if want := store.NextVersion(from, b.clock.now()); err != nil || version != want {
-		b.t.Fatalf("set overrides: version %d, error %v; want %d", version, err, want)
-	}
+	version = must.Get(b.store.SetOverrides(b.t.Context(), "ns", from, list))(b.t)
+	must.EqualOrEnd(b.t, version, store.NextVersion(from, b.clock.now()), "version of the list that was set")
 	must.Equal(b.t, b.wantOverrides("ns", list), version, "version")
 	return version
 }

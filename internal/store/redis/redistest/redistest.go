@@ -100,10 +100,8 @@ func (s *Server) hold() {
 		return
 	}
 	s.held = s.Addr
-	at, err := netip.ParseAddrPort(s.Addr)
-	must.OK(s.t, err)
-	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	must.OK(s.t, err)
+	at := must.Get(netip.ParseAddrPort(s.Addr))(s.t)
+	socket := must.Get(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0))(s.t)
 	syscall.CloseOnExec(socket)
 	s.t.Cleanup(func() { must.Report(s.t, syscall.Close(socket)) })
 	must.OK(s.t, syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
@@ -141,10 +139,7 @@ func (s *Server) start() (log string, ready bool) {
 	cmd := exec.Command("redis-server", slices.Concat(s.listen(port), []string{
 		"--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.options)...)
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	stdout := must.Get(cmd.StdoutPipe())(s.t)
 	if err := cmd.Start(); err != nil {
 		s.t.Fatalf("redis-server: %v", err)
 	}
