@@ -58,11 +58,7 @@ func (f filed) kill(t *testing.T) {
 
 func copied(t *testing.T, from, to string) {
 	t.Helper()
-	content, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, content, 0o600)
-	}
-	must.OK(t, err)
+	must.OK(t, os.WriteFile(to, must.Get(os.ReadFile(from))(t), 0o600))
 }
 
 // A region whose machine's clock is ahead forgets no hits when it starts again.
