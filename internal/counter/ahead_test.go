@@ -41,9 +41,8 @@ func TestSmallLimits(t *testing.T) {
 		c := leased(t, test.rule, 40)
 		c.Claim(monday)
 		c.Count(40)
-		if got := c.Ahead(monday+second) > 0; got != test.leases || test.rule.Leases() != test.leases {
-			t.Errorf("rule %d: leases %v, want %v", i, got, test.leases)
-		}
+		must.Equal(t, c.Ahead(monday+second) > 0, test.leases, "rule %d: it asks for hits ahead", i)
+		must.Equal(t, test.rule.Leases(), test.leases, "rule %d: leases", i)
 	}
 	c := leased(t, small, 100)
 	c.Count(100)

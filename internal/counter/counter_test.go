@@ -82,9 +82,8 @@ func TestGiveBackIntoTheWindowOfTheHit(t *testing.T) {
 		}
 		c.GiveBack(numbers, 1)
 		h := c.States[0].Hits
-		if int64(h[0].Sum()) != test.current || int64(h[1].Sum()) != test.previous {
-			t.Errorf("given back after %d s: got %+v", test.later/second, h)
-		}
+		must.Equal(t, int64(h[0].Sum()), test.current, "given back after %d s: of the present window", test.later/second)
+		must.Equal(t, int64(h[1].Sum()), test.previous, "given back after %d s: of the previous window", test.later/second)
 	}
 }
 

@@ -141,9 +141,8 @@ func TestPauses(t *testing.T) {
 	c.RunDry(start, 0.5)
 	small := has(t, shared(2, interval, perHour(100)), start, Lease{Pace: 1}, window.Hits{Total: 100})
 	small.Granted(0, 1, 1, 0, false, start, 0.5)
-	if a, b := c.dryFor(start), small.dryFor(start); a != interval || b != interval {
-		t.Errorf("asks again after %d and %d units, want an interval", a/dueUnit, b/dueUnit)
-	}
+	must.Equal(t, c.dryFor(start), interval, "asks again after")
+	must.Equal(t, small.dryFor(start), interval, "a small limit asks again after")
 }
 
 // A full key is asked for when a hit is back, if that is sooner; where hits come back fast, by all
@@ -202,9 +201,8 @@ func TestDryFor(t *testing.T) {
 	} {
 		c := has(t, rule, test.now, Lease{Dry: test.dry})
 		want := test.want * dueUnit
-		if got := c.dryFor(test.now); got != want || c.DryUntil(test.now) != test.now+want {
-			t.Errorf("%+v: dry for %d units", test, got/dueUnit)
-		}
+		must.Equal(t, c.dryFor(test.now), want, "%+v: dry for", test)
+		must.Equal(t, c.DryUntil(test.now), test.now+want, "%+v: dry until", test)
 		must.Equal(t, c.Doubtful(test.now), test.doubtful, "%+v: doubtful", test)
 	}
 }

@@ -238,9 +238,8 @@ func TestWearIsCountedOnce(t *testing.T) {
 				c.Advance(now)
 			}
 			c.Advance(end)
-			if worn, want := 500_000-c.Leased(), perSecond*uint64(end-start)/uint64(second); worn != want || c.lease.Granted != c.Leased() {
-				t.Errorf("%d tokens a second, looked at each %d ns: %d have worn, want %d", perSecond, each, worn, want)
-			}
+			must.Equal(t, 500_000-c.Leased(), perSecond*uint64(end-start)/uint64(second), "%d tokens a second, looked at each %d ns: have worn", perSecond, each)
+			must.Equal(t, c.lease.Granted, c.Leased(), "%d tokens a second, looked at each %d ns: granted", perSecond, each)
 		}
 	}
 	// A clock that has gone back wears nothing, and nothing twice.

@@ -72,9 +72,8 @@ func TestUnevenLeases(t *testing.T) {
 	rule := shared(2, second, perMinute(1000), perHour(1000))
 	c := leased(t, rule, 50)
 	c.Advance(monday + minute) // the lease of the minute ends
-	if c.Leased() != 0 || c.lease.Granted != 0 {
-		t.Errorf("leased %d of %d", c.Leased(), c.lease.Granted)
-	}
+	must.Equal(t, c.Leased(), 0, "leased")
+	must.Equal(t, c.lease.Granted, 0, "granted")
 	if again := c.Review(monday + minute); again || !c.Pending() {
 		t.Error("the hour's lease is kept for ever")
 	}
@@ -173,9 +172,8 @@ func TestHitsStand(t *testing.T) {
 	for age, want := range map[int64]bool{4*long - dueUnit: true, 4 * long: false, 4*long + dueUnit: false} {
 		c := has(t, shared(2, long, perHour(1000)), start, Lease{Since: DueAt(start - age), Granted: 8}, window.Hits{Total: 8, Lease: 8})
 		c.sync.Due = DueAt(start)
-		if again := c.Review(start); again != want || c.Leased() > 0 != want {
-			t.Errorf("after %d units: again %v, %d stand", age/dueUnit, again, c.Leased())
-		}
+		must.Equal(t, c.Review(start), want, "after %d units: reviewed again", age/dueUnit)
+		must.Equal(t, c.Leased() > 0, want, "after %d units: some stand", age/dueUnit)
 	}
 	c := has(t, shared(2, second, perHour(1000)), monday, Lease{Since: DueAt(monday), Granted: 8}, window.Hits{Total: 8, Lease: 8})
 	c.Own(false, monday)
@@ -230,9 +228,8 @@ func TestOwn(t *testing.T) {
 		for _, now := range []int64{start, start + 1, start + dueUnit - 1} {
 			c := has(t, shared(2, interval, perHour(1000)), now, Lease{}, test.hits)
 			c.sync.Due = DueAt(now) + 7
-			if got := c.Own(test.wasPending, now); got != test.want || c.Sync().Due.In(now) != test.in*dueUnit {
-				t.Errorf("%s: own %v, due in %d units", test.name, got, c.Sync().Due.In(now)/dueUnit)
-			}
+			must.Equal(t, c.Own(test.wasPending, now), test.want, "%s: own", test.name)
+			must.Equal(t, c.Sync().Due.In(now), test.in*dueUnit, "%s: due in", test.name)
 		}
 	}
 }

@@ -415,9 +415,7 @@ func TestOrphansOfALease(t *testing.T) {
 	var got []int64
 	visit := func(_ [16]byte, _ *window.Limit, p *window.Push, _ int64) { got = append(got, p.Hits...) }
 	Orphans(payload, visit)
-	if len(got) != 1 || got[0] != -30 {
-		t.Errorf("got %v, want the 30 of 50 that are left", got)
-	}
+	must.Same(t, got, []int64{-30}, "hits that go back of 50, of which 20 are used")
 	got = nil
 	c.ReturnLeases()
 	c.Claim(monday)

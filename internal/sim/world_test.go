@@ -33,9 +33,8 @@ func TestRequestsWait(t *testing.T) {
 	w.Advance(w.Now + Millisecond)
 	w.Request(0, 1, []byte("ann"), 0)
 	w.Request(1, 0, []byte("bob"), 0)
-	if waiting := w.nodes[0].workers[0].waiting + w.nodes[0].workers[1].waiting; waiting != 2 || len(passed) != 0 {
-		t.Errorf("%d requests wait at the first node, %d have passed", waiting, len(passed))
-	}
+	must.Equal(t, w.nodes[0].workers[0].waiting+w.nodes[0].workers[1].waiting, 2, "requests that wait at the first node")
+	must.Equal(t, len(passed), 0, "requests that have passed")
 	w.Advance(w.Now + Millisecond)
 	w.Request(1, 1, []byte("ann"), 0) // the third
 	w.Advance(w.Now + Second)

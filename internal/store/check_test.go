@@ -186,9 +186,8 @@ func TestUsedDay(t *testing.T) {
 		must.Equal(t, c.UsedDay(of), want, "day %d", of)
 	}
 	must.Equal(t, (store.Calendar{NowNanos: 5 * uint64(day)}).UsedDay(0), 0, "on day 5, day 0 belongs to")
-	if got, want := store.UsedUntil(today), (today+store.UsedDays+1)*uint64(day); got != want || c.Day() != today {
-		t.Errorf("kept until %d, want %d; today is %d", got, want, c.Day())
-	}
+	must.Equal(t, store.UsedUntil(today), (today+store.UsedDays+1)*uint64(day), "kept until")
+	must.Equal(t, c.Day(), today, "today")
 }
 
 // A label takes a place with a chance of its hits by those of the label that has it.

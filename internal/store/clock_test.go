@@ -53,9 +53,8 @@ func TestHitsEnd(t *testing.T) {
 			counts, read bool
 		}{{test.counts - 1, true, true}, {test.counts, false, test.read > test.counts}, {test.read - 1, test.counts == test.read, true}, {test.read, false, false}} {
 			l.set(is.after)
-			if counts, read := len(l.counting(c)) > 0, sumOf(l.Total(&asked)) == 5; counts != is.counts || read != is.read {
-				t.Errorf("%s: counts %v, can be read %v after %v", name, counts, read, is.after)
-			}
+			must.Equal(t, len(l.counting(c)) > 0, is.counts, "%s: counts after %v", name, is.after)
+			must.Equal(t, sumOf(l.Total(&asked)) == 5, is.read, "%s: can be read after %v", name, is.after)
 		}
 		l.set(max(test.settled, test.counts))
 		again := newLedger(t)

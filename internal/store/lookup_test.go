@@ -38,9 +38,8 @@ func TestStanding(t *testing.T) {
 			if window.Kind(r.Kind).Refills() && test.limit != 100 {
 				continue // tokens are converted to a limit
 			}
-			if used != test.used || standing.Remaining != test.left {
-				t.Errorf("%+v of a limit of %d: %d used, %d left; want %d and %d", r.LimitCounter, test.limit, used, standing.Remaining, test.used, test.left)
-			}
+			must.Equal(t, used, test.used, "%+v of a limit of %d: used", r.LimitCounter, test.limit)
+			must.Equal(t, standing.Remaining, test.left, "%+v of a limit of %d: left", r.LimitCounter, test.limit)
 		}
 	}
 }
@@ -116,7 +115,6 @@ func TestGiveBack(t *testing.T) {
 	}
 	block := store.LimitCounter{LimitCounter: counter(uint8(window.Block), 1, minute), Windows: []store.Window{hits(epoch, 1)}}
 	block.Precision = 1
-	if some, all := newLedger(t).GiveBack(&block, 5), newLedger(t).GiveBack(&block, wire.MaxHits); len(some) != 0 || len(all) != 1 {
-		t.Errorf("of a block: %+v, and of all %+v", some, all)
-	}
+	must.Same(t, newLedger(t).GiveBack(&block, 5), nil, "some of a block")
+	must.Equal(t, len(newLedger(t).GiveBack(&block, wire.MaxHits)), 1, "items that give back all of a block")
 }

@@ -82,9 +82,8 @@ func TestMostAdvanced(t *testing.T) {
 			}
 		}
 	}
-	if MostAdvanced(MaxHits, 1) != MaxAdvance || MostAdvanced(1000, 0) != 0 {
-		t.Error("a sender advances too many, or advances some without a part")
-	}
+	must.Equal(t, MostAdvanced(MaxHits, 1), MaxAdvance, "a sender advances")
+	must.Equal(t, MostAdvanced(1000, 0), 0, "a sender without a part advances")
 }
 
 // Limits and keys have names of their own.

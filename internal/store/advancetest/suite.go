@@ -325,9 +325,8 @@ func silentSenders(f *Fleet, kind window.Kind) {
 	ask := func(what string, key byte, least, most, units, used uint64) {
 		f.T.Helper()
 		g := f.Push(2, func(p *wire.Push) { p.Takes = []wire.Take{take(key, least, most)} }).Grants[0]
-		if g.Units != units || g.Totals[0].Hits[0] != used {
-			f.T.Errorf("%s: got %d hits, and %d are used; want %d and %d", what, g.Units, g.Totals[0].Hits[0], units, used)
-		}
+		must.Equal(f.T, g.Units, units, "%s: hits that are granted", what)
+		must.Equal(f.T, g.Totals[0].Hits[0], used, "%s: hits that are used", what)
 	}
 	for range 3 {
 		f.Hear(f.Push(1, func(p *wire.Push) { p.Advance, p.Takes = f.Word, []wire.Take{take(2, 1, 1)} }).Near)

@@ -78,8 +78,7 @@ func TestMovedAndTwoProcesses(t *testing.T) {
 	if _, err := first.Push(t.Context(), hitOf(1), 1); err == nil {
 		t.Error("both take hits")
 	}
-	if _, err := second.Push(t.Context(), hitOf(1), 1); err != nil {
-		t.Error(err)
-	}
+	_, err := second.Push(t.Context(), hitOf(1), 1)
+	must.Report(t, err)
 	must.Report(t, errors.Join(first.Close(), second.Close()))
 }

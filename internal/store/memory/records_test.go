@@ -43,9 +43,8 @@ func FuzzRestore(f *testing.F) {
 		if s.Restore(func(yield func(_, _ []byte) bool) { yield(key, value) }) != nil {
 			return
 		}
-		if _, err := s.Push(t.Context(), store.NewTrial().Next(), 1); err != nil {
-			t.Error(err)
-		}
+		_, err := s.Push(t.Context(), store.NewTrial().Next(), 1)
+		must.Report(t, err)
 		if n := s.Size().Counters; n > 2 {
 			t.Errorf("%d counters", n)
 		}

@@ -49,9 +49,8 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 				full.ID, full.Ordinal = wire.ID{1}, 1
 				half := full
 				half.ID = wire.ID{2}
-				if take(full, 5) != 5 || take(half, 3) != 3 {
-					t.Fatal("an idle key has no room")
-				}
+				must.EqualOrEnd(t, take(full, 5), 5, "an idle key gives")
+				must.EqualOrEnd(t, take(half, 3), 3, "an idle key gives")
 				floods(8 * most)
 				must.Equal(t, take(full, 1), 0, "the flood has reset a full counter")
 				must.Equal(t, take(half, 5), 2, "a counter that has room for 2 gives")

@@ -109,9 +109,8 @@ func TestGivenUp(t *testing.T) {
 	for sequence := uint64(2); sequence < 5; sequence++ {
 		push(t, s, hit("locked", 1, sequence))
 	}
-	if n, still := number(t, watch, connections), number(t, watch, oldest); n != 1 || still != before {
-		t.Errorf("%d connections, the oldest %d; want one, %d, as before", n, still, before)
-	}
+	must.Equal(t, number(t, watch, connections), 1, "connections")
+	must.Equal(t, number(t, watch, oldest), before, "the oldest connection, as before")
 	must.Equal(t, must.Get(s.Push(t.Context(), hit("locked", 1, 5), 1))(t).Answer.Totals[0].Hits[0], 5, "each of 5 hits once")
 }
 

@@ -88,9 +88,8 @@ func TestPgBouncer(t *testing.T) {
 				p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: sequence, Items: []wire.Item{
 					{LimitCounter: counter(window.FixedWindow, 1, time.Hour), Newest: uint64(epoch.UnixNano()) / uint64(time.Hour), Hits: []int64{1}},
 				}}
-				if _, err := s.Push(t.Context(), p, 1); err != nil {
-					t.Error(err)
-				}
+				_, err := s.Push(t.Context(), p, 1)
+				must.Report(t, err)
 			}
 		})
 	}

@@ -122,9 +122,8 @@ func TestManyStores(t *testing.T) {
 		}
 	}
 	senders.Wait()
-	if granted.Load() != limit || applied.Load() != limit+9*pushes*5 {
-		t.Errorf("%d granted and %d applied, want %d and %d", granted.Load(), applied.Load(), limit, limit+9*pushes*5)
-	}
+	must.Equal(t, granted.Load(), limit, "granted")
+	must.Equal(t, applied.Load(), limit+9*pushes*5, "applied")
 	sums := make(map[wire.ID]int64)
 	for _, c := range contents(t, stores[0]) {
 		sums[c.ID] += c.Windows[0].Hits

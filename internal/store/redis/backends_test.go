@@ -59,9 +59,8 @@ func TestBackendsShareLimits(t *testing.T) {
 					})
 				}
 				group.Wait()
-				if granted.Load() != limit || applied.Load() != limit {
-					t.Errorf("%d units were granted and %d hits applied, want %d", granted.Load(), applied.Load(), limit)
-				}
+				must.Equal(t, granted.Load(), limit, "units that were granted")
+				must.Equal(t, applied.Load(), limit, "hits that were applied")
 				for _, b := range backends {
 					sum := int64(0)
 					for _, f := range must.Get(store.CountersOf(t.Context(), b, "ns", c.ID))(t) {

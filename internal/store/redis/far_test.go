@@ -207,9 +207,8 @@ func TestOthersAreQuicker(t *testing.T) {
 		}
 		tag += 2
 		p := &wire.Push{Namespace: "ns", Sender: uint64(tag), Sequence: 1, Floor: 1, Takes: []wire.Take{advancetest.Thousand(1, 1, tag)}}
-		if _, err := others.Push(t.Context(), p, 1); err != nil {
-			t.Error(err)
-		}
+		_, err := others.Push(t.Context(), p, 1)
+		must.Report(t, err)
 	})
 	f.Store = open(t, "redis://"+addr, func() time.Time { return f.Now })
 	f.Wants("a rule that others do not ask for", 2, 10, 10, 21)

@@ -418,9 +418,8 @@ func TestLoneTakesOfNewWindows(t *testing.T) {
 		loneTake(t, s.backends[0], 1, uint64(2+2*i)) // prolongs the sender's record
 		ran, all := s.lone.Load(), s.scripts(t)
 		loneTake(t, s.backends[0], 2, uint64(3+2*i))
-		if lone, of := s.lone.Load()-ran, s.scripts(t)-all; lone != 1 || of != 1 {
-			t.Errorf("%v later lone.lua ran %d times, of %d scripts, want it alone", passes, lone, of)
-		}
+		must.Equal(t, s.lone.Load()-ran, 1, "%v later: times that lone.lua ran", passes)
+		must.Equal(t, s.scripts(t)-all, 1, "%v later: scripts", passes)
 	}
 }
 

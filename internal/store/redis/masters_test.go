@@ -158,9 +158,8 @@ func testPausesAreShort(t *testing.T, cluster *redistest.Cluster) {
 		t.Errorf("a call pauses for up to %v between its tries, want less than %v", all, leastPatience)
 	}
 	o = openMasters(t, cluster, "?min_retry_backoff=1s&max_retry_backoff=2s").client.(*goredis.ClusterClient).Options()
-	if o.MinRetryBackoff != time.Second || o.MaxRetryBackoff != 2*time.Second {
-		t.Errorf("it pauses for %v to %v, want what the URL says", o.MinRetryBackoff, o.MaxRetryBackoff)
-	}
+	must.Equal(t, o.MinRetryBackoff, time.Second, "the least pause, which the URL has")
+	must.Equal(t, o.MaxRetryBackoff, 2*time.Second, "the longest pause, which the URL has")
 }
 
 // A master has answered each script of pushes that others keep from being written until their deadlines, and has not got those

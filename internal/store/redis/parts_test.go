@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"bufio"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -137,9 +136,8 @@ func TestPartsBreakOff(t *testing.T) {
 	for range 2 {
 		out := must.Get(counters.Push(t.Context(), p, 1))(t)
 		for i := range p.Items {
-			if grant, total := out.Answer.Grants[i], out.Answer.Totals[i]; grant.Units != 5 || fmt.Sprint(total.Hits) != "[6 1]" {
-				t.Errorf("counter %d: got %d units, and in total %v; want 5, and 6 now and 1 before", i, grant.Units, total.Hits)
-			}
+			must.Equal(t, out.Answer.Grants[i].Units, 5, "counter %d: units", i)
+			must.Same(t, out.Answer.Totals[i].Hits, []uint64{6, 1}, "counter %d: hits now and before", i)
 		}
 		outs = append(outs, out)
 	}

@@ -50,9 +50,8 @@ func TestWalksComeOneByOne(t *testing.T) {
 	var s *redis.Store
 	push := func(namespace string) {
 		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Advance: wire.Advance{Present: true, Wants: true}, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
-		if _, err := s.Push(t.Context(), p, 1); err != nil {
-			t.Error(err)
-		}
+		_, err := s.Push(t.Context(), p, 1)
+		must.Report(t, err)
 	}
 	scans := atomic.Int64{}
 	addr := between(t, server.Addr, func(command []string) {
@@ -98,9 +97,8 @@ func TestReviewIsOneStep(t *testing.T) {
 				t.Errorf("%d senders are silent, error %v", n, err)
 			}
 			p := &wire.Push{Namespace: "ns", Sender: 3, Sequence: 1, Floor: 1, Takes: []wire.Take{advancetest.Thousand(1, 1, advancetest.Rule)}}
-			if _, err := sweeper.Push(t.Context(), p, 1); err != nil {
-				t.Error(err)
-			}
+			_, err := sweeper.Push(t.Context(), p, 1)
+			must.Report(t, err)
 		}
 	})
 	reviewer := open(t, "redis://"+addr, func() time.Time { return now })

@@ -203,9 +203,7 @@ func TestRefusedPush(t *testing.T) {
 			must.Report(t, asks("private", hourly(2, window.FixedWindow, 10)))
 			<-time.After(time.Second)
 		}
-		if len(two.Overshoot()) != 1 || two.Overshoot()["private"] != 10 {
-			t.Errorf("bounds %v, want 10 in the namespace that the parent refuses", two.Overshoot())
-		}
+		must.Same(t, two.Overshoot(), map[string]uint64{"private": 10}, "bounds, in the namespace that the parent refuses")
 		m.set(mood{})
 		<-time.After(10 * time.Second)
 		closed(t, two)
@@ -304,9 +302,8 @@ func TestLostPartition(t *testing.T) {
 				m.set(mood{apart: apart, down: true})
 				for i := range lost {
 					answer := here.push(nil, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{lost[i]}}, wire.Take{Least: 1, Most: 1, Rooms: []wire.Room{there[0]}})
-					if answer.Grants[0].Units != 1 || answer.Grants[1].Units != 1 {
-						t.Errorf("push %d: %d and %d units, want 1 by the policy, and 1", i, answer.Grants[0].Units, answer.Grants[1].Units)
-					}
+					must.Equal(t, answer.Grants[0].Units, 1, "push %d: units by the policy", i)
+					must.Equal(t, answer.Grants[1].Units, 1, "push %d: units", i)
 					<-time.After(300 * time.Millisecond)
 				}
 				<-time.After(10 * time.Second)
@@ -377,9 +374,8 @@ func TestNodesThatDoNotWait(t *testing.T) {
 					c.sequence++
 					room := hourly(i+1, window.FixedWindow, 1000)
 					p := &wire.Push{Namespace: "shop", Sender: 1, Sequence: c.sequence, Floor: c.sequence, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
-					if _, err := r.Push(ctx, p, 1); err != nil {
-						t.Error(err)
-					}
+					_, err := r.Push(ctx, p, 1)
+					must.Report(t, err)
 					cancel()
 					<-time.After(time.Second)
 				}

@@ -169,9 +169,8 @@ func TestBoundsAreBounded(t *testing.T) {
 	larger := room
 	larger.Limit = 2000
 	s.exceed(c, "n0", &larger)
-	if bounds := s.Overshoot(); len(bounds) != maxBounds || bounds["n0"] != 1000 {
-		t.Errorf("%d bounds, and %d of the first namespace", len(bounds), bounds["n0"])
-	}
+	must.Equal(t, len(s.Overshoot()), maxBounds, "bounds")
+	must.Equal(t, s.Overshoot()["n0"], 1000, "the bound of the first namespace")
 }
 
 // crowd is a parent that does not answer while it is deaf, and refuses the namespaces of others.

@@ -50,9 +50,8 @@ func testNeighbours(t *testing.T, b *bench) {
 		t.Errorf("a push that comes again: duplicate %v, %d applied, total %v", again.Duplicate, again.Applied, again.Answer.Totals[0])
 	}
 	for i, g := range again.Answer.Grants {
-		if g.Units != 3 || g.Totals[0].Hits[0] != 3 {
-			t.Errorf("take %d comes again: %d units of %v, want 3 of 3", i, g.Units, g.Totals[0].Hits)
-		}
+		must.Equal(t, g.Units, 3, "take %d comes again: units", i)
+		must.Equal(t, g.Totals[0].Hits[0], 3, "take %d comes again: hits", i)
 	}
 	b.nodes("ns", 1, 2)
 	b.notes(store.AppliedLists, "ns", "1:5 0", "2:5 0")

@@ -45,9 +45,8 @@ func testZombie(t *testing.T, b *bench) {
 	push := func(seq, floor, want uint64, duplicate bool) {
 		t.Helper()
 		out := b.send(&wire.Push{Namespace: "ns", Sender: 7, Sequence: seq, Floor: floor, Items: []wire.Item{it}}, 1)
-		if got := SumOf(out.Answer.Totals[0]); got != want || out.Duplicate != duplicate {
-			t.Fatalf("sequence %d, floor %d: %d hits, duplicate %v; want %d, %v", seq, floor, got, out.Duplicate, want, duplicate)
-		}
+		must.EqualOrEnd(t, SumOf(out.Answer.Totals[0]), want, "sequence %d, floor %d: hits", seq, floor)
+		must.EqualOrEnd(t, out.Duplicate, duplicate, "sequence %d, floor %d: known", seq, floor)
 	}
 	for _, step := range []struct {
 		seq, floor, total uint64
@@ -290,9 +289,8 @@ func testLeasesHammer(t *testing.T, b *bench) {
 			})
 		}
 		work.Wait()
-		if leased.Load() != test.leased || taken.Load() != test.taken {
-			t.Errorf("kind %d: %d units leased and %d taken, want %d and %d", r.Kind, leased.Load(), taken.Load(), test.leased, test.taken)
-		}
+		must.Equal(t, leased.Load(), test.leased, "kind %d: units leased", r.Kind)
+		must.Equal(t, taken.Load(), test.taken, "kind %d: units taken", r.Kind)
 		b.used(r, (test.leased+test.taken)*r.Cost)
 	}
 }
