@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,8 +35,7 @@ func write(t *testing.T, path, content string) string {
 }
 
 func TestTokensOfAFile(t *testing.T) {
-	path := write(t, filepath.Join(t.TempDir(), "tokens"), "# of all\n\nroot-token\r\nshop s3cret\nshop  next\n\tapi\ts3cret\n # one more\n")
-	tokens := must.Get(ReadTokens(path, newClock().now, slog.New(slog.DiscardHandler)))(t)
+	tokens := must.Get(tokensOf(t, "# of all\n\nroot-token\r\nshop s3cret\nshop  next\n\tapi\ts3cret\n # one more\n"))(t)
 	for token, want := range map[string][]string{
 		"root-token": {"shop", "api", "any.thing"}, "s3cret": {"shop", "api"}, "next": {"shop"},
 		"": nil, "s3cre": nil, "s3crett": nil, "shop": nil, "#": nil, "S3CRET": nil, "shop s3cret": nil,
@@ -43,10 +43,7 @@ func TestTokensOfAFile(t *testing.T) {
 		client, ok := tokens.Client(token, nil)
 		must.Equal(t, ok, want != nil, "%q: known", token)
 		for _, namespace := range []string{"shop", "api", "any.thing", ""} {
-			allowed := false
-			for _, n := range want {
-				allowed = allowed || n == namespace || token == "root-token"
-			}
+			allowed := token == "root-token" || slices.Contains(want, namespace)
 			must.Equal(t, client.May(ChangeCounter, namespace) == Allowed, allowed, "%q: allowed %q %v", token, namespace, !allowed)
 		}
 	}
@@ -66,7 +63,7 @@ func TestTokensThatAreNone(t *testing.T) {
 		strings.Repeat("hunter2", 8192/7+1):      "line 1: want a token",
 		strings.Repeat("hunter2\n", (1<<20)/8+1): "want at most 1048576 bytes",
 	} {
-		_, err := ReadTokens(write(t, filepath.Join(t.TempDir(), "tokens"), content), newClock().now, slog.New(slog.DiscardHandler))
+		_, err := tokensOf(t, content)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%.20q: error %v, want one with %s, without the token", content, err, want)
 		}
@@ -89,13 +86,8 @@ func TestTokensAreReadAgain(t *testing.T) {
 	known := func(want ...string) {
 		t.Helper()
 		for _, token := range []string{"first", "second", "third"} {
-			expected := false
-			for _, w := range want {
-				expected = expected || w == token
-			}
-			if _, ok := tokens.Client(token, nil); ok != expected {
-				t.Errorf("%s: known %v, want %v", token, ok, expected)
-			}
+			_, ok := tokens.Client(token, nil)
+			must.Equal(t, ok, slices.Contains(want, token), "%s: known", token)
 		}
 	}
 	known("first")
@@ -154,14 +146,12 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 // replace replaces a file's contents with another's.
 func replace(t *testing.T, path, with string) {
 	t.Helper()
-	content := must.Get(os.ReadFile(with))(t)
-	write(t, path, string(content))
+	write(t, path, string(must.Get(os.ReadFile(with))(t)))
 }
 
 func pair(t *testing.T, certificate, key string) []tls.Certificate {
 	t.Helper()
-	p := must.Get(tls.LoadX509KeyPair(certificate, key))(t)
-	return []tls.Certificate{p}
+	return []tls.Certificate{must.Get(tls.LoadX509KeyPair(certificate, key))(t)}
 }
 
 func TestCertificatesAreReadAgain(t *testing.T) {
@@ -235,33 +225,23 @@ func TestCertificatesThatAreNone(t *testing.T) {
 	}
 }
 
-// fifo makes a pipe with a name.
-func fifo(t *testing.T, path string) {
-	t.Helper()
-	must.OK(t, syscall.Mkfifo(path, 0o600))
-}
-
 // Tokens from a pipe are read once, and a file that has become a pipe is not opened: that would wait for a
 // writer, and so would each client.
 func TestPipesAreReadOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	now := time.Unix(1_700_000_000, 0)
-	clock := func() time.Time { return now }
-	dir := t.TempDir()
-	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "file")
-	fifo(t, pipe)
-	must.OK(t, os.WriteFile(file, []byte("s3cret"), 0o600))
+	c, dir := newClock(), t.TempDir()
+	pipe, file := filepath.Join(dir, "pipe"), write(t, filepath.Join(dir, "file"), "s3cret")
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	written := make(chan error, 1)
 	go func() { written <- os.WriteFile(pipe, []byte("s3cret"), 0o600) }()
 	for _, path := range []string{pipe, file} {
-		tokens := must.Get(ReadTokens(path, clock, slog.New(slog.NewTextHandler(&log, nil))))(t)
+		tokens := must.Get(ReadTokens(path, c.now, slog.New(slog.NewTextHandler(&log, nil))))(t)
 		if path == file {
-			must.OK(t, os.Remove(file))
-			fifo(t, file)
+			must.OK(t, errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)))
 		}
 		for range 3 {
-			now = now.Add(2 * time.Second)
+			c.advance(2 * time.Second)
 			if _, ok := tokens.Client("s3cret", nil); !ok {
 				t.Errorf("%s: the token is refused", path)
 			}
