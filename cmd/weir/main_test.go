@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +23,8 @@ import (
 
 	"weir/internal/envoytest"
 	"weir/internal/must"
+	"weir/internal/server"
+	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/trust/trusttest"
@@ -437,6 +441,15 @@ func execute(ctx context.Context, set map[string]string, stdin string, args ...s
 		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, getenv: func(name string) string { return set[name] },
 	})
 	return code, out.String(), errs.String()
+}
+
+// serveHere serves a store in this process until the test ends, and returns its URL.
+func serveHere(t *testing.T, in store.Store, o server.Options) (url string) {
+	t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	s := httptest.NewServer(server.Handler(in, o))
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 // lineTest is a command line with its exit code, and parts of what it prints. What follows <<< is its

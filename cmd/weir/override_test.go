@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,9 +24,7 @@ func TestOverride(t *testing.T) {
 	tokens := must.Get(trust.OneToken("hunter2"))(t)
 	in := memory.New(memory.Options{})
 	reportOf(t, in, "per-user", "all", "two", "per-net")
-	s := httptest.NewServer(server.Handler(in, server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
-	variables := map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}
+	variables := map[string]string{"WEIR_BACKEND": serveHere(t, in, server.Options{Tokens: tokens}), "WEIR_TOKEN": "hunter2"}
 	executeAll(t, variables, []lineTest{
 		{"override list shop", 0, "there has never been an override\n", ""},
 		{"override set shop per-user ann 1000/1m --until 2126-12-01", 0, "per-user ann 1000/1m until 2126-12-01T00:00:00Z\nno node has reported", ""},

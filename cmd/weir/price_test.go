@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"log/slog"
 	"math/big"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,9 +19,7 @@ import (
 
 // A price is stored as people type it, and shown in the same form. Other overrides stay.
 func TestPrice(t *testing.T) {
-	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
-	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
+	executeAll(t, map[string]string{"WEIR_BACKEND": serveHere(t, memory.New(memory.Options{}), server.Options{})}, []lineTest{
 		{"price list shop", 0, "no prices are set\n", ""},
 		{"override set shop all 5/1m --force", 0, "all 5/1m\n", ""},
 		{"price set shop models gpt-5 input=1.25 output=10", 0, "1 set\nno node has reported", ""},
@@ -60,10 +56,8 @@ func TestPrice(t *testing.T) {
 
 // The price lists of others are read as their own numbers say. What Weir's list has no place for is told.
 func TestPriceFiles(t *testing.T) {
-	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
 	const litellm, modelsDev = "--from litellm testdata/prices/litellm.json", "--from models.dev testdata/prices/modelsdev.json"
-	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
+	executeAll(t, map[string]string{"WEIR_BACKEND": serveHere(t, memory.New(memory.Options{}), server.Options{})}, []lineTest{
 		{"price diff shop models " + litellm + " --provider openai", 0, "+ gpt-5 input=1.25 cached=0.125 output=10\n+ gpt-5-mini input=0.25 cached=0.025 output=2\n", "2 of 3 models have prices\n"},
 		{"price load shop models " + litellm + " --provider openai", 0, "2 set\n", "input_cost_per_token_priority, output_cost_per_token_batches, output_cost_per_token_flex, output_cost_per_token_priority: want --tiers\ngpt-5: not carried over: search_context_cost_per_query: no price of a token\n"},
 		{"price diff shop models " + litellm + " --provider openai", 0, "no difference\n", "left out: it has no price for a token that goes in"},
