@@ -169,7 +169,6 @@ func TestClosedProgramGivesLeasesBack(t *testing.T) {
 	t.Parallel()
 	const limit, used = 1000, 200
 	s := serveStore(t, redistest.Start(t).URL())
-	defer s.end()
 	one := startProgram(t, s, programOptions{Limit: limit, Timeout: time.Minute})
 	must.EqualOrEnd(t, one.ask("ann", used).Passed, used, "passed of %d", used)
 	until(t, "leased hits", func() bool { return hitsOf(s) > used })
@@ -200,7 +199,6 @@ func TestHangingBackend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serveStore(t, "file:"+t.TempDir()+"/weir.db")
-			defer s.end()
 			p := startProgram(t, s, programOptions{Limit: 100, Timeout: timeout, Failure: test.mode})
 			defer p.end()
 			keys := 0
@@ -247,7 +245,6 @@ func TestHangingBackend(t *testing.T) {
 func TestOverrideOfRunningProgram(t *testing.T) {
 	t.Parallel()
 	s := serveStore(t, redistest.Start(t).URL())
-	defer s.end()
 	o := programOptions{Limit: 100, Timeout: time.Minute}
 	busy, idle := startProgram(t, s, o), startProgram(t, s, o)
 	defer busy.end()
@@ -286,7 +283,6 @@ func TestOverrideOfRunningProgram(t *testing.T) {
 func TestIdleProgram(t *testing.T) {
 	t.Parallel()
 	s := serveStore(t, "memory")
-	defer s.end()
 	p := startProgram(t, s, programOptions{Limit: 100_000, Timeout: time.Minute})
 	defer p.end()
 	const used = 50

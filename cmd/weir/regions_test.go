@@ -31,8 +31,7 @@ import (
 func TestRegionsKilled(t *testing.T) {
 	const limit = 600
 	dir := t.TempDir()
-	parent := serveFile(t, filepath.Join(dir, "parent.db"))
-	defer parent.end()
+	parent := serveStore(t, "file:"+filepath.Join(dir, "parent.db"))
 	asks := []string{"--parent", parent.url(""), "--on-parent-failure", "deny"}
 	one := serveStore(t, "file:"+filepath.Join(dir, "one.db"), asks...)
 	two := serveStore(t, "memory", asks...)
@@ -68,9 +67,7 @@ func TestRegionsKilled(t *testing.T) {
 // A region refers to the parent for the data of all regions. A parent that has a parent is refused.
 func TestRegionRelays(t *testing.T) {
 	parent := serveStore(t, "memory", "--token", "s3cret")
-	defer parent.end()
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
-	defer region.end()
 
 	set := `{"overrides":[{"rule":"per-user","key":["ann"],"limits":[{"limit":5,"width_ms":60000}]}]}`
 	r := must.Get(http.NewRequestWithContext(t.Context(), "PUT", region.url(wire.OverridesPath+"?namespace=shop"), strings.NewReader(set)))(t)
@@ -128,7 +125,6 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	must.OK(t, os.WriteFile(tokens, []byte("shop s3cret\n"), 0o600))
 	parent := serveStore(t, "memory", "--token-file", tokens)
-	defer parent.end()
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
 	defer region.kill() // it can't push its hits of the namespace private
 	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
@@ -198,7 +194,6 @@ func TestRegionOfTLS(t *testing.T) {
 	authority, stranger := trusttest.New(t), trusttest.New(t)
 	certificate, key := authority.Issue(t, "parent")
 	parent := serveStore(t, "memory", "--tls-cert", certificate, "--tls-key", key)
-	defer parent.end()
 	url := "https://" + parent.address
 	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
 	message := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}})
