@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,8 +86,7 @@ func TestCertificates(t *testing.T) {
 	client := func(h2 bool, pair ...string) *http.Client {
 		own := &tls.Config{RootCAs: a.Pool}
 		if len(pair) > 0 {
-			p := must.Get(tls.LoadX509KeyPair(pair[0], pair[1]))(t)
-			own.Certificates = []tls.Certificate{p}
+			own.Certificates = []tls.Certificate{must.Get(tls.LoadX509KeyPair(pair[0], pair[1]))(t)}
 		}
 		transport := &http.Transport{TLSClientConfig: own, ForceAttemptHTTP2: h2}
 		t.Cleanup(transport.CloseIdleConnections)
@@ -174,8 +171,7 @@ const tokensOfVerbs = "shop shop-push verbs=push name=p\nshop shop-read verbs=re
 func TestMatrix(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended) // streams end with their first event
-	s := httptest.NewServer(server.Handler(open(), server.Options{Tokens: tokensOf(t, tokensOfVerbs), Ended: ended, Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
+	s := start(t, open(), server.Options{Tokens: tokensOf(t, tokensOfVerbs), Ended: ended})
 	tried := map[trust.Call]bool{trust.RateLimit: true, trust.RateLimitGiveBack: true, trust.GetNames: true} // elsewhere
 	for _, route := range routes {
 		tried[route.call] = true
@@ -248,15 +244,12 @@ func routed(t *testing.T, url, method, path, body, namespace, token string) *htt
 // refusal: no token does more by them, and nothing changes. They are sent as they are.
 func TestForgedPaths(t *testing.T) {
 	counters := memory.New(memory.Options{})
-	s := httptest.NewServer(server.Handler(counters, server.Options{Tokens: tokensOf(t, tokensOfVerbs), Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
+	s := start(t, counters, server.Options{Tokens: tokensOf(t, tokensOfVerbs)})
 	send := func(line, token, more, body string) (status string) {
 		t.Helper()
 		c := must.Get(net.Dial("tcp", s.Listener.Addr().String()))(t)
 		defer c.Close()
-		var b bytes.Buffer
-		b.WriteString(line + " HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer " + token + "\r\n" + more + "\r\n" + body)
-		must.Get(c.Write(b.Bytes()))(t)
+		must.Get(io.WriteString(c, line+" HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer "+token+"\r\n"+more+"\r\n"+body))(t)
 		answer := must.Get(io.ReadAll(c))(t)
 		_, status, _ = strings.Cut(string(answer), " ")
 		return status[:min(3, len(status))]

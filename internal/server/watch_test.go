@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,16 +92,11 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// unread can't be read either.
-type unread struct{ *brokenStore }
-
-func (s unread) Notes(context.Context, store.Topic, string) ([]store.Note, error) { return nil, s.err }
-
 // A store that fails is told of, too.
 func TestWatchWithoutStore(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
-	s := start(t, unread{&brokenStore{Store: open(), err: errors.New("out of order")}}, server.Options{Ended: ended})
+	s := start(t, &brokenStore{Store: open(), err: errors.New("out of order")}, server.Options{Ended: ended})
 	if moments, got := events(t, watching(t, s, "shop", "")); len(moments) > 0 || got.Ready || got.Top != nil || got.Overrides != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -166,9 +160,7 @@ func TestWatchTellsSince(t *testing.T) {
 	s := start(t, counters, server.Options{Ended: ended, Tokens: tokensOf(t, "shop looks verbs=read\nshop does verbs=change\n"), Now: func() time.Time { return time.Unix(0, now.Load()) }})
 	watch := func(token string) server.Watched {
 		t.Helper()
-		r := request(t, "GET", s.URL+server.WatchPath+"?namespace=shop", nil)
-		r.Header.Set("Authorization", "Bearer "+token)
-		answer := must.Get(s.Client().Do(r))(t)
+		answer := must.Get(s.Client().Do(routed(t, s.URL, "GET", server.WatchPath, "", "shop", token)))(t)
 		defer answer.Body.Close()
 		_, w := events(t, answer)
 		return w
