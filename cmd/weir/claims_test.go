@@ -158,8 +158,7 @@ func pushesTo(s *served) (answered int) {
 	s.t.Helper()
 	_, metrics := ask(s.t, "GET", s.url("/metrics"), "", nil)
 	for _, found := range regexp.MustCompile(`(?m)^weir_http_requests_total\{.*push.*\} (\d+)$`).FindAllStringSubmatch(metrics, -1) {
-		n := must.Get(strconv.Atoi(found[1]))(s.t)
-		answered += n
+		answered += must.Get(strconv.Atoi(found[1]))(s.t)
 	}
 	return answered
 }

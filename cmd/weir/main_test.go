@@ -337,8 +337,7 @@ func askWith(t *testing.T, client *http.Client, method, url, token string, body 
 	}
 	answer := must.Get(client.Do(r))(t)
 	defer answer.Body.Close()
-	got := must.Get(io.ReadAll(answer.Body))(t)
-	return answer.StatusCode, string(got)
+	return answer.StatusCode, string(must.Get(io.ReadAll(answer.Body))(t))
 }
 
 // The secrets of a process come from its environment or from files: the store's URL with its

@@ -114,8 +114,7 @@ rules:
 		answer := post(wire.AppendPush(nil, &wire.Push{
 			Namespace: "shop", Node: node, Sender: node, Sequence: sequence, Floor: sequence, Known: wire.Known{Version: version, Unfit: unfit},
 		}))
-		decoded := must.Get(wire.DecodeAnswer([]byte(answer)))(t)
-		return decoded.Overrides.Version
+		return must.Get(wire.DecodeAnswer([]byte(answer)))(t).Overrides.Version
 	}
 	post(wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{
 		{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1},

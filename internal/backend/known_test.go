@@ -60,8 +60,7 @@ func TestRulesAreKnown(t *testing.T) {
 	one, other := newTeller(t, 1, 7, rules...), newTeller(t, 2, 7, rules...)
 	configurations := func(b *Backend) []Configuration {
 		t.Helper()
-		all := must.Get(b.Configurations(t.Context(), "shop"))(t)
-		return all
+		return must.Get(b.Configurations(t.Context(), "shop"))(t)
 	}
 	must.Equal(t, one.say(a, nil), true, "nobody is asked for unknown rules")
 	if other.say(a, nil) || one.say(a, nil) {

@@ -249,8 +249,7 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 	}
 	top := func() Top {
 		t.Helper()
-		found := must.Get(b.Top(t.Context(), "ns", ""))(t)
-		return found
+		return must.Get(b.Top(t.Context(), "ns", ""))(t)
 	}
 	report(1, 10_000, wire.Amounts{Requests: 300, Hits: 400, RefusedRequests: 100, RefusedHits: 150}, 200)
 	report(2, 5_000, wire.Amounts{Requests: 50, Hits: 50}, 50)

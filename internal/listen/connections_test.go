@@ -95,8 +95,7 @@ func TestNetworks(t *testing.T) {
 		"10.1.2.3:4": "10.1.2.3/32", "[::ffff:10.1.2.3]:4": "10.1.2.3/32",
 		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
 	} {
-		tcp := must.Get(net.ResolveTCPAddr("tcp", address))(t)
-		must.Equal(t, network(tcp).String(), want, "%s", address)
+		must.Equal(t, network(must.Get(net.ResolveTCPAddr("tcp", address))(t)).String(), want, "%s", address)
 	}
 }
 

@@ -353,8 +353,7 @@ func TestPresets(t *testing.T) {
 	t.Parallel()
 	presets := map[string]*usage.Fields{}
 	for _, p := range usage.Presets {
-		fields := must.Get(p.Fields(false))(t)
-		presets[p.Name] = fields
+		presets[p.Name] = fieldsOf(t, &p, false)
 	}
 	for _, c := range []struct {
 		preset, mediaType string
@@ -473,8 +472,7 @@ func TestShapes(t *testing.T) {
 
 func fieldsOf(t testing.TB, p *usage.Preset, priced bool) *usage.Fields {
 	t.Helper()
-	fields := must.Get(p.Fields(priced))(t)
-	return fields
+	return must.Get(p.Fields(priced))(t)
 }
 
 func shapes(t testing.TB) (list map[string]shape) {
