@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -13,26 +12,10 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/test/bufconn"
 
 	"weir/internal/must"
 )
-
-// pipes is a listener of connections in memory.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error {
-	close(p)
-	return nil
-}
-
-func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
 // piped is a client of HTTP/2 in memory, with its server. It takes what is sent, if it should.
 type piped struct {
@@ -45,12 +28,11 @@ type piped struct {
 // pipe has an exchange of a client with a handler, under a clock of its own.
 func pipe(t *testing.T, takes bool, handler http.HandlerFunc, exchange func(*piped)) {
 	synctest.Test(t, func(t *testing.T) {
-		l, bound := make(pipes), NewConnections(0, slog.New(slog.DiscardHandler))
+		l, bound := bufconn.Listen(1), NewConnections(0, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		served := make(chan error, 1)
 		go func() { served <- Serve(ctx, bound.Bound(l), handler) }()
-		client, server := net.Pipe()
-		l <- server
+		client := must.Get(l.Dial())(t)
 		if takes {
 			go func() { _, _ = io.Copy(io.Discard, client) }()
 		}
