@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"testing"
@@ -261,27 +260,14 @@ func TestForgedRules(t *testing.T) {
 	}
 }
 
-// crowdedStore takes no note of namespaces for a while.
-type crowdedStore struct {
-	store.Store
-	refuses bool
-}
-
-func (c *crowdedStore) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
-	if c.refuses && topic == store.Namespaces {
-		return 0, errors.New("away")
-	}
-	return c.Store.Note(ctx, topic, namespace, note)
-}
-
 // A namespace that the store would not note is noted with the next report.
 func TestNamespaceIsNotedAgain(t *testing.T) {
-	kept := &crowdedStore{Store: memory.New(memory.Options{}), refuses: true}
+	kept := &broken{Store: memory.New(memory.Options{}), refuses: func(of store.Topic) bool { return of == store.Namespaces }}
 	b := New(kept)
 	one := newTeller(t, 1, 7, exampleRule("per-user", 100))
 	one.say(b, nil)
 	one.say(b, one.told)
-	kept.refuses = false
+	kept.refuses = nil
 	one.say(b, nil)
 	if found := must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t); len(found) != 1 {
 		t.Errorf("namespaces: %+v", found)

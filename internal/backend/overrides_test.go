@@ -1,8 +1,6 @@
 package backend
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -128,30 +126,17 @@ func TestListsAreForgotten(t *testing.T) {
 	must.Same(t, slices.Sorted(maps.Keys(o.lists)), []string{"reading", "waited"}, "lists later")
 }
 
-// unreadable is a store whose lists can't be read for a while.
-type unreadable struct {
-	store.Store
-	fails bool
-}
-
-func (u *unreadable) Overrides(ctx context.Context, namespace string, known uint64) ([]byte, uint64, error) {
-	if u.fails {
-		return nil, 0, errors.New("away")
-	}
-	return u.Store.Overrides(ctx, namespace, known)
-}
-
 // While the store of lists is away, nodes hear of the list that was known, as long as some ask for it and an hour
 // longer.
 func TestListsOutliveTheirStore(t *testing.T) {
 	now := time.Unix(1_767_225_600, 0)
 	clock := func() time.Time { return now }
-	kept := &unreadable{Store: memory.New(memory.Options{Now: clock})}
+	kept := &broken{Store: memory.New(memory.Options{Now: clock})}
 	b := New(kept)
 	b.overrides.now = clock
 	version := must.Get(b.By(nil).ForceOverrides(t.Context(), "shop", overrideTo(10, "ann")))(t)
 	hears(t, b)
-	kept.fails = true
+	kept.unread = errAway
 	for _, after := range []time.Duration{time.Second, keepLists} {
 		now = now.Add(after)
 		must.Equal(t, hears(t, b).Version, version, "the version that nodes hear of")
