@@ -271,9 +271,7 @@ func TestOverrideOfRunningProgram(t *testing.T) {
 	busy.ask("ann", 10)
 	for range nightly.Or(10, 1) {
 		holds([]string{"set", "shop", "per-user", "ann", "5/366d", "--force"}, 5)
-		if is := busy.ask("ann", 20); is.Passed > 0 {
-			t.Errorf("%d passed of a key that has used up its limit", is.Passed)
-		}
+		must.Equal(t, busy.ask("ann", 20).Passed, 0, "passed of a key that has used up its limit")
 		holds([]string{"unset", "shop", "per-user", "ann"}, 100)
 	}
 }
@@ -285,9 +283,7 @@ func TestIdleProgram(t *testing.T) {
 	p := startProgram(t, s, programOptions{Limit: 100_000, Timeout: time.Minute})
 	defer p.end()
 	const used = 50
-	if is := p.ask("ann", used); is.Passed != used {
-		t.Fatalf("%+v, want %d to pass", is, used)
-	}
+	must.EqualOrEnd(t, p.ask("ann", used).Passed, used, "passed")
 	until(t, "leased hits", func() bool { return hitsOf(s) > used })
 	took := until(t, "no more hits than were used", func() bool { return hitsOf(s) == used })
 	t.Logf("all leased hits are back %v after the last request", took)

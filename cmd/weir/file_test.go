@@ -237,9 +237,7 @@ func TestServeFileKilled(t *testing.T) {
 		backend.start()
 	}
 	want, failed := stop()
-	if got := backend.counted(); !maps.Equal(got, want) {
-		t.Errorf("the backend has %v\nwant %v", got, want)
-	}
+	must.Same(t, backend.counted(), want, "the backend has")
 	for id, n := range want {
 		if id[0] == 1 && n > limit {
 			t.Errorf("%d hits were granted of a limit of %d", n, limit)

@@ -250,9 +250,8 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		{"per-user", `["10.0.0.0/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 400}, // it is no address
 		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200},                                 // perhaps a node comes
 	} {
-		if status, answer := put(test.rule, test.key, test.limits); status != test.status {
-			t.Errorf("%+v: status %d: %s", test, status, answer)
-		}
+		status, answer := put(test.rule, test.key, test.limits)
+		must.Equal(t, status, test.status, "%+v: %s", test, answer)
 	}
 	const inForce = "log 9/1s, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "
 	must.Equal(t, overridesAt(t, address), inForce, "in force are")

@@ -299,9 +299,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	address, end := startRateLimit(t.Context(), t, set)
 	at := address("the rate limit service listens")
 	address("the descriptors were read")
-	if err := ask(at, mutual); err != nil {
-		t.Errorf("with a certificate: %v", err)
-	}
+	must.Report(t, ask(at, mutual)) // it has a certificate
 	if err := ask(at, &tls.Config{RootCAs: authority.Pool, MinVersion: tls.VersionTLS12}); err == nil {
 		t.Error("without a certificate it is answered")
 	}

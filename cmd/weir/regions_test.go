@@ -219,11 +219,7 @@ func TestRegionOfTLS(t *testing.T) {
 
 	f := parentFlags{text: url}
 	must.OK(t, f.read(environment{getenv: func(name string) string { return map[string]string{"WEIR_PARENT_CA": authority.File}[name] }}))
-	response, err := (&http.Client{Transport: f.transport}).Get(url + "/livez")
-	if err != nil {
-		t.Fatalf("the authority of the environment: %v", err)
-	}
-	must.Report(t, response.Body.Close())
+	askWith(t, &http.Client{Transport: f.transport}, "GET", url+"/livez", "", nil) // by the authority of the environment
 	f.transport.(*http.Transport).CloseIdleConnections()
 }
 

@@ -122,7 +122,5 @@ func TestTopFollows(t *testing.T) {
 	must.Equal(t, trouble.String(), want, "trouble")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.follow(ctx, url.Values{"namespace": {"shop"}}, &trouble, ticks); err != nil {
-		t.Errorf("ended by hand: %v", err)
-	}
+	must.Report(t, c.follow(ctx, url.Values{"namespace": {"shop"}}, &trouble, ticks)) // ended by hand
 }

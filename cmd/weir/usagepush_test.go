@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"maps"
@@ -163,10 +162,7 @@ func TestUsageTellsGaps(t *testing.T) {
 		for range rows {
 			u.Rows = append(u.Rows, wire.UsedRow{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: uint32(at.Unix() / 86400), Hits: 1})
 		}
-		r := must.Get(http.Post(url+wire.PushPath, wire.ContentType, bytes.NewReader(wire.AppendUsed(nil, &u))))(t)
-		if must.OK(t, r.Body.Close()); r.StatusCode != http.StatusOK {
-			t.Fatal(r.Status)
-		}
+		wantStatus(t, "POST", url+wire.PushPath, "", wire.AppendUsed(nil, &u), http.StatusOK)
 	}
 	set := map[string]string{"WEIR_BACKEND": url}
 	tell(1, 1, 1)

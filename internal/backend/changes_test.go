@@ -244,9 +244,7 @@ func TestChangesAtOnce(t *testing.T) {
 	s.other = func() {
 		of := by("first")
 		of.Name = "bob"
-		if _, err := two.By(of).SetOverrides(t.Context(), "shop", overrideTo(2, "ann")); err != nil {
-			t.Error(err)
-		}
+		must.Get(two.By(of).SetOverrides(t.Context(), "shop", overrideTo(2, "ann")))(t)
 	}
 	must.Get(one.By(by("second")).SetOverrides(t.Context(), "shop", overrideTo(3, "ann")))(t)
 	got := told(t, one)
@@ -348,9 +346,8 @@ func TestRecordsAreBounded(t *testing.T) {
 func TestChangesInWords(t *testing.T) {
 	r := recording{Record: Record{Of: []Changed{{Rule: "r", After: "off"}, {Rule: "r", Hash: "07", Before: "1/1m"}}}}
 	must.Equal(t, r.inWords(), "r: none -> off; r 07: 1/1m -> none", "")
-	if r.More = 3; !strings.HasSuffix(r.inWords(), "none; 3 more") {
-		t.Error(r.inWords())
-	}
+	r.More = 3
+	must.Contains(t, r.inWords(), "none; 3 more", "")
 	for millis, want := range map[uint64]string{2 * 86_400_000: "2d", 36 * 3_600_000: "36h", 90 * 60_000: "90m", 90_000: "90s", 1500: "1500ms"} {
 		must.Equal(t, span(millis), want, "")
 	}

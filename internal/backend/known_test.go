@@ -110,13 +110,9 @@ func TestRulesAreKnown(t *testing.T) {
 		t.Errorf("after a minute: %+v", c)
 	}
 	now = now.Add(store.RulesLife - store.ReportLife - time.Second)
-	if c := configurations(a); len(c) != 1 {
-		t.Errorf("after almost a month: %+v", c)
-	}
+	must.Equal(t, len(configurations(a)), 1, "configurations after almost a month")
 	now = now.Add(time.Second)
-	if c := configurations(a); len(c) != 0 {
-		t.Errorf("after a month: %+v", c)
-	}
+	must.Equal(t, len(configurations(a)), 0, "configurations after a month")
 	must.Equal(t, one.say(a, nil), true, "forgotten rules are not asked for")
 }
 
@@ -164,9 +160,7 @@ func TestManyNamespaces(t *testing.T) {
 		two.say(b, nil)
 		seen = append(seen, counted.notes)
 	}
-	if got := list()[0]; got.Nodes != 2 {
-		t.Errorf("of two nodes there are %+v", got)
-	}
+	must.Equal(t, list()[0].Nodes, 2, "nodes")
 	must.Equal(t, fmt.Sprint(seen), "[3 0 3 0 0 0 3 0 0 0 0 0 0 0 3 0 0 0 0 0 0 0 0 0 0 0 3 0 0 0]", "calls every five seconds: %v", seen)
 }
 
@@ -269,7 +263,5 @@ func TestNamespaceIsNotedAgain(t *testing.T) {
 	one.say(b, one.told)
 	kept.refuses = nil
 	one.say(b, nil)
-	if found := must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t); len(found) != 1 {
-		t.Errorf("namespaces: %+v", found)
-	}
+	must.Equal(t, len(must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t)), 1, "namespaces")
 }

@@ -92,9 +92,8 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	now = now.Add(time.Second)
 	store.err = errors.New("out of order")
 	push("a", 7, 4)
-	if _, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 9, Items: hit()}); !errors.Is(err, store.err) {
-		t.Errorf("error %v, want the store's", err)
-	}
+	_, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 9, Items: hit()})
+	must.Is(t, err, store.err, "")
 	now = now.Add(time.Second)
 	store.err = nil
 	push("a", 7, 6)
@@ -138,9 +137,7 @@ func TestInvalidPushJoinsNothing(t *testing.T) {
 		{Namespace: "*", Sequence: 1, Floor: 1},
 		{Namespace: "a", Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}},
 	} {
-		if _, err := m.count(t.Context(), store, p); err != nil {
-			t.Errorf("error %v, want none: the store says what is wrong", err)
-		}
+		must.Get(m.count(t.Context(), store, p))(t) // the store says what is wrong
 	}
 	if len(store.nodes) != 0 || m.joined.count != 0 {
 		t.Errorf("joined %v, want none", store.nodes)

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -66,9 +65,8 @@ func TestTop(t *testing.T) {
 	} {
 		must.Get(b.Push(ctx, wire.AppendReport(nil, &r)))(t)
 	}
-	if _, err := b.Push(ctx, []byte{0x71, 1, 'x'}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("a report that ends too early: %v", err)
-	}
+	_, err := b.Push(ctx, []byte{0x71, 1, 'x'})
+	must.Is(t, err, store.ErrInvalid, "a report that ends too early")
 	// Another writer to the store does no harm.
 	must.Get(b.store.Note(ctx, store.Reports, "ns", store.Note{Member: 9, Body: []byte("no report")}))(t)
 	top, err := b.Top(ctx, "ns", "r")

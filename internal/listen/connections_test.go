@@ -160,9 +160,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 				before = next
 			}
 			close(finish)
-			if err := <-slow; err != nil {
-				t.Errorf("the request under way: %v", err)
-			}
+			must.Report(t, <-slow) // the request under way
 			transport.CloseIdleConnections()
 			before.Close()
 			stop()

@@ -144,9 +144,8 @@ func TestWatchLater(t *testing.T) {
 			t.Fatalf("another namespace has %+v", moments)
 		}
 	}
-	if moments, _ := events(t, watching(t, s, "shop", "")); len(moments) != 1 {
-		t.Errorf("%d moments are kept of too many namespaces", len(moments))
-	}
+	moments, _ = events(t, watching(t, s, "shop", ""))
+	must.Equal(t, len(moments), 1, "moments are kept of too many namespaces")
 }
 
 // A page is told since when the store fails, also if it opens later, that it takes some hits if only a part

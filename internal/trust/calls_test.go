@@ -49,9 +49,7 @@ func TestMatrix(t *testing.T) {
 					token = "a-" + verb
 				}
 				client, ok := tokens.Client(token, nil)
-				if !ok {
-					t.Fatal(token)
-				}
+				must.EqualOrEnd(t, ok, true, "%s is taken", token)
 				for _, namespace := range []string{"shop", "shop2", "sho", "SHOP", "shop.", "", "*"} {
 					there := all || need.Verbs == 0 || namespace == "shop" && need.Where == Asked
 					want := Allowed
@@ -71,9 +69,7 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 		nobody, trusted := Client{}, Trusted(nil)
-		if got := nobody.May(call, "shop"); (got == Allowed) != (need.Verbs == 0) {
-			t.Errorf("%s by nobody: %q", need.Pattern, got)
-		}
+		must.Equal(t, nobody.May(call, "shop") == Allowed, need.Verbs == 0, "%s by nobody", need.Pattern)
 		must.Equal(t, trusted.May(call, "shop"), Allowed, "%s where no token is asked for", need.Pattern)
 	}
 }

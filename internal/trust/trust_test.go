@@ -47,9 +47,7 @@ func TestTokensOfAFile(t *testing.T) {
 			must.Equal(t, client.May(ChangeCounter, namespace) == Allowed, allowed, "%q: allowed %q %v", token, namespace, !allowed)
 		}
 	}
-	if (&Client{}).May(GetTop, "shop") == Allowed {
-		t.Error("nobody's scope allows a namespace")
-	}
+	must.Equal(t, (&Client{}).May(GetTop, "shop") == Allowed, false, "nobody's scope allows a namespace")
 }
 
 func TestTokensThatAreNone(t *testing.T) {
@@ -71,9 +69,8 @@ func TestTokensThatAreNone(t *testing.T) {
 			t.Errorf("%.20q: error %v, want one without the token", content, err)
 		}
 	}
-	if _, err := ReadTokens(filepath.Join(t.TempDir(), "none"), newClock().now, slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error %v, want that there is no file", err)
-	}
+	_, err := ReadTokens(filepath.Join(t.TempDir(), "none"), newClock().now, slog.New(slog.DiscardHandler))
+	must.Is(t, err, os.ErrNotExist, "")
 }
 
 // A changed file is read again. The error of an invalid file is logged once, and the old contents
@@ -220,9 +217,7 @@ func TestCertificatesThatAreNone(t *testing.T) {
 			t.Errorf("%+v: error %v, want %s", test.files, err, test.want)
 		}
 	}
-	if CertificateOf(nil) != nil {
-		t.Error("a connection without TLS has a certificate")
-	}
+	must.Equal(t, CertificateOf(nil), nil, "the certificate of a connection without TLS")
 }
 
 // Tokens from a pipe are read once, and a file that has become a pipe is not opened: that would wait for a
@@ -242,9 +237,8 @@ func TestPipesAreReadOnce(t *testing.T) {
 		}
 		for range 3 {
 			c.advance(2 * time.Second)
-			if _, ok := tokens.Client("s3cret", nil); !ok {
-				t.Errorf("%s: the token is refused", path)
-			}
+			_, ok := tokens.Client("s3cret", nil)
+			must.Equal(t, ok, true, "%s: the token is taken", path)
 		}
 	}
 	must.OK(t, <-written)

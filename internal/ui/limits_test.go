@@ -105,9 +105,7 @@ func TestActions(t *testing.T) {
 	}
 	var told server.Changes
 	answer := do("GET", "changes?namespace=shop", "", "")
-	if err := json.Unmarshal(answer.Body.Bytes(), &told); err != nil {
-		t.Fatalf("%v: %s", err, answer.Body)
-	}
+	must.OK(t, json.Unmarshal(answer.Body.Bytes(), &told))
 	got := ""
 	for i := range told.Changes {
 		r := &told.Changes[i]
@@ -141,7 +139,5 @@ func TestSetLimitsRefuses(t *testing.T) {
 			t.Errorf("%.80s: status %d, %q, want %q", body, answer.Code, got, want)
 		}
 	}
-	if all := s.overrides(); len(all) > 0 {
-		t.Errorf("overrides are set: %q", all)
-	}
+	must.Same(t, s.overrides(), nil, "overrides are set")
 }

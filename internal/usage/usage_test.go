@@ -247,9 +247,8 @@ func TestEndings(t *testing.T) {
 			var r usage.Reader
 			costOf(&r, fields, usage.Events, []byte(before), 1)
 			ending := r.AppendError(r.AppendEnding(nil, p.Ending), p.Ending)
-			if r.Feed(ending); r.Rest() != 0 {
-				t.Errorf("%s: %q ends no event", p.Name, ending)
-			}
+			r.Feed(ending)
+			must.Equal(t, r.Rest(), 0, "%s: bytes behind the event %q", p.Name, ending)
 			for _, text := range wholeEvents(ending) {
 				if text = bytes.TrimSpace(text); len(text) > 0 && string(text) != "[DONE]" && !json.Valid(text) {
 					t.Errorf("%s: %q is no JSON", p.Name, text)
