@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -235,19 +236,10 @@ func TestServeProcess(t *testing.T) {
 			push := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
 				{LimitCounter: wire.LimitCounter{Kind: uint8(window.FirstHitWindow), WidthMillis: 1000}, Hits: []int64{0}},
 			}})
-			for _, request := range []struct {
-				method, path, token string
-				status              int
-				body                string
-			}{
-				{"GET", "/healthz", "", 200, "ok\n"},
-				{"GET", "/metrics", "", 200, "\ngo_goroutines "},
-				{"GET", "/metrics", "", 200, "\nprocess_open_fds "},
-				{"POST", "/v1/push", "s3cret", 200, ""},
-				{"POST", "/v1/push", "", 401, "bearer token"},
-			} {
-				wantStatus(t, request.method, "http://"+address+request.path, request.token, push, request.status, request.body)
-			}
+			wantStatus(t, "GET", "http://"+address+"/healthz", "", nil, 200, "ok\n")
+			wantStatus(t, "GET", "http://"+address+"/metrics", "", nil, 200, "\ngo_goroutines ", "\nprocess_open_fds ")
+			wantStatus(t, "POST", "http://"+address+wire.PushPath, "s3cret", push, 200)
+			wantStatus(t, "POST", "http://"+address+wire.PushPath, "", push, 401, "bearer token")
 
 			must.OK(t, command.Process.Signal(signal))
 			rest := must.Get(io.ReadAll(log))(t)
@@ -312,9 +304,9 @@ func TestServeLog(t *testing.T) {
 	}
 }
 
-func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
+func ask(t *testing.T, method, url, token string, body []byte, headers ...string) (int, string) {
 	t.Helper()
-	return askWith(t, envoytest.Client, method, url, token, body)
+	return askWith(t, envoytest.Client, method, url, token, body, headers...)
 }
 
 // wantStatus asks, wants the answer to have a status and to hold texts, and returns it.
@@ -328,10 +320,17 @@ func wantStatus(t *testing.T, method, url, token string, body []byte, status int
 	return answer
 }
 
-func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte) (int, string) {
+// askWith asks with headers, names and values in turn, or with the type of a push alone.
+func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte, headers ...string) (int, string) {
 	t.Helper()
 	r := must.Get(http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, bytes.NewReader(body)))(t)
-	r.Header.Set("Content-Type", wire.ContentType)
+	if headers == nil {
+		headers = []string{"Content-Type", wire.ContentType}
+	}
+	for pair := range slices.Chunk(headers, 2) {
+		r.Header.Set(pair[0], pair[1])
+	}
+	r.Host = r.Header.Get("Host") // none is that of the URL
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}

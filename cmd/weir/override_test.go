@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -219,15 +217,6 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", strings.Fields("override set shop "+args)...)
 		return code, stdout + stderr
 	}
-	put := func(rule, key string, limit string) (status int, answer string) {
-		request := must.Get(http.NewRequestWithContext(t.Context(), "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop",
-			strings.NewReader(fmt.Sprintf(`{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, rule, key, limit))))(t)
-		request.Header.Set("Content-Type", "application/json")
-		response := must.Get(http.DefaultClient.Do(request))(t)
-		defer response.Body.Close()
-		body := must.Get(io.ReadAll(response.Body))(t)
-		return response.StatusCode, string(body)
-	}
 	if code, said := weir("per-user ann 20/1m"); code != 0 {
 		t.Fatalf("exit %d: %s", code, said)
 	}
@@ -250,7 +239,8 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		{"per-user", `["10.0.0.0/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 400}, // it is no address
 		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200},                                 // perhaps a node comes
 	} {
-		status, answer := put(test.rule, test.key, test.limits)
+		set := fmt.Appendf(nil, `{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, test.rule, test.key, test.limits)
+		status, answer := ask(t, "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop", "", set, "Content-Type", "application/json")
 		must.Equal(t, status, test.status, "%+v: %s", test, answer)
 	}
 	const inForce = "log 9/1s, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/region"
@@ -70,17 +67,12 @@ func TestRegionRelays(t *testing.T) {
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
 
 	set := `{"overrides":[{"rule":"per-user","key":["ann"],"limits":[{"limit":5,"width_ms":60000}]}]}`
-	r := must.Get(http.NewRequestWithContext(t.Context(), "PUT", region.url(wire.OverridesPath+"?namespace=shop"), strings.NewReader(set)))(t)
-	r.Header.Set("Content-Type", "application/json")
-	response := must.Get(envoytest.Client.Do(r))(t)
-	body, err := io.ReadAll(response.Body)
-	if response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("status %d: %s, %v", response.StatusCode, body, err)
-	}
+	status, text := ask(t, "PUT", region.url(wire.OverridesPath+"?namespace=shop"), "", []byte(set), "Content-Type", "application/json")
+	must.EqualOrEnd(t, status, http.StatusOK, "%s: status", text)
 	wantStatus(t, "GET", parent.url(wire.OverridesPath+"?namespace=shop"), "s3cret", nil, http.StatusOK, "per-user")
 	// A node of the region gets the override.
 	p := &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Node: 7, Known: wire.Known{Asks: true}}
-	status, text := ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p))
+	status, text = ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p))
 	answer, err := wire.DecodeAnswer([]byte(text))
 	if err != nil || status != http.StatusOK || !strings.Contains(string(answer.Overrides.Part), "per-user") {
 		t.Errorf("a node hears %+v, status %d, %v", answer, status, err)
@@ -131,22 +123,17 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 	for i, namespace := range []string{"shop", "private", "shop"} {
 		room.ID[0] = byte(i)
 		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: uint64(i + 1), Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
-		r := must.Get(http.NewRequestWithContext(t.Context(), "POST", region.url(wire.PushPath), bytes.NewReader(wire.AppendPush(nil, p))))(t)
-		r.Header.Set("Content-Type", wire.ContentType)
+		headers := []string{"Content-Type", wire.ContentType}
 		if namespace == "private" {
-			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "300")
+			headers = append(headers, "X-Envoy-Expected-Rq-Timeout-Ms", "300")
 		}
-		response := must.Get(envoytest.Client.Do(r))(t)
-		body, err := io.ReadAll(response.Body)
-		if response.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := wire.DecodeAnswer(body)
-		if namespace == "private" && response.StatusCode == http.StatusServiceUnavailable {
+		status, body := ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p), headers...)
+		answer, err := wire.DecodeAnswer([]byte(body))
+		if namespace == "private" && status == http.StatusServiceUnavailable {
 			err = nil // the machine was too busy for an answer in time
 		}
 		if err != nil || namespace == "shop" && answer.Grants[0].Units != 1 {
-			t.Errorf("%s: status %d, %+v, %v", namespace, response.StatusCode, answer, err)
+			t.Errorf("%s: status %d, %+v, %v", namespace, status, answer, err)
 		}
 		wantStatus(t, "GET", region.url("/metrics"), "", nil, http.StatusOK, "\nweir_region_parent_away 0\n")
 	}
