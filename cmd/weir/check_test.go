@@ -47,26 +47,18 @@ func TestCompile(t *testing.T) {
 		`"request.method == \"PUT\" && has(query.a)"`: `"method":{"exact":"PUT"},"query":{"a":{"present":true}}`,
 		`"request.url_path.endsWith(\"b\")"`:          `"any":[{"path":{"suffix":"b"}}]`,
 	} {
-		document := fmt.Sprintf(written, expression)
-		if code, stdout, stderr := execute(t.Context(), nil, document, "compile", "-"); code != 0 || stdout != fmt.Sprintf(compiled, want) {
-			t.Errorf("exit %d: %s%s", code, stdout, stderr)
-		}
-		if code, stdout, stderr := execute(t.Context(), nil, fmt.Sprintf(compiled, want), "compile", "-"); code != 0 || stdout != fmt.Sprintf(compiled, want) {
-			t.Errorf("once more: exit %d: %s%s", code, stdout, stderr)
+		want = fmt.Sprintf(compiled, want)
+		for _, document := range []string{fmt.Sprintf(written, expression), want} {
+			if code, stdout, stderr := execute(t.Context(), nil, document, "compile", "-"); code != 0 || stdout != want {
+				t.Errorf("exit %d: %s%s", code, stdout, stderr)
+			}
 		}
 	}
-	for _, test := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"compile", "-"}, 1, "-:1:73: rules[0].match.if: column 1: unknown name reqest.method, did you mean request.method?\n"},
-		{[]string{"compile"}, 2, "want the name of one file"},
-	} {
-		code, stdout, stderr := execute(t.Context(), nil, fmt.Sprintf(written, `"reqest.method == 'PUT'"`), test.args...)
-		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
-			t.Errorf("%v: exit %d: %s%s", test.args, code, stdout, stderr)
-		}
+	wrong := fmt.Sprintf(written, `"reqest.method == 'PUT'"`)
+	must.Equal(t, said(t, nil, "compile"), "2 weir compile --help says more.\nweir compile: usage: want the name of one file, or - for standard input\n", "")
+	code, stdout, stderr := execute(t.Context(), nil, wrong, "compile", "-")
+	if code != 1 || stdout != "" || !strings.Contains(stderr, "-:1:73: rules[0].match.if: column 1: unknown name reqest.method, did you mean request.method?\n") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
 

@@ -441,6 +441,12 @@ func execute(ctx context.Context, set map[string]string, stdin string, args ...s
 	return code, out.String(), errs.String()
 }
 
+// said executes a command with variables, and returns its exit code and all that it printed.
+func said(t *testing.T, set map[string]string, args ...string) string {
+	code, stdout, stderr := execute(t.Context(), set, "", args...)
+	return fmt.Sprintf("%d %s%s", code, stdout, stderr)
+}
+
 // serveHere serves a store in this process until the test ends, and returns its URL.
 func serveHere(t *testing.T, in store.Store, o server.Options) (url string) {
 	t.Helper()

@@ -101,10 +101,7 @@ rules:
   - {name: alone, sync_rate: -1, limits: [{limit: 10, window: 1m}]}
 `), 0o600))
 	sequence := uint64(0)
-	post := func(body []byte) (answer string) {
-		t.Helper()
-		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200)
-	}
+	post := func(body []byte) string { return wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200) }
 	// tell pushes like a node that has got a list.
 	tell := func(node, version, unfit uint64) (heard uint64) {
 		t.Helper()
@@ -117,33 +114,22 @@ rules:
 	post(wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{
 		{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1},
 	}}))
-	weir := func(args string) (code int, said string) {
-		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", strings.Fields("override set shop "+args)...)
-		return code, stdout + stderr
-	}
-	for _, test := range []struct {
-		args string
-		code int
-		want string
-	}{
-		{"per-user ann 10/1m 5/1h --config " + config, 0, "per-user ann 10/1m 5/1h\n"},
-		{"per-user ann 10/1m 5/1h/7 --config " + config, 0, "per-user ann 10/1m 5/1h/7\n"},
-		{"per-net 10.0.0.1 10/month --config " + config, 0, "per-net 10.0.0.1 10/"},
-		{"per-user ann 10/1m --config " + config, 2, "such as 10/1m 100/1h/100, got 10/1m\n"},
-		{"per-user ann 10/1m 5/2h --config " + config, 2, "with its windows and bursts"},
-		{"per-user ann 10/1m/5 5/1h --config " + config, 2, "with its windows and bursts"},
-		{"per-user 10/1m 5/1h --config " + config, 2, "want 1 values for the key of per-user, got 0"},
-		{"per-net ann 10/month --config " + config, 2, "want an address for value 1"},
-		{"per-net --prefix 10. 10/month --config " + config, 2, "want --network for a value of per-net that is a client address"},
-		{"per-net --network 2001:db8::/65 10/month --config " + config, 2, "want a network of at most 64 bits for per-net"},
-		{"per-user --network 10.0.0.0/8 10/1m 5/1h --config " + config, 2, "want --network for a value of per-user"},
-		{"per-usr ann 10/1m --config " + config, 1, "did you mean per-user?"},
-		{"alone 10/1m --config " + config, 1, "each proxy counts alone alone"},
-	} {
-		if code, said := weir(test.args); code != test.code || !strings.Contains(said, test.want) {
-			t.Errorf("%s: exit %d, want %d and %q:\n%s", test.args, code, test.code, test.want, said)
-		}
-	}
+	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
+	executeAll(t, variables, []lineTest{
+		{"override set shop per-user ann 10/1m 5/1h --config " + config, 0, "per-user ann 10/1m 5/1h\n", ""},
+		{"override set shop per-user ann 10/1m 5/1h/7 --config " + config, 0, "per-user ann 10/1m 5/1h/7\n", ""},
+		{"override set shop per-net 10.0.0.1 10/month --config " + config, 0, "per-net 10.0.0.1 10/", ""},
+		{"override set shop per-user ann 10/1m --config " + config, 2, "", "such as 10/1m 100/1h/100, got 10/1m\n"},
+		{"override set shop per-user ann 10/1m 5/2h --config " + config, 2, "", "with its windows and bursts"},
+		{"override set shop per-user ann 10/1m/5 5/1h --config " + config, 2, "", "with its windows and bursts"},
+		{"override set shop per-user 10/1m 5/1h --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
+		{"override set shop per-net ann 10/month --config " + config, 2, "", "want an address for value 1"},
+		{"override set shop per-net --prefix 10. 10/month --config " + config, 2, "", "want --network for a value of per-net that is a client address"},
+		{"override set shop per-net --network 2001:db8::/65 10/month --config " + config, 2, "", "want a network of at most 64 bits for per-net"},
+		{"override set shop per-user --network 10.0.0.0/8 10/1m 5/1h --config " + config, 2, "", "want --network for a value of per-user"},
+		{"override set shop per-usr ann 10/1m --config " + config, 1, "", "did you mean per-user?"},
+		{"override set shop alone 10/1m --config " + config, 1, "", "each proxy counts alone alone"},
+	})
 
 	// Two nodes get the overrides, and report whether they can apply them.
 	version := tell(1, 0, 0)
@@ -151,28 +137,22 @@ rules:
 	tell(2, version, 1) // because of another override
 	for _, unfit := range []uint64{0, 1} {
 		done := make(chan string)
-		go func() {
-			code, said := weir("per-user bob 10/1m 5/1h")
-			done <- fmt.Sprint(code, " ", said)
-		}()
-		var said string
-		for said == "" {
+		go func() { done <- said(t, variables, "override", "set", "shop", "per-user", "bob", "10/1m", "5/1h") }()
+		got := ""
+		for got == "" {
 			if heard := tell(1, version, 0); heard > version {
 				version = heard
 				tell(1, version, unfit)
 				tell(2, version, 1+unfit)
 			}
 			select {
-			case said = <-done:
+			case got = <-done:
 			default:
 			}
 		}
-		want := "0 per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes"
-		if unfit > 0 {
-			want = "1 per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes"
-		}
-		if !strings.HasPrefix(said, want) || strings.Contains(said, "it is taken back, as nodes can't apply it") != (unfit > 0) {
-			t.Errorf("%d unfit: got %s", unfit, said)
+		want := fmt.Sprint(unfit, " per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes")
+		if !strings.HasPrefix(got, want) || strings.Contains(got, "it is taken back, as nodes can't apply it") != (unfit > 0) {
+			t.Errorf("%d unfit: got %s", unfit, got)
 		}
 	}
 	// The override that was in force before is in force again.
@@ -181,13 +161,17 @@ rules:
 
 func overridesAt(t *testing.T, address string) (list string) {
 	t.Helper()
-	_, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil)
-	var all server.Overrides
-	must.OK(t, json.Unmarshal([]byte(body), &all))
+	all := listAt(t, address)
 	for i := range all.Overrides {
 		list += describeOverride(&all.Overrides[i]) + ", "
 	}
 	return list
+}
+
+func listAt(t *testing.T, address string) (all server.Overrides) {
+	t.Helper()
+	must.OK(t, json.Unmarshal([]byte(wantStatus(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil, 200)), &all))
+	return all
 }
 
 // An override that no node could apply is refused, by the command and by HTTP, and the override in force
@@ -195,10 +179,7 @@ func overridesAt(t *testing.T, address string) (list string) {
 // they apply.
 func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
-	push := func(body []byte) {
-		t.Helper()
-		wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200)
-	}
+	push := func(body []byte) { wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200) }
 	fixed := func(width time.Duration) wire.ToldLimit {
 		return wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10}}
 	}
@@ -213,17 +194,14 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	}
 	report.Digest = wire.DigestOf(report.Told)
 	push(wire.AppendReport(nil, &report))
-	weir := func(args string) (code int, said string) {
-		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", strings.Fields("override set shop "+args)...)
-		return code, stdout + stderr
+	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
+	set := func(args string, code int, stdout, stderr string) {
+		t.Helper()
+		executeAll(t, variables, []lineTest{{"override set shop " + args, code, stdout, stderr}})
 	}
-	if code, said := weir("per-user ann 20/1m"); code != 0 {
-		t.Fatalf("exit %d: %s", code, said)
-	}
+	set("per-user ann 20/1m", 0, "", "")
 	for _, args := range []string{"per-user ann 5/1h", "per-user ann 20/1m 5/1h", "per-user ann bob 5/1m", "per-user 5/1m", "per-user ann 5/1m/7"} {
-		if code, said := weir(args); code == 0 || !strings.Contains(said, "no node can apply it: rule per-user has a limit with a window of 1m0s, and a key of 1 values") {
-			t.Errorf("%s: exit %d: %s", args, code, said)
-		}
+		set(args, 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s, and a key of 1 values")
 	}
 	for _, test := range []struct {
 		rule, key, limits string
@@ -239,8 +217,8 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		{"per-user", `["10.0.0.0/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 400}, // it is no address
 		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200},                                 // perhaps a node comes
 	} {
-		set := fmt.Appendf(nil, `{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, test.rule, test.key, test.limits)
-		status, answer := ask(t, "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop", "", set, "Content-Type", "application/json")
+		body := fmt.Appendf(nil, `{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, test.rule, test.key, test.limits)
+		status, answer := ask(t, "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop", "", body, "Content-Type", "application/json")
 		must.Equal(t, status, test.status, "%+v: %s", test, answer)
 	}
 	const inForce = "log 9/1s, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "
@@ -249,24 +227,18 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	// that it knows, or not all.
 	report.Digest, report.Told, report.Rules = 0, nil, nil
 	push(wire.AppendReport(nil, &report))
-	var all server.Overrides
-	if _, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil); json.Unmarshal([]byte(body), &all) != nil {
-		t.Fatal(body)
-	}
-	for i, known := range []wire.Known{{}, {Version: all.Version - 1}, {Version: all.Version}, {Version: all.Version, Unfit: 1}} {
+	version := listAt(t, address).Version
+	for i, known := range []wire.Known{{}, {Version: version - 1}, {Version: version}, {Version: version, Unfit: 1}} {
 		sequence := uint64(i + 1)
 		push(wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: sequence, Known: known}))
 		for args, rule := range map[string]string{"per-user ann 5/1h": "per-user", "program a 5/1m 50/1h": "program", "program a b c 5/1m 50/1h": "program"} {
-			if code, said := weir(args); code == 0 || !strings.Contains(said, "no node can apply it: the overrides of rule "+rule+" in force have") {
-				t.Errorf("%+v: %s: exit %d: %s", known, args, code, said)
-			}
+			set(args, 1, "", "no node can apply it: the overrides of rule "+rule+" in force have")
 		}
 		must.Equal(t, overridesAt(t, address), inForce, "%+v: in force are", known)
 	}
 	// By force anything is set.
-	if code, said := weir("per-user ann 5/1h --force"); code != 0 || !strings.Contains(overridesAt(t, address), "per-user ann 5/1h,") {
-		t.Errorf("exit %d: %s", code, said)
-	}
+	set("per-user ann 5/1h --force", 0, "", "")
+	must.Contains(t, overridesAt(t, address), "per-user ann 5/1h,", "in force are")
 }
 
 // A whole rule is set, shown, replaced and reset, by one rule and by all, and each change is recorded.
