@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,8 +14,7 @@ import (
 // What people change through two backends of one Redis, or through one with a file, is told
 // by weir changes, in a table that controls no terminal, and as JSON.
 func TestChangesOfProcesses(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("shop t0p verbs=change name=ann\nshop t1p verbs=push,change name=bob@example\nshop t2p verbs=read\nshop t3p verbs=push\n"), 0o600))
+	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop t0p verbs=change name=ann\nshop t1p verbs=push,change name=bob@example\nshop t2p verbs=read\nshop t3p verbs=push\n")
 	file := "file:" + filepath.Join(t.TempDir(), "weir.db")
 	for name, store := range map[string]string{"redis": redistest.Start(t).URL(), "file": file} {
 		t.Run(name, func(t *testing.T) {

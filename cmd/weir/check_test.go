@@ -65,12 +65,7 @@ func TestCompile(t *testing.T) {
 func TestCheckFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := func(name, content string) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-		return path
-	}
+	file := func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
 	const (
 		good  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}], "sync_rate": -1}`
 		warn  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}, {"limit": 90, "window": "1s"}]}], "sync_rate": -1}`
@@ -261,7 +256,7 @@ func TestCheckFolderOfDescriptors(t *testing.T) {
 	folder := func(files map[string]string) string {
 		dir := t.TempDir()
 		for name, text := range files {
-			must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			must.File(t, filepath.Join(dir, name), text)
 		}
 		return dir
 	}

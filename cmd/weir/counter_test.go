@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -81,15 +80,14 @@ func TestCounter(t *testing.T) {
 	must.EqualOrEnd(t, fault, calendar.Sound, "")
 	countIn(t, in, uint64(month.At(time.Now().UnixNano()).Width/window.MinWidth), secret, 4, 4, "monthly", "ann")
 	reportOf(t, in, "per-user", "monthly", "all", "smooth")
-	config := filepath.Join(t.TempDir(), "weir.json")
-	must.OK(t, os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
+	config := must.File(t, filepath.Join(t.TempDir(), "weir.json"), `{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
 		{"name": "monthly", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "month", "zone": "Europe/Berlin", "algorithm": "fixed_window"}]},
 		{"name": "tokens", "key": [{"header": "x-team"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"classes": {"by": {"header": "x-class"}, "of": {"batch": {"guaranteed": 0.1}}},
 			"overrides": {"keys": [{"key": ["red"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
-		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600))
+		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`)
 	executeAll(t, map[string]string{"WEIR_BACKEND": serveHere(t, in, server.Options{Tokens: tokens}), "WEIR_TOKEN": "hunter2"}, []lineTest{
 		{"counter get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
 		{"counter get shop per-user ann", 0, "with --config, the hits left are shown too\n", ""},

@@ -52,10 +52,8 @@ func TestMain(m *testing.M) {
 
 func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
-	one, two, three := filepath.Join(dir, "one"), filepath.Join(dir, "two"), filepath.Join(dir, "three")
-	for path, content := range map[string]string{one: "hunter2\n", two: "hunter2\nhunter2\n", three: "hunter2 a token"} {
-		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-	}
+	one, two := must.File(t, filepath.Join(dir, "one"), "hunter2\n"), must.File(t, filepath.Join(dir, "two"), "hunter2\nhunter2\n")
+	three := must.File(t, filepath.Join(dir, "three"), "hunter2 a token")
 	certificate, key := trusttest.New(t).Issue(t, "weir")
 	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
@@ -347,12 +345,7 @@ func TestServeSecrets(t *testing.T) {
 	certificate, key := authority.Issue(t, "weir")
 	redisURL := strings.Replace(redistest.Start(t, "--requirepass", "hunter2").URL(), "redis://", "redis://:hunter2@", 1)
 	dir := t.TempDir()
-	write := func(name, content string) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-		return path
-	}
+	write := func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
 	push := func(namespace string) []byte {
 		return wire.AppendPush(nil, &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{
 			LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Limit: 5, Cost: 1,

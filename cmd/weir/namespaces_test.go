@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,8 +21,7 @@ import (
 // What nodes have told of their rules says limits, what is left and when there is room, without their
 // configuration, and finds the counters of addresses. A token hears of its own namespaces.
 func TestToldRules(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("all\nshop of-shop\n"), 0o600))
+	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "all\nshop of-shop\n")
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens}, nil)
 	push := func(body []byte) string {
 		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "all", body, 200)

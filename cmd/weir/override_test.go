@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -92,14 +91,13 @@ func TestOverride(t *testing.T) {
 // the proxies' configuration is refused before it is set.
 func TestOverrideThatCannotApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
-	config := filepath.Join(t.TempDir(), "weir.yaml")
-	must.OK(t, os.WriteFile(config, []byte(`namespace: shop
+	config := must.File(t, filepath.Join(t.TempDir(), "weir.yaml"), `namespace: shop
 backend: {cluster: weir}
 rules:
   - {name: per-user, key: [{header: x-user}], limits: [{limit: 10, window: 1m}, {limit: 100, window: 1h, algorithm: token_bucket}]}
   - {name: per-net, key: [client_ip], limits: [{limit: 10, window: month, algorithm: fixed_window}]}
   - {name: alone, sync_rate: -1, limits: [{limit: 10, window: 1m}]}
-`), 0o600))
+`)
 	sequence := uint64(0)
 	post := func(body []byte) string { return wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200) }
 	// tell pushes like a node that has got a list.

@@ -216,7 +216,7 @@ func TestRateLimitSocket(t *testing.T) {
 	refused("GRPC_UDS: another program listens on " + path)
 	passes(t, client) // the first instance answers still
 	end()
-	must.OK(t, os.WriteFile(path, []byte("mine"), 0o600))
+	must.File(t, path, "mine")
 	refused("GRPC_UDS: want the path of a socket to make, but " + path + " is something else")
 	must.Equal(t, string(must.Get(os.ReadFile(path))(t)), "mine", "the file has")
 }

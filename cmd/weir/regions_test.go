@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -114,8 +113,7 @@ func TestRegionFlags(t *testing.T) {
 
 // If the region's token does not include a namespace, the region still uses the parent for others.
 func TestRegionOfSomeNamespaces(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("shop s3cret\n"), 0o600))
+	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop s3cret\n")
 	parent := serveStore(t, "memory", "--token-file", tokens)
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
 	defer region.kill() // it can't push its hits of the namespace private
@@ -213,7 +211,5 @@ func TestRegionOfTLS(t *testing.T) {
 // trustedBy are the tokens of a file with these lines.
 func trustedBy(t *testing.T, lines string) *trust.Tokens {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
-	return must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
+	return must.Get(trust.ReadTokens(must.File(t, filepath.Join(t.TempDir(), "tokens"), lines), time.Now, slog.New(slog.DiscardHandler)))(t)
 }

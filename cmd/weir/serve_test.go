@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -132,8 +131,7 @@ func TestServeIsNoWebSites(t *testing.T) {
 func TestRolesOfCertificates(t *testing.T) {
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("shop certificate=spiffe://test/gateway verbs=push\n* certificate=spiffe://test/ops verbs=change\nshop s3cret verbs=read name=eve\n"), 0o600))
+	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop certificate=spiffe://test/gateway verbs=push\n* certificate=spiffe://test/ops verbs=change\nshop s3cret verbs=read name=eve\n")
 	executeAll(t, nil, []lineTest{{"serve --listen 127.0.0.1:0 --token-file " + tokens, 2, "", "--token-file: want --tls-client-ca with lines of certificate="}})
 	address, log := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens, "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File}, nil)
 	if want := "who=\"certificate=spiffe://test/ops in all namespaces\""; !strings.Contains(log, want) || strings.Contains(log, "s3cret") {
@@ -149,8 +147,7 @@ func TestRolesOfCertificates(t *testing.T) {
 			{"gateway", "", 200, 403, 403}, {"ops", "", 403, 200, 200}, {"other", "", 401, 401, 401},
 			{"other", "s3cret", 403, 200, 403}, {"gateway", "s3cret", 200, 200, 403},
 		} {
-			own, ownKey := authority.Issue(t, test.name)
-			pair := must.Get(tls.LoadX509KeyPair(own, ownKey))(t)
+			pair := must.Get(tls.LoadX509KeyPair(authority.Issue(t, test.name)))(t)
 			transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}, ForceAttemptHTTP2: h2}
 			client := &http.Client{Transport: transport}
 			for _, call := range []struct {

@@ -18,12 +18,7 @@ import (
 func files(t *testing.T) (dir string, write func(name, content string) (path string)) {
 	t.Helper()
 	dir = t.TempDir()
-	return dir, func(name, content string) string {
-		t.Helper()
-		name = filepath.Join(dir, name)
-		must.OK(t, os.WriteFile(name, []byte(content), 0o600))
-		return name
-	}
+	return dir, func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
 }
 
 // Files of envoyproxy/ratelimit are simulated by the actions of Envoy's routes.

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,9 +27,7 @@ import (
 // tokensOf are tokens by the lines of their file.
 func tokensOf(t *testing.T, lines string) *trust.Tokens {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
-	return must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
+	return must.Get(trust.ReadTokens(must.File(t, filepath.Join(t.TempDir(), "tokens"), lines), time.Now, slog.New(slog.DiscardHandler)))(t)
 }
 
 // A token of one namespace pushes to and reads that one alone, and says so, however a request names another. What each

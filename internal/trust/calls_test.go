@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the table of calls into docs/secu
 // tokensOf reads a file with these lines.
 func tokensOf(t *testing.T, lines string) (*Tokens, error) {
 	t.Helper()
-	return ReadTokens(write(t, filepath.Join(t.TempDir(), "tokens"), lines), time.Now, slog.New(slog.DiscardHandler))
+	return ReadTokens(must.File(t, filepath.Join(t.TempDir(), "tokens"), lines), time.Now, slog.New(slog.DiscardHandler))
 }
 
 // allowed are the verbs whose tokens may call, as people would say it: what the table derives is
@@ -178,13 +178,13 @@ func TestLinesThatAreNone(t *testing.T) {
 // The log says who may change something, when the file is read, without a token.
 func TestWhoMayChangeIsTold(t *testing.T) {
 	var log strings.Builder
-	path := write(t, filepath.Join(t.TempDir(), "tokens"), "# old\nt0p\nshop t1p verbs=push,read name=graph\nshop t2p verbs=change name=ann@example\n* certificate=ops verbs=admin\n")
+	path := must.File(t, filepath.Join(t.TempDir(), "tokens"), "# old\nt0p\nshop t1p verbs=push,read name=graph\nshop t2p verbs=change name=ann@example\n* certificate=ops verbs=admin\n")
 	must.Get(ReadTokens(path, time.Now, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	if want := `who="the token of line 2 in all namespaces, ann@example in shop, certificate=ops in all namespaces"`; !strings.Contains(log.String(), want) || strings.Contains(log.String(), "t0p") {
 		t.Errorf("the log has %s, want %s", log.String(), want)
 	}
 	log.Reset()
-	write(t, path, strings.Repeat("t0p\n", 1000))
+	must.File(t, path, strings.Repeat("t0p\n", 1000))
 	if _, err := ReadTokens(path, time.Now, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), ", 980 more") || log.Len() > 2000 {
 		t.Errorf("the log has %.3000s, %v", log.String(), err)
 	}

@@ -28,12 +28,6 @@ func (c *clock) advance(d time.Duration) { c.at = c.at.Add(d) }
 
 func newClock() *clock { return &clock{time.Unix(1_767_225_600, 0)} }
 
-func write(t *testing.T, path, content string) string {
-	t.Helper()
-	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-	return path
-}
-
 func TestTokensOfAFile(t *testing.T) {
 	tokens := must.Get(tokensOf(t, "# of all\n\nroot-token\r\nshop s3cret\nshop  next\n\tapi\ts3cret\n # one more\n"))(t)
 	for token, want := range map[string][]string{
@@ -78,7 +72,7 @@ func TestTokensThatAreNone(t *testing.T) {
 func TestTokensAreReadAgain(t *testing.T) {
 	var log bytes.Buffer
 	c := newClock()
-	path := write(t, filepath.Join(t.TempDir(), "tokens"), "shop first")
+	path := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop first")
 	tokens := must.Get(ReadTokens(path, c.now, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	known := func(want ...string) {
 		t.Helper()
@@ -88,12 +82,12 @@ func TestTokensAreReadAgain(t *testing.T) {
 		}
 	}
 	known("first")
-	write(t, path, "shop first\nshop second")
+	must.File(t, path, "shop first\nshop second")
 	known("first") // the file is checked once a second
 	c.advance(time.Second)
 	known("first", "second")
 	for range 3 {
-		write(t, path, "shop second!ü")
+		must.File(t, path, "shop second!ü")
 		c.advance(time.Second)
 		known("first", "second")
 		must.OK(t, os.Remove(path))
@@ -101,16 +95,16 @@ func TestTokensAreReadAgain(t *testing.T) {
 		known("first", "second")
 	}
 	must.Equal(t, strings.Count(log.String(), "level=ERROR"), 1, "errors logged, want one:\n%s", &log)
-	write(t, path, "shop second")
+	must.File(t, path, "shop second")
 	c.advance(-time.Hour) // the clock is set back
 	known("second")
-	write(t, path, "")
+	must.File(t, path, "")
 	c.advance(time.Second)
 	known("second")
 	if got := strings.Count(log.String(), "level=ERROR"); got != 2 || strings.Contains(log.String(), "second") {
 		t.Errorf("%d errors logged, want two, without tokens:\n%s", got, &log)
 	}
-	write(t, path, "third")
+	must.File(t, path, "third")
 	c.advance(time.Second)
 	known("third")
 }
@@ -143,7 +137,7 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 // replace replaces a file's contents with another's.
 func replace(t *testing.T, path, with string) {
 	t.Helper()
-	write(t, path, string(must.Get(os.ReadFile(with))(t)))
+	must.File(t, path, string(must.Get(os.ReadFile(with))(t)))
 }
 
 func pair(t *testing.T, certificate, key string) []tls.Certificate {
@@ -155,7 +149,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	c := newClock()
 	old, next := trusttest.New(t), trusttest.New(t)
 	certificate, key := old.Issue(t, "old")
-	files := CertificateFiles{Certificate: certificate, Key: key, ClientCA: write(t, filepath.Join(t.TempDir(), "ca"), "")}
+	files := CertificateFiles{Certificate: certificate, Key: key, ClientCA: must.File(t, filepath.Join(t.TempDir(), "ca"), "")}
 	replace(t, files.ClientCA, old.File)
 	server := must.Get(Certificates(files, c.now, slog.New(slog.DiscardHandler)))(t)
 	ofOld := pair(t, certificate, key)
@@ -192,7 +186,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	c.advance(time.Second)
 	want(next.Pool, ofNext, true, "")
 	want(next.Pool, ofOld, false, "unknown certificate authority")
-	write(t, files.ClientCA, "none")
+	must.File(t, files.ClientCA, "none")
 	c.advance(time.Second)
 	want(next.Pool, ofNext, true, "")
 }
@@ -201,7 +195,7 @@ func TestCertificatesThatAreNone(t *testing.T) {
 	a := trusttest.New(t)
 	certificate, key := a.Issue(t, "one")
 	_, other := a.Issue(t, "another")
-	text := write(t, filepath.Join(t.TempDir(), "text"), "hello")
+	text := must.File(t, filepath.Join(t.TempDir(), "text"), "hello")
 	for _, test := range []struct {
 		files CertificateFiles
 		want  string
@@ -226,7 +220,7 @@ func TestPipesAreReadOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	c, dir := newClock(), t.TempDir()
-	pipe, file := filepath.Join(dir, "pipe"), write(t, filepath.Join(dir, "file"), "s3cret")
+	pipe, file := filepath.Join(dir, "pipe"), must.File(t, filepath.Join(dir, "file"), "s3cret")
 	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	written := make(chan error, 1)
 	go func() { written <- os.WriteFile(pipe, []byte("s3cret"), 0o600) }()
