@@ -185,11 +185,8 @@ func startProcess(t *testing.T, command *exec.Cmd) (log *bufio.Reader) {
 	t.Helper()
 	// The tests may collect less often than a program that users start: see the Makefile.
 	command.Env = append(append(os.Environ(), asCommand+"=1", "GOGC="), command.Env...)
-	stderr, err := command.StderrPipe()
-	if err == nil {
-		err = command.Start()
-	}
-	must.OK(t, err)
+	stderr := must.Get(command.StderrPipe())(t)
+	must.OK(t, command.Start())
 	return bufio.NewReader(stderr)
 }
 

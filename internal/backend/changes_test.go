@@ -108,30 +108,23 @@ func TestChangesAreRecorded(t *testing.T) {
 	b := New(memory.New(memory.Options{Now: clock}))
 	b.overrides.now = clock
 	ctx := t.Context()
-	do := func(err error) {
-		t.Helper()
-		must.OK(t, err)
-	}
 	set := func(reason string, all ...wire.Override) {
 		t.Helper()
-		_, err := b.By(by(reason)).SetOverrides(ctx, "shop", all...)
-		do(err)
+		must.Get(b.By(by(reason)).SetOverrides(ctx, "shop", all...))(t)
 	}
 	set("one", overrideTo(10, "ann"))
 	set("again", overrideTo(10, "ann"))
 	set("two", overrideTo(20, "ann"), overrideTo(5, "bob"))
 	for range 2 {
 		_, _, err := b.By(by("three")).UnsetOverrides(ctx, "shop", "per-user", wire.OfKey, []string{"bob"})
-		do(err)
+		must.OK(t, err)
 	}
 	for range 2 {
-		_, err := b.By(by("four")).SetPrices(ctx, "shop", "models", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1_250_000}}}}, false)
-		do(err)
+		must.Get(b.By(by("four")).SetPrices(ctx, "shop", "models", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1_250_000}}}}, false))(t)
 	}
 	_, _, err := b.By(by("five")).UnsetPrices(ctx, "shop", "models", "")
-	do(err)
-	_, err = b.By(nil).SetOverrides(ctx, "shop", overrideTo(7, "eve"))
-	do(err)
+	must.OK(t, err)
+	must.Get(b.By(nil).SetOverrides(ctx, "shop", overrideTo(7, "eve")))(t)
 	want := []string{
 		"set override ann/one per-user[]:  -> 10/1m;",
 		"set override ann/two per-user[]: 10/1m -> 20/1m; per-user[]:  -> 5/1m;",

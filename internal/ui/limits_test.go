@@ -18,10 +18,7 @@ import (
 // overrides are those in force, each in a few words.
 func (s *seen) overrides() (all []string) {
 	s.Helper()
-	found, err := s.view.backend.Overrides(s.Context(), "shop")
-	if err != nil {
-		s.Fatal(err)
-	}
+	found := must.Get(s.view.backend.Overrides(s.Context(), "shop"))(s)
 	for i := range found.List {
 		text := fmt.Sprint(found.List[i].Rule, found.List[i].Values)
 		for _, l := range found.List[i].Limits {
