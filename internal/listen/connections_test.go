@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -146,9 +145,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 				t.Helper()
 				c := must.Get(net.Dial("tcp", address))(t)
 				t.Cleanup(func() { c.Close() })
-				if _, err := io.Copy(c, strings.NewReader("P")); err != nil {
-					t.Error(err)
-				}
+				must.Get(io.WriteString(c, "P"))(t)
 				return c
 			}
 			before := half()

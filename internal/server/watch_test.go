@@ -86,9 +86,7 @@ func TestWatch(t *testing.T) {
 	wantProblem(t, answer, body, "too many pages are watching: close some")
 	close(ended)
 	for _, answer := range streams {
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-			t.Errorf("a stream did not end as it should: %v", err)
-		}
+		must.Get(io.Copy(io.Discard, answer.Body))(t) // it ends as it should
 	}
 }
 

@@ -63,9 +63,7 @@ func (s *seen) hit(rule int, key []string, l *window.Limit, hits int64) {
 		item.Newest, item.Ages, item.Limit = at/uint64(l.Precision), []uint64{0}, l.Max
 	}
 	s.pushed++
-	if _, err := s.view.backend.Push(s.Context(), wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: s.pushed, Floor: s.pushed, Items: []wire.Item{item}})); err != nil {
-		s.Fatal(err)
-	}
+	must.Get(s.view.backend.Push(s.Context(), wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: s.pushed, Floor: s.pushed, Items: []wire.Item{item}})))(s)
 }
 
 // ask asks the view, with headers, each behind its name. The header host is the host.
