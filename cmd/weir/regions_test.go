@@ -140,7 +140,8 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 // An answer is a refusal if the parent would accept other pushes. After other errors the parent is
 // away.
 func TestRefusals(t *testing.T) {
-	tokens := trustedBy(t, "shop reader verbs=read\n")
+	file := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop reader verbs=read\n")
+	tokens := must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
 	reader, _ := tokens.Client("reader", nil)
 	for _, test := range []struct {
 		status  int
@@ -206,10 +207,4 @@ func TestRegionOfTLS(t *testing.T) {
 	must.OK(t, f.read(environment{getenv: func(name string) string { return map[string]string{"WEIR_PARENT_CA": authority.File}[name] }}))
 	askWith(t, &http.Client{Transport: f.transport}, "GET", url+"/livez", "", nil) // by the authority of the environment
 	f.transport.(*http.Transport).CloseIdleConnections()
-}
-
-// trustedBy are the tokens of a file with these lines.
-func trustedBy(t *testing.T, lines string) *trust.Tokens {
-	t.Helper()
-	return must.Get(trust.ReadTokens(must.File(t, filepath.Join(t.TempDir(), "tokens"), lines), time.Now, slog.New(slog.DiscardHandler)))(t)
 }
