@@ -73,12 +73,22 @@ func (b *bounded) memory(t *testing.T, which string) int {
 	return kilobytes << 10
 }
 
+// wantGrown wants a process to have grown by at most so many bytes, and to answer requests still.
+func (b *bounded) wantGrown(t *testing.T, grown, most int, what string) {
+	t.Helper()
+	t.Logf("%s%d MB more", what, grown>>20)
+	if grown > most {
+		t.Errorf("%s%d MB more", what, grown>>20)
+	}
+	must.Equal(t, must.Get(ask1(t, b.addresses["the rate limit service listens"], "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "%sthen", what)
+}
+
 // descriptorsIn writes a configuration of the rate limit service.
 func descriptorsIn(t *testing.T, text string) (root string) {
 	t.Helper()
 	root = t.TempDir()
 	must.OK(t, os.Mkdir(filepath.Join(root, "config"), 0o700))
-	must.OK(t, os.WriteFile(filepath.Join(root, "config", "d.yaml"), []byte(text), 0o600))
+	must.File(t, filepath.Join(root, "config", "d.yaml"), text)
 	return root
 }
 
@@ -199,10 +209,7 @@ func TestUnfinishedRequests(t *testing.T) {
 					<-done
 				}
 				// 16 MiB, and garbage of several times that between two runs of the collector. It was 348 MB and more.
-				if grown := b.resident(t) - before; grown > 160<<20 {
-					t.Errorf("%s, %s on %d connections: %d MB more", name, path, connections, grown>>20)
-				}
-				must.Equal(t, must.Get(ask1(t, service, "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "%s, %s on %d connections: then", name, path, connections)
+				b.wantGrown(t, b.resident(t)-before, 160<<20, fmt.Sprintf("%s, %s on %d connections: ", name, path, connections))
 				cancel()
 			}
 		}
@@ -259,12 +266,7 @@ func TestAnswersThatNobodyTakes(t *testing.T) {
 		asking.Go(func() { askAndTakeNothing(t, service, message, 150) })
 	}
 	asking.Wait()
-	grown := b.peak(t) - before
-	t.Logf("%d MB more", grown>>20)
-	if grown > 400<<20 {
-		t.Errorf("%d MB more", grown>>20)
-	}
-	must.Equal(t, must.Get(ask1(t, service, "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "then")
+	b.wantGrown(t, b.peak(t)-before, 400<<20, "")
 }
 
 // So do whole requests of /json.
@@ -293,12 +295,7 @@ func TestManyLargeBodies(t *testing.T) {
 		}
 	}
 	asking.Wait()
-	grown := b.peak(t) - before
-	t.Logf("%d MB more", grown>>20)
-	if grown > 450<<20 {
-		t.Errorf("%d MB more", grown>>20)
-	}
-	must.Equal(t, must.Get(ask1(t, b.addresses["the rate limit service listens"], "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "then")
+	b.wantGrown(t, b.peak(t)-before, 450<<20, "")
 }
 
 // askAndTakeNothing asks the service so often on a connection on which answers have no room. It waits

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,8 +14,7 @@ import (
 // What people change through two backends of one Redis, or through one with a file, is told
 // by weir changes, in a table that controls no terminal, and as JSON.
 func TestChangesOfProcesses(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("shop t0p verbs=change name=ann\nshop t1p verbs=push,change name=bob@example\nshop t2p verbs=read\nshop t3p verbs=push\n"), 0o600))
+	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop t0p verbs=change name=ann\nshop t1p verbs=push,change name=bob@example\nshop t2p verbs=read\nshop t3p verbs=push\n")
 	file := "file:" + filepath.Join(t.TempDir(), "weir.db")
 	for name, store := range map[string]string{"redis": redistest.Start(t).URL(), "file": file} {
 		t.Run(name, func(t *testing.T) {
@@ -49,9 +47,8 @@ func TestChangesOfProcesses(t *testing.T) {
 					t.Errorf("weir %q: %s", refused, stderr)
 				}
 			}
-			if _, stderr := run(one, "t0p", 2, "override", "unset", "shop", "per-user", "ann", "--reason", strings.Repeat("x", 257)); !strings.Contains(stderr, "want at most 256 bytes, got 257") {
-				t.Error(stderr)
-			}
+			_, stderr := run(one, "t0p", 2, "override", "unset", "shop", "per-user", "ann", "--reason", strings.Repeat("x", 257))
+			must.Contains(t, stderr, "want at most 256 bytes, got 257", "a long reason")
 			table, _ := run(two, "t2p", 0, "changes", "shop", "--since", "1h")
 			lines := strings.Split(strings.TrimRight(table, "\n"), "\n")
 			const at, hash = `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  `, ` [0-9a-f]{32} +`
@@ -71,9 +68,8 @@ func TestChangesOfProcesses(t *testing.T) {
 			if strings.Count(asJSON, `"made":true`) != 5 || strings.Contains(asJSON, "ann\"}]") || !strings.Contains(asJSON, `"reason":"a\nb \u001b[2J`) {
 				t.Error(asJSON)
 			}
-			if none, _ := run(one, "t0p", 0, "changes", "shop", "--since", "2999-01-01"); none != "nobody has changed anything\n" {
-				t.Error(none)
-			}
+			none, _ := run(one, "t0p", 0, "changes", "shop", "--since", "2999-01-01")
+			must.Equal(t, none, "nobody has changed anything\n", "")
 			wantStatus(t, "POST", one+wire.PushPath, "t2p", wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1}), 403)
 		})
 	}

@@ -27,22 +27,13 @@ func TestCheckPipes(t *testing.T) {
 	must.Get(w.WriteString(`{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`))(t)
 	w.Close()
 	substituted := fmt.Sprint("/dev/fd/", r.Fd())
-	for _, test := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"check", folder}, 1, pipe + ": want a regular file\n"},
-		{[]string{"check", substituted}, 0, substituted + ": ok\n"},
-		{[]string{"check", "/dev/zero"}, 1, "/dev/zero: want at most 64 MiB\n"},
-		{[]string{"convert", "--from", "nginx", "/dev/zero"}, 1, "/dev/zero: want at most 64 MiB\n"},
-		{[]string{"convert", "--from", "nginx", folder}, 1, folder + " is a directory: want a file\n"},
-	} {
-		code, stdout, stderr := execute(t.Context(), nil, "", test.args...)
-		if code != test.code || !strings.Contains(stdout+stderr, test.want) {
-			t.Errorf("%v: exit %d, want %d and %q:\n%s%s", test.args, code, test.code, test.want, stdout, stderr)
-		}
-	}
+	executeAll(t, nil, []lineTest{
+		{"check " + folder, 1, pipe + ": want a regular file\n", ""},
+		{"check " + substituted, 0, substituted + ": ok\n", ""},
+		{"check /dev/zero", 1, "/dev/zero: want at most 64 MiB\n", ""},
+		{"convert --from nginx /dev/zero", 1, "", "/dev/zero: want at most 64 MiB\n"},
+		{"convert --from nginx " + folder, 1, "", folder + " is a directory: want a file\n"},
+	})
 }
 
 // weir compile replaces expressions, and nothing else.
@@ -56,38 +47,25 @@ func TestCompile(t *testing.T) {
 		`"request.method == \"PUT\" && has(query.a)"`: `"method":{"exact":"PUT"},"query":{"a":{"present":true}}`,
 		`"request.url_path.endsWith(\"b\")"`:          `"any":[{"path":{"suffix":"b"}}]`,
 	} {
-		document := fmt.Sprintf(written, expression)
-		if code, stdout, stderr := execute(t.Context(), nil, document, "compile", "-"); code != 0 || stdout != fmt.Sprintf(compiled, want) {
-			t.Errorf("exit %d: %s%s", code, stdout, stderr)
-		}
-		if code, stdout, stderr := execute(t.Context(), nil, fmt.Sprintf(compiled, want), "compile", "-"); code != 0 || stdout != fmt.Sprintf(compiled, want) {
-			t.Errorf("once more: exit %d: %s%s", code, stdout, stderr)
+		want = fmt.Sprintf(compiled, want)
+		for _, document := range []string{fmt.Sprintf(written, expression), want} {
+			if code, stdout, stderr := execute(t.Context(), nil, document, "compile", "-"); code != 0 || stdout != want {
+				t.Errorf("exit %d: %s%s", code, stdout, stderr)
+			}
 		}
 	}
-	for _, test := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"compile", "-"}, 1, "-:1:73: rules[0].match.if: column 1: unknown name reqest.method, did you mean request.method?\n"},
-		{[]string{"compile"}, 2, "want the name of one file"},
-	} {
-		code, stdout, stderr := execute(t.Context(), nil, fmt.Sprintf(written, `"reqest.method == 'PUT'"`), test.args...)
-		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
-			t.Errorf("%v: exit %d: %s%s", test.args, code, stdout, stderr)
-		}
+	wrong := fmt.Sprintf(written, `"reqest.method == 'PUT'"`)
+	must.Equal(t, said(t, nil, "compile"), "2 weir compile --help says more.\nweir compile: usage: want the name of one file, or - for standard input\n", "")
+	code, stdout, stderr := execute(t.Context(), nil, wrong, "compile", "-")
+	if code != 1 || stdout != "" || !strings.Contains(stderr, "-:1:73: rules[0].match.if: column 1: unknown name reqest.method, did you mean request.method?\n") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
 
 func TestCheckFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := func(name, content string) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-		return path
-	}
+	file := func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
 	const (
 		good  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}], "sync_rate": -1}`
 		warn  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}, {"limit": 90, "window": "1s"}]}], "sync_rate": -1}`
@@ -246,37 +224,28 @@ func TestCheckDescriptors(t *testing.T) {
 			"}]}}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: b, replaces: [{name: " + b + "}]}}\n" +
 			"- {key: c, rate_limit: {unit: day, requests_per_unit: 1, name: c, replaces: [{name: a}]}}\n"
 	}
-	for _, test := range []struct {
-		text string
-		code int
-		want string
-	}{
-		{right, 0, "-: ok\n"},
-		{inMap(right), 0, "-: ok\n"},
-		{inMap(wrong), 1, `-:8:35: descriptors[0].rate_limit.unit: want second, minute, hour, day, month, year, week, got "minuet"`},
-		{inMap("domain: d\ndescriptors:\n- [\n"), 1, "-:6:5: "},
-		{inMap("domain: {{ .Values.domain }}\ndescriptors:\n{{ toYaml .Values.descriptors }}\n"), 1, "got none"},
-		{inMap(missing), 0, "-:8:28: warning: descriptors[0].rate_limit: requests_per_unit is missing: the limit is 0, and refuses every request"},
-		{missing, 0, "-:3:24: warning: descriptors[0].rate_limit: requests_per_unit is missing: the limit is 0, and refuses every request"},
-		{"domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: }}\n", 0, "warning: descriptors[0].rate_limit: requests_per_unit is missing"},
-		{unlimited, 0, "-: ok\n"},
-		{"domain: d\n", 0, "-: ok\n"},
-		{inMap("domain: d\n"), 0, "-: ok\n"},
-		{inMap(other), 1, "got none"},
-		{other, 0, "-:2:7: warning: name: the rate limit service ignores the field here"},
-		{"domain: d\ndomain: e\ndescriptors: []\n", 1, "-:2:9: domain: want the field once"},
-		{"domain: d\ndescriptor: []\n", 1, "-:2:13: descriptor: want a field of the rate limit service or of Weir: did you mean descriptors?"},
-		{"descriptors: []\n", 1, "-:1:1: want a domain that is not empty"},
-		{"---\n# none\n---\n" + wrong, 1, `got "minuet"`},
-		{replacing("b", "a"), 0, `-:3:77: warning: descriptors[0].rate_limit.replaces: "a" and "b" replace each other: a request that both match is limited by neither`},
-		{replacing("b", "c"), 0, `descriptors[2].rate_limit.replaces: "c" and "a" replace each other`},
-		{replacing("b", "x"), 0, "-: ok\n"},
-	} {
-		code, stdout, stderr := execute(t.Context(), nil, test.text, "check", "-")
-		if code != test.code || !strings.Contains(stdout+stderr, test.want) {
-			t.Errorf("%s: exit %d, want %d and %q:\n%s%s", test.text, code, test.code, test.want, stdout, stderr)
-		}
-	}
+	executeAll(t, nil, []lineTest{
+		{"check - <<< " + right, 0, "-: ok\n", ""},
+		{"check - <<< " + inMap(right), 0, "-: ok\n", ""},
+		{"check - <<< " + inMap(wrong), 1, `-:8:35: descriptors[0].rate_limit.unit: want second, minute, hour, day, month, year, week, got "minuet"`, ""},
+		{"check - <<< " + inMap("domain: d\ndescriptors:\n- [\n"), 1, "-:6:5: ", ""},
+		{"check - <<< " + inMap("domain: {{ .Values.domain }}\ndescriptors:\n{{ toYaml .Values.descriptors }}\n"), 1, "", "got none"},
+		{"check - <<< " + inMap(missing), 0, "-:8:28: warning: descriptors[0].rate_limit: requests_per_unit is missing: the limit is 0, and refuses every request", ""},
+		{"check - <<< " + missing, 0, "-:3:24: warning: descriptors[0].rate_limit: requests_per_unit is missing: the limit is 0, and refuses every request", ""},
+		{"check - <<< domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: }}\n", 0, "warning: descriptors[0].rate_limit: requests_per_unit is missing", ""},
+		{"check - <<< " + unlimited, 0, "-: ok\n", ""},
+		{"check - <<< domain: d\n", 0, "-: ok\n", ""},
+		{"check - <<< " + inMap("domain: d\n"), 0, "-: ok\n", ""},
+		{"check - <<< " + inMap(other), 1, "", "got none"},
+		{"check - <<< " + other, 0, "-:2:7: warning: name: the rate limit service ignores the field here", ""},
+		{"check - <<< domain: d\ndomain: e\ndescriptors: []\n", 1, "-:2:9: domain: want the field once", ""},
+		{"check - <<< domain: d\ndescriptor: []\n", 1, "-:2:13: descriptor: want a field of the rate limit service or of Weir: did you mean descriptors?", ""},
+		{"check - <<< descriptors: []\n", 1, "-:1:1: want a domain that is not empty", ""},
+		{"check - <<< ---\n# none\n---\n" + wrong, 1, `got "minuet"`, ""},
+		{"check - <<< " + replacing("b", "a"), 0, `-:3:77: warning: descriptors[0].rate_limit.replaces: "a" and "b" replace each other: a request that both match is limited by neither`, ""},
+		{"check - <<< " + replacing("b", "c"), 0, `descriptors[2].rate_limit.replaces: "c" and "a" replace each other`, ""},
+		{"check - <<< " + replacing("b", "x"), 0, "-: ok\n", ""},
+	})
 }
 
 // A folder of the rate limit service is read as the service reads it: all files together. In a folder that has files of others,
@@ -287,7 +256,7 @@ func TestCheckFolderOfDescriptors(t *testing.T) {
 	folder := func(files map[string]string) string {
 		dir := t.TempDir()
 		for name, text := range files {
-			must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			must.File(t, filepath.Join(dir, name), text)
 		}
 		return dir
 	}

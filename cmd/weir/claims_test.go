@@ -158,8 +158,7 @@ func pushesTo(s *served) (answered int) {
 	s.t.Helper()
 	_, metrics := ask(s.t, "GET", s.url("/metrics"), "", nil)
 	for _, found := range regexp.MustCompile(`(?m)^weir_http_requests_total\{.*push.*\} (\d+)$`).FindAllStringSubmatch(metrics, -1) {
-		n := must.Get(strconv.Atoi(found[1]))(s.t)
-		answered += n
+		answered += must.Get(strconv.Atoi(found[1]))(s.t)
 	}
 	return answered
 }
@@ -169,7 +168,6 @@ func TestClosedProgramGivesLeasesBack(t *testing.T) {
 	t.Parallel()
 	const limit, used = 1000, 200
 	s := serveStore(t, redistest.Start(t).URL())
-	defer s.end()
 	one := startProgram(t, s, programOptions{Limit: limit, Timeout: time.Minute})
 	must.EqualOrEnd(t, one.ask("ann", used).Passed, used, "passed of %d", used)
 	until(t, "leased hits", func() bool { return hitsOf(s) > used })
@@ -200,7 +198,6 @@ func TestHangingBackend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serveStore(t, "file:"+t.TempDir()+"/weir.db")
-			defer s.end()
 			p := startProgram(t, s, programOptions{Limit: 100, Timeout: timeout, Failure: test.mode})
 			defer p.end()
 			keys := 0
@@ -247,7 +244,6 @@ func TestHangingBackend(t *testing.T) {
 func TestOverrideOfRunningProgram(t *testing.T) {
 	t.Parallel()
 	s := serveStore(t, redistest.Start(t).URL())
-	defer s.end()
 	o := programOptions{Limit: 100, Timeout: time.Minute}
 	busy, idle := startProgram(t, s, o), startProgram(t, s, o)
 	defer busy.end()
@@ -275,9 +271,7 @@ func TestOverrideOfRunningProgram(t *testing.T) {
 	busy.ask("ann", 10)
 	for range nightly.Or(10, 1) {
 		holds([]string{"set", "shop", "per-user", "ann", "5/366d", "--force"}, 5)
-		if is := busy.ask("ann", 20); is.Passed > 0 {
-			t.Errorf("%d passed of a key that has used up its limit", is.Passed)
-		}
+		must.Equal(t, busy.ask("ann", 20).Passed, 0, "passed of a key that has used up its limit")
 		holds([]string{"unset", "shop", "per-user", "ann"}, 100)
 	}
 }
@@ -286,13 +280,10 @@ func TestOverrideOfRunningProgram(t *testing.T) {
 func TestIdleProgram(t *testing.T) {
 	t.Parallel()
 	s := serveStore(t, "memory")
-	defer s.end()
 	p := startProgram(t, s, programOptions{Limit: 100_000, Timeout: time.Minute})
 	defer p.end()
 	const used = 50
-	if is := p.ask("ann", used); is.Passed != used {
-		t.Fatalf("%+v, want %d to pass", is, used)
-	}
+	must.EqualOrEnd(t, p.ask("ann", used).Passed, used, "passed")
 	until(t, "leased hits", func() bool { return hitsOf(s) > used })
 	took := until(t, "no more hits than were used", func() bool { return hitsOf(s) == used })
 	t.Logf("all leased hits are back %v after the last request", took)

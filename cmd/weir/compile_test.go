@@ -58,24 +58,18 @@ func TestCompileKept(t *testing.T) {
 	}
 	must.OK(t, os.Truncate(first[0], written.Size()/2))
 	compiles("with damaged code", wasm)
-	if files := kept(); len(files) != 0 {
-		t.Errorf("%q are damaged, and kept", files)
-	}
+	must.Same(t, kept(), nil, "damaged, and kept")
 	compiles("once more", wasm)
 	compiles("another plugin", other)
 	if files := kept(); len(files) != 1 || files[0] == first[0] {
 		t.Errorf("%q are kept of two plugins, want the other's file", files)
 	}
-	if _, err := os.Stat(foreign); err != nil {
-		t.Errorf("another program's folder: %v", err)
-	}
+	must.Get(os.Stat(foreign))(t) // another program's folder stays
 
 	must.OK(t, os.RemoveAll(filepath.Dir(foreign)))
 	t.Setenv("SUDO_UID", "1000")
 	compiles("by sudo", wasm)
-	if files := kept(); len(files) != 0 {
-		t.Errorf("sudo leaves %q", files)
-	}
+	must.Same(t, kept(), nil, "left by sudo")
 	t.Setenv("SUDO_UID", "")
 	compiles("not by sudo", wasm)
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(kept()[0], "no-folder"))

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"log/slog"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -64,8 +61,6 @@ func reportOf(t *testing.T, in store.Store, rules ...string) {
 func TestCounter(t *testing.T) {
 	tokens := must.Get(trust.OneToken("hunter2"))(t)
 	in := memory.New(memory.Options{})
-	s := httptest.NewServer(server.Handler(in, server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
 	const secret = "0123456789abcdef"
 	countKey(t, in, "", 1, 40, "per-user", "ann")
 	countKey(t, in, secret, 2, 7, "per-user", "ann")
@@ -85,16 +80,15 @@ func TestCounter(t *testing.T) {
 	must.EqualOrEnd(t, fault, calendar.Sound, "")
 	countIn(t, in, uint64(month.At(time.Now().UnixNano()).Width/window.MinWidth), secret, 4, 4, "monthly", "ann")
 	reportOf(t, in, "per-user", "monthly", "all", "smooth")
-	config := filepath.Join(t.TempDir(), "weir.json")
-	must.OK(t, os.WriteFile(config, []byte(`{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
+	config := must.File(t, filepath.Join(t.TempDir(), "weir.json"), `{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
 		{"name": "monthly", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "month", "zone": "Europe/Berlin", "algorithm": "fixed_window"}]},
 		{"name": "tokens", "key": [{"header": "x-team"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"classes": {"by": {"header": "x-class"}, "of": {"batch": {"guaranteed": 0.1}}},
 			"overrides": {"keys": [{"key": ["red"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},
-		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`), 0o600))
-	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}, []lineTest{
+		{"name": "alone", "sync_rate": -1, "limits": [{"limit": 10, "window": "1m"}]}]}`)
+	executeAll(t, map[string]string{"WEIR_BACKEND": serveHere(t, in, server.Options{Tokens: tokens}), "WEIR_TOKEN": "hunter2"}, []lineTest{
 		{"counter get shop per-user ann", 0, "fixed window of 360d: 40 used, free in ", ""},
 		{"counter get shop per-user ann", 0, "with --config, the hits left are shown too\n", ""},
 		{"counter get shop per-user ann --json", 0, `{"limits":[{"algorithm":"fixed_window","width_ms":31104000000,"ordinal":0,"used":40,"reset_ms":`, ""},

@@ -41,12 +41,7 @@ type served struct {
 	log     *bufio.Reader
 }
 
-// serveFile starts a weir serve, and ends it at the test's end.
-func serveFile(t *testing.T, path string) *served {
-	t.Helper()
-	return serveStore(t, "file:"+path)
-}
-
+// serveStore starts a weir serve, and ends it at the test's end.
 func serveStore(t *testing.T, store string, more ...string) *served {
 	t.Helper()
 	s := &served{t: t, store: store, address: "127.0.0.1:0", more: more}
@@ -61,6 +56,11 @@ func (s *served) start() {
 	if s.address != address { // pushers read the address after the first start
 		s.address = address
 	}
+	s.t.Cleanup(func() {
+		if s.command.ProcessState == nil {
+			s.end()
+		}
+	})
 }
 
 // line returns the next line of the log.
@@ -227,8 +227,7 @@ func senders(to []*served, each int, limit uint64, leases bool) (answered *atomi
 // and again. It has exactly the pushed and the granted hits, and no more than the limits.
 func TestServeFileKilled(t *testing.T) {
 	const kills, limit = 3, 300
-	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
-	defer backend.end()
+	backend := serveStore(t, "file:"+filepath.Join(t.TempDir(), "weir.db"))
 	answered, stop := senders([]*served{backend}, 8, limit, false)
 	for range kills {
 		for n := answered.Load(); answered.Load() < n+200; {
@@ -238,9 +237,7 @@ func TestServeFileKilled(t *testing.T) {
 		backend.start()
 	}
 	want, failed := stop()
-	if got := backend.counted(); !maps.Equal(got, want) {
-		t.Errorf("the backend has %v\nwant %v", got, want)
-	}
+	must.Same(t, backend.counted(), want, "the backend has")
 	for id, n := range want {
 		if id[0] == 1 && n > limit {
 			t.Errorf("%d hits were granted of a limit of %d", n, limit)
@@ -296,8 +293,7 @@ func smallDisk(t *testing.T) disk {
 // recovers, and each push counts once.
 func TestServeFileFullDisk(t *testing.T) {
 	d := smallDisk(t)
-	backend := serveFile(t, filepath.Join(d.path, "weir.db"))
-	defer backend.end()
+	backend := serveStore(t, "file:"+filepath.Join(d.path, "weir.db"))
 	p, keys := newPusher(backend, 1), 0
 	more := func() *wire.Push {
 		var items []wire.Item
@@ -366,8 +362,7 @@ func TestServeFileFullDisk(t *testing.T) {
 // A second process with the same file ends at once with the reason. A killed process does not block
 // the file.
 func TestServeFileTwice(t *testing.T) {
-	backend := serveFile(t, filepath.Join(t.TempDir(), "weir.db"))
-	defer backend.end()
+	backend := serveStore(t, "file:"+filepath.Join(t.TempDir(), "weir.db"))
 	executeAll(t, nil, []lineTest{
 		{"serve --listen 127.0.0.1:0 --store " + backend.store, 1, "", ": another process has it open: only one weir serve can use a file at a time"},
 	})

@@ -93,20 +93,8 @@ the common and combined formats, plain or compressed with gzip; - is standard in
 		{name: "top", summary: "show the keys with most hits and most refusals", operands: topUsage, run: showTop, help: backendHelp},
 		{name: "namespaces", summary: "list namespaces with their proxies, or show the rules of one", operands: namespacesUsage, run: namespaces, help: backendHelp},
 		{name: "report", summary: "show what a rule refuses, or what a shadow rule would refuse", operands: reportUsage, run: report, help: backendHelp},
-		{name: "counter", summary: "show or reset a single key's counter, or give it hits back", operands: counterUsage, run: counterOf, help: `
-Environment:
-
-  WEIR_BACKEND     takes the place of --backend, unless that is given
-  WEIR_TOKEN       takes the place of --token, unless that or --token-file is given
-  WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
-`},
-		{name: "why", summary: "show which rules refuse a key now", operands: whyUsage, run: why, help: `
-Environment:
-
-  WEIR_BACKEND     takes the place of --backend, unless that is given
-  WEIR_TOKEN       takes the place of --token, unless that or --token-file is given
-  WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
-`},
+		{name: "counter", summary: "show or reset a single key's counter, or give it hits back", operands: counterUsage, run: counterOf, help: keyHelp},
+		{name: "why", summary: "show which rules refuse a key now", operands: whyUsage, run: why, help: keyHelp},
 		{name: "override", summary: "give single keys other limits while everything runs", operands: overrideUsage, run: override, help: backendHelp},
 		{name: "rule", summary: "switch a whole rule off, to shadow mode, or give it other limits while everything runs", operands: ruleUsage, run: wholeRule, help: backendHelp},
 		{name: "price", summary: "set what the tokens of models cost while everything runs", operands: priceUsage, run: price, help: backendHelp},
@@ -123,6 +111,15 @@ Environment:
 
   WEIR_BACKEND  takes the place of --backend, unless that is given
   WEIR_TOKEN    takes the place of --token, unless that or --token-file is given
+`
+
+// keyHelp is that of those that ask for a single key.
+const keyHelp = `
+Environment:
+
+  WEIR_BACKEND     takes the place of --backend, unless that is given
+  WEIR_TOKEN       takes the place of --token, unless that or --token-file is given
+  WEIR_KEY_SECRET  takes the place of --key-secret, unless that or --key-secret-file is given
 `
 
 const exitCodes = `

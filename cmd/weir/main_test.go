@@ -8,18 +8,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"weir/internal/envoytest"
 	"weir/internal/must"
+	"weir/internal/server"
+	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/store/redis/redistest"
 	"weir/internal/trust/trusttest"
@@ -46,10 +52,8 @@ func TestMain(m *testing.M) {
 
 func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
-	one, two, three := filepath.Join(dir, "one"), filepath.Join(dir, "two"), filepath.Join(dir, "three")
-	for path, content := range map[string]string{one: "hunter2\n", two: "hunter2\nhunter2\n", three: "hunter2 a token"} {
-		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-	}
+	one, two := must.File(t, filepath.Join(dir, "one"), "hunter2\n"), must.File(t, filepath.Join(dir, "two"), "hunter2\nhunter2\n")
+	three := must.File(t, filepath.Join(dir, "three"), "hunter2 a token")
 	certificate, key := trusttest.New(t).Issue(t, "weir")
 	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
@@ -181,11 +185,8 @@ func startProcess(t *testing.T, command *exec.Cmd) (log *bufio.Reader) {
 	t.Helper()
 	// The tests may collect less often than a program that users start: see the Makefile.
 	command.Env = append(append(os.Environ(), asCommand+"=1", "GOGC="), command.Env...)
-	stderr, err := command.StderrPipe()
-	if err == nil {
-		err = command.Start()
-	}
-	must.OK(t, err)
+	stderr := must.Get(command.StderrPipe())(t)
+	must.OK(t, command.Start())
 	return bufio.NewReader(stderr)
 }
 
@@ -230,19 +231,10 @@ func TestServeProcess(t *testing.T) {
 			push := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
 				{LimitCounter: wire.LimitCounter{Kind: uint8(window.FirstHitWindow), WidthMillis: 1000}, Hits: []int64{0}},
 			}})
-			for _, request := range []struct {
-				method, path, token string
-				status              int
-				body                string
-			}{
-				{"GET", "/healthz", "", 200, "ok\n"},
-				{"GET", "/metrics", "", 200, "\ngo_goroutines "},
-				{"GET", "/metrics", "", 200, "\nprocess_open_fds "},
-				{"POST", "/v1/push", "s3cret", 200, ""},
-				{"POST", "/v1/push", "", 401, "bearer token"},
-			} {
-				wantStatus(t, request.method, "http://"+address+request.path, request.token, push, request.status, request.body)
-			}
+			wantStatus(t, "GET", "http://"+address+"/healthz", "", nil, 200, "ok\n")
+			wantStatus(t, "GET", "http://"+address+"/metrics", "", nil, 200, "\ngo_goroutines ", "\nprocess_open_fds ")
+			wantStatus(t, "POST", "http://"+address+wire.PushPath, "s3cret", push, 200)
+			wantStatus(t, "POST", "http://"+address+wire.PushPath, "", push, 401, "bearer token")
 
 			must.OK(t, command.Process.Signal(signal))
 			rest := must.Get(io.ReadAll(log))(t)
@@ -307,9 +299,9 @@ func TestServeLog(t *testing.T) {
 	}
 }
 
-func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
+func ask(t *testing.T, method, url, token string, body []byte, headers ...string) (int, string) {
 	t.Helper()
-	return askWith(t, envoytest.Client, method, url, token, body)
+	return askWith(t, envoytest.Client, method, url, token, body, headers...)
 }
 
 // wantStatus asks, wants the answer to have a status and to hold texts, and returns it.
@@ -323,17 +315,23 @@ func wantStatus(t *testing.T, method, url, token string, body []byte, status int
 	return answer
 }
 
-func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte) (int, string) {
+// askWith asks with headers, names and values in turn, or with the type of a push alone.
+func askWith(t *testing.T, client *http.Client, method, url, token string, body []byte, headers ...string) (int, string) {
 	t.Helper()
 	r := must.Get(http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, bytes.NewReader(body)))(t)
-	r.Header.Set("Content-Type", wire.ContentType)
+	if headers == nil {
+		headers = []string{"Content-Type", wire.ContentType}
+	}
+	for pair := range slices.Chunk(headers, 2) {
+		r.Header.Set(pair[0], pair[1])
+	}
+	r.Host = r.Header.Get("Host") // none is that of the URL
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	answer := must.Get(client.Do(r))(t)
 	defer answer.Body.Close()
-	got := must.Get(io.ReadAll(answer.Body))(t)
-	return answer.StatusCode, string(got)
+	return answer.StatusCode, string(must.Get(io.ReadAll(answer.Body))(t))
 }
 
 // The secrets of a process come from its environment or from files: the store's URL with its
@@ -344,12 +342,7 @@ func TestServeSecrets(t *testing.T) {
 	certificate, key := authority.Issue(t, "weir")
 	redisURL := strings.Replace(redistest.Start(t, "--requirepass", "hunter2").URL(), "redis://", "redis://:hunter2@", 1)
 	dir := t.TempDir()
-	write := func(name, content string) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-		return path
-	}
+	write := func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
 	push := func(namespace string) []byte {
 		return wire.AppendPush(nil, &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{
 			LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Limit: 5, Cost: 1,
@@ -408,4 +401,70 @@ func startServe(t *testing.T, args, environment []string) (address, log string) 
 	command.Env = environment
 	b := startBounded(t, command, 1)
 	return b.addresses["the counter backend listens"], b.log
+}
+
+// logBuffer is safe for concurrent use, like a standard error.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(text)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// execute runs a command in this process, with variables and a text as its standard input.
+func execute(ctx context.Context, set map[string]string, stdin string, args ...string) (code int, stdout, stderr string) {
+	var out bytes.Buffer
+	var errs logBuffer // a backend may log while the command ends
+	code = run(ctx, args, environment{
+		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, getenv: func(name string) string { return set[name] },
+	})
+	return code, out.String(), errs.String()
+}
+
+// said executes a command with variables, and returns its exit code and all that it printed.
+func said(t *testing.T, set map[string]string, args ...string) string {
+	code, stdout, stderr := execute(t.Context(), set, "", args...)
+	return fmt.Sprintf("%d %s%s", code, stdout, stderr)
+}
+
+// serveHere serves a store in this process until the test ends, and returns its URL.
+func serveHere(t *testing.T, in store.Store, o server.Options) (url string) {
+	t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	s := httptest.NewServer(server.Handler(in, o))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// lineTest is a command line with its exit code, and parts of what it prints. What follows <<< is its
+// standard input.
+type lineTest struct {
+	args           string
+	code           int
+	stdout, stderr string
+}
+
+// executeAll executes command lines in turn, with variables.
+func executeAll(t *testing.T, set map[string]string, lines []lineTest) {
+	t.Helper()
+	for _, want := range lines {
+		args, stdin, _ := strings.Cut(want.args, " <<< ")
+		code, stdout, stderr := execute(t.Context(), set, stdin, strings.Fields(args)...)
+		if code != want.code || !strings.Contains(stdout, want.stdout) || !strings.Contains(stderr, want.stderr) {
+			t.Errorf("weir %s: exit %d, want %d\n%s%s\nwant\n%s%s", want.args, code, want.code, stdout, stderr, want.stdout, want.stderr)
+		}
+		if strings.Contains(stdout+stderr, "\x1b") {
+			t.Errorf("weir %s: a control character in %q", want.args, stdout+stderr)
+		}
+	}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,11 +21,9 @@ import (
 // What nodes have told of their rules says limits, what is left and when there is room, without their
 // configuration, and finds the counters of addresses. A token hears of its own namespaces.
 func TestToldRules(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("all\nshop of-shop\n"), 0o600))
+	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "all\nshop of-shop\n")
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens}, nil)
 	push := func(body []byte) string {
-		t.Helper()
 		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "all", body, 200)
 	}
 	limit := window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: 3600e9}, Max: 5}
@@ -68,8 +64,7 @@ func TestToldRules(t *testing.T) {
 	push(wire.AppendPush(nil, &p))
 	push(wire.AppendReport(nil, &wire.Report{Namespace: "api", Node: 9, Sender: 9, AtNanos: start}))
 	weir := func(token, args string) string {
-		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address, "WEIR_TOKEN": token}, "", strings.Fields(args)...)
-		return fmt.Sprintf("%d %s%s", code, stdout, stderr)
+		return said(t, map[string]string{"WEIR_BACKEND": "http://" + address, "WEIR_TOKEN": token}, strings.Fields(args)...)
 	}
 	for _, test := range []struct{ token, args, want string }{
 		{"all", "namespaces", `^0 NAMESPACE  PROXIES  UNLIKE MOST  RULES  LAST REPORT\napi        1        0            0      \ds ago\nshop       4        1            3      \ds ago\n$`},
@@ -150,8 +145,7 @@ func TestFairRulesAreTold(t *testing.T) {
 		{[]string{"override", "set", "shop", "plain", "ann", "7/1h", "--force"}, `^0 `},
 		{[]string{"why", "shop", "ann"}, `\nplain  passes     0 of 7 used`},
 	} {
-		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", test.args...)
-		if got := fmt.Sprintf("%d %s%s", code, stdout, stderr); !regexp.MustCompile(test.want).MatchString(got) {
+		if got := said(t, map[string]string{"WEIR_BACKEND": "http://" + address}, test.args...); !regexp.MustCompile(test.want).MatchString(got) {
 			t.Errorf("weir %q: got\n%s\nwant %s", test.args, got, test.want)
 		}
 	}

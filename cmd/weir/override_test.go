@@ -3,11 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,9 +21,7 @@ func TestOverride(t *testing.T) {
 	tokens := must.Get(trust.OneToken("hunter2"))(t)
 	in := memory.New(memory.Options{})
 	reportOf(t, in, "per-user", "all", "two", "per-net")
-	s := httptest.NewServer(server.Handler(in, server.Options{Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
-	variables := map[string]string{"WEIR_BACKEND": s.URL, "WEIR_TOKEN": "hunter2"}
+	variables := map[string]string{"WEIR_BACKEND": serveHere(t, in, server.Options{Tokens: tokens}), "WEIR_TOKEN": "hunter2"}
 	executeAll(t, variables, []lineTest{
 		{"override list shop", 0, "there has never been an override\n", ""},
 		{"override set shop per-user ann 1000/1m --until 2126-12-01", 0, "per-user ann 1000/1m until 2126-12-01T00:00:00Z\nno node has reported", ""},
@@ -98,19 +91,15 @@ func TestOverride(t *testing.T) {
 // the proxies' configuration is refused before it is set.
 func TestOverrideThatCannotApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
-	config := filepath.Join(t.TempDir(), "weir.yaml")
-	must.OK(t, os.WriteFile(config, []byte(`namespace: shop
+	config := must.File(t, filepath.Join(t.TempDir(), "weir.yaml"), `namespace: shop
 backend: {cluster: weir}
 rules:
   - {name: per-user, key: [{header: x-user}], limits: [{limit: 10, window: 1m}, {limit: 100, window: 1h, algorithm: token_bucket}]}
   - {name: per-net, key: [client_ip], limits: [{limit: 10, window: month, algorithm: fixed_window}]}
   - {name: alone, sync_rate: -1, limits: [{limit: 10, window: 1m}]}
-`), 0o600))
+`)
 	sequence := uint64(0)
-	post := func(body []byte) (answer string) {
-		t.Helper()
-		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200)
-	}
+	post := func(body []byte) string { return wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200) }
 	// tell pushes like a node that has got a list.
 	tell := func(node, version, unfit uint64) (heard uint64) {
 		t.Helper()
@@ -118,39 +107,27 @@ rules:
 		answer := post(wire.AppendPush(nil, &wire.Push{
 			Namespace: "shop", Node: node, Sender: node, Sequence: sequence, Floor: sequence, Known: wire.Known{Version: version, Unfit: unfit},
 		}))
-		decoded := must.Get(wire.DecodeAnswer([]byte(answer)))(t)
-		return decoded.Overrides.Version
+		return must.Get(wire.DecodeAnswer([]byte(answer)))(t).Overrides.Version
 	}
 	post(wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{
 		{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1},
 	}}))
-	weir := func(args string) (code int, said string) {
-		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", strings.Fields("override set shop "+args)...)
-		return code, stdout + stderr
-	}
-	for _, test := range []struct {
-		args string
-		code int
-		want string
-	}{
-		{"per-user ann 10/1m 5/1h --config " + config, 0, "per-user ann 10/1m 5/1h\n"},
-		{"per-user ann 10/1m 5/1h/7 --config " + config, 0, "per-user ann 10/1m 5/1h/7\n"},
-		{"per-net 10.0.0.1 10/month --config " + config, 0, "per-net 10.0.0.1 10/"},
-		{"per-user ann 10/1m --config " + config, 2, "such as 10/1m 100/1h/100, got 10/1m\n"},
-		{"per-user ann 10/1m 5/2h --config " + config, 2, "with its windows and bursts"},
-		{"per-user ann 10/1m/5 5/1h --config " + config, 2, "with its windows and bursts"},
-		{"per-user 10/1m 5/1h --config " + config, 2, "want 1 values for the key of per-user, got 0"},
-		{"per-net ann 10/month --config " + config, 2, "want an address for value 1"},
-		{"per-net --prefix 10. 10/month --config " + config, 2, "want --network for a value of per-net that is a client address"},
-		{"per-net --network 2001:db8::/65 10/month --config " + config, 2, "want a network of at most 64 bits for per-net"},
-		{"per-user --network 10.0.0.0/8 10/1m 5/1h --config " + config, 2, "want --network for a value of per-user"},
-		{"per-usr ann 10/1m --config " + config, 1, "did you mean per-user?"},
-		{"alone 10/1m --config " + config, 1, "each proxy counts alone alone"},
-	} {
-		if code, said := weir(test.args); code != test.code || !strings.Contains(said, test.want) {
-			t.Errorf("%s: exit %d, want %d and %q:\n%s", test.args, code, test.code, test.want, said)
-		}
-	}
+	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
+	executeAll(t, variables, []lineTest{
+		{"override set shop per-user ann 10/1m 5/1h --config " + config, 0, "per-user ann 10/1m 5/1h\n", ""},
+		{"override set shop per-user ann 10/1m 5/1h/7 --config " + config, 0, "per-user ann 10/1m 5/1h/7\n", ""},
+		{"override set shop per-net 10.0.0.1 10/month --config " + config, 0, "per-net 10.0.0.1 10/", ""},
+		{"override set shop per-user ann 10/1m --config " + config, 2, "", "such as 10/1m 100/1h/100, got 10/1m\n"},
+		{"override set shop per-user ann 10/1m 5/2h --config " + config, 2, "", "with its windows and bursts"},
+		{"override set shop per-user ann 10/1m/5 5/1h --config " + config, 2, "", "with its windows and bursts"},
+		{"override set shop per-user 10/1m 5/1h --config " + config, 2, "", "want 1 values for the key of per-user, got 0"},
+		{"override set shop per-net ann 10/month --config " + config, 2, "", "want an address for value 1"},
+		{"override set shop per-net --prefix 10. 10/month --config " + config, 2, "", "want --network for a value of per-net that is a client address"},
+		{"override set shop per-net --network 2001:db8::/65 10/month --config " + config, 2, "", "want a network of at most 64 bits for per-net"},
+		{"override set shop per-user --network 10.0.0.0/8 10/1m 5/1h --config " + config, 2, "", "want --network for a value of per-user"},
+		{"override set shop per-usr ann 10/1m --config " + config, 1, "", "did you mean per-user?"},
+		{"override set shop alone 10/1m --config " + config, 1, "", "each proxy counts alone alone"},
+	})
 
 	// Two nodes get the overrides, and report whether they can apply them.
 	version := tell(1, 0, 0)
@@ -158,28 +135,22 @@ rules:
 	tell(2, version, 1) // because of another override
 	for _, unfit := range []uint64{0, 1} {
 		done := make(chan string)
-		go func() {
-			code, said := weir("per-user bob 10/1m 5/1h")
-			done <- fmt.Sprint(code, " ", said)
-		}()
-		var said string
-		for said == "" {
+		go func() { done <- said(t, variables, "override", "set", "shop", "per-user", "bob", "10/1m", "5/1h") }()
+		got := ""
+		for got == "" {
 			if heard := tell(1, version, 0); heard > version {
 				version = heard
 				tell(1, version, unfit)
 				tell(2, version, 1+unfit)
 			}
 			select {
-			case said = <-done:
+			case got = <-done:
 			default:
 			}
 		}
-		want := "0 per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes"
-		if unfit > 0 {
-			want = "1 per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes"
-		}
-		if !strings.HasPrefix(said, want) || strings.Contains(said, "it is taken back, as nodes can't apply it") != (unfit > 0) {
-			t.Errorf("%d unfit: got %s", unfit, said)
+		want := fmt.Sprint(unfit, " per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes")
+		if !strings.HasPrefix(got, want) || strings.Contains(got, "it is taken back, as nodes can't apply it") != (unfit > 0) {
+			t.Errorf("%d unfit: got %s", unfit, got)
 		}
 	}
 	// The override that was in force before is in force again.
@@ -188,13 +159,17 @@ rules:
 
 func overridesAt(t *testing.T, address string) (list string) {
 	t.Helper()
-	_, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil)
-	var all server.Overrides
-	must.OK(t, json.Unmarshal([]byte(body), &all))
+	all := listAt(t, address)
 	for i := range all.Overrides {
 		list += describeOverride(&all.Overrides[i]) + ", "
 	}
 	return list
+}
+
+func listAt(t *testing.T, address string) (all server.Overrides) {
+	t.Helper()
+	must.OK(t, json.Unmarshal([]byte(wantStatus(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil, 200)), &all))
+	return all
 }
 
 // An override that no node could apply is refused, by the command and by HTTP, and the override in force
@@ -202,10 +177,7 @@ func overridesAt(t *testing.T, address string) (list string) {
 // they apply.
 func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
-	push := func(body []byte) {
-		t.Helper()
-		wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200)
-	}
+	push := func(body []byte) { wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200) }
 	fixed := func(width time.Duration) wire.ToldLimit {
 		return wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10}}
 	}
@@ -220,26 +192,14 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	}
 	report.Digest = wire.DigestOf(report.Told)
 	push(wire.AppendReport(nil, &report))
-	weir := func(args string) (code int, said string) {
-		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": "http://" + address}, "", strings.Fields("override set shop "+args)...)
-		return code, stdout + stderr
+	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
+	set := func(args string, code int, stdout, stderr string) {
+		t.Helper()
+		executeAll(t, variables, []lineTest{{"override set shop " + args, code, stdout, stderr}})
 	}
-	put := func(rule, key string, limit string) (status int, answer string) {
-		request := must.Get(http.NewRequestWithContext(t.Context(), "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop",
-			strings.NewReader(fmt.Sprintf(`{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, rule, key, limit))))(t)
-		request.Header.Set("Content-Type", "application/json")
-		response := must.Get(http.DefaultClient.Do(request))(t)
-		defer response.Body.Close()
-		body := must.Get(io.ReadAll(response.Body))(t)
-		return response.StatusCode, string(body)
-	}
-	if code, said := weir("per-user ann 20/1m"); code != 0 {
-		t.Fatalf("exit %d: %s", code, said)
-	}
+	set("per-user ann 20/1m", 0, "", "")
 	for _, args := range []string{"per-user ann 5/1h", "per-user ann 20/1m 5/1h", "per-user ann bob 5/1m", "per-user 5/1m", "per-user ann 5/1m/7"} {
-		if code, said := weir(args); code == 0 || !strings.Contains(said, "no node can apply it: rule per-user has a limit with a window of 1m0s, and a key of 1 values") {
-			t.Errorf("%s: exit %d: %s", args, code, said)
-		}
+		set(args, 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s, and a key of 1 values")
 	}
 	for _, test := range []struct {
 		rule, key, limits string
@@ -255,9 +215,9 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		{"per-user", `["10.0.0.0/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 400}, // it is no address
 		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200},                                 // perhaps a node comes
 	} {
-		if status, answer := put(test.rule, test.key, test.limits); status != test.status {
-			t.Errorf("%+v: status %d: %s", test, status, answer)
-		}
+		body := fmt.Appendf(nil, `{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, test.rule, test.key, test.limits)
+		status, answer := ask(t, "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop", "", body, "Content-Type", "application/json")
+		must.Equal(t, status, test.status, "%+v: %s", test, answer)
 	}
 	const inForce = "log 9/1s, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "
 	must.Equal(t, overridesAt(t, address), inForce, "in force are")
@@ -265,22 +225,90 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	// that it knows, or not all.
 	report.Digest, report.Told, report.Rules = 0, nil, nil
 	push(wire.AppendReport(nil, &report))
-	var all server.Overrides
-	if _, body := ask(t, "GET", "http://"+address+wire.OverridesPath+"?namespace=shop", "", nil); json.Unmarshal([]byte(body), &all) != nil {
-		t.Fatal(body)
-	}
-	for i, known := range []wire.Known{{}, {Version: all.Version - 1}, {Version: all.Version}, {Version: all.Version, Unfit: 1}} {
+	version := listAt(t, address).Version
+	for i, known := range []wire.Known{{}, {Version: version - 1}, {Version: version}, {Version: version, Unfit: 1}} {
 		sequence := uint64(i + 1)
 		push(wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: sequence, Floor: sequence, Known: known}))
 		for args, rule := range map[string]string{"per-user ann 5/1h": "per-user", "program a 5/1m 50/1h": "program", "program a b c 5/1m 50/1h": "program"} {
-			if code, said := weir(args); code == 0 || !strings.Contains(said, "no node can apply it: the overrides of rule "+rule+" in force have") {
-				t.Errorf("%+v: %s: exit %d: %s", known, args, code, said)
-			}
+			set(args, 1, "", "no node can apply it: the overrides of rule "+rule+" in force have")
 		}
 		must.Equal(t, overridesAt(t, address), inForce, "%+v: in force are", known)
 	}
 	// By force anything is set.
-	if code, said := weir("per-user ann 5/1h --force"); code != 0 || !strings.Contains(overridesAt(t, address), "per-user ann 5/1h,") {
-		t.Errorf("exit %d: %s", code, said)
+	set("per-user ann 5/1h --force", 0, "", "")
+	must.Contains(t, overridesAt(t, address), "per-user ann 5/1h,", "in force are")
+}
+
+// A whole rule is set, shown, replaced and reset, by one rule and by all, and each change is recorded.
+// What no node can apply, and what is no setting, changes nothing.
+func TestWholeRule(t *testing.T) {
+	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(time.Minute)}, Max: 10}
+	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Key: make([]byte, 2), Limits: []wire.ToldLimit{{Limit: limit}}}, {Name: "idle", Limits: []wire.ToldLimit{{Limit: limit}}}})
+	report := wire.AppendReport(nil, &wire.Report{
+		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told,
+		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
+	})
+	wantStatus(t, "POST", "http://"+address+wire.PushPath, "", report, 200)
+	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
+	executeAll(t, variables, []lineTest{
+		{"rule show shop", 0, "as configured\nthere has never been an override\n", ""},
+		{"rule set shop per-user --mode shadow --reason trial", 0, "per-user shadow\nno node has reported", ""},
+		{"rule show shop per-user", 0, "per-user shadow\nno node", ""},
+		{"rule set shop per-user --limit 500/1m --until 2126-12-01", 0, "per-user 500/1m until 2126-12-01T00:00:00Z\n", ""},
+		{"rule set shop per-user --limit 0/1m --mode enforce", 0, "per-user enforce 0/1m\n", ""},
+		{"override set shop per-user ann 20/1m", 0, "per-user ann 20/1m\n", ""},
+		{"rule off --all shop", 1, "", "no node of namespace shop has reported in the last minute; --force"},
+		{"rule show other per-user", 0, "per-user as configured\nthere has never been", ""}, // no node says that it is unknown
+		{"rule off --all shop --force --until 2126-12-01", 0, "all rules off until 2126-12-01T00:00:00Z\n", ""},
+		{"rule show shop", 0, "all rules off until 2126-12-01T00:00:00Z\nper-user enforce 0/1m\nno node", ""},
+		{"rule show shop idle", 0, "all rules off until 2126-12-01T00:00:00Z\nno node", ""},
+		{"rule show shop per-usr", 1, "", "no node has seen a request of rule \"per-usr\" in the last two minutes, but of per-user: did you mean per-user?"},
+		{"rule show shop per-usr --json", 1, "", "did you mean per-user?"},
+		{"override list shop", 0, "per-user ann 20/1m\nno node", ""},
+		{"rule show shop per-user --json", 0, `{"rule":"per-user","mode":"enforce","key":[],"limits":[{"limit":0,"width_ms":60000}]}]}`, ""},
+		{"top shop", 0, "\nset by weir rule: all rules off until 2126-12-01T00:00:00Z\n\nset by weir rule: per-user enforce 0/1m\n", ""},
+		{"rule reset shop other", 1, "", "nothing is set for rule other"},
+
+		{"rule off shop idle", 0, "idle off\n", ""}, // without a request, but told of
+		{"rule reset shop idle", 0, "1 removed\n", ""},
+		{"rule set shop idle --limit 5/1m", 1, "", "no node has seen a request of rule \"idle\""},
+		{"rule set shop per-user --limit 5/1h", 1, "", "no node can apply it: rule per-user has a limit with a window of 1m0s\n"},
+		{"rule set shop per-user --limit 5/1m --limit 5/1h", 1, "", "no node can apply it"},
+		{"rule off shop per-usr", 1, "", "did you mean per-user?; --config"},
+		{"rule set shop per-user", 2, "", "want --mode or --limit"},
+		{"rule set shop per-user --mode on", 2, "", "--mode: want enforce, shadow or off, got \"on\""},
+		{"rule set shop per-user --mode configured", 2, "", "--mode: want"},
+		{"rule set shop per-user --limit 5", 2, "", "--limit: want LIMIT/WINDOW"},
+		{"rule set shop per-user --mode off --until 2020-01-01", 2, "", "want a time to come"},
+		{"rule set --all shop --mode off", 2, "", "want NAMESPACE RULE"},
+		{"rule off shop", 2, "", "want NAMESPACE RULE"},
+		{"rule off --all shop per-user", 2, "", "want NAMESPACE RULE"},
+		{"rule reset shop per-user --until 6h", 2, "", "--until"},
+		{"rule dance shop", 2, "", `got "dance"`},
+		{"rule", 2, "", "want show, set, off or reset"},
+		{"rule show shop", 0, "all rules off until 2126-12-01T00:00:00Z\nper-user enforce 0/1m\nno node", ""},
+
+		{"rule reset --all shop", 0, "1 removed\n", ""},
+		{"override unset shop per-user --all", 0, "1 removed\n", ""},
+		{"rule show shop", 0, "per-user enforce 0/1m\nno node", ""},
+		{"rule reset shop per-user", 0, "1 removed\n", ""},
+		{"rule reset --all shop", 1, "", "nothing is set for all rules"},
+	})
+	_, table, _ := execute(t.Context(), variables, "", "changes", "shop")
+	var whats []string
+	for line := range strings.Lines(table) {
+		for _, what := range []string{"set rule", "reset rule", "set override"} {
+			if at := strings.Index(line, "  "+what+"  "); at > 0 {
+				whats = append(whats, strings.Join(strings.Fields(line[at:]), " "))
+			}
+		}
+	}
+	const want = `set rule per-user - shadow trial
+set rule per-user shadow 500/1m until 2126-12-01T00:00:00Z
+set rule per-user 500/1m until 2126-12-01T00:00:00Z enforce 0/1m
+set override per-user`
+	if got := strings.Join(whats, "\n"); len(whats) != 9 || !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\n, want\n%s\nof\n%s", got, want, table)
 	}
 }

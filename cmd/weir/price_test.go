@@ -1,19 +1,25 @@
 package main
 
 import (
-	"log/slog"
-	"net/http/httptest"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"weir/internal/must"
+	"weir/internal/nightly"
 	"weir/internal/server"
 	"weir/internal/store/memory"
+	tokens "weir/internal/usage"
 )
 
 // A price is stored as people type it, and shown in the same form. Other overrides stay.
 func TestPrice(t *testing.T) {
-	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
-	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
+	executeAll(t, map[string]string{"WEIR_BACKEND": serveHere(t, memory.New(memory.Options{}), server.Options{})}, []lineTest{
 		{"price list shop", 0, "no prices are set\n", ""},
 		{"override set shop all 5/1m --force", 0, "all 5/1m\n", ""},
 		{"price set shop models gpt-5 input=1.25 output=10", 0, "1 set\nno node has reported", ""},
@@ -50,10 +56,8 @@ func TestPrice(t *testing.T) {
 
 // The price lists of others are read as their own numbers say. What Weir's list has no place for is told.
 func TestPriceFiles(t *testing.T) {
-	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
 	const litellm, modelsDev = "--from litellm testdata/prices/litellm.json", "--from models.dev testdata/prices/modelsdev.json"
-	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
+	executeAll(t, map[string]string{"WEIR_BACKEND": serveHere(t, memory.New(memory.Options{}), server.Options{})}, []lineTest{
 		{"price diff shop models " + litellm + " --provider openai", 0, "+ gpt-5 input=1.25 cached=0.125 output=10\n+ gpt-5-mini input=0.25 cached=0.025 output=2\n", "2 of 3 models have prices\n"},
 		{"price load shop models " + litellm + " --provider openai", 0, "2 set\n", "input_cost_per_token_priority, output_cost_per_token_batches, output_cost_per_token_flex, output_cost_per_token_priority: want --tiers\ngpt-5: not carried over: search_context_cost_per_query: no price of a token\n"},
 		{"price diff shop models " + litellm + " --provider openai", 0, "no difference\n", "left out: it has no price for a token that goes in"},
@@ -109,4 +113,61 @@ func TestPriceFiles(t *testing.T) {
 		{"price load shop models --from litellm - <<< {}", 2, "", "the file has no price for a token of these models"},
 		{"price diff shop models - <<< {}", 2, "", "want 1 to 1024 models"},
 	})
+}
+
+var publicPrices = flag.String("prices", nightly.Or("../../dist/clients/lib/python3*/site-packages/litellm/model_prices_and_context_window_backup.json", ""),
+	"LiteLLM's `file` of prices, whose models are all read; none are if empty")
+
+// Every model of LiteLLM's public file has its own prices, or it is said why not.
+func TestPublicPrices(t *testing.T) {
+	if *publicPrices == "" {
+		return
+	}
+	files := must.Get(filepath.Glob(*publicPrices))(t)
+	must.EqualOrEnd(t, len(files), 1, "files fit %s\nWEIR_NIGHTLY=1 scripts/test-dependencies installs it", *publicPrices)
+	document := must.Get(os.ReadFile(files[0]))(t)
+	var models map[string]map[string]json.RawMessage
+	must.OK(t, json.Unmarshal(document, &models))
+	var told bytes.Buffer
+	c := priceCommand{from: "litellm", tiers: true, unit: "nano-dollars", env: environment{stderr: &told}}
+	prices := must.Get(c.readPrices(files[0]))(t)
+	left := map[string]bool{}
+	for line := range strings.Lines(told.String()) {
+		if name, _, ok := strings.Cut(line, ": left out: "); ok {
+			left[name] = true
+		}
+		if strings.HasSuffix(line, ": not known\n") {
+			t.Error(line)
+		}
+	}
+	compared := 0
+	for name, fields := range models {
+		if name == "sample_spec" || left[word(name)] {
+			continue
+		}
+		own := prices[name]
+		if own == nil {
+			t.Errorf("%s has no prices, and nothing says why", name)
+		}
+		for i, field := range litellmKinds {
+			for suffix, mark := range map[string]string{
+				"": "", "_flex": "service_tier=flex/", "_batches": "service_tier=batch/", "_above_200k_tokens": "above=200000/", "_above_272k_tokens_priority": "above=272000/service_tier=priority/",
+			} {
+				value := fields[field+suffix]
+				if value == nil || string(value) == "null" {
+					continue
+				}
+				want, _ := new(big.Rat).SetString(string(value))
+				want.Mul(want, big.NewRat(1_000_000_000*tokens.Parts, 1))
+				got := new(big.Rat).SetUint64(prices[mark+name][tokens.KindNames[i]])
+				if off := new(big.Rat).Sub(got, want); off.Sign() < 0 || off.Cmp(big.NewRat(1, 1)) >= 0 {
+					t.Errorf("%s: %s%s is %s, got %s", name, field, suffix, value, got.FloatString(3))
+				}
+				compared++
+			}
+		}
+	}
+	if t.Logf("%d models: %d left out, %d prices compared", len(models)-1, len(left), compared); compared < len(models) {
+		t.Error("hardly any price was compared")
+	}
 }

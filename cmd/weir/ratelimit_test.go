@@ -263,15 +263,12 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	certificate, key := authority.Issue(t, "weir")
 	pair := must.Get(tls.LoadX509KeyPair(certificate, key))(t)
 	snapshots := cache.NewSnapshotCache(false, cache.IDHash{}, nil)
-	snapshot, err := cache.NewSnapshot("1", map[resource.Type][]types.Resource{resource.RateLimitConfigType: {&rlsconf.RateLimitConfig{
+	snapshot := must.Get(cache.NewSnapshot("1", map[resource.Type][]types.Resource{resource.RateLimitConfigType: {&rlsconf.RateLimitConfig{
 		Name: "d", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{{
 			Key: "k", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 3},
 		}},
-	}}})
-	if err == nil {
-		err = snapshots.SetSnapshot(t.Context(), "gateway", snapshot)
-	}
-	must.OK(t, err)
+	}}}))(t)
+	must.OK(t, snapshots.SetSnapshot(t.Context(), "gateway", snapshot))
 	mutual := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: authority.Pool, ClientCAs: authority.Pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 	control := grpc.NewServer(grpc.Creds(credentials.NewTLS(mutual)))
 	discovery.RegisterAggregatedDiscoveryServiceServer(control, xds.NewServer(context.Background(), snapshots, nil))
@@ -299,9 +296,7 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	address, end := startRateLimit(t.Context(), t, set)
 	at := address("the rate limit service listens")
 	address("the descriptors were read")
-	if err := ask(at, mutual); err != nil {
-		t.Errorf("with a certificate: %v", err)
-	}
+	must.Report(t, ask(at, mutual)) // it has a certificate
 	if err := ask(at, &tls.Config{RootCAs: authority.Pool, MinVersion: tls.VersionTLS12}); err == nil {
 		t.Error("without a certificate it is answered")
 	}

@@ -1,21 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/region"
@@ -31,8 +27,7 @@ import (
 func TestRegionsKilled(t *testing.T) {
 	const limit = 600
 	dir := t.TempDir()
-	parent := serveFile(t, filepath.Join(dir, "parent.db"))
-	defer parent.end()
+	parent := serveStore(t, "file:"+filepath.Join(dir, "parent.db"))
 	asks := []string{"--parent", parent.url(""), "--on-parent-failure", "deny"}
 	one := serveStore(t, "file:"+filepath.Join(dir, "one.db"), asks...)
 	two := serveStore(t, "memory", asks...)
@@ -68,22 +63,15 @@ func TestRegionsKilled(t *testing.T) {
 // A region refers to the parent for the data of all regions. A parent that has a parent is refused.
 func TestRegionRelays(t *testing.T) {
 	parent := serveStore(t, "memory", "--token", "s3cret")
-	defer parent.end()
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
-	defer region.end()
 
 	set := `{"overrides":[{"rule":"per-user","key":["ann"],"limits":[{"limit":5,"width_ms":60000}]}]}`
-	r := must.Get(http.NewRequestWithContext(t.Context(), "PUT", region.url(wire.OverridesPath+"?namespace=shop"), strings.NewReader(set)))(t)
-	r.Header.Set("Content-Type", "application/json")
-	response := must.Get(envoytest.Client.Do(r))(t)
-	body, err := io.ReadAll(response.Body)
-	if response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("status %d: %s, %v", response.StatusCode, body, err)
-	}
+	status, text := ask(t, "PUT", region.url(wire.OverridesPath+"?namespace=shop"), "", []byte(set), "Content-Type", "application/json")
+	must.EqualOrEnd(t, status, http.StatusOK, "%s: status", text)
 	wantStatus(t, "GET", parent.url(wire.OverridesPath+"?namespace=shop"), "s3cret", nil, http.StatusOK, "per-user")
 	// A node of the region gets the override.
 	p := &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Node: 7, Known: wire.Known{Asks: true}}
-	status, text := ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p))
+	status, text = ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p))
 	answer, err := wire.DecodeAnswer([]byte(text))
 	if err != nil || status != http.StatusOK || !strings.Contains(string(answer.Overrides.Part), "per-user") {
 		t.Errorf("a node hears %+v, status %d, %v", answer, status, err)
@@ -125,32 +113,25 @@ func TestRegionFlags(t *testing.T) {
 
 // If the region's token does not include a namespace, the region still uses the parent for others.
 func TestRegionOfSomeNamespaces(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("shop s3cret\n"), 0o600))
+	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop s3cret\n")
 	parent := serveStore(t, "memory", "--token-file", tokens)
-	defer parent.end()
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
 	defer region.kill() // it can't push its hits of the namespace private
 	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
 	for i, namespace := range []string{"shop", "private", "shop"} {
 		room.ID[0] = byte(i)
 		p := &wire.Push{Namespace: namespace, Sender: 1, Sequence: uint64(i + 1), Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
-		r := must.Get(http.NewRequestWithContext(t.Context(), "POST", region.url(wire.PushPath), bytes.NewReader(wire.AppendPush(nil, p))))(t)
-		r.Header.Set("Content-Type", wire.ContentType)
+		headers := []string{"Content-Type", wire.ContentType}
 		if namespace == "private" {
-			r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "300")
+			headers = append(headers, "X-Envoy-Expected-Rq-Timeout-Ms", "300")
 		}
-		response := must.Get(envoytest.Client.Do(r))(t)
-		body, err := io.ReadAll(response.Body)
-		if response.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := wire.DecodeAnswer(body)
-		if namespace == "private" && response.StatusCode == http.StatusServiceUnavailable {
+		status, body := ask(t, "POST", region.url(wire.PushPath), "", wire.AppendPush(nil, p), headers...)
+		answer, err := wire.DecodeAnswer([]byte(body))
+		if namespace == "private" && status == http.StatusServiceUnavailable {
 			err = nil // the machine was too busy for an answer in time
 		}
 		if err != nil || namespace == "shop" && answer.Grants[0].Units != 1 {
-			t.Errorf("%s: status %d, %+v, %v", namespace, response.StatusCode, answer, err)
+			t.Errorf("%s: status %d, %+v, %v", namespace, status, answer, err)
 		}
 		wantStatus(t, "GET", region.url("/metrics"), "", nil, http.StatusOK, "\nweir_region_parent_away 0\n")
 	}
@@ -159,7 +140,8 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 // An answer is a refusal if the parent would accept other pushes. After other errors the parent is
 // away.
 func TestRefusals(t *testing.T) {
-	tokens := trustedBy(t, "shop reader verbs=read\n")
+	file := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop reader verbs=read\n")
+	tokens := must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
 	reader, _ := tokens.Client("reader", nil)
 	for _, test := range []struct {
 		status  int
@@ -198,7 +180,6 @@ func TestRegionOfTLS(t *testing.T) {
 	authority, stranger := trusttest.New(t), trusttest.New(t)
 	certificate, key := authority.Issue(t, "parent")
 	parent := serveStore(t, "memory", "--tls-cert", certificate, "--tls-key", key)
-	defer parent.end()
 	url := "https://" + parent.address
 	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
 	message := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1, Node: 7, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}})
@@ -224,18 +205,6 @@ func TestRegionOfTLS(t *testing.T) {
 
 	f := parentFlags{text: url}
 	must.OK(t, f.read(environment{getenv: func(name string) string { return map[string]string{"WEIR_PARENT_CA": authority.File}[name] }}))
-	response, err := (&http.Client{Transport: f.transport}).Get(url + "/livez")
-	if err != nil {
-		t.Fatalf("the authority of the environment: %v", err)
-	}
-	must.Report(t, response.Body.Close())
+	askWith(t, &http.Client{Transport: f.transport}, "GET", url+"/livez", "", nil) // by the authority of the environment
 	f.transport.(*http.Transport).CloseIdleConnections()
-}
-
-// trustedBy are the tokens of a file with these lines.
-func trustedBy(t *testing.T, lines string) *trust.Tokens {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
-	return must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
 }

@@ -18,12 +18,7 @@ import (
 func files(t *testing.T) (dir string, write func(name, content string) (path string)) {
 	t.Helper()
 	dir = t.TempDir()
-	return dir, func(name, content string) string {
-		t.Helper()
-		name = filepath.Join(dir, name)
-		must.OK(t, os.WriteFile(name, []byte(content), 0o600))
-		return name
-	}
+	return dir, func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
 }
 
 // Files of envoyproxy/ratelimit are simulated by the actions of Envoy's routes.
@@ -39,21 +34,12 @@ func TestSimulateDescriptors(t *testing.T) {
 		log += fmt.Sprintf("10.0.0.7 - - [02/Jan/2026:15:04:%02d +0000] \"GET /other HTTP/1.1\" 200 1 \"-\" \"curl\"\n", second)
 	}
 	log = write("access.log", log)
-	for _, test := range []struct {
-		args           []string
-		code           int
-		stdout, stderr string
-	}{
-		{args: []string{"--descriptors", limits, "--descriptors", routes}, stdout: "requests   10, refused 2 (20.0 %)", stderr: "no action in Envoy's routes makes such a descriptor"},
-		{args: []string{"--descriptors", limits}, code: 1, stderr: "want another FILE with Envoy's routes"},
-		{args: []string{"--descriptors", broken, "--descriptors", routes}, code: 1, stderr: "broken.yaml:2"},
-		{args: []string{"--descriptors", limits, "--config", routes}, code: 2, stderr: "want --config or --descriptors"},
-	} {
-		code, stdout, stderr := execute(t.Context(), nil, "", append(append([]string{"simulate"}, test.args...), log)...)
-		if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
-			t.Errorf("%v: exit code %d\n%s%s", test.args, code, stdout, stderr)
-		}
-	}
+	executeAll(t, nil, []lineTest{
+		{"simulate --descriptors " + limits + " --descriptors " + routes + " " + log, 0, "requests   10, refused 2 (20.0 %)", "no action in Envoy's routes makes such a descriptor"},
+		{"simulate --descriptors " + limits + " " + log, 1, "", "want another FILE with Envoy's routes"},
+		{"simulate --descriptors " + broken + " --descriptors " + routes + " " + log, 1, "", "broken.yaml:2"},
+		{"simulate --descriptors " + limits + " --config " + routes + " " + log, 2, "", "want --config or --descriptors"},
+	})
 }
 
 // Logs of several formats are one demand, in each form of the report.

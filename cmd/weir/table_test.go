@@ -40,9 +40,7 @@ func TestTableText(t *testing.T) {
                    1        0        0          1            4
 `
 	trim := func(text string) string { return regexp.MustCompile(` +\n`).ReplaceAllString(text, "\n") }
-	if got := trim(tableText(before, now)); got != trim(want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	must.Equal(t, trim(tableText(before, now)), trim(want), "")
 	// A node reports a rule as soon as it has it, and rules change places with new rules.
 	later := live.Sample{At: now.At.Add(time.Second), Nodes: []live.Node{
 		{Rules: []live.Rule{{Name: "added", Allowed: 3}, {Name: "new", Shadow: true}, {Name: "per-user", Allowed: 9, Rejected: 1}}},
@@ -94,9 +92,7 @@ func TestTable(t *testing.T) {
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil))(t)
 		request.Header.Set("x-user", "ann")
 		answer := must.Get(envoytest.Client.Do(request))(t)
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-			t.Error(err)
-		}
+		must.Get(io.Copy(io.Discard, answer.Body))(t)
 		if err := answer.Body.Close(); err != nil || i < 10 != (answer.StatusCode == http.StatusOK) {
 			t.Errorf("request %d: %s, %v", i, answer.Status, err)
 		}

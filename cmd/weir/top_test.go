@@ -20,8 +20,6 @@ import (
 // Keys that nodes have seen are shown to people, and reach their terminal only as text.
 func TestTop(t *testing.T) {
 	kept := memory.New(memory.Options{})
-	s := httptest.NewServer(server.Handler(kept, server.Options{Logger: slog.New(slog.DiscardHandler)}))
-	t.Cleanup(s.Close)
 	name := wire.AppendValue(wire.AppendValue(nil, []byte("an\x1b[31m\nn"), false), []byte("Mozi"), true)
 	at := uint64(time.Now().UnixNano())
 	body := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: at, Rules: []wire.RuleReport{
@@ -55,7 +53,7 @@ func TestTop(t *testing.T) {
 		report := wire.AppendReport(nil, &wire.Report{Namespace: "crowd", Node: 1, Sender: sender, AtNanos: at})
 		must.Get(kept.Note(t.Context(), store.Reports, "crowd", store.Note{Member: sender, Body: report}))(t)
 	}
-	executeAll(t, map[string]string{"WEIR_BACKEND": s.URL}, []lineTest{
+	executeAll(t, map[string]string{"WEIR_BACKEND": serveHere(t, kept, server.Options{})}, []lineTest{
 		{"top shop", 0, "1 node has reported, with 3 workers; the oldest report is ", ""},
 		{"top shop", 0, "per-user: 100 requests/s, 100 hits/s, 20.00 % of requests refused\n", ""},
 		{"top shop", 0, `"an\x1b[31m\nn" Mozi…`, ""},
@@ -124,7 +122,5 @@ func TestTopFollows(t *testing.T) {
 	must.Equal(t, trouble.String(), want, "trouble")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.follow(ctx, url.Values{"namespace": {"shop"}}, &trouble, ticks); err != nil {
-		t.Errorf("ended by hand: %v", err)
-	}
+	must.Report(t, c.follow(ctx, url.Values{"namespace": {"shop"}}, &trouble, ticks)) // ended by hand
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +37,7 @@ func TestUsage(t *testing.T) {
 		{Label: label(4, "\x1b]0;mine\a", "eve"), Day: day - 50, Hits: 1}, // an invented label
 		{Label: label(3, "", ""), Day: day - 1, Hits: -4},
 	}}))(t)
-	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler), Now: now}))
-	t.Cleanup(s.Close)
+	url := serveHere(t, counters, server.Options{Now: now})
 	const hash1, hash2, hash3 = "01000000000000000000000000000000", "02000000000000000000000000000000", "03000000000000000000000000000000"
 	for _, test := range []lineTest{
 		{"usage shop", 0, "RULE     KEY           USED  BUDGET                               AT THIS PACE\n" +
@@ -64,7 +61,7 @@ func TestUsage(t *testing.T) {
 		{"usage shop --month november", 1, "", `month: want a month such as 2026-11`},
 		{"usage shop --by hour", 1, "", `by: want key, model, day, month, got "hour"`},
 	} {
-		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": s.URL}, "", strings.Fields(test.args)...)
+		code, stdout, stderr := execute(t.Context(), map[string]string{"WEIR_BACKEND": url}, "", strings.Fields(test.args)...)
 		if code != test.code || !strings.HasPrefix(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
 			t.Errorf("weir %s: %d\n%s%s\nwant %d\n%s%s", test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
 		}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -115,13 +113,11 @@ func TestUsagePush(t *testing.T) {
 				{Label: wire.AppendUsedLabel(nil, &l), Day: on, Hits: hits},
 			}}))(t)
 		}
-		backend := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler), Now: time.Now}))
-		t.Cleanup(backend.Close)
 		b := &biller{lago: form == "lago", seen: map[string]bool{}, sums: map[string]int64{}}
 		service := httptest.NewServer(b)
 		t.Cleanup(service.Close)
 		state := filepath.Join(t.TempDir(), "pushed")
-		set := map[string]string{"WEIR_BACKEND": backend.URL, "WEIR_PUSH_TOKEN": "s3cret"}
+		set := map[string]string{"WEIR_BACKEND": serveHere(t, counters, server.Options{}), "WEIR_PUSH_TOKEN": "s3cret"}
 		args := "usage shop --push " + service.URL + "/events --push-form " + form + " --state " + state + " --since " + yesterday
 		use("ann team", 1, "gpt-5", day, 700)
 		use("bob", 2, "", day-1, 5)
@@ -159,20 +155,16 @@ func TestUsagePush(t *testing.T) {
 func TestUsageTellsGaps(t *testing.T) {
 	at := time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)
 	now := func() time.Time { return at }
-	s := httptest.NewServer(server.Handler(memory.New(memory.Options{Now: now}), server.Options{Logger: slog.New(slog.DiscardHandler), Now: now}))
-	t.Cleanup(s.Close)
+	url := serveHere(t, memory.New(memory.Options{Now: now}), server.Options{Now: now})
 	tell := func(sender, sequence uint64, rows int, ended ...uint64) {
 		t.Helper()
 		u := wire.Used{Namespace: "shop", Sender: sender, Sequence: sequence, Node: 7, AtNanos: uint64(at.UnixNano()), Ended: ended}
 		for range rows {
 			u.Rows = append(u.Rows, wire.UsedRow{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: uint32(at.Unix() / 86400), Hits: 1})
 		}
-		r := must.Get(http.Post(s.URL+wire.PushPath, wire.ContentType, bytes.NewReader(wire.AppendUsed(nil, &u))))(t)
-		if must.OK(t, r.Body.Close()); r.StatusCode != http.StatusOK {
-			t.Fatal(r.Status)
-		}
+		wantStatus(t, "POST", url+wire.PushPath, "", wire.AppendUsed(nil, &u), http.StatusOK)
 	}
-	set := map[string]string{"WEIR_BACKEND": s.URL}
+	set := map[string]string{"WEIR_BACKEND": url}
 	tell(1, 1, 1)
 	tell(2, 1, 0)
 	tell(3, 1, 1, 3)
@@ -204,10 +196,9 @@ func TestUsageTellsGaps(t *testing.T) {
 		}))
 		t.Cleanup(service.Close)
 		push := usagePush{
-			backend: &backendFlags{}, namespace: "shop", target: service.URL, form: form, state: filepath.Join(t.TempDir(), "pushed"), since: "2026-11-15",
+			backend: &backendFlags{url: url}, namespace: "shop", target: service.URL, form: form, state: filepath.Join(t.TempDir(), "pushed"), since: "2026-11-15",
 			out: io.Discard, stderr: io.Discard, now: func() time.Time { return at },
 		}
-		push.backend.url = s.URL
 		begun := at
 		for range 3 {
 			must.OK(t, push.run(t.Context()))

@@ -20,28 +20,34 @@ import (
 	"weir/window"
 )
 
-// broken is a store whose notes on changes fail as said, and whose lists may not be set.
+var errAway = errors.New("away")
+
+// broken is a store that refuses some notes, and whose lists perhaps can't be read or set.
 type broken struct {
 	store.Store
-	notes func(n int) error
-	lists error
+	refuses     func(of store.Topic) bool // nil for none
+	unread, set error
 	// other is called once before a list is set.
 	other func()
-	noted int
 }
 
 func (b *broken) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
-	if topic == store.Changes && b.notes != nil {
-		if b.noted++; b.notes(b.noted) != nil {
-			return 0, b.notes(b.noted)
-		}
+	if b.refuses != nil && b.refuses(topic) {
+		return 0, errAway
 	}
 	return b.Store.Note(ctx, topic, namespace, note)
 }
 
+func (b *broken) Overrides(ctx context.Context, namespace string, known uint64) ([]byte, uint64, error) {
+	if b.unread != nil {
+		return nil, 0, b.unread
+	}
+	return b.Store.Overrides(ctx, namespace, known)
+}
+
 func (b *broken) SetOverrides(ctx context.Context, namespace string, from uint64, list []byte) (uint64, error) {
-	if b.lists != nil {
-		return 0, b.lists
+	if b.set != nil {
+		return 0, b.set
 	}
 	if other := b.other; other != nil {
 		b.other = nil
@@ -102,30 +108,23 @@ func TestChangesAreRecorded(t *testing.T) {
 	b := New(memory.New(memory.Options{Now: clock}))
 	b.overrides.now = clock
 	ctx := t.Context()
-	do := func(err error) {
-		t.Helper()
-		must.OK(t, err)
-	}
 	set := func(reason string, all ...wire.Override) {
 		t.Helper()
-		_, err := b.By(by(reason)).SetOverrides(ctx, "shop", all...)
-		do(err)
+		must.Get(b.By(by(reason)).SetOverrides(ctx, "shop", all...))(t)
 	}
 	set("one", overrideTo(10, "ann"))
 	set("again", overrideTo(10, "ann"))
 	set("two", overrideTo(20, "ann"), overrideTo(5, "bob"))
 	for range 2 {
 		_, _, err := b.By(by("three")).UnsetOverrides(ctx, "shop", "per-user", wire.OfKey, []string{"bob"})
-		do(err)
+		must.OK(t, err)
 	}
 	for range 2 {
-		_, err := b.By(by("four")).SetPrices(ctx, "shop", "models", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1_250_000}}}}, false)
-		do(err)
+		must.Get(b.By(by("four")).SetPrices(ctx, "shop", "models", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1_250_000}}}}, false))(t)
 	}
 	_, _, err := b.By(by("five")).UnsetPrices(ctx, "shop", "models", "")
-	do(err)
-	_, err = b.By(nil).SetOverrides(ctx, "shop", overrideTo(7, "eve"))
-	do(err)
+	must.OK(t, err)
+	must.Get(b.By(nil).SetOverrides(ctx, "shop", overrideTo(7, "eve")))(t)
 	want := []string{
 		"set override ann/one per-user[]:  -> 10/1m;",
 		"set override ann/two per-user[]: 10/1m -> 20/1m; per-user[]:  -> 5/1m;",
@@ -182,11 +181,12 @@ func TestChangesOfCounters(t *testing.T) {
 	must.Same(t, got, want, "the records are")
 	// The process ends after the hits were given back, and the call comes again.
 	push(2)
-	s.notes = func(n int) error {
-		if n == 2 {
-			return errors.New("away")
+	noted := 0
+	s.refuses = func(of store.Topic) bool {
+		if of == store.Changes {
+			noted++
 		}
-		return nil
+		return of == store.Changes && noted == 2
 	}
 	grant(b, "ann", "late", 30, 30)
 	if got := told(t, b); len(got) != 6 || !slices.Contains(got, "give back hits ann/why r[]: 100 in 1m -> 70 in 1m; not known") {
@@ -203,7 +203,7 @@ func TestChangesOfCounters(t *testing.T) {
 
 // Without a record nothing is changed. If the store fails later, the record does not claim the change.
 func TestNoChangeWithoutRecord(t *testing.T) {
-	s := &broken{Store: memory.New(memory.Options{}), notes: func(int) error { return errors.New("away") }}
+	s := &broken{Store: memory.New(memory.Options{}), refuses: func(of store.Topic) bool { return of == store.Changes }}
 	b := New(s)
 	_, set := b.By(by("")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann"))
 	_, price := b.By(by("")).SetPrices(t.Context(), "shop", "l", []wire.Price{{Model: "m", Kinds: []wire.PriceOfKind{{Kind: 1, Millionths: 1}}}}, true)
@@ -212,7 +212,7 @@ func TestNoChangeWithoutRecord(t *testing.T) {
 		must.Is(t, err, ErrUnrecorded, "error")
 	}
 	must.Equal(t, must.Get(b.Overrides(t.Context(), "shop"))(t).Version, 0, "something has changed")
-	s.notes, s.lists = nil, errors.New("away")
+	s.refuses, s.set = nil, errAway
 	if _, err := b.By(by("why")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann")); err == nil {
 		t.Error("no error")
 	}
@@ -237,9 +237,7 @@ func TestChangesAtOnce(t *testing.T) {
 	s.other = func() {
 		of := by("first")
 		of.Name = "bob"
-		if _, err := two.By(of).SetOverrides(t.Context(), "shop", overrideTo(2, "ann")); err != nil {
-			t.Error(err)
-		}
+		must.Get(two.By(of).SetOverrides(t.Context(), "shop", overrideTo(2, "ann")))(t)
 	}
 	must.Get(one.By(by("second")).SetOverrides(t.Context(), "shop", overrideTo(3, "ann")))(t)
 	got := told(t, one)
@@ -341,9 +339,8 @@ func TestRecordsAreBounded(t *testing.T) {
 func TestChangesInWords(t *testing.T) {
 	r := recording{Record: Record{Of: []Changed{{Rule: "r", After: "off"}, {Rule: "r", Hash: "07", Before: "1/1m"}}}}
 	must.Equal(t, r.inWords(), "r: none -> off; r 07: 1/1m -> none", "")
-	if r.More = 3; !strings.HasSuffix(r.inWords(), "none; 3 more") {
-		t.Error(r.inWords())
-	}
+	r.More = 3
+	must.Contains(t, r.inWords(), "none; 3 more", "")
 	for millis, want := range map[uint64]string{2 * 86_400_000: "2d", 36 * 3_600_000: "36h", 90 * 60_000: "90m", 90_000: "90s", 1500: "1500ms"} {
 		must.Equal(t, span(millis), want, "")
 	}

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"testing"
@@ -60,8 +59,7 @@ func TestRulesAreKnown(t *testing.T) {
 	one, other := newTeller(t, 1, 7, rules...), newTeller(t, 2, 7, rules...)
 	configurations := func(b *Backend) []Configuration {
 		t.Helper()
-		all := must.Get(b.Configurations(t.Context(), "shop"))(t)
-		return all
+		return must.Get(b.Configurations(t.Context(), "shop"))(t)
 	}
 	must.Equal(t, one.say(a, nil), true, "nobody is asked for unknown rules")
 	if other.say(a, nil) || one.say(a, nil) {
@@ -112,13 +110,9 @@ func TestRulesAreKnown(t *testing.T) {
 		t.Errorf("after a minute: %+v", c)
 	}
 	now = now.Add(store.RulesLife - store.ReportLife - time.Second)
-	if c := configurations(a); len(c) != 1 {
-		t.Errorf("after almost a month: %+v", c)
-	}
+	must.Equal(t, len(configurations(a)), 1, "configurations after almost a month")
 	now = now.Add(time.Second)
-	if c := configurations(a); len(c) != 0 {
-		t.Errorf("after a month: %+v", c)
-	}
+	must.Equal(t, len(configurations(a)), 0, "configurations after a month")
 	must.Equal(t, one.say(a, nil), true, "forgotten rules are not asked for")
 }
 
@@ -166,9 +160,7 @@ func TestManyNamespaces(t *testing.T) {
 		two.say(b, nil)
 		seen = append(seen, counted.notes)
 	}
-	if got := list()[0]; got.Nodes != 2 {
-		t.Errorf("of two nodes there are %+v", got)
-	}
+	must.Equal(t, list()[0].Nodes, 2, "nodes")
 	must.Equal(t, fmt.Sprint(seen), "[3 0 3 0 0 0 3 0 0 0 0 0 0 0 3 0 0 0 0 0 0 0 0 0 0 0 3 0 0 0]", "calls every five seconds: %v", seen)
 }
 
@@ -262,29 +254,14 @@ func TestForgedRules(t *testing.T) {
 	}
 }
 
-// crowdedStore takes no note of namespaces for a while.
-type crowdedStore struct {
-	store.Store
-	refuses bool
-}
-
-func (c *crowdedStore) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
-	if c.refuses && topic == store.Namespaces {
-		return 0, errors.New("away")
-	}
-	return c.Store.Note(ctx, topic, namespace, note)
-}
-
 // A namespace that the store would not note is noted with the next report.
 func TestNamespaceIsNotedAgain(t *testing.T) {
-	kept := &crowdedStore{Store: memory.New(memory.Options{}), refuses: true}
+	kept := &broken{Store: memory.New(memory.Options{}), refuses: func(of store.Topic) bool { return of == store.Namespaces }}
 	b := New(kept)
 	one := newTeller(t, 1, 7, exampleRule("per-user", 100))
 	one.say(b, nil)
 	one.say(b, one.told)
-	kept.refuses = false
+	kept.refuses = nil
 	one.say(b, nil)
-	if found := must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t); len(found) != 1 {
-		t.Errorf("namespaces: %+v", found)
-	}
+	must.Equal(t, len(must.Get(b.Namespaces(t.Context(), func(string) bool { return true }))(t)), 1, "namespaces")
 }

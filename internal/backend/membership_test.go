@@ -13,6 +13,33 @@ import (
 	"weir/window"
 )
 
+// A namespace that makes up nodes takes no room from a namespace that has less, and there are no
+// more nodes than there may be.
+func TestMembersAreBounded(t *testing.T) {
+	m := members[int]{most: 10}
+	for node := range uint64(4) {
+		m.put(member{"ns", node}, 1)
+	}
+	for node := range uint64(100) {
+		m.put(member{"evil", node}, 2)
+		m.put(member{"ns", node % 4}, 1)
+	}
+	for node := range uint64(4) {
+		if v, known := m.get(member{"ns", node}); v != 1 || !known {
+			t.Errorf("node %d: %d, known %v", node, v, known)
+		}
+	}
+	if m.count != 10 || m.shares.Of("evil").Size() != 6 {
+		t.Errorf("%d members, %d of them evil", m.count, m.shares.Of("evil").Size())
+	}
+	m.put(member{"another", 1}, 3)
+	m.sweep(func(v int) bool { return v == 2 })
+	m.delete(member{"another", 2})
+	if m.delete(member{"another", 1}); m.count != 4 || m.shares.Of("evil") != nil || m.shares.Of("another") != nil {
+		t.Errorf("%d members are left, want 4", m.count)
+	}
+}
+
 // joins is a store that says how many nodes joined it, ever.
 type joins struct {
 	store.Store
@@ -65,9 +92,8 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	now = now.Add(time.Second)
 	store.err = errors.New("out of order")
 	push("a", 7, 4)
-	if _, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 9, Items: hit()}); !errors.Is(err, store.err) {
-		t.Errorf("error %v, want the store's", err)
-	}
+	_, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 9, Items: hit()})
+	must.Is(t, err, store.err, "")
 	now = now.Add(time.Second)
 	store.err = nil
 	push("a", 7, 6)
@@ -111,9 +137,7 @@ func TestInvalidPushJoinsNothing(t *testing.T) {
 		{Namespace: "*", Sequence: 1, Floor: 1},
 		{Namespace: "a", Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1}}},
 	} {
-		if _, err := m.count(t.Context(), store, p); err != nil {
-			t.Errorf("error %v, want none: the store says what is wrong", err)
-		}
+		must.Get(m.count(t.Context(), store, p))(t) // the store says what is wrong
 	}
 	if len(store.nodes) != 0 || m.joined.count != 0 {
 		t.Errorf("joined %v, want none", store.nodes)

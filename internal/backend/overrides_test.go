@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -110,4 +111,62 @@ func TestFullList(t *testing.T) {
 	}
 	notices := settings{overrides: append(slices.Repeat([]wire.Override{{Rule: "r", Notice: wire.Notice{Reset: 1}}}, freeNotices+1), off("r")), prices: pricesOf("m")}
 	must.Equal(t, notices.count(), 2, "overrides, beside free notices and a rule")
+}
+
+// A list is kept while it is used: read lately, or read now, or waited for.
+func TestListsAreForgotten(t *testing.T) {
+	now := time.Unix(1_767_225_600, 0)
+	before := now.Add(-keepLists)
+	o := overrides{lists: map[string]*list{"unused": {at: before}, "read": {at: before.Add(1)}, "reading": {at: before, reading: true}, "waited": {at: before, polls: 1}}}
+	o.sweep(now)
+	must.Same(t, slices.Sorted(maps.Keys(o.lists)), []string{"read", "reading", "waited"}, "lists")
+	o.sweep(now.Add(keepLists - 1))
+	must.Equal(t, len(o.lists), 3, "lists before it is looked again")
+	o.sweep(now.Add(keepLists))
+	must.Same(t, slices.Sorted(maps.Keys(o.lists)), []string{"reading", "waited"}, "lists later")
+}
+
+// While the store of lists is away, nodes hear of the list that was known, as long as some ask for it and an hour
+// longer.
+func TestListsOutliveTheirStore(t *testing.T) {
+	now := time.Unix(1_767_225_600, 0)
+	clock := func() time.Time { return now }
+	kept := &broken{Store: memory.New(memory.Options{Now: clock})}
+	b := New(kept)
+	b.overrides.now = clock
+	version := must.Get(b.By(nil).ForceOverrides(t.Context(), "shop", overrideTo(10, "ann")))(t)
+	hears(t, b)
+	kept.unread = errAway
+	for _, after := range []time.Duration{time.Second, keepLists} {
+		now = now.Add(after)
+		must.Equal(t, hears(t, b).Version, version, "the version that nodes hear of")
+	}
+	before := now.Add(-keepLost)
+	o := overrides{lists: map[string]*list{
+		"lost": {at: before.Add(1), known: true, lost: true}, "asked for": {at: before, used: before.Add(2), known: true, lost: true}, "never known": {at: before, lost: true},
+	}}
+	o.sweep(now)
+	must.Same(t, slices.Sorted(maps.Keys(o.lists)), []string{"asked for", "lost"}, "lists")
+	o.sweep(now.Add(keepLists))
+	must.Equal(t, len(o.lists), 0, "lists later")
+}
+
+// hears pushes to a backend as a node of the namespace "shop", and returns what the answer says about its list.
+func hears(t *testing.T, b *Backend) wire.Overrides {
+	t.Helper()
+	push := wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: 1, Floor: 1, Known: wire.Known{Asks: true}}
+	return must.Get(b.Push(t.Context(), wire.AppendPush(nil, &push)))(t).Answer.Overrides
+}
+
+// Nodes of a namespace hear of its list, too, if the backend keeps those of as many others as it may.
+func TestListsOfManyNamespaces(t *testing.T) {
+	b := New(memory.New(memory.Options{}))
+	for i := range maxLists {
+		b.overrides.lists[fmt.Sprint(i)] = &list{at: time.Now()}
+	}
+	version := must.Get(b.By(nil).ForceOverrides(t.Context(), "shop", overrideTo(10, "ann")))(t)
+	if told := hears(t, b); !told.Known || told.Version != version || len(told.Part) == 0 {
+		t.Errorf("a node is told %+v, want version %d", told, version)
+	}
+	must.Equal(t, len(b.overrides.lists), maxLists, "lists that are kept")
 }

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -66,9 +65,8 @@ func TestTop(t *testing.T) {
 	} {
 		must.Get(b.Push(ctx, wire.AppendReport(nil, &r)))(t)
 	}
-	if _, err := b.Push(ctx, []byte{0x71, 1, 'x'}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("a report that ends too early: %v", err)
-	}
+	_, err := b.Push(ctx, []byte{0x71, 1, 'x'})
+	must.Is(t, err, store.ErrInvalid, "a report that ends too early")
 	// Another writer to the store does no harm.
 	must.Get(b.store.Note(ctx, store.Reports, "ns", store.Note{Member: 9, Body: []byte("no report")}))(t)
 	top, err := b.Top(ctx, "ns", "r")
@@ -249,8 +247,7 @@ func TestTopOfWorkersThatAreThere(t *testing.T) {
 	}
 	top := func() Top {
 		t.Helper()
-		found := must.Get(b.Top(t.Context(), "ns", ""))(t)
-		return found
+		return must.Get(b.Top(t.Context(), "ns", ""))(t)
 	}
 	report(1, 10_000, wire.Amounts{Requests: 300, Hits: 400, RefusedRequests: 100, RefusedHits: 150}, 200)
 	report(2, 5_000, wire.Amounts{Requests: 50, Hits: 50}, 50)

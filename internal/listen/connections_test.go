@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -95,8 +94,7 @@ func TestNetworks(t *testing.T) {
 		"10.1.2.3:4": "10.1.2.3/32", "[::ffff:10.1.2.3]:4": "10.1.2.3/32",
 		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
 	} {
-		tcp := must.Get(net.ResolveTCPAddr("tcp", address))(t)
-		must.Equal(t, network(tcp).String(), want, "%s", address)
+		must.Equal(t, network(must.Get(net.ResolveTCPAddr("tcp", address))(t)).String(), want, "%s", address)
 	}
 }
 
@@ -147,9 +145,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 				t.Helper()
 				c := must.Get(net.Dial("tcp", address))(t)
 				t.Cleanup(func() { c.Close() })
-				if _, err := io.Copy(c, strings.NewReader("P")); err != nil {
-					t.Error(err)
-				}
+				must.Get(io.WriteString(c, "P"))(t)
 				return c
 			}
 			before := half()
@@ -161,9 +157,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 				before = next
 			}
 			close(finish)
-			if err := <-slow; err != nil {
-				t.Errorf("the request under way: %v", err)
-			}
+			must.Report(t, <-slow) // the request under way
 			transport.CloseIdleConnections()
 			before.Close()
 			stop()

@@ -59,7 +59,8 @@ func (c counting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if err != nil || !bounded {
 		return conn, info, err
 	}
-	return newStreams(conn, of), counted{info, of}, nil
+	s := &streams{Conn: conn, of: of, open: map[uint32]*stream{}, in: frames{skip: prefaceBytes}, answers: pending{of: of}}
+	return s, counted{info, of}, nil
 }
 
 func connectionIn(ctx context.Context) *connection {
@@ -132,10 +133,6 @@ type stream struct {
 
 // prefaceBytes is the length of what a client sends before its first frame.
 const prefaceBytes = 24
-
-func newStreams(conn net.Conn, of *connection) *streams {
-	return &streams{Conn: conn, of: of, open: map[uint32]*stream{}, in: frames{skip: prefaceBytes}, answers: pending{of: of}}
-}
 
 func (s *streams) Read(into []byte) (int, error) {
 	n, err := s.Conn.Read(into)

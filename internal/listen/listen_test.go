@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -13,26 +12,10 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/test/bufconn"
 
 	"weir/internal/must"
 )
-
-// pipes is a listener of connections in memory.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error {
-	close(p)
-	return nil
-}
-
-func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
 // piped is a client of HTTP/2 in memory, with its server. It takes what is sent, if it should.
 type piped struct {
@@ -45,12 +28,11 @@ type piped struct {
 // pipe has an exchange of a client with a handler, under a clock of its own.
 func pipe(t *testing.T, takes bool, handler http.HandlerFunc, exchange func(*piped)) {
 	synctest.Test(t, func(t *testing.T) {
-		l, bound := make(pipes), NewConnections(0, slog.New(slog.DiscardHandler))
+		l, bound := bufconn.Listen(1), NewConnections(0, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		served := make(chan error, 1)
 		go func() { served <- Serve(ctx, bound.Bound(l), handler) }()
-		client, server := net.Pipe()
-		l <- server
+		client := must.Get(l.Dial())(t)
 		if takes {
 			go func() { _, _ = io.Copy(io.Discard, client) }()
 		}
@@ -134,5 +116,17 @@ func TestAnswersCountUntilTaken(t *testing.T) {
 				held(0, "in the end")
 			})
 		})
+	}
+}
+
+// A known host of a request is an address, and not a name like an address.
+func TestKnownHost(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"10.1.2.3:9181": true, "localhost": true, "LOCALHOST:80": true, "127.0.0.1:1": true, "127.9.9.9": true, "[::1]:9181": true, "[::1]": true,
+		"": false, "10.1.2.3:1": false, "evil.test": false, "localhost.evil.test": false, "127.0.0.1.evil.test:9181": false, "evil.test:9181": false,
+		"0.0.0.0:9181": false, "2130706433": false,
+	} {
+		must.Equal(t, KnownHost(host, "10.1.2.3:9181"), want, "%q", host)
 	}
 }

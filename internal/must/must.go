@@ -4,6 +4,7 @@ package must
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -24,6 +25,13 @@ func Get[T any](value T, err error) func(t testing.TB) T {
 		OK(t, err)
 		return value
 	}
+}
+
+// File writes a file, and returns its path.
+func File(t testing.TB, path, content string) string {
+	t.Helper()
+	OK(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
 }
 
 // Report fails a test that has an error, and lets it go on: what other goroutines do, and what ends a test.

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -22,24 +21,18 @@ const oneOverride = `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits
 // changesOf are the records of shop that a server tells.
 func changesOf(t *testing.T, s *httptest.Server, query, token string) server.Changes {
 	t.Helper()
-	r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop"+query, nil)
-	r.Header.Set("Authorization", "Bearer "+token)
-	return readJSON[server.Changes](t, s, r)
+	return readJSON[server.Changes](t, s, routed(t, s.URL, "GET", server.ChangesPath+query, "", "shop", token))
 }
 
 // A change is recorded with who has made it, from where and why, and has one line in the log, whatever
 // the reason has.
 func TestChanges(t *testing.T) {
 	var log bytes.Buffer
-	s := httptest.NewServer(server.Handler(memory.New(memory.Options{}), server.Options{
-		Tokens: tokensOf(t, tokensOfVerbs), Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	}))
-	t.Cleanup(s.Close)
+	s := start(t, memory.New(memory.Options{}), server.Options{Tokens: tokensOf(t, tokensOfVerbs), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	const hostile = "why\nlevel=INFO msg=\"forged\" name=bob\r\n\x1b[2J\u202e<script>alert(1)</script>\x00"
 	send := func(method, path, body, reason, token string, headers ...string) int {
 		t.Helper()
-		r := request(t, method, s.URL+path+"&namespace=shop&reason="+url.QueryEscape(reason), []byte(body))
-		r.Header.Set("Authorization", "Bearer "+token)
+		r := routed(t, s.URL, method, path+"&reason="+url.QueryEscape(reason), body, "shop", token)
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Set(headers[i], headers[i+1])
 		}
@@ -66,12 +59,8 @@ func TestChanges(t *testing.T) {
 	if lines := strings.Count(log.String(), "\n"); lines != 5 || strings.Count(log.String(), "name=ann") != 5 || strings.ContainsAny(log.String(), "\x1b\x00\r\u202e") {
 		t.Errorf("%d lines in the log: %q", lines, log.String())
 	}
-	must.Equal(t, len(changesOf(t, s, "&since=2999-01-01T00:00:00Z", "shop-read").Changes), 0, "changes since then")
-	raw, body := do(t, s.Client(), func() *http.Request {
-		r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop", nil)
-		r.Header.Set("Authorization", "Bearer all-none")
-		return r
-	}())
+	must.Equal(t, len(changesOf(t, s, "?since=2999-01-01T00:00:00Z", "shop-read").Changes), 0, "changes since then")
+	raw, body := do(t, s.Client(), routed(t, s.URL, "GET", server.ChangesPath, "", "shop", "all-none"))
 	if raw.Header.Get("Content-Type") != "application/json" || strings.ContainsAny(body, "<>\x1b\x00\r") {
 		t.Errorf("the answer has markup or control characters: %q", body)
 	}
@@ -86,25 +75,13 @@ func TestChanges(t *testing.T) {
 		must.Equal(t, send("POST", "/v1/counter?x", reset, "", "shop-change", "Idempotency-Key", "k-1"), 200, "status")
 	}
 	must.Equal(t, len(changesOf(t, s, "", "shop-read").Changes), before+1, "records with those of a call that comes again")
-	r := request(t, "GET", s.URL+server.ChangesPath+"?namespace=shop&since=yesterday", nil)
-	r.Header.Set("Authorization", "Bearer shop-read")
-	wantStatus(t, s, r, 400)
-}
-
-// unrecording is a store that takes no records of changes.
-type unrecording struct{ store.Store }
-
-func (u unrecording) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
-	if topic == store.Changes {
-		return 0, errors.New("away")
-	}
-	return u.Store.Note(ctx, topic, namespace, note)
+	wantStatus(t, s, routed(t, s.URL, "GET", server.ChangesPath+"?since=yesterday", "", "shop", "shop-read"), 400)
 }
 
 // A change that can't be recorded is refused, and is not made.
 func TestChangesThatCannotBeRecorded(t *testing.T) {
 	counters := memory.New(memory.Options{})
-	s := start(t, unrecording{counters}, server.Options{Logger: slog.New(slog.DiscardHandler)})
+	s := start(t, &brokenStore{Store: counters, notes: map[store.Topic]error{store.Changes: errors.New("away")}}, server.Options{})
 	for _, route := range routes {
 		if !route.call.Changes() || route.method == "DELETE" {
 			continue // there is nothing to remove

@@ -61,30 +61,26 @@ func TestCounter(t *testing.T) {
 		t.Helper()
 		return readJSON[server.CounterChanged](t, s, request(t, "POST", s.URL+"/v1/counter?namespace=shop", []byte(body)))
 	}
-	want := func(got, want string) {
-		t.Helper()
-		must.Equal(t, got, want, "")
-	}
 	const ann = `{"id": "` + annID + `", "rule": "per-user", "key": ["ann"], `
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "other", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 1000}]}]}`, 1)
-	want(get(""), "")
-	want(get("&limit=fixed_window/31104000000/0/0/50/0"), "fixed_window 0/50 left 50; ")
+	must.Equal(t, get(""), "", "")
+	must.Equal(t, get("&limit=fixed_window/31104000000/0/0/50/0"), "fixed_window 0/50 left 50; ", "")
 	if got := post(ann + `"reset": true}`); got.Returned != 0 || got.Version == 0 {
 		t.Errorf("nothing was counted: %+v", got)
 	}
 	must.EqualOrEnd(t, takeHits(t, s, 1, 500), 100, "granted")
-	want(get(""), "fixed_window 100; token_bucket 100/100 left 0; ")
-	want(get("&limit=fixed_window/31104000000/0/0/130/0"), "fixed_window 100/130 left 30; token_bucket 100/100 left 0; ")
+	must.Equal(t, get(""), "fixed_window 100; token_bucket 100/100 left 0; ", "")
+	must.Equal(t, get("&limit=fixed_window/31104000000/0/0/130/0"), "fixed_window 100/130 left 30; token_bucket 100/100 left 0; ", "")
 	must.Equal(t, post(ann+`"grant": 30}`).Returned, 60, "30 of two limits")
-	want(get(""), "fixed_window 70; token_bucket 70/100 left 30; ")
+	must.Equal(t, get(""), "fixed_window 70; token_bucket 70/100 left 30; ", "")
 	must.Equal(t, takeHits(t, s, 2, 500), 30, "granted")
 	last := post(ann + `"reset": true}`)
 	must.Equal(t, last.Returned, 200, "emptied: %+v", last)
 	must.Equal(t, takeHits(t, s, 3, 40), 40, "granted")
 	change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 500, "width_ms": 31104000000}, {"limit": 60, "width_ms": 31104000000}]}]}`, 1)
 	// A token bucket of another limit is full at the same time.
-	want(get("&rule=per-user&key=ann"), "fixed_window 40/500 left 460; token_bucket 24/60 left 36; override of per-user")
-	want(get("&rule=per-user&key=bob"), "fixed_window 40; token_bucket 40/100 left 60; ")
+	must.Equal(t, get("&rule=per-user&key=ann"), "fixed_window 40/500 left 460; token_bucket 24/60 left 36; override of per-user", "")
+	must.Equal(t, get("&rule=per-user&key=bob"), "fixed_window 40; token_bucket 40/100 left 60; ", "")
 
 	// Notices are not among the overrides, and stay when those go.
 	must.Equal(t, len(overrides(t, s, "namespace=shop").Overrides), 2, "overrides")

@@ -64,7 +64,5 @@ func wantEvicts(t *testing.T, registry *prometheus.Registry, want string) {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	_, got, _ := strings.Cut(w.Body.String(), "\nweir_store_evicts ")
-	if got = strings.TrimSpace(got); got != want {
-		t.Errorf("weir_store_evicts is %q, want %q", got, want)
-	}
+	must.Equal(t, strings.TrimSpace(got), want, "weir_store_evicts")
 }

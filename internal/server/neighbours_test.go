@@ -49,11 +49,7 @@ func (n *neighbours) push(namespace string, p *wire.Push) (answer *wire.Answer, 
 	if w.Code != http.StatusOK {
 		return nil, w.Code, w.Body.String()
 	}
-	answer, err := wire.DecodeAnswer(w.Body.Bytes())
-	if err != nil {
-		n.Fatal(err)
-	}
-	return answer, w.Code, ""
+	return must.Get(wire.DecodeAnswer(w.Body.Bytes()))(n), w.Code, ""
 }
 
 // pushed wants a push to be taken. It is the first of a sender of its own, unless it has one.

@@ -4,10 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
+	"weir/internal/store/memory"
 	"weir/internal/trust"
 	"weir/internal/trust/trusttest"
 	"weir/internal/wire"
@@ -25,9 +27,7 @@ import (
 // tokensOf are tokens by the lines of their file.
 func tokensOf(t *testing.T, lines string) *trust.Tokens {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
-	return must.Get(trust.ReadTokens(file, time.Now, slog.New(slog.DiscardHandler)))(t)
+	return must.Get(trust.ReadTokens(must.File(t, filepath.Join(t.TempDir(), "tokens"), lines), time.Now, slog.New(slog.DiscardHandler)))(t)
 }
 
 // A token of one namespace pushes to and reads that one alone, and says so, however a request names another. What each
@@ -83,8 +83,7 @@ func TestCertificates(t *testing.T) {
 	client := func(h2 bool, pair ...string) *http.Client {
 		own := &tls.Config{RootCAs: a.Pool}
 		if len(pair) > 0 {
-			p := must.Get(tls.LoadX509KeyPair(pair[0], pair[1]))(t)
-			own.Certificates = []tls.Certificate{p}
+			own.Certificates = []tls.Certificate{must.Get(tls.LoadX509KeyPair(pair[0], pair[1]))(t)}
 		}
 		transport := &http.Transport{TLSClientConfig: own, ForceAttemptHTTP2: h2}
 		t.Cleanup(transport.CloseIdleConnections)
@@ -124,4 +123,161 @@ func TestCertificates(t *testing.T) {
 	if wantProblem(t, answer, body, "want a client certificate"); answer.StatusCode != 403 || strings.Contains(body, "counter\"") {
 		t.Errorf("status %d: %s", answer.StatusCode, body)
 	}
+}
+
+// routes are requests for each call of the server in a namespace, by who may send them: tokens with
+// one verb, and those without verbs.
+var routes = []struct {
+	call         trust.Call
+	method, path string
+	body         string
+	may          string
+}{
+	{trust.GetCounters, "GET", "/v1/counters", "", "read change admin none"},
+	{trust.GetWindow, "GET", "/v1/window?id=" + annID + "&kind=fixed_window&width_ms=60000&start=2026-01-01T00:00:00Z", "", "read change admin none"},
+	{trust.GetCounter, "GET", "/v1/counter?id=" + annID, "", "read change admin none"},
+	{trust.GetOverrides, "GET", "/v1/overrides", "", "read change admin none"},
+	{trust.GetPrices, "GET", "/v1/prices", "", "read change admin none"},
+	{trust.GetUsage, "GET", "/v1/usage", "", "read change admin none"},
+	{trust.GetTop, "GET", "/v1/top", "", "read change admin none"},
+	{trust.GetWatch, "GET", "/v1/watch", "", "read change admin none"},
+	{trust.GetChanges, "GET", "/v1/changes", "", "read change admin none"},
+	{trust.GetNamespaces, "GET", "/v1/namespaces", "", "read change admin none"},
+	{trust.ChangeCounter, "POST", "/v1/counter", `{"id": "` + annID + `", "rule": "r", "reset": true}`, "change admin none"},
+	{trust.SetOverrides, "PUT", "/v1/overrides", `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1000}]}]}`, "change admin none"},
+	{trust.UnsetOverrides, "DELETE", "/v1/overrides?rule=r", "", "change admin none"},
+	{trust.SetOverrides, "PUT", "/v1/overrides", `{"overrides": [{"rule": "*", "mode": "off"}, {"rule": "r", "mode": "shadow"}]}`, "change admin none"},
+	{trust.SetOverrides, "PUT", "/v1/overrides?force", `{"overrides": [{"rule": "r", "key": ["a"], "pattern": "prefix", "limits": [{"limit": 1, "width_ms": 1000}]}]}`, "change admin none"},
+	{trust.UnsetOverrides, "DELETE", "/v1/overrides?rule=*&whole", "", "change admin none"},
+	{trust.SetPrices, "PUT", "/v1/prices", `{"list": "l", "models": {"m": {"input": 1}}}`, "change admin none"},
+	{trust.UnsetPrices, "DELETE", "/v1/prices?list=l", "", "change admin none"},
+	{trust.PushHits, "POST", wire.PushPath, "push", "push admin none"},
+	{trust.PushHits, "POST", wire.PushPath, "report", "push admin none"},
+	{trust.PushHits, "POST", wire.PushPath, "used", "push admin none"},
+	{trust.GetLive, "GET", "/livez", "", "push read change admin none nobody"},
+	{trust.GetReady, "GET", "/readyz", "", "push read change admin none nobody"},
+	{trust.GetHealth, "GET", "/healthz", "", "push read change admin none nobody"},
+	{trust.GetMetrics, "GET", "/metrics", "", "push read change admin none nobody"},
+}
+
+// tokensOfVerbs are tokens of each verb for the namespace shop, and for all.
+const tokensOfVerbs = "shop shop-push verbs=push name=p\nshop shop-read verbs=read\nshop shop-change verbs=change name=ann\nshop shop-admin verbs=admin\nshop shop-none\n" +
+	"* all-push verbs=push\n* all-read verbs=read\n* all-change verbs=change\n* all-admin verbs=admin\nall-none\n"
+
+// Every call is answered by whoever has its verb in the namespace, and refused for everybody else.
+func TestMatrix(t *testing.T) {
+	ended := make(chan struct{})
+	close(ended) // streams end with their first event
+	s := start(t, open(), server.Options{Tokens: tokensOf(t, tokensOfVerbs), Ended: ended})
+	tried := map[trust.Call]bool{trust.RateLimit: true, trust.RateLimitGiveBack: true, trust.GetNames: true} // elsewhere
+	for _, route := range routes {
+		tried[route.call] = true
+		if want, path := route.call.Needs().Pattern, strings.SplitN(route.path, "?", 2)[0]; want != route.method+" "+path {
+			t.Errorf("%s %s is the route of %s", route.method, path, want)
+		}
+		anybody := strings.Contains(route.may, "nobody")
+		for _, verb := range []string{"push", "read", "change", "admin", "none", "nobody", ""} {
+			for _, all := range []string{"shop-", "all-"} {
+				for _, namespace := range []string{"shop", "api", "shop2", "sho", "Shop", "", "*"} {
+					known := verb != "nobody" && verb != ""
+					want := 200
+					switch {
+					case anybody:
+					case !known:
+						want = 401
+					case !wire.IsNamespace(namespace):
+						want = 400
+					case all == "shop-" && namespace != "shop", !strings.Contains(route.may, verb):
+						want = 403
+					}
+					token := all + verb
+					answer, body := do(t, s.Client(), routed(t, s.URL, route.method, route.path, route.body, namespace, token))
+					must.Equal(t, answer.StatusCode, want, "%s %s in %q with %s: status: %.200s", route.method, route.path, namespace, token, body)
+					names := strings.Contains(body, `weir_namespace="shop"`)
+					if mayName := all == "all-" && known && verb != "push"; route.call == trust.GetMetrics && names != mayName {
+						t.Errorf("/metrics with %s names namespaces: %v", token, names)
+					}
+				}
+			}
+		}
+		if route.call == trust.PushHits {
+			// What /metrics names.
+			used := wire.AppendUsed(nil, &wire.Used{Namespace: "shop", Sender: 1, Sequence: 1, Rows: []wire.UsedRow{{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: 20454, Hits: 1}}})
+			wantStatus(t, s, routed(t, s.URL, "POST", wire.PushPath, string(used), "", "all-push"), 200)
+		}
+	}
+	for _, call := range trust.Calls() {
+		if !tried[call] {
+			t.Errorf("nobody has tried %s", call.Needs().Pattern)
+		}
+	}
+}
+
+// routed is a request with a token in a namespace. The body push is a push in that namespace.
+func routed(t *testing.T, url, method, path, body, namespace, token string) *http.Request {
+	t.Helper()
+	if strings.HasPrefix(path, wire.PushPath) {
+		switch body {
+		case "push":
+			push := examplePush()
+			push.Namespace = namespace
+			body = string(wire.AppendPush(nil, push))
+		case "report":
+			body = string(wire.AppendReport(nil, &wire.Report{Namespace: namespace, Node: 1, Sender: 1}))
+		case "used":
+			body = string(wire.AppendUsed(nil, &wire.Used{Namespace: namespace, Sender: 1, Sequence: 1, Rows: []wire.UsedRow{{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: 20454, Hits: 1}}}))
+		}
+	} else if strings.Contains(path, "?") {
+		path += "&namespace=" + namespace
+	} else {
+		path += "?namespace=" + namespace
+	}
+	r := request(t, method, url+path, []byte(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+// Paths that are written in other ways, other methods and other headers lead nowhere, or to the same
+// refusal: no token does more by them, and nothing changes. They are sent as they are.
+func TestForgedPaths(t *testing.T) {
+	counters := memory.New(memory.Options{})
+	s := start(t, counters, server.Options{Tokens: tokensOf(t, tokensOfVerbs)})
+	send := func(line, token, more, body string) (status string) {
+		t.Helper()
+		c := must.Get(net.Dial("tcp", s.Listener.Addr().String()))(t)
+		defer c.Close()
+		must.Get(io.WriteString(c, line+" HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer "+token+"\r\n"+more+"\r\n"+body))(t)
+		answer := must.Get(io.ReadAll(c))(t)
+		_, status, _ = strings.Cut(string(answer), " ")
+		return status[:min(3, len(status))]
+	}
+	const body = `{"overrides": [{"rule": "r", "limits": [{"limit": 1, "width_ms": 1000}]}]}`
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(body))
+	for _, token := range []string{"shop-push", "shop-read", "all-push", "all-read", "", "none"} {
+		for _, path := range []string{
+			"/v1/overrides", "//v1/overrides", "/v1//overrides", "/v1/overrides/", "/v1/%6fverrides", "/v1%2foverrides", "/V1/overrides", "/v1/./overrides",
+			"/v1/counters/../overrides", "/livez/../v1/overrides", "/livez%2f..%2fv1/overrides", "/v1/push/../overrides", "http://weir/v1/overrides", "/v1/overrides;x", "/v1/overrides%00", "/metrics/../v1/overrides", "*",
+		} {
+			for _, method := range []string{"PUT", "put", "POST", "PATCH", "DELETE", "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "X"} {
+				for _, query := range []string{"?namespace=shop&rule=r&all", "?namespace=shop&namespace=api&rule=r&all"} {
+					for _, more := range []string{"", "X-HTTP-Method-Override: PUT\r\n", "Authorization: Bearer all-admin\r\n", "X-Original-URL: /v1/overrides\r\nX-Forwarded-Prefix: /v1\r\n"} {
+						if strings.Contains(more, "all-admin") && token == "" {
+							continue // that is the admin's token, in the second of two headers
+						}
+						status := send(method+" "+path+query, token, more+length, body)
+						looks := (method == "GET" || method == "HEAD") && strings.HasSuffix(token, "-read")
+						if status == "200" && !looks {
+							t.Errorf("%s %s%s with %s and %q: status %s", method, path, query, token, more, status)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, namespace := range []string{"shop", "api"} {
+		if _, version, err := counters.Overrides(t.Context(), namespace, 0); version != 0 || err != nil {
+			t.Errorf("somebody has set overrides of %s: version %d, error %v", namespace, version, err)
+		}
+	}
+	must.Equal(t, send("PUT /v1/overrides?namespace=shop", "shop-change", length, body), "200", "as it should be: status")
 }

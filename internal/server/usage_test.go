@@ -204,9 +204,8 @@ func TestUsageMetricsAreShared(t *testing.T) {
 		body := wire.AppendUsed(nil, &wire.Used{Namespace: namespace, Sender: 1, Sequence: 1, Rows: rows})
 		served(t, handler, "POST", wire.PushPath, body)
 	}
-	families := must.Get(registry.Gather())(t)
 	small := 0
-	for _, family := range families {
+	for _, family := range must.Get(registry.Gather())(t) {
 		for _, m := range family.GetMetric() {
 			if family.GetName() == "weir_used_hits_total" && m.GetLabel()[0].GetValue() == "small" {
 				small++

@@ -2,13 +2,13 @@ package server_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,22 +86,15 @@ func TestWatch(t *testing.T) {
 	wantProblem(t, answer, body, "too many pages are watching: close some")
 	close(ended)
 	for _, answer := range streams {
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-			t.Errorf("a stream did not end as it should: %v", err)
-		}
+		must.Get(io.Copy(io.Discard, answer.Body))(t) // it ends as it should
 	}
 }
-
-// unread can't be read either.
-type unread struct{ *brokenStore }
-
-func (s unread) Notes(context.Context, store.Topic, string) ([]store.Note, error) { return nil, s.err }
 
 // A store that fails is told of, too.
 func TestWatchWithoutStore(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
-	s := start(t, unread{&brokenStore{Store: open(), err: errors.New("out of order")}}, server.Options{Ended: ended})
+	s := start(t, &brokenStore{Store: open(), err: errors.New("out of order")}, server.Options{Ended: ended})
 	if moments, got := events(t, watching(t, s, "shop", "")); len(moments) > 0 || got.Ready || got.Top != nil || got.Overrides != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -149,9 +142,8 @@ func TestWatchLater(t *testing.T) {
 			t.Fatalf("another namespace has %+v", moments)
 		}
 	}
-	if moments, _ := events(t, watching(t, s, "shop", "")); len(moments) != 1 {
-		t.Errorf("%d moments are kept of too many namespaces", len(moments))
-	}
+	moments, _ = events(t, watching(t, s, "shop", ""))
+	must.Equal(t, len(moments), 1, "moments are kept of too many namespaces")
 }
 
 // A page is told since when the store fails, also if it opens later, that it takes some hits if only a part
@@ -165,9 +157,7 @@ func TestWatchTellsSince(t *testing.T) {
 	s := start(t, counters, server.Options{Ended: ended, Tokens: tokensOf(t, "shop looks verbs=read\nshop does verbs=change\n"), Now: func() time.Time { return time.Unix(0, now.Load()) }})
 	watch := func(token string) server.Watched {
 		t.Helper()
-		r := request(t, "GET", s.URL+server.WatchPath+"?namespace=shop", nil)
-		r.Header.Set("Authorization", "Bearer "+token)
-		answer := must.Get(s.Client().Do(r))(t)
+		answer := must.Get(s.Client().Do(routed(t, s.URL, "GET", server.WatchPath, "", "shop", token)))(t)
 		defer answer.Body.Close()
 		_, w := events(t, answer)
 		return w
@@ -187,5 +177,32 @@ func TestWatchTellsSince(t *testing.T) {
 	counters.err = nil
 	if w := watch("does"); w.Since != 0 || !w.Ready || w.Partly {
 		t.Errorf("a store that is back: %+v", w)
+	}
+}
+
+// After returns what is kept and newer than a number, whatever the number.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ keep, old, every int }{{3, 0, 0}, {4, 3, 2}, {5, 2, 5}, {1, 4, 3}} {
+		h := server.History[int]{Keep: c.keep, Old: c.old, Every: c.every}
+		for last := 1; last <= 40; last++ {
+			h.Add(last)
+			var kept []int
+			for n := 1; n <= last-c.keep; n++ {
+				if c.old > 0 && n%c.every == 0 {
+					kept = append(kept, n)
+				}
+			}
+			kept = kept[max(0, len(kept)-c.old):]
+			for n := max(1, last-c.keep+1); n <= last; n++ {
+				kept = append(kept, n)
+			}
+			for after := range last + 1 {
+				at, _ := slices.BinarySearch(kept, after+1)
+				if got := h.After(int64(after)); !slices.Equal(got, kept[at:]) {
+					t.Fatalf("%+v: after %d of %d come %v, want %v", c, after, last, got, kept[at:])
+				}
+			}
+		}
 	}
 }

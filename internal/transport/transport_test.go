@@ -13,31 +13,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
+
 	"weir/internal/must"
 	"weir/internal/trust/trusttest"
 )
 
 // pipes is a listener whose connections are in memory.
 type pipes struct {
-	accepted chan net.Conn
+	*bufconn.Listener
 	// silent is the number of connections that bring nothing any more, and dialled that of all.
 	silent, dialled atomic.Int64
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
-	if c := <-p.accepted; c != nil {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p *pipes) Close() error   { close(p.accepted); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	near, far := net.Pipe()
-	p.accepted <- far
-	return &line{near, p, p.dialled.Add(1)}, nil
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, err := p.DialContext(ctx)
+	return &line{near, p, p.dialled.Add(1)}, err
 }
 
 // line is a connection that takes everything, and brings nothing once it is silent.
@@ -77,7 +68,7 @@ func TestSilentConnection(t *testing.T) {
 func replaced(t *testing.T, protocol string) {
 	authority := trusttest.New(t)
 	pair := must.Get(tls.LoadX509KeyPair(authority.Issue(t, "weir")))(t)
-	p := &pipes{accepted: make(chan net.Conn)}
+	p := &pipes{Listener: bufconn.Listen(1 << 10)}
 	s := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.WriteString(w, r.Proto); err != nil {

@@ -3,7 +3,6 @@ package trust
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -20,17 +19,9 @@ import (
 var update = flag.Bool("update", false, "write the table of calls into docs/security.md")
 
 // tokensOf reads a file with these lines.
-func tokensOf(lines string) (*Tokens, error) {
-	file, err := os.CreateTemp("", "tokens")
-	if err != nil {
-		return nil, err
-	}
-	_, err = file.WriteString(lines)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.Remove(file.Name()) }() // the system removes what stays
-	return ReadTokens(file.Name(), time.Now, slog.New(slog.DiscardHandler))
+func tokensOf(t *testing.T, lines string) (*Tokens, error) {
+	t.Helper()
+	return ReadTokens(must.File(t, filepath.Join(t.TempDir(), "tokens"), lines), time.Now, slog.New(slog.DiscardHandler))
 }
 
 // allowed are the verbs whose tokens may call, as people would say it: what the table derives is
@@ -40,7 +31,7 @@ var allowed = map[Verbs]string{0: "push read change admin none", Push: "push adm
 // Each call is allowed with its verb, in its namespace, and with what includes the verb, and with
 // nothing else. A token without verbs may do what it could before there were verbs.
 func TestMatrix(t *testing.T) {
-	tokens := must.Get(tokensOf("shop s-push verbs=push\nshop s-read verbs=read\nshop s-change verbs=change\nshop s-admin verbs=admin\nshop s-none\n" +
+	tokens := must.Get(tokensOf(t, "shop s-push verbs=push\nshop s-read verbs=read\nshop s-change verbs=change\nshop s-admin verbs=admin\nshop s-none\n"+
 		"* a-push verbs=push\n* a-read verbs=read\n* a-change verbs=change\n* a-admin verbs=admin\na-none\n"))(t)
 	if len(Calls()) != int(calls) || int(calls) < 20 {
 		t.Errorf("%d calls", len(Calls()))
@@ -58,9 +49,7 @@ func TestMatrix(t *testing.T) {
 					token = "a-" + verb
 				}
 				client, ok := tokens.Client(token, nil)
-				if !ok {
-					t.Fatal(token)
-				}
+				must.EqualOrEnd(t, ok, true, "%s is taken", token)
 				for _, namespace := range []string{"shop", "shop2", "sho", "SHOP", "shop.", "", "*"} {
 					there := all || need.Verbs == 0 || namespace == "shop" && need.Where == Asked
 					want := Allowed
@@ -80,16 +69,14 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 		nobody, trusted := Client{}, Trusted(nil)
-		if got := nobody.May(call, "shop"); (got == Allowed) != (need.Verbs == 0) {
-			t.Errorf("%s by nobody: %q", need.Pattern, got)
-		}
+		must.Equal(t, nobody.May(call, "shop") == Allowed, need.Verbs == 0, "%s by nobody", need.Pattern)
 		must.Equal(t, trusted.May(call, "shop"), Allowed, "%s where no token is asked for", need.Pattern)
 	}
 }
 
 // What a token may do in its namespaces adds up, and does not spread to others.
 func TestVerbsOfSeveralLines(t *testing.T) {
-	tokens := must.Get(tokensOf("shop two verbs=read name=two\napi two verbs=push,change name=two\n* two verbs=push name=two\n"))(t)
+	tokens := must.Get(tokensOf(t, "shop two verbs=read name=two\napi two verbs=push,change name=two\n* two verbs=push name=two\n"))(t)
 	client, _ := tokens.Client("two", nil)
 	if client.Name != "two" || client.By != Token {
 		t.Errorf("it is %q, %q", client.Name, client.By)
@@ -106,8 +93,8 @@ func TestVerbsOfSeveralLines(t *testing.T) {
 
 // A certificate counts by its names: those of its extension or, if there are none, its common name.
 func TestCertificatesOfAFile(t *testing.T) {
-	tokens := must.Get(tokensOf("shop certificate=gateway verbs=push\n* certificate=spiffe://prod/ns/weir verbs=read\nshop both verbs=change name=ann\ncertificate=old\n"))(t)
-	if none, err := tokensOf("token\n"); err != nil || none.Certificates() || !tokens.Certificates() || (*Tokens)(nil).Certificates() {
+	tokens := must.Get(tokensOf(t, "shop certificate=gateway verbs=push\n* certificate=spiffe://prod/ns/weir verbs=read\nshop both verbs=change name=ann\ncertificate=old\n"))(t)
+	if none, err := tokensOf(t, "token\n"); err != nil || none.Certificates() || !tokens.Certificates() || (*Tokens)(nil).Certificates() {
 		t.Error("certificates are not told from tokens")
 	}
 	id, _ := url.Parse("spiffe://prod/ns/weir")
@@ -181,7 +168,7 @@ func TestLinesThatAreNone(t *testing.T) {
 		"shop certificate=gateway name=ann":            "line 1: certificate: want a certificate's name, and no other",
 		"# verbs=none\n\nshop t0p verbs=read\nshop t1p verbs=none# no": "line 4: verbs: ",
 	} {
-		_, err := tokensOf(text)
+		_, err := tokensOf(t, text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "t0p") || strings.Contains(err.Error(), "t1p") {
 			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
@@ -191,14 +178,13 @@ func TestLinesThatAreNone(t *testing.T) {
 // The log says who may change something, when the file is read, without a token.
 func TestWhoMayChangeIsTold(t *testing.T) {
 	var log strings.Builder
-	path := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(path, []byte("# old\nt0p\nshop t1p verbs=push,read name=graph\nshop t2p verbs=change name=ann@example\n* certificate=ops verbs=admin\n"), 0o600))
+	path := must.File(t, filepath.Join(t.TempDir(), "tokens"), "# old\nt0p\nshop t1p verbs=push,read name=graph\nshop t2p verbs=change name=ann@example\n* certificate=ops verbs=admin\n")
 	must.Get(ReadTokens(path, time.Now, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	if want := `who="the token of line 2 in all namespaces, ann@example in shop, certificate=ops in all namespaces"`; !strings.Contains(log.String(), want) || strings.Contains(log.String(), "t0p") {
 		t.Errorf("the log has %s, want %s", log.String(), want)
 	}
 	log.Reset()
-	must.OK(t, os.WriteFile(path, []byte(strings.Repeat("t0p\n", 1000)), 0o600))
+	must.File(t, path, strings.Repeat("t0p\n", 1000))
 	if _, err := ReadTokens(path, time.Now, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), ", 980 more") || log.Len() > 2000 {
 		t.Errorf("the log has %.3000s, %v", log.String(), err)
 	}

@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,15 +28,8 @@ func (c *clock) advance(d time.Duration) { c.at = c.at.Add(d) }
 
 func newClock() *clock { return &clock{time.Unix(1_767_225_600, 0)} }
 
-func write(t *testing.T, path, content string) string {
-	t.Helper()
-	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-	return path
-}
-
 func TestTokensOfAFile(t *testing.T) {
-	path := write(t, filepath.Join(t.TempDir(), "tokens"), "# of all\n\nroot-token\r\nshop s3cret\nshop  next\n\tapi\ts3cret\n # one more\n")
-	tokens := must.Get(ReadTokens(path, newClock().now, slog.New(slog.DiscardHandler)))(t)
+	tokens := must.Get(tokensOf(t, "# of all\n\nroot-token\r\nshop s3cret\nshop  next\n\tapi\ts3cret\n # one more\n"))(t)
 	for token, want := range map[string][]string{
 		"root-token": {"shop", "api", "any.thing"}, "s3cret": {"shop", "api"}, "next": {"shop"},
 		"": nil, "s3cre": nil, "s3crett": nil, "shop": nil, "#": nil, "S3CRET": nil, "shop s3cret": nil,
@@ -42,16 +37,11 @@ func TestTokensOfAFile(t *testing.T) {
 		client, ok := tokens.Client(token, nil)
 		must.Equal(t, ok, want != nil, "%q: known", token)
 		for _, namespace := range []string{"shop", "api", "any.thing", ""} {
-			allowed := false
-			for _, n := range want {
-				allowed = allowed || n == namespace || token == "root-token"
-			}
+			allowed := token == "root-token" || slices.Contains(want, namespace)
 			must.Equal(t, client.May(ChangeCounter, namespace) == Allowed, allowed, "%q: allowed %q %v", token, namespace, !allowed)
 		}
 	}
-	if (&Client{}).May(GetTop, "shop") == Allowed {
-		t.Error("nobody's scope allows a namespace")
-	}
+	must.Equal(t, (&Client{}).May(GetTop, "shop") == Allowed, false, "nobody's scope allows a namespace")
 }
 
 func TestTokensThatAreNone(t *testing.T) {
@@ -65,7 +55,7 @@ func TestTokensThatAreNone(t *testing.T) {
 		strings.Repeat("hunter2", 8192/7+1):      "line 1: want a token",
 		strings.Repeat("hunter2\n", (1<<20)/8+1): "want at most 1048576 bytes",
 	} {
-		_, err := ReadTokens(write(t, filepath.Join(t.TempDir(), "tokens"), content), newClock().now, slog.New(slog.DiscardHandler))
+		_, err := tokensOf(t, content)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%.20q: error %v, want one with %s, without the token", content, err, want)
 		}
@@ -73,9 +63,8 @@ func TestTokensThatAreNone(t *testing.T) {
 			t.Errorf("%.20q: error %v, want one without the token", content, err)
 		}
 	}
-	if _, err := ReadTokens(filepath.Join(t.TempDir(), "none"), newClock().now, slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error %v, want that there is no file", err)
-	}
+	_, err := ReadTokens(filepath.Join(t.TempDir(), "none"), newClock().now, slog.New(slog.DiscardHandler))
+	must.Is(t, err, os.ErrNotExist, "")
 }
 
 // A changed file is read again. The error of an invalid file is logged once, and the old contents
@@ -83,27 +72,22 @@ func TestTokensThatAreNone(t *testing.T) {
 func TestTokensAreReadAgain(t *testing.T) {
 	var log bytes.Buffer
 	c := newClock()
-	path := write(t, filepath.Join(t.TempDir(), "tokens"), "shop first")
+	path := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop first")
 	tokens := must.Get(ReadTokens(path, c.now, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	known := func(want ...string) {
 		t.Helper()
 		for _, token := range []string{"first", "second", "third"} {
-			expected := false
-			for _, w := range want {
-				expected = expected || w == token
-			}
-			if _, ok := tokens.Client(token, nil); ok != expected {
-				t.Errorf("%s: known %v, want %v", token, ok, expected)
-			}
+			_, ok := tokens.Client(token, nil)
+			must.Equal(t, ok, slices.Contains(want, token), "%s: known", token)
 		}
 	}
 	known("first")
-	write(t, path, "shop first\nshop second")
+	must.File(t, path, "shop first\nshop second")
 	known("first") // the file is checked once a second
 	c.advance(time.Second)
 	known("first", "second")
 	for range 3 {
-		write(t, path, "shop second!ü")
+		must.File(t, path, "shop second!ü")
 		c.advance(time.Second)
 		known("first", "second")
 		must.OK(t, os.Remove(path))
@@ -111,16 +95,16 @@ func TestTokensAreReadAgain(t *testing.T) {
 		known("first", "second")
 	}
 	must.Equal(t, strings.Count(log.String(), "level=ERROR"), 1, "errors logged, want one:\n%s", &log)
-	write(t, path, "shop second")
+	must.File(t, path, "shop second")
 	c.advance(-time.Hour) // the clock is set back
 	known("second")
-	write(t, path, "")
+	must.File(t, path, "")
 	c.advance(time.Second)
 	known("second")
 	if got := strings.Count(log.String(), "level=ERROR"); got != 2 || strings.Contains(log.String(), "second") {
 		t.Errorf("%d errors logged, want two, without tokens:\n%s", got, &log)
 	}
-	write(t, path, "third")
+	must.File(t, path, "third")
 	c.advance(time.Second)
 	known("third")
 }
@@ -153,21 +137,19 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 // replace replaces a file's contents with another's.
 func replace(t *testing.T, path, with string) {
 	t.Helper()
-	content := must.Get(os.ReadFile(with))(t)
-	write(t, path, string(content))
+	must.File(t, path, string(must.Get(os.ReadFile(with))(t)))
 }
 
 func pair(t *testing.T, certificate, key string) []tls.Certificate {
 	t.Helper()
-	p := must.Get(tls.LoadX509KeyPair(certificate, key))(t)
-	return []tls.Certificate{p}
+	return []tls.Certificate{must.Get(tls.LoadX509KeyPair(certificate, key))(t)}
 }
 
 func TestCertificatesAreReadAgain(t *testing.T) {
 	c := newClock()
 	old, next := trusttest.New(t), trusttest.New(t)
 	certificate, key := old.Issue(t, "old")
-	files := CertificateFiles{Certificate: certificate, Key: key, ClientCA: write(t, filepath.Join(t.TempDir(), "ca"), "")}
+	files := CertificateFiles{Certificate: certificate, Key: key, ClientCA: must.File(t, filepath.Join(t.TempDir(), "ca"), "")}
 	replace(t, files.ClientCA, old.File)
 	server := must.Get(Certificates(files, c.now, slog.New(slog.DiscardHandler)))(t)
 	ofOld := pair(t, certificate, key)
@@ -204,7 +186,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	c.advance(time.Second)
 	want(next.Pool, ofNext, true, "")
 	want(next.Pool, ofOld, false, "unknown certificate authority")
-	write(t, files.ClientCA, "none")
+	must.File(t, files.ClientCA, "none")
 	c.advance(time.Second)
 	want(next.Pool, ofNext, true, "")
 }
@@ -213,7 +195,7 @@ func TestCertificatesThatAreNone(t *testing.T) {
 	a := trusttest.New(t)
 	certificate, key := a.Issue(t, "one")
 	_, other := a.Issue(t, "another")
-	text := write(t, filepath.Join(t.TempDir(), "text"), "hello")
+	text := must.File(t, filepath.Join(t.TempDir(), "text"), "hello")
 	for _, test := range []struct {
 		files CertificateFiles
 		want  string
@@ -229,7 +211,32 @@ func TestCertificatesThatAreNone(t *testing.T) {
 			t.Errorf("%+v: error %v, want %s", test.files, err, test.want)
 		}
 	}
-	if CertificateOf(nil) != nil {
-		t.Error("a connection without TLS has a certificate")
+	must.Equal(t, CertificateOf(nil), nil, "the certificate of a connection without TLS")
+}
+
+// Tokens from a pipe are read once, and a file that has become a pipe is not opened: that would wait for a
+// writer, and so would each client.
+func TestPipesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	c, dir := newClock(), t.TempDir()
+	pipe, file := filepath.Join(dir, "pipe"), must.File(t, filepath.Join(dir, "file"), "s3cret")
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
+	written := make(chan error, 1)
+	go func() { written <- os.WriteFile(pipe, []byte("s3cret"), 0o600) }()
+	for _, path := range []string{pipe, file} {
+		tokens := must.Get(ReadTokens(path, c.now, slog.New(slog.NewTextHandler(&log, nil))))(t)
+		if path == file {
+			must.OK(t, errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)))
+		}
+		for range 3 {
+			c.advance(2 * time.Second)
+			_, ok := tokens.Client("s3cret", nil)
+			must.Equal(t, ok, true, "%s: the token is taken", path)
+		}
+	}
+	must.OK(t, <-written)
+	if n := strings.Count(log.String(), "want a regular file"); n != 1 || strings.Contains(log.String(), "pipe:") {
+		t.Errorf("the log tells %d times of a file that is a pipe:\n%s", n, log.String())
 	}
 }

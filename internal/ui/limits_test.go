@@ -15,21 +15,10 @@ import (
 	"weir/internal/wire"
 )
 
-func (s *seen) post(path, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(s.Context(), http.MethodPost, "http://127.0.0.1:9181"+path, strings.NewReader(body))
-	r.Header.Set(Header, "1")
-	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, r)
-	return w
-}
-
 // overrides are those in force, each in a few words.
 func (s *seen) overrides() (all []string) {
 	s.Helper()
-	found, err := s.view.backend.Overrides(s.Context(), "shop")
-	if err != nil {
-		s.Fatal(err)
-	}
+	found := must.Get(s.view.backend.Overrides(s.Context(), "shop"))(s)
 	for i := range found.List {
 		text := fmt.Sprint(found.List[i].Rule, found.List[i].Values)
 		for _, l := range found.List[i].Limits {
@@ -47,7 +36,7 @@ func TestSetLimits(t *testing.T) {
 	s := see(t)
 	set := func(body string) {
 		t.Helper()
-		if answer := s.post("/live/limit", body); answer.Code != http.StatusNoContent {
+		if answer := s.ask("POST", "/live/limit", body, Header, "1"); answer.Code != http.StatusNoContent {
 			t.Fatalf("%s: status %d: %s", body, answer.Code, answer.Body)
 		}
 	}
@@ -99,12 +88,7 @@ func TestActions(t *testing.T) {
 	id := s.view.identity(rule, []string{"ann"})
 	override := `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 1, "width_ms": 3600000}, {"limit": 2, "width_ms": 86400000}]}]}`
 	do := func(method, path, header, body string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:9181/v1/"+path, strings.NewReader(body))
-		r.Header.Set(Header, header)
-		r.Header.Set("content-type", "application/json")
-		w := httptest.NewRecorder()
-		s.handler.ServeHTTP(w, r)
-		return w
+		return s.ask(method, "/v1/"+path, body, Header, header, "content-type", "application/json")
 	}
 	for _, call := range []struct{ method, path, body string }{
 		{"PUT", "overrides?namespace=shop&force=1&reason=import", override},
@@ -118,9 +102,7 @@ func TestActions(t *testing.T) {
 	}
 	var told server.Changes
 	answer := do("GET", "changes?namespace=shop", "", "")
-	if err := json.Unmarshal(answer.Body.Bytes(), &told); err != nil {
-		t.Fatalf("%v: %s", err, answer.Body)
-	}
+	must.OK(t, json.Unmarshal(answer.Body.Bytes(), &told))
 	got := ""
 	for i := range told.Changes {
 		r := &told.Changes[i]
@@ -149,12 +131,10 @@ func TestSetLimitsRefuses(t *testing.T) {
 		`{"rule": "per-user", "limits": [18446744073709551616, 1]}`:          "json: cannot unmarshal",
 		`{"limits": [1, 1], "rule": "` + strings.Repeat("x", maxBody) + `"}`: "http: request body too large",
 	} {
-		answer := s.post("/live/limit", body)
+		answer := s.ask("POST", "/live/limit", body, Header, "1")
 		if got := strings.TrimSpace(answer.Body.String()); answer.Code != http.StatusBadRequest || !strings.HasPrefix(got, want) {
 			t.Errorf("%.80s: status %d, %q, want %q", body, answer.Code, got, want)
 		}
 	}
-	if all := s.overrides(); len(all) > 0 {
-		t.Errorf("overrides are set: %q", all)
-	}
+	must.Same(t, s.overrides(), nil, "overrides are set")
 }

@@ -3,6 +3,7 @@ package ui
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -66,10 +67,7 @@ func (l *Lines) look(node int) (cut bool, delay time.Duration, changed <-chan st
 	if l.changed == nil {
 		l.changed = make(chan struct{})
 	}
-	cut = l.state.Away
-	for _, n := range l.state.Cut {
-		cut = cut || n == node
-	}
+	cut = l.state.Away || slices.Contains(l.state.Cut, node)
 	return cut, time.Duration(l.state.DelayMS) * time.Millisecond, l.changed
 }
 
@@ -101,7 +99,7 @@ func (l *Lines) Transport(node int) http.RoundTripper {
 type line struct {
 	lines *Lines
 	node  int
-	next  http.RoundTripper
+	next  *http.Transport
 }
 
 // RoundTrip implements http.RoundTripper. If a line is cut during a request, the backend may have
@@ -151,8 +149,4 @@ func (l *line) late(r *http.Request) error {
 }
 
 // CloseIdleConnections closes the connections of a node that ends.
-func (l *line) CloseIdleConnections() {
-	if t, ok := l.next.(*http.Transport); ok {
-		t.CloseIdleConnections()
-	}
-}
+func (l *line) CloseIdleConnections() { l.next.CloseIdleConnections() }

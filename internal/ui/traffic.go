@@ -87,7 +87,7 @@ func (t *traffic) run(ctx context.Context) {
 			for {
 				select {
 				case d := <-t.due:
-					t.send(ctx, d)
+					t.count(t.ask(ctx, d))
 				case <-ctx.Done():
 					return
 				}
@@ -175,28 +175,24 @@ func (t *traffic) burst(requests int) error {
 	return nil
 }
 
-func (t *traffic) send(ctx context.Context, d demand) {
+// ask sends a request, and returns the status of its answer; 0 if there is none.
+func (t *traffic) ask(ctx context.Context, d demand) (status int) {
 	request, err := t.request(ctx, d)
 	if err != nil {
-		t.count(0)
-		return
+		return 0
 	}
 	answer, err := t.client.Do(request)
 	if err != nil {
-		t.count(0)
-		return
+		return 0
 	}
 	_, err = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<20))
-	if err = errors.Join(err, answer.Body.Close()); err != nil {
-		t.count(0)
-		return
+	switch err = errors.Join(err, answer.Body.Close()); {
+	case err != nil:
+		return 0
+	case answer.Header.Get("x-envoy-ratelimited") != "":
+		return http.StatusTooManyRequests
 	}
-	refused := answer.Header.Get("x-envoy-ratelimited") != ""
-	if refused {
-		t.count(http.StatusTooManyRequests)
-		return
-	}
-	t.count(answer.StatusCode)
+	return answer.StatusCode
 }
 
 // count counts an answer by its status; 0 is no answer.

@@ -130,9 +130,8 @@ func TestMoments(t *testing.T) {
 		t.Errorf("out of order since %d, and then since %d", began, got)
 	}
 	v.o.Lines.Set(Faults{})
-	if v.take(); v.state().Since != 0 {
-		t.Error("out of order, though all lines are whole")
-	}
+	v.take()
+	must.Equal(t, v.state().Since, 0, "all lines are whole, and out of order since")
 	if err := v.setFaults(Faults{Away: true}); err == nil {
 		t.Error("a backend is stopped that there is not")
 	}

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"net/http"
-	"slices"
 
 	"weir/internal/listen"
 	"weir/internal/server"
@@ -13,21 +12,16 @@ import (
 // requires a token if token says so.
 func Watch(backend, page http.Handler, token bool) http.Handler {
 	mux := http.NewServeMux()
-	lists := slices.ContainsFunc(trust.Calls(), func(c trust.Call) bool { return c.Needs().Pattern == "GET "+namespacesPath })
 	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"live": "serve", "traffic": true, "token": token, "namespaces": lists})
+		answer(w, map[string]any{"live": "serve", "traffic": true, "token": token, "namespaces": true})
 	})
 	mux.Handle("GET "+server.WatchPath, backend)
 	mux.Handle("GET "+server.CounterPath, backend)
-	mux.Handle("GET "+namespacesPath, backend)
+	mux.Handle("GET "+server.NamespacesPath, backend)
 	mux.Handle("/", page)
 	actions(mux, backend)
 	return guardChanges(mux)
 }
-
-// namespacesPath is the path of the namespaces that a backend knows. Without such a call the page
-// wants a namespace to be typed.
-const namespacesPath = "/v1/namespaces"
 
 // actions has a backend answer what a page changes, and who has changed what before.
 func actions(mux *http.ServeMux, backend http.Handler) {

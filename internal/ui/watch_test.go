@@ -35,12 +35,8 @@ func TestWatchRoutes(t *testing.T) {
 		"GET /v1/overrides?namespace=shop": "backend", "POST /v1/push": "page", "PUT /v1/prices?namespace=shop": "page",
 		"GET /v1/counters?namespace=shop": "page", "GET /v1/counter/": "page", "GET /metrics": "page", "GET /": "page",
 	} {
-		if got := ask(asked, "", "1").Header().Get("from"); got != want {
-			t.Errorf("%s: the %s answers, want the %s", asked, got, want)
-		}
+		must.Equal(t, ask(asked, "", "1").Header().Get("from"), want, "%s: answered by", asked)
 		must.Equal(t, ask(asked, "https://evil.test", "1").Code, http.StatusForbidden, "%s by another site's page: status", asked)
-		if w := ask(asked, "", ""); (w.Code == http.StatusForbidden) == strings.HasPrefix(asked, "GET") {
-			t.Errorf("%s without the header: status %d", asked, w.Code)
-		}
+		must.Equal(t, ask(asked, "", "").Code == http.StatusForbidden, !strings.HasPrefix(asked, "GET"), "%s without the header is refused", asked)
 	}
 }

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -62,14 +63,16 @@ func (s *seen) hit(rule int, key []string, l *window.Limit, hits int64) {
 		item.Newest, item.Ages, item.Limit = at/uint64(l.Precision), []uint64{0}, l.Max
 	}
 	s.pushed++
-	if _, err := s.view.backend.Push(s.Context(), wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: s.pushed, Floor: s.pushed, Items: []wire.Item{item}})); err != nil {
-		s.Fatal(err)
-	}
+	must.Get(s.view.backend.Push(s.Context(), wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: s.pushed, Floor: s.pushed, Items: []wire.Item{item}})))(s)
 }
 
-// get asks why a key is refused.
-func (s *seen) get(query url.Values) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(s.Context(), http.MethodGet, "http://127.0.0.1:9181/live/why?"+query.Encode(), nil)
+// ask asks the view, with headers, each behind its name. The header host is the host.
+func (s *seen) ask(method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(s.Context(), method, "http://127.0.0.1:9181"+path, strings.NewReader(body))
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	r.Host = cmp.Or(r.Header.Get("host"), r.Host)
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, r)
 	return w
@@ -78,7 +81,7 @@ func (s *seen) get(query url.Values) *httptest.ResponseRecorder {
 // told is how a key stands, in a line.
 func (s *seen) told(query url.Values) string {
 	s.Helper()
-	answer := s.get(query)
+	answer := s.ask("GET", "/live/why?"+query.Encode(), "")
 	var why Why
 	if err := json.Unmarshal(answer.Body.Bytes(), &why); err != nil || answer.Code != http.StatusOK {
 		s.Fatalf("status %d: %s", answer.Code, answer.Body)
@@ -234,7 +237,7 @@ func TestWhyRefuses(t *testing.T) {
 		{url.Values{"rule": {"login"}, "id": {"0123"}}, `id: want 32 hexadecimal digits, got "0123"`},
 		{url.Values{"rule": {"login"}, "id": {strings.Repeat("g", 32)}}, `id: want 32 hexadecimal digits, got "gggggggggggggggggggggggggggggggg"`},
 	} {
-		answer := s.get(test.query)
+		answer := s.ask("GET", "/live/why?"+test.query.Encode(), "")
 		if got := strings.TrimSpace(answer.Body.String()); answer.Code != http.StatusBadRequest || got != test.want {
 			t.Errorf("%v: status %d, %s, want %s", test.query, answer.Code, got, test.want)
 		}
@@ -243,12 +246,7 @@ func TestWhyRefuses(t *testing.T) {
 		}
 	}
 	for header, value := range map[string]string{"origin": "http://evil.test", "host": "evil.test"} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:9181/live/why?rule=per-user&key=ann", nil)
-		if r.Header.Set(header, value); header == "host" {
-			r.Host = value
-		}
-		w := httptest.NewRecorder()
-		if s.handler.ServeHTTP(w, r); w.Code < 400 || strings.Contains(w.Body.String(), "limits") {
+		if w := s.ask("GET", "/live/why?rule=per-user&key=ann", "", header, value); w.Code < 400 || strings.Contains(w.Body.String(), "limits") {
 			t.Errorf("%s %s: status %d, %s", header, value, w.Code, w.Body)
 		}
 	}

@@ -201,9 +201,8 @@ func TestHiddenTier(t *testing.T) {
 		r.Reset(fieldsOf(t, &usage.Presets[len(usage.Presets)-1], true), usage.JSON, &usage.Rates{})
 		r.Ask(list, "", usage.AnyTier, []byte("m"))
 		r.Feed([]byte(`{"model":"m","response":{"model":"unlisted"},"usage":{"prompt_tokens":10,"completion_tokens":10}}`))
-		if got, _ := r.Cost(); got != 80 {
-			t.Errorf("%v: costs %d beside a name that is not on the list, want 80", of, got)
-		}
+		got, _ := r.Cost()
+		must.Equal(t, got, 80, "%v: beside a name that is not on the list costs", of)
 	}
 }
 

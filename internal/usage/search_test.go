@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/must"
 	"weir/internal/usage"
 )
 
@@ -29,18 +30,14 @@ func TestPasses(t *testing.T) {
 	t.Parallel()
 	all := searched(t)
 	for name, want := range map[string]int{"openai": 1, "openai, priced": 3, "anthropic": 1, "gemini": 3, "auto": 3, "a byte": 2, "two bytes": 2} {
-		if got := all[name].Passes(); got != want {
-			t.Errorf("%s: got %d passes for %q, want %d", name, got, all[name].Hints(), want)
-		}
+		must.Equal(t, all[name].Passes(), want, "%s: passes for %q", name, all[name].Hints())
 	}
 }
 
 // sameSearch compares both searches of a text.
 func sameSearch(t *testing.T, name string, f *usage.Fields, text []byte) {
 	t.Helper()
-	if got, want := f.MayBeIn(text), f.HintIn(text); got != want {
-		t.Fatalf("%s: got %t, want %t of %q in %q", name, got, want, f.Hints(), text)
-	}
+	must.EqualOrEnd(t, f.MayBeIn(text), f.HintIn(text), "%s: %q in %q", name, f.Hints(), text)
 	f.Passed(text, func(pass, got, want int) {
 		t.Fatalf("%s: search %d comes to %d, want %d of %d bytes: %q", name, pass, got, want, len(text), text)
 	})

@@ -242,14 +242,13 @@ func TestEndings(t *testing.T) {
 			continue // it has the ending of the provider that the request is for
 		}
 		must.Equal(t, p.Ending == usage.NoEnding, p.Name == "bedrock" || p.Name == "ollama", "%s has the ending %d", p.Name, p.Ending)
-		fields := must.Get(p.Fields(false))(t)
+		fields := fieldsOf(t, &p, false)
 		for _, before := range []string{"", "event: x\ndata: {}\n\n"} {
 			var r usage.Reader
 			costOf(&r, fields, usage.Events, []byte(before), 1)
 			ending := r.AppendError(r.AppendEnding(nil, p.Ending), p.Ending)
-			if r.Feed(ending); r.Rest() != 0 {
-				t.Errorf("%s: %q ends no event", p.Name, ending)
-			}
+			r.Feed(ending)
+			must.Equal(t, r.Rest(), 0, "%s: bytes behind the event %q", p.Name, ending)
 			for _, text := range wholeEvents(ending) {
 				if text = bytes.TrimSpace(text); len(text) > 0 && string(text) != "[DONE]" && !json.Valid(text) {
 					t.Errorf("%s: %q is no JSON", p.Name, text)
@@ -353,8 +352,7 @@ func TestPresets(t *testing.T) {
 	t.Parallel()
 	presets := map[string]*usage.Fields{}
 	for _, p := range usage.Presets {
-		fields := must.Get(p.Fields(false))(t)
-		presets[p.Name] = fields
+		presets[p.Name] = fieldsOf(t, &p, false)
 	}
 	for _, c := range []struct {
 		preset, mediaType string
@@ -473,17 +471,12 @@ func TestShapes(t *testing.T) {
 
 func fieldsOf(t testing.TB, p *usage.Preset, priced bool) *usage.Fields {
 	t.Helper()
-	fields := must.Get(p.Fields(priced))(t)
-	return fields
+	return must.Get(p.Fields(priced))(t)
 }
 
 func shapes(t testing.TB) (list map[string]shape) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/shapes.json")
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
-	must.OK(t, err)
+	must.OK(t, json.Unmarshal(must.Get(os.ReadFile("testdata/shapes.json"))(t), &list))
 	return list
 }
 
@@ -525,15 +518,11 @@ func chunk(text string) string {
 
 // BenchmarkEvents reads a megabyte of events of a model's stream.
 func BenchmarkEvents(b *testing.B) {
-	var body strings.Builder
-	for body.Len() < 1<<20 {
-		body.WriteString("data: {\"id\":\"chatcmpl-123\",\"object\":\"chat.completion.chunk\",\"created\":1694268190,\"model\":\"gpt\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" some\"},\"finish_reason\":null}],\"usage\":null}\n\n")
-	}
+	stream := bytes.Repeat([]byte(oneEvent), 1<<20/len(oneEvent)+1)
 	for _, preset := range usage.Presets[:2] {
 		b.Run(preset.Name, func(b *testing.B) {
-			fields := must.Get(preset.Fields(false))(b)
+			fields := fieldsOf(b, &preset, false)
 			var r usage.Reader
-			stream := []byte(body.String())
 			b.SetBytes(int64(len(stream)))
 			for b.Loop() {
 				r.Reset(fields, usage.Events, nil)

@@ -63,12 +63,10 @@ func run(t *testing.T, o warn.Options, log io.Writer) (*warn.Warner, *prometheus
 
 func expect(t *testing.T, registry *prometheus.Registry, metric string, want int) {
 	t.Helper()
-	text := fmt.Sprintf("%s %d\n", metric, want)
 	must.EqualOrEnd(t, must.Get(testutil.GatherAndCount(registry, metric))(t), 1, "%s", metric)
-	families := must.Get(registry.Gather())(t)
-	for _, f := range families {
-		if f.GetName() == metric && int(f.GetMetric()[0].GetCounter().GetValue()) != want {
-			t.Errorf("got %v, want %s", f.GetMetric()[0].GetCounter().GetValue(), text)
+	for _, f := range must.Get(registry.Gather())(t) {
+		if f.GetName() == metric {
+			must.Equal(t, int(f.GetMetric()[0].GetCounter().GetValue()), want, "%s", metric)
 		}
 	}
 }

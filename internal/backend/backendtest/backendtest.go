@@ -15,8 +15,7 @@ func Push(t testing.TB, s store.Store, body []byte) (*wire.Push, store.Outcome) 
 	t.Helper()
 	push := must.Get(wire.DecodePush(body))(t)
 	nodes := must.Get(store.Join(t.Context(), s, push.Namespace, push.Node))(t)
-	outcome := must.Get(s.Push(t.Context(), push, nodes))(t)
-	return push, outcome
+	return push, must.Get(s.Push(t.Context(), push, nodes))(t)
 }
 
 // Tell returns what a backend tells the sender of a push of overrides.

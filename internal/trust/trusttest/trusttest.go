@@ -54,8 +54,7 @@ func (a *Authority) Issue(t testing.TB, name string) (certificate, key string) {
 	template.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/" + name}}
 	template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
 	a.sign(t, template, a.certificate, private, certificate)
-	encoded := must.Get(x509.MarshalPKCS8PrivateKey(private))(t)
-	write(t, key, "PRIVATE KEY", encoded)
+	write(t, key, "PRIVATE KEY", must.Get(x509.MarshalPKCS8PrivateKey(private))(t))
 	return certificate, key
 }
 
