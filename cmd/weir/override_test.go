@@ -187,6 +187,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 			{Name: "per-user", Key: []byte{0, 0}, Limits: []wire.ToldLimit{fixed(time.Minute)}},
 			{Name: "log", Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}}},
 			{Name: "program", Flags: wire.AnyKey, Limits: []wire.ToldLimit{fixed(time.Hour), fixed(time.Minute)}},
+			{Name: "per-net", Key: []byte{24, 64, 0, 0}, Limits: []wire.ToldLimit{fixed(time.Minute)}},
 		}),
 		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
 	}
@@ -213,13 +214,16 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 		{"program", `["a", "b"], "pattern": "suffix", "part": 2`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 400},
 		{"program", `["a", "b"], "pattern": "middle"`, `{"limit": 5, "width_ms": 60000}, {"limit": 50, "width_ms": 3600000}`, 400},
 		{"per-user", `["10.0.0.0/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 400}, // it is no address
-		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200},                                 // perhaps a node comes
+		{"per-net", `["10.0.0.0/8", "x"]`, `{"limit": 5, "width_ms": 60000}`, 400},                   // it is no single address
+		{"per-net", `["10.0.0.0/8", "x"], "pattern": "prefix", "part": 1`, `{"limit": 5, "width_ms": 60000}`, 400},
+		{"per-net", `["10.0.0.0/8", "x/8"], "pattern": "network"`, `{"limit": 5, "width_ms": 60000}`, 200},
+		{"unheard", `["a"]`, `{"limit": 5, "width_ms": 60000}`, 200}, // perhaps a node comes
 	} {
 		body := fmt.Appendf(nil, `{"overrides": [{"rule": %q, "key": %s, "limits": [%s]}]}`, test.rule, test.key, test.limits)
 		status, answer := ask(t, "PUT", "http://"+address+wire.OverridesPath+"?namespace=shop", "", body, "Content-Type", "application/json")
 		must.Equal(t, status, test.status, "%+v: %s", test, answer)
 	}
-	const inForce = "log 9/1s, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "
+	const inForce = "log 9/1s, per-net --network 10.0.0.0/8 --key x/8 5/1m, per-user ann 20/1m, program a b 5/1m 50/1h, unheard a 5/1m, "
 	must.Equal(t, overridesAt(t, address), inForce, "in force are")
 	// The node's next report has nothing of its rules. It does not know all overrides yet, and applies all
 	// that it knows, or not all.

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -52,11 +53,31 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 		case o.Mode == wire.OfKeys:
 			needs = "; a network is for a value that is a client address, of which as many bits count, and a prefix or suffix for any other"
 		}
-		if len(known) > 0 && !slices.ContainsFunc(known, func(s wire.RuleShape) bool { return s.Fits(o) }) {
+		network := ""
+		if len(known) > 0 && !slices.ContainsFunc(known, func(s wire.RuleShape) bool {
+			found := networkIn(&s, o)
+			network = cmp.Or(network, found)
+			return found == "" && s.Fits(o)
+		}) {
+			if network != "" {
+				needs = "; " + network + " is a network, which is for all its addresses: an override with the pattern network"
+			}
 			return fmt.Errorf("%w: overrides[%d]: no node can apply it: %s %s", store.ErrInvalid, i, from, describeShape(&known[0])+needs)
 		}
 	}
 	return nil
+}
+
+// networkIn returns a network that an override has where keys of a rule have a single client address, or "".
+func networkIn(s *wire.RuleShape, o *wire.Override) string {
+	for i, text := range o.Texts() {
+		_, _, address := s.Prefixes(i)
+		_, err := netip.ParsePrefix(text)
+		if address && err == nil && (o.Mode != wire.OfKeys || strings.HasPrefix(o.Values[i], string(wire.Exactly))) {
+			return text
+		}
+	}
+	return ""
 }
 
 // shapes returns the shapes of a namespace's rules by their names, as nodes that report have told them: one of each
