@@ -200,7 +200,7 @@ func (g *generator) descriptors(indent string, depth int) (text string) {
 	given := map[string]bool{}
 	for range 1 + g.IntN(6) {
 		key, value := g.of("a", "b", "a_x"), g.of("", "", "x", "y", "xx", "x*", "xy*", "*", "x_y")
-		if d := (descriptor{key: key, value: value}); given[d.composite()] {
+		if d := (Descriptor{Key: key, Value: value}); given[d.composite()] {
 			continue
 		} else {
 			given[d.composite()] = true

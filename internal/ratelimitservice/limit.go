@@ -142,8 +142,8 @@ func (s shape) unit() pb.RateLimitResponse_RateLimit_Unit {
 }
 
 // shape reads the shape of a rate_limit.
-func (r *reader) shape(l *rateLimit) (s shape) {
-	s = shape{algorithm: l.algorithm, pace: pace{countRejected: l.countRejected}}
+func (r *reader) shape(l *RateLimit) (s shape) {
+	s = shape{algorithm: l.algorithm, pace: pace{countRejected: l.CountRejected}}
 	if s.algorithm == "" {
 		s.algorithm = fixedWindow
 	}
@@ -158,8 +158,8 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 		fail("algorithm", "want %s, got %.80q", strings.Join(algorithms, ", "), l.algorithm)
 		return s
 	}
-	if l.syncRate != nil {
-		s.exact, s.syncRate = *l.syncRate == 0, *l.syncRate
+	if l.SyncRate != nil {
+		s.exact, s.syncRate = *l.SyncRate == 0, *l.SyncRate
 	}
 	period, ofCalendar := periods[l.window]
 	unit, known := pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.unit)]
@@ -201,11 +201,11 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 			fail("precision", "want a precision only for a sliding_window")
 		}
 	}
-	if l.burst != 0 && s.algorithm != tokenBucket {
+	if l.Burst != 0 && s.algorithm != tokenBucket {
 		fail("burst", "want a burst only for a token_bucket")
 	}
 	if s.algorithm == slidingLog {
-		s.log = l.requestsPerUnit
+		s.log = l.Hits
 	}
 	return s
 }
