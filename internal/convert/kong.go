@@ -452,11 +452,8 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string, who *identi
 		}
 	case "header":
 		name := headerName(strings.ToLower(config.get("header_name").text()))
-		here, lacks := match{}, match{}
-		here.header(name, text{present, "true"})
-		lacks.header(name, text{present, "false"})
-		k.part(p, r, here, []any{one("header", name)}, "")
-		k.part(p, r, lacks, []any{client()}, "-others")
+		k.part(p, r, onHeader(name, text{present, "true"}), []any{one("header", name)}, "")
+		k.part(p, r, onHeader(name, text{present, "false"}), []any{client()}, "-others")
 		return
 	case "path":
 		path := text{exact, config.get("path").text()}
@@ -545,8 +542,7 @@ func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *i
 		if i == 0 {
 			suffix = ""
 		}
-		has := match{}
-		has.header(t.header, t.is)
+		has := onHeader(t.header, t.is)
 		k.part(p, r, has, []any{t.selector}, suffix)
 		r.Except = append(slices.Clone(r.Except), has)
 	}

@@ -218,12 +218,7 @@ func (c *converter) limitOf(u *use, path []chosen) {
 		if of.Match != nil {
 			both = *of.Match
 		}
-		both.Headers = maps.Clone(both.Headers)
-		said := true
-		for name, t := range m.Headers {
-			said = said && both.narrow(name, t)
-		}
-		if !said {
+		if both.Headers = maps.Clone(both.Headers); !both.narrowAll(m.Headers) {
 			c.lose(u.at, "a rule has one condition for each header, and the actions and the route need two: the limit of line %d is left out", last.Limit.Line)
 			continue
 		}
