@@ -67,9 +67,7 @@ func TestBad(t *testing.T) {
 			if c != nil {
 				t.Error("an error and a configuration")
 			}
-			if got := err.Error() + "\n"; got != want {
-				t.Errorf("got errors\n%swant\n%s", got, want)
-			}
+			must.Equal(t, err.Error()+"\n", want, "errors")
 			var all config.Errors
 			if !errors.As(err, &all) || len(all) != strings.Count(want, "\n") {
 				t.Errorf("error is %T of %d lines, want Errors of %d", err, len(all), strings.Count(want, "\n"))
@@ -440,9 +438,7 @@ func TestGood(t *testing.T) {
 		},
 	}
 	files := config.ReadArchive(t, "good.txtar")
-	if len(files) != len(tests) {
-		t.Errorf("%d documents for %d tests", len(files), len(tests))
-	}
+	must.Equal(t, len(files), len(tests), "documents for as many tests")
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name, ".json")
 		want, ok := tests[name]
@@ -461,9 +457,8 @@ func TestGood(t *testing.T) {
 			if got.Digest == 0 {
 				t.Error("no digest")
 			}
-			if got.Digest = 0; !reflect.DeepEqual(*got, want.Config) {
-				t.Errorf("got\n%+v\nwant\n%+v", *got, want.Config)
-			}
+			got.Digest = 0
+			must.Same(t, *got, want.Config, "")
 			checkInvariants(t, got)
 		})
 	}
@@ -503,9 +498,7 @@ func TestDefaultAuthority(t *testing.T) {
 func TestParseBounds(t *testing.T) {
 	const small = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 	padded := small + strings.Repeat(" ", 1<<20-len(small))
-	if _, err := config.Parse([]byte(padded)); err != nil {
-		t.Errorf("1 MiB: %v", err)
-	}
+	must.Get(config.Parse([]byte(padded)))(t)
 	const tooLarge = "want at most 1048576 bytes, got 1048577"
 	if _, err := config.Parse([]byte(padded + " ")); err == nil || err.Error() != tooLarge {
 		t.Errorf("1 MiB and a byte: %v, want %s", err, tooLarge)

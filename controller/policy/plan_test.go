@@ -118,9 +118,7 @@ func applied(t *testing.T, plan *Plan, r request) []string {
 func appliedTo(t *testing.T, plan *Plan, r request) (names []string) {
 	t.Helper()
 	for _, document := range plan.Configurations[public] {
-		if _, err := config.Parse(document); err != nil {
-			t.Fatalf("%v\n%s", err, document)
-		}
+		must.Get(config.Parse(document))(t)
 		var c struct {
 			Rules []struct {
 				Name   string
@@ -292,9 +290,7 @@ func TestPlan(t *testing.T) {
 					}
 					want[name] += ""
 				}
-				if !maps.Equal(got, want) {
-					t.Errorf("%v, want %v\n%s", got, want, plan.Configurations[public])
-				}
+				must.Same(t, got, want, "by %s", plan.Configurations[public])
 				for _, o := range plan.Outcomes {
 					name := string(o.Policy.UID)
 					if want := test.refused[name]; !strings.Contains(o.Refused, want) || (want == "") != (o.Refused == "") || (want == "") != (o.Reason == "") {
@@ -355,9 +351,7 @@ func TestCounters(t *testing.T) {
 			got = append(got, c.Namespace+" "+rule.Name)
 		}
 	}
-	if want := []string{"shop shop_p2_r", "shop shop_p3_r", "all r"}; !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	must.Same(t, slices.Sorted(slices.Values(got)), []string{"all r", "shop shop_p2_r", "shop shop_p3_r"}, "")
 	for i, want := range []string{"", "", "spec.counters: want other in the annotation weir.dev/counters of Namespace shop", "spec.counters: want another name than shop"} {
 		if o := plan.Outcomes[i]; !strings.HasPrefix(strings.Join(o.Missed, ""), want) || want == "" && len(o.Missed) > 0 || o.Refused != "" {
 			t.Errorf("%d: %+v", i, o)
@@ -371,19 +365,13 @@ func TestForgedName(t *testing.T) {
 	r.Policies = []*RateLimitPolicy{one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0)}
 	planner := newPlanner(t)
 	plan := planner.Plan(r)
-	if got := applied(t, plan, request{"shop.app2.0", "", "t.example", "/"}); len(got) > 0 {
-		t.Errorf("%v of another host", got)
-	}
-	if got := applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}); len(got) != 1 {
-		t.Errorf("%v of its own", got)
-	}
+	must.Same(t, applied(t, plan, request{"shop.app2.0", "", "t.example", "/"}), nil, "of another host")
+	must.Same(t, applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}), []string{"p_r"}, "of its own")
 	// What the tenant wants for such a rule is not for the other's.
 	r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "forged"}, Rules: []string{"shop.app2.0"}, Parents: []Parent{{Gateway: public}}})
 	r.Policies = append(r.Policies, one{"tenant/p", "HTTPRoute forged", "rules: " + limits("none")}.policy(t, 1))
 	plan = planner.Plan(r)
-	if got := applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}); len(got) != 1 {
-		t.Errorf("%v of its own, beside a forged name", got)
-	}
+	must.Same(t, applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}), []string{"p_r"}, "of its own, beside a forged name")
 	// The listener's limits hold for it.
 	forged := r.Routes[len(r.Routes)-1]
 	forged.Hostnames = []string{"f.example"}
@@ -452,9 +440,7 @@ func TestBrokenPolicy(t *testing.T) {
 	r.Policies = []*RateLimitPolicy{good}
 	status := planner.Plan(r).Outcomes[0].InForce
 	r.Policies[0] = bad
-	if got := applied(t, planner.Plan(r), requests(EnvoyGateway)["app2"]); len(got) != 1 {
-		t.Errorf("%v apply before a status is written", got)
-	}
+	must.Same(t, applied(t, planner.Plan(r), requests(EnvoyGateway)["app2"]), []string{"p_r"}, "before a status is written")
 	bad.Status.InForce = status
 	for range 2 {
 		plan := planner.Plan(r)
@@ -462,9 +448,7 @@ func TestBrokenPolicy(t *testing.T) {
 		if o.Reason != "Invalid" || !strings.HasPrefix(o.Refused, "spec.rules[0]") || o.InForce.Generation != 1 {
 			t.Errorf("%+v", o)
 		}
-		if got := applied(t, plan, requests(EnvoyGateway)["app2"]); len(got) != 1 {
-			t.Errorf("%v apply", got)
-		}
+		must.Same(t, applied(t, plan, requests(EnvoyGateway)["app2"]), []string{"p_r"}, "")
 		planner = newPlanner(t)
 	}
 }
@@ -482,13 +466,9 @@ func TestManyRules(t *testing.T) {
 	must.Equal(t, len(plan.Configurations[public]), 2, "plugins")
 	for i := range 150 {
 		name := fmt.Sprint("r", i)
-		if got := applied(t, plan, request{"shop." + name + ".0", "", name + ".example", "/"}); len(got) != 2 {
-			t.Fatalf("%s: %v", name, got)
-		}
+		must.Same(t, applied(t, plan, request{"shop." + name + ".0", "", name + ".example", "/"}), []string{name + "_a", name + "_b"}, "")
 	}
-	if got := applied(t, plan, requests(Istio)["app"]); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
+	must.Same(t, applied(t, plan, requests(Istio)["app"]), []string{"g_all"}, "")
 }
 
 func (r *Resources) tenants(namespace string, n int) {
@@ -539,14 +519,10 @@ func TestBystanders(t *testing.T) {
 				if implementation == EnvoyGateway {
 					at = request{"httproute/" + route.Namespace + "/" + route.Name + "/rule/0/match/0/*", "shop/public/http/*", "", "/"}
 				}
-				if got := applied(t, plan, at); !slices.Equal(got, []string{want}) {
-					t.Errorf("%s: %d at %s: %v, want %s", implementation, n, route.Namespace, got, want)
-				}
+				must.Same(t, applied(t, plan, at), []string{want}, "%s: %d at %s", implementation, n, route.Namespace)
 			}
 			for _, o := range plan.Outcomes {
-				if len(o.Gateways) != 1 {
-					t.Errorf("%s: %d: %+v", implementation, n, o)
-				}
+				must.Equal(t, len(o.Gateways), 1, "%s: %d: Gateways of %+v", implementation, n, o)
 			}
 		}
 		if most := 3 * 2 * maxRegion; sizes[300]-sizes[1] > most {
@@ -570,9 +546,7 @@ func TestRoutesOfANamespace(t *testing.T) {
 		{request{"tenant.rpc.0", "", "a.t.example", "/"}, []string{"tenant_p_r"}}, {request{"tenants.r0.0", "", "t.example", "/"}, nil},
 		{request{"buy", "", "c.example", "/"}, nil}, {request{"tenant.app.0", "", "c.example", "/"}, nil},
 	} {
-		if got := applied(t, newPlanner(t).Plan(r), test.request); !slices.Equal(got, test.want) {
-			t.Errorf("%v: %v, want %v", test.request, got, test.want)
-		}
+		must.Same(t, applied(t, newPlanner(t).Plan(r), test.request), test.want, "%v", test.request)
 	}
 	// Of more names than there is room for, none is another's.
 	r.Policies, r.Routes[2].Rules = r.Policies[:1], nil
@@ -593,9 +567,7 @@ func TestHostsOfAnotherListener(t *testing.T) {
 	r.Policies = []*RateLimitPolicy{one{"l", "Gateway public/http", "overrides: {rules: " + limits("cap") + "}"}.policy(t, 1), one{"p", "HTTPRoute intern", "rules: " + limits("r")}.policy(t, 2)}
 	plan := newPlanner(t).Plan(r)
 	for at, want := range map[request]string{{"shop.wide.0", "*.example:80", "x.b.example", "/"}: "l_cap", {"shop.intern.0", "*.b.example:80", "x.b.example", "/"}: "p_r"} {
-		if got := applied(t, plan, at); !slices.Equal(got, []string{want}) {
-			t.Errorf("%v: %v, want %s", at, got, want)
-		}
+		must.Same(t, applied(t, plan, at), []string{want}, "%v", at)
 	}
 }
 
@@ -635,9 +607,7 @@ func TestOneLargePolicy(t *testing.T) {
 		}
 		r.Policies = append(r.Policies, large)
 		for i, o := range newPlanner(t).Plan(r).Outcomes {
-			if want := min(1, n-i); len(o.Gateways) != want {
-				t.Errorf("%d: %s at %d Gateways, want %d", n, nameOf(o.Policy), len(o.Gateways), want)
-			}
+			must.Equal(t, len(o.Gateways), min(1, n-i), "%d: Gateways of %s", n, nameOf(o.Policy))
 		}
 	}
 }
@@ -786,10 +756,7 @@ func TestDeepRule(t *testing.T) {
 // The number of replicas is for rules that divide their limits. Others may stand beside them, or alone.
 func TestReplicas(t *testing.T) {
 	for base, rule := range map[string]string{`{"replicas": 3}`: "sync_rate: share", `{"replicas": 3, "sync_rate": "share"}`: "sync_rate: -1"} {
-		planner, err := NewPlanner([]byte(base))
-		if err != nil {
-			t.Fatal(base, err)
-		}
+		planner := must.Get(NewPlanner([]byte(base)))(t)
 		rules := []string{"rules: [{name: r, limits: [{limit: 9, window: 1h}]}]", "rules: [{name: r, " + rule + ", limits: [{limit: 9, window: 1h}]}]"}
 		for _, some := range [][]string{rules[:1], rules[1:], rules} {
 			r := resources(Istio)

@@ -374,9 +374,7 @@ func TestAPISIXModels(t *testing.T) {
 				t.Parallel()
 				text := fmt.Sprintf("routes: [{id: 1, uri: /*, plugins: {%s: {%s, %s}}}]\n", m.name, m.config, key)
 				requests := trafficOf(4, nightly.Or(20_000, 1000), m.most)
-				if either := compareWithModel(t, "apisix", text, m.model, requests); either > 0 {
-					t.Errorf("%d requests are decided otherwise", either)
-				}
+				must.Equal(t, compareWithModel(t, "apisix", text, m.model, requests), 0, "requests that are decided otherwise")
 			})
 		}
 	}

@@ -143,9 +143,7 @@ descriptors:
 	must.Report(t, on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(request("\xff", "user=\xff")), &answer, grpc.ForceCodec(sloppy{})))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats)
-	if _, err := registry.Gather(); err != nil {
-		t.Error(err)
-	}
+	must.Get(registry.Gather())(t)
 	var lines bytes.Buffer
 	must.Report(t, stats.flush(&lines))
 	must.Equal(t, lines.String(), strings.ToValidUTF8(lines.String(), ""), "statsd gets")

@@ -2,7 +2,6 @@ package ratelimitservice
 
 import (
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"math"
@@ -56,9 +55,8 @@ func TestServer(t *testing.T) {
 		t.Errorf("reflection tells %v, %v", listed, err)
 	}
 	must.OK(t, info.CloseSend())
-	if _, err := info.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("reflection ends with %v", err)
-	}
+	_, err = info.Recv()
+	must.Is(t, err, io.EOF, "reflection ends with")
 	on.end()
 }
 

@@ -211,9 +211,7 @@ func TestWrapped(t *testing.T) {
 	}
 	// Two streams at once, and a line without an end.
 	r := NewReader(strings.NewReader(stamp+"stdout P "+envoy[:40]+"\n"+stamp+"stderr P {\n"+stamp+"stdout F "+envoy[40:]+"\n"), &Options{})
-	if _, err := r.Read(); err != nil {
-		t.Error(err)
-	}
+	must.Get(r.Read())(t)
 	if _, err := r.Read(); !errors.Is(err, io.EOF) || r.Lines != 2 || r.Unreadable != 1 || !strings.Contains(r.Examples[0].Problem, "end of the line") {
 		t.Errorf("%v, %+v", err, r.Counts)
 	}
@@ -321,9 +319,7 @@ func TestGzip(t *testing.T) {
 	// Two in one, as logs are appended to.
 	r = NewReader(io.MultiReader(bytes.NewReader(whole), bytes.NewReader(whole)), &Options{})
 	for range 2 {
-		if _, err := r.Read(); err != nil {
-			t.Error(err)
-		}
+		must.Get(r.Read())(t)
 	}
 	r = NewReader(bytes.NewReader(whole[:len(whole)-12]), &Options{})
 	var err error
