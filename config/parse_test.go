@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
@@ -124,9 +125,7 @@ func tryMisspelled(t *testing.T) map[string]bool {
 					document := must.Get(json.Marshal(root))(t)
 					delete(in, name+"x")
 					_, err := config.Parse(document)
-					if want := at + `x: unknown field, did you mean "` + name + `"?`; err == nil || err.Error() != want {
-						t.Errorf("%s: got %v, want %s", document, err, want)
-					}
+					must.Equal(t, fmt.Sprint(err), at+`x: unknown field, did you mean "`+name+`"?`, "%s", document)
 				}
 			}
 		}
@@ -486,11 +485,9 @@ func TestDefaultAuthority(t *testing.T) {
 		"outbound|9180||weir.weir-system.svc.cluster.local": "weir.weir-system.svc.cluster.local",
 		"odd|": "odd|",
 	} {
-		got, err := config.Parse([]byte(`{"backend": {"cluster": "` + cluster +
-			`"}, "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`))
-		if err != nil || got.Backend.Authority != want {
-			t.Errorf("%s: got %+v, %v, want %s", cluster, got, err, want)
-		}
+		got := must.Get(config.Parse([]byte(`{"backend": {"cluster": "` + cluster +
+			`"}, "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`)))(t)
+		must.Equal(t, got.Backend.Authority, want, "%s", cluster)
 	}
 }
 
@@ -499,16 +496,12 @@ func TestParseBounds(t *testing.T) {
 	const small = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 	padded := small + strings.Repeat(" ", 1<<20-len(small))
 	must.Get(config.Parse([]byte(padded)))(t)
-	const tooLarge = "want at most 1048576 bytes, got 1048577"
-	if _, err := config.Parse([]byte(padded + " ")); err == nil || err.Error() != tooLarge {
-		t.Errorf("1 MiB and a byte: %v, want %s", err, tooLarge)
-	}
+	_, err := config.Parse([]byte(padded + " "))
+	must.Equal(t, fmt.Sprint(err), "want at most 1048576 bytes, got 1048577", "1 MiB and a byte")
 	// Depth counts the document itself.
 	for depth, want := range map[int]string{64: "want an object", 65: "nested more than 64 deep"} {
 		_, err := config.Parse([]byte(strings.Repeat("[", depth) + strings.Repeat("]", depth)))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%d deep: %v, want %q", depth, err, want)
-		}
+		must.Contains(t, fmt.Sprint(err), want, "%d deep", depth)
 	}
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -122,9 +123,7 @@ func TestStructMistakes(t *testing.T) {
 	}
 	for name, test := range tests {
 		_, err := Parse([]byte(test.document))
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want %s", name, err, test.want)
-		}
+		must.Contains(t, fmt.Sprint(err), test.want, "%s", name)
 	}
 }
 
@@ -139,9 +138,8 @@ func TestJSONIsNoStruct(t *testing.T) {
 		"":           "got an empty document",
 		"x":          "not JSON at line 1, column 1",
 	} {
-		if _, err := Parse([]byte(document)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %s", document, err, want)
-		}
+		_, err := Parse([]byte(document))
+		must.Contains(t, fmt.Sprint(err), want, "%q", document)
 	}
 }
 

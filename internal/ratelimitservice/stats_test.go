@@ -116,9 +116,8 @@ func TestNear(t *testing.T) {
 	r.HitsAddend = 7 // of 10
 	told(t, s, r)
 	var out strings.Builder
-	if err := stats.flush(&out); err != nil || !strings.Contains(out.String(), ".plain.near_limit:2|c\n") {
-		t.Errorf("it tells %v\n%s", err, out.String())
-	}
+	must.OK(t, stats.flush(&out))
+	must.Contains(t, out.String(), ".plain.near_limit:2|c\n", "")
 }
 
 type full struct{}

@@ -326,9 +326,8 @@ func TestGzip(t *testing.T) {
 	for err == nil {
 		_, err = r.Read()
 	}
-	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "gzip") {
-		t.Errorf("cut: %v", err)
-	}
+	must.Is(t, err, io.ErrUnexpectedEOF, "cut")
+	must.Contains(t, err.Error(), "gzip", "cut")
 }
 
 // Fields that only the user knows.
@@ -447,11 +446,9 @@ func TestMergeEnds(t *testing.T) {
 	cancel()
 	m.Close()
 	broken := io.MultiReader(strings.NewReader(samples[0].line+"\n"), &repeated{})
-	if _, err := Merge(t.Context(), []*Log{{Name: "broken.log", Reader: NewReader(broken, &Options{})}}); err == nil {
-		t.Error("a log that can't be read is no error")
-	} else if !errors.Is(err, io.ErrNoProgress) || !strings.Contains(err.Error(), "broken.log") {
-		t.Error(err)
-	}
+	_, err := Merge(t.Context(), []*Log{{Name: "broken.log", Reader: NewReader(broken, &Options{})}})
+	must.Is(t, err, io.ErrNoProgress, "a log that can't be read")
+	must.Contains(t, fmt.Sprint(err), "broken.log", "")
 }
 
 // repeated is a text without end, and an error if it is empty.
