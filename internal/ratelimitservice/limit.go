@@ -1,6 +1,7 @@
 package ratelimitservice
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -76,10 +77,7 @@ func shapeOf(unit pb.RateLimitResponse_RateLimit_Unit, p pace) (s shape, ok bool
 func (s shape) limit(hits, burst uint64) ratelimit.Limit {
 	switch {
 	case s.algorithm == tokenBucket:
-		if burst == 0 {
-			burst = max(hits, 1)
-		}
-		return ratelimit.TokenBucket(hits, s.window, burst)
+		return ratelimit.TokenBucket(hits, s.window, cmp.Or(burst, hits, 1))
 	case s.algorithm == slidingLog:
 		return ratelimit.SlidingLog(hits, s.window)
 	case s.algorithm == slidingWindow && s.precision != 0:
@@ -143,10 +141,7 @@ func (s shape) unit() pb.RateLimitResponse_RateLimit_Unit {
 
 // shape reads the shape of a rate_limit.
 func (r *reader) shape(l *RateLimit) (s shape) {
-	s = shape{algorithm: l.algorithm, pace: pace{countRejected: l.CountRejected}}
-	if s.algorithm == "" {
-		s.algorithm = fixedWindow
-	}
+	s = shape{algorithm: cmp.Or(l.algorithm, fixedWindow), pace: pace{countRejected: l.CountRejected}}
 	fail := func(field, format string, args ...any) {
 		r.fail(l.at.has(field), format, args...)
 	}
@@ -176,10 +171,7 @@ func (r *reader) shape(l *RateLimit) (s shape) {
 	case l.unit != "":
 		fail("unit", "want a unit or a window, not both")
 	case ofCalendar && s.algorithm == fixedWindow:
-		s.calendar, s.period, s.zone = true, period, l.zone
-		if s.zone == "" {
-			s.zone = "UTC"
-		}
+		s.calendar, s.period, s.zone = true, period, cmp.Or(l.zone, "UTC")
 	default:
 		s.window = r.span(l.window, func() {
 			fail("window", "want a duration such as 90s, or for a fixed_window day, week or month, got %.80q", l.window)
