@@ -2,7 +2,6 @@ package config
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +32,7 @@ func Warnings(c *Config) (warnings Errors) {
 		}
 	}
 	add("capacity", fewCounters(c))
-	if c.OnBackendFailure != failure.Local && !slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.SyncRate >= 0 }) {
+	if c.OnBackendFailure != failure.Local && !c.synchronises() {
 		add("on_backend_failure", "says nothing: "+alone)
 	}
 	for _, p := range c.Prices {
