@@ -180,12 +180,6 @@ func TestAnswers(t *testing.T) {
 	}...)
 }
 
-func TestNoConfiguration(t *testing.T) {
-	t.Parallel()
-	s := NewService(ServiceOptions{})
-	must.Equal(t, told(t, s, request("d", "a=b")), "error: no rate limit configuration loaded", "")
-}
-
 func TestHits(t *testing.T) {
 	t.Parallel()
 	c := newClock()
