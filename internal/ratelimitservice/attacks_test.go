@@ -147,10 +147,8 @@ func TestRequestsUnderWay(t *testing.T) {
 	const waiting = 20
 	counts := memory.New(memory.Options{})
 	way := &slow{Local{Backend: backend.New(counts)}, make(chan struct{}, 1000), make(chan struct{})}
-	counters := NewCounters(CounterOptions{Backend: way, Timeout: time.Minute})
-	s := NewService(ServiceOptions{Counters: counters})
-	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", Options{})
-	on := serveService(t, s)
+	s := serviceOn(t, CounterOptions{Backend: way, Timeout: time.Minute}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", ServiceOptions{})
+	counters, on := s.options.Counters, serveService(t, s)
 	client := pb.NewRateLimitServiceClient(on.connection)
 
 	gone, leave := context.WithCancel(t.Context())
@@ -200,9 +198,8 @@ func TestBackendIsAway(t *testing.T) {
 	for mode, want := range map[ratelimit.FailureMode]string{
 		ratelimit.FailLocal: "OK OK OVER_LIMIT", ratelimit.FailAllow: "OK OK OK", ratelimit.FailDeny: "OVER_LIMIT OVER_LIMIT OVER_LIMIT",
 	} {
-		counters := NewCounters(CounterOptions{Backend: away{}, Timeout: 10 * time.Millisecond, OnBackendFailure: mode})
-		s := NewService(ServiceOptions{Counters: counters})
-		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 2}}]", Options{})
+		s := serviceOn(t, CounterOptions{Backend: away{}, Timeout: 10 * time.Millisecond, OnBackendFailure: mode},
+			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 2}}]", ServiceOptions{})
 		var got []string
 		for range 3 {
 			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "k=v")))(t)
@@ -211,7 +208,7 @@ func TestBackendIsAway(t *testing.T) {
 		must.Equal(t, strings.Join(got, " "), want, "%v", mode)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := counters.Close(ctx); err == nil {
+		if err := s.options.Counters.Close(ctx); err == nil {
 			t.Error("all was pushed")
 		}
 	}

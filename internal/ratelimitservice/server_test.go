@@ -127,14 +127,12 @@ func TestJSONOfPages(t *testing.T) {
 // An internal error is none of the client's.
 func TestJSONOfAnInternalError(t *testing.T) {
 	clock, broken := newClock(), false
-	counters := NewCounters(CounterOptions{Now: func() time.Time {
+	s := serviceOn(t, CounterOptions{Now: func() time.Time {
 		if broken {
 			panic("a fault")
 		}
 		return clock.now()
-	}})
-	s := NewService(ServiceOptions{Counters: counters})
-	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]", Options{})
+	}}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]", ServiceOptions{})
 	for _, want := range []int{http.StatusOK, http.StatusInternalServerError} {
 		w := httptest.NewRecorder()
 		body := `{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`
@@ -157,10 +155,8 @@ func TestInstances(t *testing.T) {
 			counted := memory.New(memory.Options{})
 			answers := backend.New(counted)
 			instance := func() (*Service, *Counters) {
-				counters := NewCounters(CounterOptions{Backend: Local{Backend: answers}, Timeout: 5 * time.Second, Reveal: ratelimit.RevealPlain})
-				s := NewService(ServiceOptions{Counters: counters})
-				use(t, s, text, Options{})
-				return s, counters
+				s := serviceOn(t, CounterOptions{Backend: Local{Backend: answers}, Timeout: 5 * time.Second, Reveal: ratelimit.RevealPlain}, text, ServiceOptions{})
+				return s, s.options.Counters
 			}
 			var passed [2]atomic.Uint64
 			ask := func(s *Service, keys ...string) (ok bool) {
@@ -192,7 +188,7 @@ func TestInstances(t *testing.T) {
 									keys = keys[random.IntN(2):][:1]
 								}
 								if ask(s, keys...); i%10 == 0 {
-									use(t, s, text, Options{})
+									use(t, s, text)
 								}
 							}
 						})

@@ -43,15 +43,21 @@ func newClock() *clock {
 // start makes a service that counts in this process.
 func start(t *testing.T, c *clock, text string, o ServiceOptions) *Service {
 	t.Helper()
-	o.Counters = NewCounters(CounterOptions{Now: c.now})
+	return serviceOn(t, CounterOptions{Now: c.now}, text, o)
+}
+
+// serviceOn makes a service with counters of its own.
+func serviceOn(t testing.TB, counters CounterOptions, text string, o ServiceOptions) *Service {
+	t.Helper()
+	o.Counters = NewCounters(counters)
 	s := NewService(o)
-	use(t, s, text, Options{})
+	use(t, s, text)
 	return s
 }
 
-func use(t *testing.T, s *Service, text string, o Options) {
+func use(t testing.TB, s *Service, text string) {
 	t.Helper()
-	read, err := Read([]File{{"test.yaml", []byte(text)}}, o)
+	read, err := Read([]File{{"test.yaml", []byte(text)}}, Options{})
 	if err == nil {
 		err = s.Use(read)
 	}
@@ -515,7 +521,7 @@ func TestOtherConfigurations(t *testing.T) {
 		{"{unit: hour, requests_per_unit: 5}", "OK | OK 4/5 HOUR 3585s"},
 		{"{unit: minute, requests_per_unit: 2}", "OVER_LIMIT | OVER_LIMIT 0/2 MINUTE 45s"},
 	} {
-		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: "+c.limit+"}]", Options{})
+		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: "+c.limit+"}]")
 		wantSteps(t, s, step{request("d", "k=v"), c.want})
 	}
 }
