@@ -65,14 +65,14 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-func TestFormatDuration(t *testing.T) {
+func TestDurationString(t *testing.T) {
 	for d, want := range map[Duration]string{
 		Millisecond:                "1ms",
 		Minute:                     "1m",
 		366 * day:                  "366d",
 		26*Hour + 1001*Millisecond: "1d2h1s1ms",
 	} {
-		must.Equal(t, formatDuration(d), want, "formatDuration(%d)", d)
+		must.Equal(t, d.String(), want, "%d", d)
 	}
 }
 

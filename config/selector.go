@@ -78,13 +78,10 @@ func readSelector(v *value, want string, further []field, readFurther func(name 
 	return s
 }
 
-// readBodySelector reads a selector of a part of a request, its body included.
-func readBodySelector(v *value) Selector { return readKeySelector(v, nil) }
-
 // groupField is the further field of a selector whose value may be a group.
 var groupField = []field{{"regex", optional}}
 
-// readKeySelector is readBodySelector for selectors with further fields.
+// readKeySelector reads a selector of a part of a request, its body included.
 func readKeySelector(v *value, further []field) (s Selector) {
 	if !v.composite() {
 		return readSelector(v, wantSelector, nil, nil)
