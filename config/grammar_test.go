@@ -135,9 +135,8 @@ func TestDecimal(t *testing.T) {
 	}
 	for _, tt := range tests {
 		n, whole := parseDecimal(tt.raw).scaled(tt.shift)
-		if n != tt.n || whole != tt.whole {
-			t.Errorf("%.40s shifted by %d is %d, %t, want %d, %t", tt.raw, tt.shift, n, whole, tt.n, tt.whole)
-		}
+		must.Equal(t, n, tt.n, "%.40s shifted by %d", tt.raw, tt.shift)
+		must.Equal(t, whole, tt.whole, "%.40s shifted by %d is a whole number", tt.raw, tt.shift)
 	}
 }
 

@@ -520,9 +520,8 @@ func TestParseCopies(t *testing.T) {
 	document := []byte(`{"namespace": "shop", "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`)
 	c := must.Get(config.Parse(document))(t)
 	clear(document)
-	if c.Namespace != "shop" || c.Rules[0].Name != "all" {
-		t.Errorf("namespace %q, rule %q", c.Namespace, c.Rules[0].Name)
-	}
+	must.Equal(t, c.Namespace, "shop", "the namespace")
+	must.Equal(t, c.Rules[0].Name, "all", "the rule's name")
 }
 
 // gRPC clients get the operator's own body if it is a text that fits a header, and otherwise a

@@ -276,8 +276,7 @@ func TestSameDescriptorsFarApart(t *testing.T) {
 		if i == maxDescriptors-1 {
 			want = 8
 		}
-		if status.GetCode() != pb.RateLimitResponse_OK || status.GetLimitRemaining() != want {
-			t.Errorf("descriptor %d: %v, want %d left", i, status, want)
-		}
+		must.Equal(t, status.GetCode(), pb.RateLimitResponse_OK, "descriptor %d", i)
+		must.Equal(t, status.GetLimitRemaining(), want, "descriptor %d: left", i)
 	}
 }

@@ -134,9 +134,8 @@ descriptors:
 		}
 		var answer pb.RateLimitResponse
 		err := on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(r), &answer, grpc.ForceCodec(sloppy{}))
-		if err != nil || answer.OverallCode != step.want {
-			t.Errorf("step %d, %q: got %v, %v, want %v", i, step.descriptor, answer.OverallCode, err, step.want)
-		}
+		must.Report(t, err)
+		must.Equal(t, answer.OverallCode, step.want, "step %d, %q", i, step.descriptor)
 	}
 	// The domain of nobody.
 	var answer pb.RateLimitResponse

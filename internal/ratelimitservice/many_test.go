@@ -117,9 +117,8 @@ func TestDescriptorsAskTogether(t *testing.T) {
 				if j > 0 {
 					code, left = pb.RateLimitResponse_OVER_LIMIT, 0
 				}
-				if got.GetCode() != code || got.GetLimitRemaining() != left {
-					t.Errorf("sync_rate %s, descriptor %d of counter %d: %v", rate, j, i, got)
-				}
+				must.Equal(t, got.GetCode(), code, "sync_rate %s, descriptor %d of counter %d", rate, j, i)
+				must.Equal(t, got.GetLimitRemaining(), left, "sync_rate %s, descriptor %d of counter %d: left", rate, j, i)
 				at++
 			}
 		}

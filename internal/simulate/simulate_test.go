@@ -126,9 +126,8 @@ func TestMissingParts(t *testing.T) {
 	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "rule per-user is left out: the logs do not have header x-user") {
 		t.Errorf("%q", r.Notes)
 	}
-	if r.Rules[1].Requests != 2 || r.Rules[1].Keys != 2 {
-		t.Errorf("%+v", r.Rules[1])
-	}
+	must.Equal(t, r.Rules[1].Requests, 2, "the other rule's requests")
+	must.Equal(t, r.Rules[1].Keys, 2, "the other rule's keys")
 	_, err := Run(t.Context(), &Options{Configuration: []byte(`{"rules": [` + perUser + `]}`), Logs: []Log{{"a.log", lines("10.0.0.1")}}})
 	must.Is(t, err, ErrLogs, "")
 	must.Contains(t, fmt.Sprint(err), "per-user needs header x-user", "")
