@@ -116,7 +116,7 @@ func (r *reader) descriptors(into *[]Descriptor, depth int) func(place) {
 			r.fail(p, "want descriptors nested at most %d deep", maxDepth)
 			return
 		}
-		r.elements(p, func(_ int, p place) {
+		r.elements(p, func(p place) {
 			*into = append(*into, r.descriptor(p, depth))
 		})
 	}
@@ -173,7 +173,7 @@ func (r *reader) rateLimit(p place) *RateLimit {
 
 func (r *reader) replaces(l *RateLimit) func(place) {
 	return func(p place) {
-		r.elements(p, func(_ int, p place) {
+		r.elements(p, func(p place) {
 			name := ""
 			r.fields(p, map[string]func(place){"name": r.text(&name)})
 			if name == "" {
