@@ -78,8 +78,8 @@ func unitMillis(name string) int64 {
 	return 0
 }
 
-// formatDuration writes a duration of whole milliseconds in the form that parseDuration reads.
-func formatDuration(d Duration) string {
+// String writes a duration of whole milliseconds in the form that [ParseDuration] reads.
+func (d Duration) String() string {
 	var text string
 	millis := d.Milliseconds()
 	for _, u := range units {
@@ -104,7 +104,7 @@ func (v *value) duration(least, most Duration) Duration {
 		millis, ok = parseDecimal(v.raw).scaled(3)
 	}
 	if ok && (millis < least.Milliseconds() || millis > most.Milliseconds()) {
-		want = `a duration from "` + formatDuration(least) + `" to "` + formatDuration(most) + `"`
+		want = `a duration from "` + least.String() + `" to "` + most.String() + `"`
 		ok = false
 	}
 	if !ok {
@@ -120,6 +120,3 @@ func ParseDuration(text string) (d Duration, ok bool) {
 	millis, ok := parseDuration(text)
 	return Duration(min(millis, math.MaxInt64/int64(Millisecond))) * Millisecond, ok
 }
-
-// String writes a duration of whole milliseconds in the form that [ParseDuration] reads.
-func (d Duration) String() string { return formatDuration(d) }

@@ -65,14 +65,14 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-func TestFormatDuration(t *testing.T) {
+func TestDurationString(t *testing.T) {
 	for d, want := range map[Duration]string{
 		Millisecond:                "1ms",
 		Minute:                     "1m",
 		366 * day:                  "366d",
 		26*Hour + 1001*Millisecond: "1d2h1s1ms",
 	} {
-		must.Equal(t, formatDuration(d), want, "formatDuration(%d)", d)
+		must.Equal(t, d.String(), want, "%d", d)
 	}
 }
 
@@ -135,9 +135,8 @@ func TestDecimal(t *testing.T) {
 	}
 	for _, tt := range tests {
 		n, whole := parseDecimal(tt.raw).scaled(tt.shift)
-		if n != tt.n || whole != tt.whole {
-			t.Errorf("%.40s shifted by %d is %d, %t, want %d, %t", tt.raw, tt.shift, n, whole, tt.n, tt.whole)
-		}
+		must.Equal(t, n, tt.n, "%.40s shifted by %d", tt.raw, tt.shift)
+		must.Equal(t, whole, tt.whole, "%.40s shifted by %d is a whole number", tt.raw, tt.shift)
 	}
 }
 

@@ -179,12 +179,7 @@ func readConfig(v *value) *Config {
 
 // synchronises reports whether any rule needs the backend.
 func (c *Config) synchronises() bool {
-	for i := range c.Rules {
-		if c.Rules[i].SyncRate >= 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.SyncRate >= 0 })
 }
 
 // checkTake reports rules that the backend can't decide with a single question. Where the backend

@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
@@ -67,9 +68,7 @@ func TestBad(t *testing.T) {
 			if c != nil {
 				t.Error("an error and a configuration")
 			}
-			if got := err.Error() + "\n"; got != want {
-				t.Errorf("got errors\n%swant\n%s", got, want)
-			}
+			must.Equal(t, err.Error()+"\n", want, "errors")
 			var all config.Errors
 			if !errors.As(err, &all) || len(all) != strings.Count(want, "\n") {
 				t.Errorf("error is %T of %d lines, want Errors of %d", err, len(all), strings.Count(want, "\n"))
@@ -126,9 +125,7 @@ func tryMisspelled(t *testing.T) map[string]bool {
 					document := must.Get(json.Marshal(root))(t)
 					delete(in, name+"x")
 					_, err := config.Parse(document)
-					if want := at + `x: unknown field, did you mean "` + name + `"?`; err == nil || err.Error() != want {
-						t.Errorf("%s: got %v, want %s", document, err, want)
-					}
+					must.Equal(t, fmt.Sprint(err), at+`x: unknown field, did you mean "`+name+`"?`, "%s", document)
 				}
 			}
 		}
@@ -440,9 +437,7 @@ func TestGood(t *testing.T) {
 		},
 	}
 	files := config.ReadArchive(t, "good.txtar")
-	if len(files) != len(tests) {
-		t.Errorf("%d documents for %d tests", len(files), len(tests))
-	}
+	must.Equal(t, len(files), len(tests), "documents for as many tests")
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name, ".json")
 		want, ok := tests[name]
@@ -461,9 +456,8 @@ func TestGood(t *testing.T) {
 			if got.Digest == 0 {
 				t.Error("no digest")
 			}
-			if got.Digest = 0; !reflect.DeepEqual(*got, want.Config) {
-				t.Errorf("got\n%+v\nwant\n%+v", *got, want.Config)
-			}
+			got.Digest = 0
+			must.Same(t, *got, want.Config, "")
 			checkInvariants(t, got)
 		})
 	}
@@ -491,11 +485,9 @@ func TestDefaultAuthority(t *testing.T) {
 		"outbound|9180||weir.weir-system.svc.cluster.local": "weir.weir-system.svc.cluster.local",
 		"odd|": "odd|",
 	} {
-		got, err := config.Parse([]byte(`{"backend": {"cluster": "` + cluster +
-			`"}, "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`))
-		if err != nil || got.Backend.Authority != want {
-			t.Errorf("%s: got %+v, %v, want %s", cluster, got, err, want)
-		}
+		got := must.Get(config.Parse([]byte(`{"backend": {"cluster": "` + cluster +
+			`"}, "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`)))(t)
+		must.Equal(t, got.Backend.Authority, want, "%s", cluster)
 	}
 }
 
@@ -503,19 +495,13 @@ func TestDefaultAuthority(t *testing.T) {
 func TestParseBounds(t *testing.T) {
 	const small = `{"rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`
 	padded := small + strings.Repeat(" ", 1<<20-len(small))
-	if _, err := config.Parse([]byte(padded)); err != nil {
-		t.Errorf("1 MiB: %v", err)
-	}
-	const tooLarge = "want at most 1048576 bytes, got 1048577"
-	if _, err := config.Parse([]byte(padded + " ")); err == nil || err.Error() != tooLarge {
-		t.Errorf("1 MiB and a byte: %v, want %s", err, tooLarge)
-	}
+	must.Get(config.Parse([]byte(padded)))(t)
+	_, err := config.Parse([]byte(padded + " "))
+	must.Equal(t, fmt.Sprint(err), "want at most 1048576 bytes, got 1048577", "1 MiB and a byte")
 	// Depth counts the document itself.
 	for depth, want := range map[int]string{64: "want an object", 65: "nested more than 64 deep"} {
 		_, err := config.Parse([]byte(strings.Repeat("[", depth) + strings.Repeat("]", depth)))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%d deep: %v, want %q", depth, err, want)
-		}
+		must.Contains(t, fmt.Sprint(err), want, "%d deep", depth)
 	}
 }
 
@@ -534,9 +520,8 @@ func TestParseCopies(t *testing.T) {
 	document := []byte(`{"namespace": "shop", "rules": [{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}]}`)
 	c := must.Get(config.Parse(document))(t)
 	clear(document)
-	if c.Namespace != "shop" || c.Rules[0].Name != "all" {
-		t.Errorf("namespace %q, rule %q", c.Namespace, c.Rules[0].Name)
-	}
+	must.Equal(t, c.Namespace, "shop", "the namespace")
+	must.Equal(t, c.Rules[0].Name, "all", "the rule's name")
 }
 
 // gRPC clients get the operator's own body if it is a text that fits a header, and otherwise a

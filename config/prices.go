@@ -57,7 +57,7 @@ func readPrices(v *value) (all []*Prices) {
 		v.object(`{"of": {"gpt-5": `+likeRates+`}}`, priceFields, func(name string, v *value) {
 			switch name {
 			case "by":
-				p.InPath, p.By = false, readBodySelector(v)
+				p.InPath, p.By = false, readKeySelector(v, nil)
 			case "unit":
 				p.Unit = v.bytes("a unit of 1 to 64 of A-Za-z0-9_-, such as \"micro-dollars\"", wire.MaxName, wire.IsNameByte)
 			case "zone":

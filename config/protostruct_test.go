@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -122,17 +123,13 @@ func TestStructMistakes(t *testing.T) {
 	}
 	for name, test := range tests {
 		_, err := Parse([]byte(test.document))
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want %s", name, err, test.want)
-		}
+		must.Contains(t, fmt.Sprint(err), test.want, "%s", name)
 	}
 }
 
 // JSON is read as JSON, even if it begins like a Struct, and its mistakes have their places.
 func TestJSONIsNoStruct(t *testing.T) {
-	if _, err := Parse([]byte("\n\r\n\t" + like + "\n")); err != nil {
-		t.Error(err)
-	}
+	must.Get(Parse([]byte("\n\r\n\t" + like + "\n")))(t)
 	for document, want := range map[string]string{
 		"\n{\"a\x01": "not JSON at line 2, column 4: want more of a string",
 		"\n\x01{":    "got a message that is something else",
@@ -141,9 +138,8 @@ func TestJSONIsNoStruct(t *testing.T) {
 		"":           "got an empty document",
 		"x":          "not JSON at line 1, column 1",
 	} {
-		if _, err := Parse([]byte(document)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %s", document, err, want)
-		}
+		_, err := Parse([]byte(document))
+		must.Contains(t, fmt.Sprint(err), want, "%q", document)
 	}
 }
 

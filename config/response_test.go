@@ -71,8 +71,7 @@ func TestBodyInPlaceOfPreset(t *testing.T) {
 		`{}`: fields.AnyProvider, `{"headers": {"x-a": "b"}}`: fields.AnyProvider, `{"preset": "bedrock"}`: fields.Bedrock,
 		`{"body": "no"}`: fields.NoProvider, `{"status": 503}`: fields.NoProvider,
 	} {
-		if _, got := answers(t, `{"preset": "auto"}`, own); got.Preset != want {
-			t.Errorf("%s: preset %d, want %d", own, got.Preset, want)
-		}
+		_, got := answers(t, `{"preset": "auto"}`, own)
+		must.Equal(t, got.Preset, want, "%s: preset", own)
 	}
 }

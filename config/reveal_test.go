@@ -1,7 +1,7 @@
 package config
 
 import (
-	"strings"
+	"fmt"
 	"testing"
 
 	"weir/internal/must"
@@ -18,8 +18,6 @@ func TestReveal(t *testing.T) {
 	}
 	for _, value := range []string{`"Plain"`, `0`, `65`, `1.5`, `-1`, `true`, `null`, `[4]`, `""`} {
 		_, err := parse(`"reveal": ` + value + `, `)
-		if err == nil || !strings.Contains(err.Error(), `rules[0].reveal: want "hash", "plain", or an integer from 1 to 64, got `) {
-			t.Errorf("%s: got %v", value, err)
-		}
+		must.Contains(t, fmt.Sprint(err), `rules[0].reveal: want "hash", "plain", or an integer from 1 to 64, got `, "%s", value)
 	}
 }

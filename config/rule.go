@@ -39,13 +39,14 @@ var (
 func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 	last := len(rules) - 1
 	rule := &rules[last]
-	var overrides, classes, cost, headers, reserve, mostPerRequest, onFailure, cut, ask, limitTokens, upstream, full, limits, block, delay, price *value
 	sound := true
 	if rate := v.get("sync_rate"); rate.given() { // first, because the limits are read by it
 		rule.SyncRate, rule.Share = readSyncRate(rate)
 	}
 	v.report.shares.of = rule.Share
+	given := map[string]*value{} // by name; fields without a case are read below, once the others are known
 	v.object(`{"name": "all", "limits": [{"limit": 100, "window": "1m"}]}`, ruleFields, func(name string, v *value) {
+		given[name] = v
 		switch name {
 		case "name":
 			text := v.bytes("a string of 1 to 64 of A-Za-z0-9_-", wire.MaxName, wire.IsNameByte)
@@ -64,7 +65,6 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 			v.array("selectors", 0, maxKey, func(v *value) { rule.Key = append(rule.Key, readKeySelector(v, groupField)) })
 		case "limits":
 			before := len(v.report.found)
-			limits = v
 			v.array("limits", 1, wire.MaxLimits, func(v *value) {
 				limit, from, hold := readLimit(v, limitFields)
 				rule.Hold = max(rule.Hold, hold)
@@ -77,38 +77,20 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 			sound = len(v.report.found) == before
 			window.SetOrdinals(rule.Limits)
 		case "cost":
-			cost = v
 			readCost(v, rule)
 		case "cost_on_response":
 			readResponseCost(v, rule)
-		case "price":
-			price = v
-		case "reserve":
-			reserve = v
-		case "most_per_request":
-			mostPerRequest = v
-		case "on_failure":
-			onFailure = v
 		case "charge_when":
 			rule.ChargeWhen = readChargeWhen(v)
 		case "on_full":
-			full = v
 			rule.Marks = v.choice(onFull) == 1
 		case "delay":
-			delay = v
 			readDelay(v, rule)
 		case "block":
-			block = v
 			readBlock(v, rule)
 		case "upstream":
 			rule.Upstream = v.boolean()
-			upstream = v
-		case "cut":
-			cut = v
-		case "ask_for_usage":
-			ask = v
 		case "limit_tokens":
-			limitTokens = v
 			rule.LimitTokens = v.boolean()
 		case "warn_at":
 			rule.WarnAt = readWarnAt(v)
@@ -119,65 +101,61 @@ func readRule(v *value, rules []Rule, answer response, prices []*Prices) {
 		case "count_rejected":
 			rule.CountRejected = v.boolean()
 		case "headers":
-			headers = v
 			rule.Headers = readHeaderSet(v)
 		case "response":
 			answer.read(v)
 			rule.Response = answer.complete()
-		case "overrides":
-			overrides = v
-		case "classes":
-			classes = v
 		}
 	})
-	if overrides.given() {
-		readOverrides(overrides, rule, sound)
+	if v := given["overrides"]; v.given() {
+		readOverrides(v, rule, sound)
 	}
+	cost, reserve := given["cost"], given["reserve"]
 	if reserve.given() {
 		readReserve(reserve, cost, rule)
 	}
-	if price.given() {
-		readPrice(price, rule, prices, cost.given() || reserve.given())
+	if v := given["price"]; v.given() {
+		readPrice(v, rule, prices, cost.given() || reserve.given())
 	}
-	if mostPerRequest.given() {
-		readMostPerRequest(mostPerRequest, rule)
+	if v := given["most_per_request"]; v.given() {
+		readMostPerRequest(v, rule)
 	}
-	if onFailure.given() {
-		readOnFailure(onFailure, rule)
+	if v := given["on_failure"]; v.given() {
+		readOnFailure(v, rule)
 	}
 	if rule.Marks && rule.CountRejected {
-		full.fail("want \"refuse\" with count_rejected, because a marked request takes nothing")
+		given["on_full"].fail("want \"refuse\" with count_rejected, because a marked request takes nothing")
 	}
 	if rule.Block != 0 && len(rule.Limits) == wire.MaxLimits {
-		block.fail("want at most " + strconv.Itoa(wire.MaxLimits-1) + " limits with a block")
+		given["block"].fail("want at most " + strconv.Itoa(wire.MaxLimits-1) + " limits with a block")
 	}
-	switch {
+	switch upstream := given["upstream"]; {
 	case !rule.Upstream:
 	case rule.Block != 0:
 		upstream.fail("want no block beside, which would say how long a key waits")
 	case len(rule.Limits) == wire.MaxLimits:
 		upstream.fail("want at most " + strconv.Itoa(wire.MaxLimits-1) + " limits beside")
 	}
-	if delay.given() {
-		checkDelay(delay, rule)
+	if v := given["delay"]; v.given() {
+		checkDelay(v, rule)
 	}
 	if rule.Hold != 0 {
-		checkHold(limits, rule)
+		checkHold(given["limits"], rule)
 	}
-	if cut.given() {
-		readCut(cut, rule)
+	if v := given["cut"]; v.given() {
+		readCut(v, rule)
 	}
-	if ask.given() {
-		readAsk(ask, rule)
+	if v := given["ask_for_usage"]; v.given() {
+		readAsk(v, rule)
 	}
 	if rule.LimitTokens {
-		checkLimitTokens(limitTokens, rule)
+		checkLimitTokens(given["limit_tokens"], rule)
 	}
 	if rule.Headers&fields.Tokens != 0 {
-		readTokenHeaders(headers, rule)
+		readTokenHeaders(given["headers"], rule)
 	}
-	if classes.given() {
-		readClasses(classes, rule)
+	if v := given["classes"]; v.given() {
+		readClasses(v, rule)
 	}
 }
 

@@ -71,9 +71,7 @@ func TestSchemaFields(t *testing.T) {
 		// A variant may repeat a field of an earlier variant.
 		slices.Sort(fields)
 		want := slices.Compact(fields)
-		if got := slices.Sorted(maps.Keys(properties)); !slices.Equal(got, want) {
-			t.Errorf("%s: the schema has\n%q, the parser\n%q", of, got, want)
-		}
+		must.Same(t, slices.Sorted(maps.Keys(properties)), want, "%s: the fields of the schema, and the parser's", of)
 		for name, property := range properties {
 			if of != "match" && at(property, []string{"description"}) == nil && at(property, []string{"$ref"}) == nil {
 				t.Errorf("%s.%s has no description", of, name)

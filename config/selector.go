@@ -14,7 +14,6 @@ const (
 	maxNetworks      = 256
 	// usualText is the longest text that a selector takes from a body by default, in bytes.
 	usualText    = 256
-	likeBodyText = `{"request_json": "model"}`
 	likeSelector = `{"header": "x-user"}`
 	wantClaim    = `the path of a claim such as "sub" or "realm_access.roles.0"`
 	wantSelector = `"method", "host", "path", "client_ip" or an object such as ` + likeSelector
@@ -79,13 +78,10 @@ func readSelector(v *value, want string, further []field, readFurther func(name 
 	return s
 }
 
-// readBodySelector reads a selector of a part of a request, its body included.
-func readBodySelector(v *value) Selector { return readKeySelector(v, nil) }
-
 // groupField is the further field of a selector whose value may be a group.
 var groupField = []field{{"regex", optional}}
 
-// readKeySelector is readBodySelector for selectors with further fields.
+// readKeySelector reads a selector of a part of a request, its body included.
 func readKeySelector(v *value, further []field) (s Selector) {
 	if !v.composite() {
 		return readSelector(v, wantSelector, nil, nil)
@@ -141,7 +137,8 @@ func (s *Selector) read(name string, v *value) {
 	case "query":
 		*s = Selector{Kind: SelectQuery, Name: v.bytes("a string of 1 to 256 bytes without control characters", maxHeaderName, isFieldByte)}
 	case "jwt_claim":
-		s.Kind, s.Claim = SelectClaim, readClaim(v)
+		s.Kind, s.Claim = SelectClaim, v.text
+		readPath(v, wantClaim)
 	case "metadata":
 		s.Metadata = v.string("the payload_in_metadata of a provider of jwt_authn, without NUL", isPropertyPart)
 	case "cookie":
@@ -203,18 +200,6 @@ func (s *Selector) readPrefix(name string, v *value) {
 func isPropertyPart(text string) bool { return text != "" && strings.IndexByte(text, 0) < 0 }
 
 func isLiteral(text string) bool { return len(text) <= maxMatchValue }
-
-func readClaim(v *value) (path string) {
-	const want = wantClaim
-	if v.kind != kindString || v.text == "" {
-		v.wrong(want)
-		return ""
-	}
-	if _, err := jsonpath.Compile(v.text); err != nil {
-		v.fail("want " + want + ", got a path with " + err.Error())
-	}
-	return v.text
-}
 
 func readNetworks(v *value) (networks []clientip.Prefix) {
 	v.array("networks", 1, maxNetworks, func(v *value) {

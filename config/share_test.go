@@ -35,9 +35,7 @@ func TestShare(t *testing.T) {
 			return test.property
 		})
 		if test.refused != "" {
-			if err == nil || err.Error() != test.refused {
-				t.Errorf("%q: got %v, want %s", test.property, err, test.refused)
-			}
+			must.Equal(t, fmt.Sprint(err), test.refused, "%q", test.property)
 			continue
 		}
 		must.OK(t, err)

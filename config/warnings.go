@@ -2,7 +2,6 @@ package config
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +32,7 @@ func Warnings(c *Config) (warnings Errors) {
 		}
 	}
 	add("capacity", fewCounters(c))
-	if c.OnBackendFailure != failure.Local && !slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.SyncRate >= 0 }) {
+	if c.OnBackendFailure != failure.Local && !c.synchronises() {
 		add("on_backend_failure", "says nothing: "+alone)
 	}
 	for _, p := range c.Prices {
@@ -180,8 +179,8 @@ func shortWindow(rule *Rule, l *window.Limit) string {
 	if l.Kind.Held() || rule.SyncRate <= 0 || l.Width >= int64(rule.SyncRate) {
 		return ""
 	}
-	return "a window of " + formatDuration(Duration(l.Width)) + " ends before proxies synchronise every " +
-		formatDuration(rule.SyncRate) + " (sync_rate): hits that one proxy leaves unused come too late for the others"
+	return "a window of " + Duration(l.Width).String() + " ends before proxies synchronise every " +
+		rule.SyncRate.String() + " (sync_rate): hits that one proxy leaves unused come too late for the others"
 }
 
 // hiddenLimit warns if another limit of the rule always refuses first.
@@ -196,7 +195,7 @@ func hiddenLimit(rule *Rule, index int) string {
 		// Two equal limits hide each other. The first of them decides.
 		if i != index && hides(other, this) && (i < index || !hides(this, other)) {
 			return "never decides, because limits[" + strconv.Itoa(i) + "] refuses first: " + strconv.FormatUint(other.Max, 10) + " in " +
-				formatDuration(Duration(other.Width))
+				Duration(other.Width).String()
 		}
 	}
 	return ""

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -253,7 +254,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}
 		for _, l := range g.Spec.Listeners {
 			if l.Protocol == gatewayv1.HTTPProtocolType || l.Protocol == gatewayv1.HTTPSProtocolType {
-				one.Listeners = append(one.Listeners, policy.Listener{Name: string(l.Name), Hostname: string(deref(l.Hostname)), Port: int(l.Port)})
+				one.Listeners = append(one.Listeners, policy.Listener{Name: string(l.Name), Hostname: string(ptr.Deref(l.Hostname, "")), Port: int(l.Port)})
 			}
 		}
 		resources.Gateways = append(resources.Gateways, one)
@@ -264,14 +265,12 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			route.Hostnames = append(route.Hostnames, string(name))
 		}
 		for _, parent := range status.Parents {
-			name := types.NamespacedName{Namespace: o.GetNamespace(), Name: string(parent.ParentRef.Name)}
-			if parent.ParentRef.Namespace != nil {
-				name.Namespace = string(*parent.ParentRef.Namespace)
-			}
+			namespace := ptr.Deref(parent.ParentRef.Namespace, gatewayv1.Namespace(o.GetNamespace()))
+			name := types.NamespacedName{Namespace: string(namespace), Name: string(parent.ParentRef.Name)}
 			// The Gateway decides which routes may attach to it.
-			if controllers[name] == parent.ControllerName && (parent.ParentRef.Kind == nil || *parent.ParentRef.Kind == "Gateway") &&
+			if controllers[name] == parent.ControllerName && ptr.Deref(parent.ParentRef.Kind, "Gateway") == "Gateway" &&
 				meta.IsStatusConditionTrue(parent.Conditions, string(gatewayv1.RouteConditionAccepted)) {
-				route.Parents = append(route.Parents, policy.Parent{Gateway: name, Listener: string(deref(parent.ParentRef.SectionName))})
+				route.Parents = append(route.Parents, policy.Parent{Gateway: name, Listener: string(ptr.Deref(parent.ParentRef.SectionName, ""))})
 			}
 		}
 		if o.GetDeletionTimestamp() == nil {
@@ -283,14 +282,14 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		o := &http.Items[i]
 		route := add(o, "HTTPRoute", o.Spec.Hostnames, &o.Status.RouteStatus)
 		for _, rule := range o.Spec.Rules {
-			route.Rules = append(route.Rules, string(deref(rule.Name)))
+			route.Rules = append(route.Rules, string(ptr.Deref(rule.Name, "")))
 		}
 	}
 	for i := range grpc.Items {
 		o := &grpc.Items[i]
 		route := add(o, "GRPCRoute", o.Spec.Hostnames, &o.Status.RouteStatus)
 		for _, rule := range o.Spec.Rules {
-			route.Rules = append(route.Rules, string(deref(rule.Name)))
+			route.Rules = append(route.Rules, string(ptr.Deref(rule.Name, "")))
 		}
 	}
 	for _, grant := range grants.Items {
@@ -301,7 +300,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 					group = ""
 				}
 				if string(from.Group) == policy.Version.Group && from.Kind == "RateLimitPolicy" && to.Group == group {
-					resources.Grants = append(resources.Grants, policy.Grant{From: string(from.Namespace), To: grant.Namespace, Kind: string(to.Kind), Name: string(deref(to.Name))})
+					resources.Grants = append(resources.Grants, policy.Grant{From: string(from.Namespace), To: grant.Namespace, Kind: string(to.Kind), Name: string(ptr.Deref(to.Name, ""))})
 				}
 			}
 		}
@@ -350,13 +349,6 @@ func waypointOf(s *corev1.Service, namespace map[string]string) types.Namespaced
 		}
 	}
 	return types.NamespacedName{}
-}
-
-func deref[T any](value *T) (v T) {
-	if value != nil {
-		v = *value
-	}
-	return v
 }
 
 // most is how long a condition's message may be, in bytes.

@@ -35,6 +35,13 @@ func policyFor(namespace, gateway, rule string) *policy.RateLimitPolicy {
 	}
 }
 
+// accepted is what a namespace's Gateway of Istio says of a route at it.
+func accepted(namespace gatewayv1.Namespace) gatewayv1.RouteParentStatus {
+	return gatewayv1.RouteParentStatus{
+		ParentRef: gatewayv1.ParentReference{Name: "public", Namespace: &namespace}, ControllerName: "istio.io/gateway-controller", Conditions: []metav1.Condition{{Type: "Accepted", Status: "True"}},
+	}
+}
+
 // installed are a controller and a Gateway of each namespace, with a policy whose fields are in order, as an API server has them.
 func installed(t *testing.T, controller gatewayv1.GatewayController, present []schema.GroupVersionKind, namespaces ...string) (client.Client, []*reconciler) {
 	t.Helper()
@@ -158,9 +165,7 @@ func TestTwoStatuses(t *testing.T) {
 	c, two := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "a", "b")
 	both := gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "both"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}}}}
 	for _, namespace := range []gatewayv1.Namespace{"b", "a"} {
-		both.Status.Parents = append(both.Status.Parents, gatewayv1.RouteParentStatus{
-			ParentRef: gatewayv1.ParentReference{Name: "public", Namespace: &namespace}, ControllerName: "istio.io/gateway-controller", Conditions: []metav1.Condition{{Type: "Accepted", Status: "True"}},
-		})
+		both.Status.Parents = append(both.Status.Parents, accepted(namespace))
 	}
 	must.OK(t, c.Create(t.Context(), &both))
 	for _, kind := range []gatewayv1.Kind{"HTTPRoute", "Namespace"} {
@@ -195,9 +200,7 @@ func TestPartly(t *testing.T) {
 	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
 	name := gatewayv1.SectionName("other.app.0")
 	route := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "app"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}, {Name: &name}}}}
-	route.Status.Parents = []gatewayv1.RouteParentStatus{{
-		ParentRef: gatewayv1.ParentReference{Name: "public", Namespace: new(gatewayv1.Namespace("shop"))}, ControllerName: "istio.io/gateway-controller", Conditions: []metav1.Condition{{Type: "Accepted", Status: "True"}},
-	}}
+	route.Status.Parents = []gatewayv1.RouteParentStatus{accepted("shop")}
 	p := policyFor("tenant", "all", `{"limits":[{"limit":1,"window":"1h"}],"name":"r","sync_rate":0}`)
 	p.Spec.TargetRefs[0].Group, p.Spec.TargetRefs[0].Kind, p.Spec.TargetRefs[0].Name = "", "Namespace", "tenant"
 	must.OK(t, errors.Join(c.Create(t.Context(), route), c.Create(t.Context(), p)))

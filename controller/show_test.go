@@ -23,12 +23,9 @@ import (
 func TestShow(t *testing.T) {
 	scheme := must.Get(newScheme())(t)
 	of := func(namespace, name, kind, target, rules string) *policy.RateLimitPolicy {
-		ref := policy.TargetRef{}
-		ref.Group, ref.Kind, ref.Name = "gateway.networking.k8s.io", gatewayv1.Kind(kind), gatewayv1.ObjectName(target)
-		p := &policy.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Generation: 1}, Spec: policy.Spec{
-			TargetRefs: []policy.TargetRef{ref}, Defaults: &policy.Block{Strategy: "merge", Rules: []json.RawMessage{[]byte(rules)}},
-		}}
-		p.UID = types.UID(namespace + "/" + name)
+		p := policyFor(namespace, target, rules)
+		p.Name, p.UID, p.Spec.TargetRefs[0].Kind = name, types.UID(namespace+"/"+name), gatewayv1.Kind(kind)
+		p.Spec.Rules, p.Spec.Defaults = nil, &policy.Block{Strategy: "merge", Rules: p.Spec.Rules}
 		p.Status.Conditions = []metav1.Condition{{Type: "Accepted", Status: "True", Message: "accepted"}}
 		return p
 	}
@@ -51,10 +48,7 @@ func TestShow(t *testing.T) {
 		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "public"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio"}},
 		&gatewayv1.HTTPRoute{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "app"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}}},
-			Status: gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{{
-				ParentRef: gatewayv1.ParentReference{Name: "public", Namespace: new(gatewayv1.Namespace("shop"))}, ControllerName: "istio.io/gateway-controller",
-				Conditions: []metav1.Condition{{Type: "Accepted", Status: "True"}},
-			}}}},
+			Status: gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{accepted("shop")}}},
 		},
 	).Build()
 	for namespace, want := range map[string]string{

@@ -62,10 +62,7 @@ func TestNamesOfObjects(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{"public", "2-public", "2-2-public", "public-2"} {
 		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, Implementation: policy.Istio}
-		objects, err := newWriter(t).objects(g, [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(newWriter(t).objects(g, [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)}))(t)
 		for _, o := range objects {
 			key := o.GetKind() + " " + o.GetName()
 			if other := seen[key]; other != "" {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // Resources are what policies are about.
@@ -389,11 +390,9 @@ func (ref *TargetRef) In(p *RateLimitPolicy) string {
 
 func (ref *TargetRef) of(p *RateLimitPolicy) target {
 	t := target{kind: string(ref.Kind), NamespacedName: types.NamespacedName{Namespace: cmp.Or(string(ref.Namespace), p.Namespace), Name: string(ref.Name)}}
+	t.section = string(ptr.Deref(ref.SectionName, ""))
 	if t.kind == "Namespace" {
 		t.Namespace = t.Name
-	}
-	if ref.SectionName != nil {
-		t.section = string(*ref.SectionName)
 	}
 	return t
 }

@@ -32,6 +32,14 @@ func limits(names ...string) string {
 	return "[" + strings.Join(names, ", ") + "]"
 }
 
+// numbered are the names r0, r1 and so on of as many rules as a policy may have.
+func numbered() (names []string) {
+	for i := range 64 {
+		names = append(names, fmt.Sprint("r", i))
+	}
+	return names
+}
+
 func (p one) policy(t *testing.T, age int) *RateLimitPolicy {
 	t.Helper()
 	namespace, name, other := strings.Cut(p.name, "/")
@@ -110,9 +118,7 @@ func applied(t *testing.T, plan *Plan, r request) []string {
 func appliedTo(t *testing.T, plan *Plan, r request) (names []string) {
 	t.Helper()
 	for _, document := range plan.Configurations[public] {
-		if _, err := config.Parse(document); err != nil {
-			t.Fatalf("%v\n%s", err, document)
-		}
+		must.Get(config.Parse(document))(t)
 		var c struct {
 			Rules []struct {
 				Name   string
@@ -171,6 +177,11 @@ func is(value string, condition any) (holds bool) {
 		}
 	}
 	return holds
+}
+
+func newPlanner(t *testing.T) *Planner {
+	t.Helper()
+	return must.Get(NewPlanner([]byte("{}")))(t)
 }
 
 func TestPlan(t *testing.T) {
@@ -266,8 +277,7 @@ func TestPlan(t *testing.T) {
 					r.Policies = append(r.Policies, p.policy(t, i))
 				}
 				slices.Reverse(r.Policies)
-				planner := must.Get(NewPlanner([]byte("{}")))(t)
-				plan := planner.Plan(r)
+				plan := newPlanner(t).Plan(r)
 				got, want := map[string]string{}, map[string]string{}
 				for name, request := range requests(implementation) {
 					got[name] = strings.Join(applied(t, plan, request), " ")
@@ -280,9 +290,7 @@ func TestPlan(t *testing.T) {
 					}
 					want[name] += ""
 				}
-				if !maps.Equal(got, want) {
-					t.Errorf("%v, want %v\n%s", got, want, plan.Configurations[public])
-				}
+				must.Same(t, got, want, "by %s", plan.Configurations[public])
 				for _, o := range plan.Outcomes {
 					name := string(o.Policy.UID)
 					if want := test.refused[name]; !strings.Contains(o.Refused, want) || (want == "") != (o.Refused == "") || (want == "") != (o.Reason == "") {
@@ -308,8 +316,7 @@ func TestServices(t *testing.T) {
 		one{"tenant/p", "Service app", "rules: " + limits("r")}.policy(t, 0), one{"tenant/thief", "Service shop:app", "rules: " + limits("r")}.policy(t, 1),
 		one{"g", "Gateway public", "defaults: {strategy: merge, rules: " + limits("r", "all") + "}"}.policy(t, 2), one{"a", "Service alone", "rules: " + limits("r")}.policy(t, 3),
 	}
-	planner := must.Get(NewPlanner([]byte("{}")))(t)
-	plan := planner.Plan(r)
+	plan := newPlanner(t).Plan(r)
 	for chain, want := range map[string][]string{
 		"inbound-vip|80|http|app.tenant.svc.cluster.local": {"g_all", "tenant_p_r"}, "inbound-vip|80|http|app.shop.svc.cluster.local": {"g_all", "g_r"},
 		"inbound-vip|81|http|app.tenant.svc.cluster.local": {"g_all", "g_r"}, "inbound-vip|80|http|app.tenant.svc.cluster.local.example": {"g_all", "g_r"}, "": {"g_all", "g_r"},
@@ -331,8 +338,7 @@ func TestCounters(t *testing.T) {
 		r.Policies = append(r.Policies, one{fmt.Sprint("p", i), []string{"HTTPRoute app", "HTTPRoute app2", "Gateway public", "HTTPRoute intern"}[i], "counters: " + of + "\nrules: " + limits("r")}.policy(t, i))
 	}
 	r.Counters = map[string][]string{"shop": {"all", "shop"}, "tenant": {"other"}}
-	planner := must.Get(NewPlanner([]byte("{}")))(t)
-	plan := planner.Plan(r)
+	plan := newPlanner(t).Plan(r)
 	var got []string
 	for _, document := range plan.Configurations[public] {
 		var c struct {
@@ -345,9 +351,7 @@ func TestCounters(t *testing.T) {
 			got = append(got, c.Namespace+" "+rule.Name)
 		}
 	}
-	if want := []string{"shop shop_p2_r", "shop shop_p3_r", "all r"}; !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	must.Same(t, slices.Sorted(slices.Values(got)), []string{"all r", "shop shop_p2_r", "shop shop_p3_r"}, "")
 	for i, want := range []string{"", "", "spec.counters: want other in the annotation weir.dev/counters of Namespace shop", "spec.counters: want another name than shop"} {
 		if o := plan.Outcomes[i]; !strings.HasPrefix(strings.Join(o.Missed, ""), want) || want == "" && len(o.Missed) > 0 || o.Refused != "" {
 			t.Errorf("%d: %+v", i, o)
@@ -359,21 +363,15 @@ func TestCounters(t *testing.T) {
 func TestForgedName(t *testing.T) {
 	r := resources(Istio)
 	r.Policies = []*RateLimitPolicy{one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0)}
-	planner := must.Get(NewPlanner([]byte("{}")))(t)
+	planner := newPlanner(t)
 	plan := planner.Plan(r)
-	if got := applied(t, plan, request{"shop.app2.0", "", "t.example", "/"}); len(got) > 0 {
-		t.Errorf("%v of another host", got)
-	}
-	if got := applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}); len(got) != 1 {
-		t.Errorf("%v of its own", got)
-	}
+	must.Same(t, applied(t, plan, request{"shop.app2.0", "", "t.example", "/"}), nil, "of another host")
+	must.Same(t, applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}), []string{"p_r"}, "of its own")
 	// What the tenant wants for such a rule is not for the other's.
 	r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "forged"}, Rules: []string{"shop.app2.0"}, Parents: []Parent{{Gateway: public}}})
 	r.Policies = append(r.Policies, one{"tenant/p", "HTTPRoute forged", "rules: " + limits("none")}.policy(t, 1))
 	plan = planner.Plan(r)
-	if got := applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}); len(got) != 1 {
-		t.Errorf("%v of its own, beside a forged name", got)
-	}
+	must.Same(t, applied(t, plan, request{"shop.app2.0", "", "c.example", "/"}), []string{"p_r"}, "of its own, beside a forged name")
 	// The listener's limits hold for it.
 	forged := r.Routes[len(r.Routes)-1]
 	forged.Hostnames = []string{"f.example"}
@@ -392,7 +390,7 @@ func TestToldOnce(t *testing.T) {
 	for i := range 100 {
 		r.Policies = append(r.Policies, one{fmt.Sprint("tenant/p", i), fmt.Sprint("HTTPRoute r", i), "rules: " + limits("r")}.policy(t, i))
 	}
-	told := must.Get(NewPlanner([]byte("{}")))(t).Plan(r).Outcomes[0].Overridden
+	told := newPlanner(t).Plan(r).Outcomes[0].Overridden
 	if want := fmt.Sprint(3*100-maxTold, " more"); len(told) != maxTold+1 || told[maxTold] != want || told[0] != "a by tenant/p0 at HTTPRoute tenant/r0" {
 		t.Errorf("%q, want %d and %s", told, maxTold, want)
 	}
@@ -423,7 +421,7 @@ func TestSharedName(t *testing.T) {
 		r.Policies = []*RateLimitPolicy{
 			one{"tenant/p", "HTTPRoute app", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app", "rules: " + limits("r")}.policy(t, 1), one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 2),
 		}
-		plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+		plan := newPlanner(t).Plan(r)
 		if got, theirs := applied(t, plan, shops), applied(t, plan, tenants); !slices.Equal(got, []string{test.want}) || !slices.Equal(theirs, []string{test.theirs}) {
 			t.Errorf("%s, %q: %v, want %s; %v, want %s", test.name, test.hosts, got, test.want, theirs, test.theirs)
 		}
@@ -438,13 +436,11 @@ func TestBrokenPolicy(t *testing.T) {
 	r := resources(EnvoyGateway)
 	good, bad := one{"p", "HTTPRoute app2", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app", "rules: [{name: r}]"}.policy(t, 0)
 	bad.Generation = 2
-	planner := must.Get(NewPlanner([]byte("{}")))(t)
+	planner := newPlanner(t)
 	r.Policies = []*RateLimitPolicy{good}
 	status := planner.Plan(r).Outcomes[0].InForce
 	r.Policies[0] = bad
-	if got := applied(t, planner.Plan(r), requests(EnvoyGateway)["app2"]); len(got) != 1 {
-		t.Errorf("%v apply before a status is written", got)
-	}
+	must.Same(t, applied(t, planner.Plan(r), requests(EnvoyGateway)["app2"]), []string{"p_r"}, "before a status is written")
 	bad.Status.InForce = status
 	for range 2 {
 		plan := planner.Plan(r)
@@ -452,10 +448,8 @@ func TestBrokenPolicy(t *testing.T) {
 		if o.Reason != "Invalid" || !strings.HasPrefix(o.Refused, "spec.rules[0]") || o.InForce.Generation != 1 {
 			t.Errorf("%+v", o)
 		}
-		if got := applied(t, plan, requests(EnvoyGateway)["app2"]); len(got) != 1 {
-			t.Errorf("%v apply", got)
-		}
-		planner = must.Get(NewPlanner([]byte("{}")))(t)
+		must.Same(t, applied(t, plan, requests(EnvoyGateway)["app2"]), []string{"p_r"}, "")
+		planner = newPlanner(t)
 	}
 }
 
@@ -468,18 +462,13 @@ func TestManyRules(t *testing.T) {
 		r.Policies = append(r.Policies, one{name, "HTTPRoute " + name, "rules: " + limits("a", "b")}.policy(t, i))
 	}
 	r.Policies = append(r.Policies, one{"g", "Gateway public", "rules: " + limits("all")}.policy(t, 0))
-	planner := must.Get(NewPlanner([]byte("{}")))(t)
-	plan := planner.Plan(r)
+	plan := newPlanner(t).Plan(r)
 	must.Equal(t, len(plan.Configurations[public]), 2, "plugins")
 	for i := range 150 {
 		name := fmt.Sprint("r", i)
-		if got := applied(t, plan, request{"shop." + name + ".0", "", name + ".example", "/"}); len(got) != 2 {
-			t.Fatalf("%s: %v", name, got)
-		}
+		must.Same(t, applied(t, plan, request{"shop." + name + ".0", "", name + ".example", "/"}), []string{name + "_a", name + "_b"}, "")
 	}
-	if got := applied(t, plan, requests(Istio)["app"]); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
+	must.Same(t, applied(t, plan, requests(Istio)["app"]), []string{"g_all"}, "")
 }
 
 func (r *Resources) tenants(namespace string, n int) {
@@ -520,7 +509,7 @@ func TestBystanders(t *testing.T) {
 			r.hostile("evil", "", n)
 			r.hostile("evil", "named", n)
 			r.hostile("other", "", n)
-			plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+			plan := newPlanner(t).Plan(r)
 			for _, d := range plan.Configurations[public] {
 				sizes[n] += len(d)
 			}
@@ -530,14 +519,10 @@ func TestBystanders(t *testing.T) {
 				if implementation == EnvoyGateway {
 					at = request{"httproute/" + route.Namespace + "/" + route.Name + "/rule/0/match/0/*", "shop/public/http/*", "", "/"}
 				}
-				if got := applied(t, plan, at); !slices.Equal(got, []string{want}) {
-					t.Errorf("%s: %d at %s: %v, want %s", implementation, n, route.Namespace, got, want)
-				}
+				must.Same(t, applied(t, plan, at), []string{want}, "%s: %d at %s", implementation, n, route.Namespace)
 			}
 			for _, o := range plan.Outcomes {
-				if len(o.Gateways) != 1 {
-					t.Errorf("%s: %d: %+v", implementation, n, o)
-				}
+				must.Equal(t, len(o.Gateways), 1, "%s: %d: Gateways of %+v", implementation, n, o)
 			}
 		}
 		if most := 3 * 2 * maxRegion; sizes[300]-sizes[1] > most {
@@ -561,9 +546,7 @@ func TestRoutesOfANamespace(t *testing.T) {
 		{request{"tenant.rpc.0", "", "a.t.example", "/"}, []string{"tenant_p_r"}}, {request{"tenants.r0.0", "", "t.example", "/"}, nil},
 		{request{"buy", "", "c.example", "/"}, nil}, {request{"tenant.app.0", "", "c.example", "/"}, nil},
 	} {
-		if got := applied(t, must.Get(NewPlanner([]byte("{}")))(t).Plan(r), test.request); !slices.Equal(got, test.want) {
-			t.Errorf("%v: %v, want %v", test.request, got, test.want)
-		}
+		must.Same(t, applied(t, newPlanner(t).Plan(r), test.request), test.want, "%v", test.request)
 	}
 	// Of more names than there is room for, none is another's.
 	r.Policies, r.Routes[2].Rules = r.Policies[:1], nil
@@ -571,7 +554,7 @@ func TestRoutesOfANamespace(t *testing.T) {
 		r.Routes[2].Rules = append(r.Routes[2].Rules, fmt.Sprint("r", i, strings.Repeat("x", 200)))
 	}
 	r.Routes = r.Routes[:5]
-	plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+	plan := newPlanner(t).Plan(r)
 	if o := plan.Outcomes[0]; !o.Partly || len(plan.Configurations[public]) > 0 || len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer rules of routes with a name") {
 		t.Errorf("%+v, %s", o, plan.Configurations[public])
 	}
@@ -582,11 +565,9 @@ func TestHostsOfAnotherListener(t *testing.T) {
 	r := resources(Istio)
 	r.Routes = append(r.Routes, &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "shop", Name: "wide"}, Hostnames: []string{"*.example"}, Rules: []string{""}, Parents: []Parent{{Gateway: public, Listener: "http"}}})
 	r.Policies = []*RateLimitPolicy{one{"l", "Gateway public/http", "overrides: {rules: " + limits("cap") + "}"}.policy(t, 1), one{"p", "HTTPRoute intern", "rules: " + limits("r")}.policy(t, 2)}
-	plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+	plan := newPlanner(t).Plan(r)
 	for at, want := range map[request]string{{"shop.wide.0", "*.example:80", "x.b.example", "/"}: "l_cap", {"shop.intern.0", "*.b.example:80", "x.b.example", "/"}: "p_r"} {
-		if got := applied(t, plan, at); !slices.Equal(got, []string{want}) {
-			t.Errorf("%v: %v, want %s", at, got, want)
-		}
+		must.Same(t, applied(t, plan, at), []string{want}, "%v", at)
 	}
 }
 
@@ -594,14 +575,10 @@ func TestHostsOfAnotherListener(t *testing.T) {
 func TestMemory(t *testing.T) {
 	r := resources(Istio)
 	r.hostile("evil", "", 80)
-	var many []string
-	for i := range 64 {
-		many = append(many, fmt.Sprint("r", i))
-	}
 	for i, route := range r.Routes[5:] {
-		r.Policies = append(r.Policies, one{fmt.Sprint("evil/p", i), "HTTPRoute " + route.Name, "rules: " + limits(slices.Clone(many)...)}.policy(t, i))
+		r.Policies = append(r.Policies, one{fmt.Sprint("evil/p", i), "HTTPRoute " + route.Name, "rules: " + limits(numbered()...)}.policy(t, i))
 	}
-	planner := must.Get(NewPlanner([]byte("{}")))(t)
+	planner := newPlanner(t)
 	planner.Plan(r) // reads the policies
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -622,21 +599,15 @@ func TestOneLargePolicy(t *testing.T) {
 			r.Policies = append(r.Policies, one{namespace + "/p", "HTTPRoute r0", "rules: " + limits("r")}.policy(t, i))
 		}
 		r.tenants("evil", 500)
-		var many []string
-		for i := range 64 {
-			many = append(many, fmt.Sprint("r", i))
-		}
-		large := one{"evil/n", "HTTPRoute r0", "rules: " + limits(many...)}.policy(t, n)
+		large := one{"evil/n", "HTTPRoute r0", "rules: " + limits(numbered()...)}.policy(t, n)
 		for i := range 499 {
 			ref := large.Spec.TargetRefs[0]
 			ref.Name = gatewayv1.ObjectName(fmt.Sprint("r", i+1))
 			large.Spec.TargetRefs = append(large.Spec.TargetRefs, ref)
 		}
 		r.Policies = append(r.Policies, large)
-		for i, o := range must.Get(NewPlanner([]byte("{}")))(t).Plan(r).Outcomes {
-			if want := min(1, n-i); len(o.Gateways) != want {
-				t.Errorf("%d: %s at %d Gateways, want %d", n, nameOf(o.Policy), len(o.Gateways), want)
-			}
+		for i, o := range newPlanner(t).Plan(r).Outcomes {
+			must.Equal(t, len(o.Gateways), min(1, n-i), "%d: Gateways of %s", n, nameOf(o.Policy))
 		}
 	}
 }
@@ -659,7 +630,7 @@ func TestHugeRule(t *testing.T) {
 			}
 			r.Policies = append(r.Policies, wide)
 		}
-		plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+		plan := newPlanner(t).Plan(r)
 		left := slices.IndexFunc(plan.Outcomes, func(o *Outcome) bool { return len(o.Missed) > 0 })
 		if left < 0 {
 			t.Fatalf("%d: none is left out", tenants)
@@ -694,10 +665,6 @@ func TestRoom(t *testing.T) {
 		large = append(large, fmt.Sprintf("{name: r%d, key: [client_ip], limits: [%s]}", i, strings.Join(logs, ", ")))
 	}
 	heavy := "rules: [" + strings.Join(large, ", ") + "]"
-	var many []string
-	for i := range 64 {
-		many = append(many, fmt.Sprint("r", i))
-	}
 	each := func(n int, rules string) (all []one) {
 		for i := range n {
 			all = append(all, one{fmt.Sprintf("tenant/p%d", i), fmt.Sprintf("HTTPRoute r%d", i), rules})
@@ -719,11 +686,11 @@ func TestRoom(t *testing.T) {
 	}{
 		{"equal rules of a shared counter", 40, each(40, "counters: all\nrules: "+limits("r")), []string{"gate"}, "r", "r", 2},
 		{"unequal rules of a shared counter", 2, append(each(1, "counters: all\nrules: "+limits("r")), one{"tenant/other", "HTTPRoute r1", "counters: all\nrules: [{name: r, limits: [{limit: 2, window: 1h}]}]"}), []string{"gate"}, "r", own, 2},
-		{"rules", 70, each(70, "rules: "+limits(slices.Clone(many)...)), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
+		{"rules", 70, each(70, "rules: "+limits(numbered()...)), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
 		{"bytes", 20, each(20, "rules: "+long), []string{"gate"}, "tenant_p0_r", own, maxPlugins},
 		{"rules that fill a plugin by the few", 30, each(30, heavy), []string{"gate"}, "tenant_p0_r0", own, maxPlugins},
-		{"places", 300, each(300, "rules: "+limits("r")), append([]string{"gate"}, many[1:]...), "tenant_p0_r", own, maxPlugins},
-		{"a namespace", 3000, []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}}, append([]string{"gate"}, many[1:]...), "tenant_n_r", "tenant_n_r", 1},
+		{"places", 300, each(300, "rules: "+limits("r")), append([]string{"gate"}, numbered()[1:]...), "tenant_p0_r", own, maxPlugins},
+		{"a namespace", 3000, []one{{"tenant/n", "Namespace tenant", "rules: " + limits("r")}}, append([]string{"gate"}, numbered()[1:]...), "tenant_n_r", "tenant_n_r", 1},
 	} {
 		r := resources(EnvoyGateway)
 		r.Counters = map[string][]string{"tenant": {"all"}}
@@ -732,7 +699,7 @@ func TestRoom(t *testing.T) {
 		for i, p := range append(test.policies, one{"small/p", "HTTPRoute r0", "rules: " + limits("r")}, one{"g", "Gateway public", "rules: " + limits(slices.Clone(test.gate)...)}) {
 			r.Policies = append(r.Policies, p.policy(t, i))
 		}
-		plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+		plan := newPlanner(t).Plan(r)
 		documents, bytes := plan.Configurations[public], 0
 		for _, d := range documents {
 			must.Get(config.Parse(d))(t)
@@ -770,7 +737,7 @@ func TestDeepRule(t *testing.T) {
 				one{"tenant/deep", "Namespace tenant", `rules: [{"name": "r", "match": ` + match + `, "limits": [{"limit": 1, "window": "1h"}]}]`}.policy(t, 0),
 				one{"l", "Gateway public/intern", "overrides: {strategy: merge, rules: " + limits("all") + "}"}.policy(t, 1),
 			}
-			plan := must.Get(NewPlanner([]byte("{}")))(t).Plan(r)
+			plan := newPlanner(t).Plan(r)
 			if o := plan.Outcomes[0]; o.Refused != "" {
 				refused++
 			} else if len(o.Gateways) == 0 {
@@ -789,10 +756,7 @@ func TestDeepRule(t *testing.T) {
 // The number of replicas is for rules that divide their limits. Others may stand beside them, or alone.
 func TestReplicas(t *testing.T) {
 	for base, rule := range map[string]string{`{"replicas": 3}`: "sync_rate: share", `{"replicas": 3, "sync_rate": "share"}`: "sync_rate: -1"} {
-		planner, err := NewPlanner([]byte(base))
-		if err != nil {
-			t.Fatal(base, err)
-		}
+		planner := must.Get(NewPlanner([]byte(base)))(t)
 		rules := []string{"rules: [{name: r, limits: [{limit: 9, window: 1h}]}]", "rules: [{name: r, " + rule + ", limits: [{limit: 9, window: 1h}]}]"}
 		for _, some := range [][]string{rules[:1], rules[1:], rules} {
 			r := resources(Istio)
@@ -819,7 +783,7 @@ func TestConverted(t *testing.T) {
 	for _, file := range files {
 		var list RateLimitPolicyList
 		must.OK(t, yaml.UnmarshalStrict(must.Get(os.ReadFile(file))(t), &list))
-		planner := must.Get(NewPlanner([]byte("{}")))(t)
+		planner := newPlanner(t)
 		for i := range list.Items {
 			p := &list.Items[i]
 			if c := planner.check(p, &p.Spec); c.refused != "" || len(c.rules) == 0 {

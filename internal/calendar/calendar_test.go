@@ -143,9 +143,8 @@ func TestNew(t *testing.T) {
 		{Month, "1893408:4", 0, 0, UnknownZone},
 		{Month, "europe/berlin", 0, 0, UnknownZone},
 	} {
-		if _, got := New(test.period, test.zone, test.day, test.hour); got != test.want {
-			t.Errorf("%+v: got %v", test, got)
-		}
+		_, got := New(test.period, test.zone, test.day, test.hour)
+		must.Equal(t, got, test.want, "%+v", test)
 	}
 }
 

@@ -46,9 +46,7 @@ func TestFiles(t *testing.T) {
 			content := must.Get(os.ReadFile(name))(t)
 			wanted := must.Get(os.ReadFile(want))(t)
 			report := check.File(name, content)
-			if got := findings(report); got != string(wanted) {
-				t.Errorf("got\n%swant\n%s", got, wanted)
-			}
+			must.Equal(t, findings(report), string(wanted), "")
 			refused := slices.ContainsFunc(report.Findings, func(f check.Finding) bool { return !f.Warning })
 			must.Equal(t, report.Refused(), refused, "refused is")
 		})

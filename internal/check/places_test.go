@@ -44,9 +44,8 @@ func compare(t *testing.T, d *document, got, want *node, depth int) {
 		return
 	}
 	must.EqualOrEnd(t, d.from(got.at), want.at, "%q: from", got.text)
-	if len(got.children) != len(want.children) || len(got.names) != len(want.names) {
-		t.Fatalf("%d children and %d names, want %d and %d", len(got.children), len(got.names), len(want.children), len(want.names))
-	}
+	must.EqualOrEnd(t, len(got.children), len(want.children), "%q: children", got.text)
+	must.EqualOrEnd(t, len(got.names), len(want.names), "%q: names", got.text)
 	if len(got.children) == 0 && got.kind == want.kind && got.text != want.text && want.envoys == "" {
 		t.Fatalf("got %q, want %q", got.text, want.text)
 	}

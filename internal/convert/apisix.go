@@ -443,12 +443,11 @@ func (a *apisix) byKey(config value, r rule) {
 		a.c.add(at, r)
 		return
 	}
-	lacks, m := r, match{}
-	m.header(has[0].header, has[0].is)
-	if a.c.also(at, &r, m) {
+	lacks, with := r, onHeader(has[0].header, has[0].is)
+	if a.c.also(at, &r, with) {
 		a.c.add(at, r)
 	}
 	lacks.Name, lacks.Key = r.Name+"-others", []any{client()}
-	lacks.Except = append(slices.Clone(lacks.Except), match{Headers: map[string]text{has[0].header: has[0].is}})
+	lacks.Except = append(slices.Clone(lacks.Except), with)
 	a.c.add(at, lacks)
 }

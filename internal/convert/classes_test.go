@@ -24,9 +24,7 @@ func TestClassesHoldAllTexts(t *testing.T) {
 		return all
 	}
 	for _, c := range classes {
-		if got := holds(c.example); !slices.Equal(got, c.holds) {
-			t.Errorf("%q fulfils %v, its class %v", c.example, got, c.holds)
-		}
+		must.Same(t, holds(c.example), c.holds, "%q fulfils", c.example)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -240,43 +240,6 @@ services:
     config: %s
 `
 
-// A rule that the plugin would refuse is lost at its place, and others are kept. A path or host that any
-// fulfils is no condition.
-func TestRulesThatAreRefused(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ name, source, text, want, lost string }{
-		{"a path", "apisix", "routes:\n- {id: 1, uri: foo, plugins: {limit-count: {count: 5, time_window: 60}}}\n- {id: 2, uri: /, plugins: {limit-count: {count: 5, time_window: 60}}}",
-			"route-2-limit-count", `file:2:44: the plugin would refuse this rule: match.path.exact: want a path that begins with "/", without a query, got "foo"`},
-		{"any path and host", "apisix", "routes:\n- {id: 1, uri: '*', host: '*', plugins: {limit-count: {count: 5, time_window: 60}}}", "route-1-limit-count", ""},
-	} {
-		result, err := convert.Convert(test.source, []convert.File{{Name: "file", Text: []byte(test.text)}})
-		if err != nil {
-			t.Errorf("%s: %v", test.name, err)
-			continue
-		}
-		var document struct {
-			Rules []struct {
-				Name  string
-				Match any
-			}
-		}
-		if err := json.Unmarshal(result.Document, &document); err != nil {
-			t.Errorf("%s: %v, lost %v", test.name, err, result.Lost)
-			continue
-		}
-		lost := ""
-		for _, l := range result.Lost {
-			lost += l.String()
-		}
-		if len(document.Rules) != 1 || document.Rules[0].Name != test.want || lost != test.lost {
-			t.Errorf("%s: got %+v, lost %s", test.name, document.Rules, lost)
-		}
-		if test.lost == "" && document.Rules[0].Match != nil {
-			t.Errorf("%s: matches %v", test.name, document.Rules[0].Match)
-		}
-	}
-}
-
 // A field goes before that of a merge key, wherever this stands. A field that is there twice is refused.
 func TestFieldsOfMergeKeys(t *testing.T) {
 	t.Parallel()

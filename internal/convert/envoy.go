@@ -89,11 +89,6 @@ func typed(v value) (name string, message value) {
 	return name, v
 }
 
-func isRateLimit(v value) (message value, ok bool) {
-	name, message := typed(v)
-	return message, strings.HasSuffix(name, ".http.ratelimit.v3.RateLimit")
-}
-
 // tell tells the fields of a message that are not known. It reports whether there are any.
 func (v value) tell(of string, known ...string) (told bool) {
 	for _, f := range v.fields() {
@@ -173,7 +168,7 @@ func (e *envoy) walk(v value, depth int) {
 		e.tables = append(e.tables, &envoyTable{value: message})
 		return
 	}
-	if message, ok := isRateLimit(v.get("typed_config")); ok {
+	if name, message := typed(v.get("typed_config")); strings.HasSuffix(name, ".http.ratelimit.v3.RateLimit") {
 		e.filter(message, v)
 		return
 	}
@@ -229,7 +224,7 @@ func (e *envoy) filter(v, entry value) {
 	case "internal":
 		f.when.header(internal, text{exact, "true"})
 	case "external":
-		f.unless = append(f.unless, match{Headers: map[string]text{internal: {exact, "true"}}})
+		f.unless = append(f.unless, onHeader(internal, text{exact, "true"}))
 	default:
 		kind.lose("request_type: want internal, external or both, got %.40q", kind.text())
 		return

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,11 +10,7 @@ import (
 // limit makes the use of a limit's actions at some locations. old says that it stands in a route or
 // virtual host, and not in a configuration of the filter.
 func (e *envoy) limit(f *envoyFilter, l value, old bool, own, others []*location) {
-	u := &use{at: l.at(), filter: f, own: own, others: others}
-	u.when = match{Headers: map[string]text{}}
-	for name, t := range f.when.Headers {
-		u.when.header(name, t)
-	}
+	u := &use{at: l.at(), filter: f, own: own, others: others, when: match{Headers: maps.Clone(f.when.Headers)}}
 	ok := true
 	for _, f := range l.fields() {
 		switch f.name {
@@ -200,7 +197,7 @@ func (e *envoy) queryValueMatch(n *entry, v value) bool {
 		case v.get("expect_match").truth(true):
 			n.when.header(":path", t)
 		default:
-			n.unless = append(n.unless, match{Headers: map[string]text{":path": t}})
+			n.unless = append(n.unless, onHeader(":path", t))
 		}
 	}
 	return len(parameters) > 0
@@ -208,10 +205,8 @@ func (e *envoy) queryValueMatch(n *entry, v value) bool {
 
 // requests narrows a match and its exceptions to the requests that have an entry.
 func (n *entry) requests(m *match, except *[]any) bool {
-	for name, t := range n.when.Headers {
-		if !m.narrow(name, t) {
-			return false
-		}
+	if !m.narrowAll(n.when.Headers) {
+		return false
 	}
 	for _, u := range n.unless {
 		*except = append(*except, u)

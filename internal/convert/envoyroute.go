@@ -480,10 +480,20 @@ func (e *envoy) must(m *match, unless *[]match, h value) bool {
 		return false
 	}
 	if not {
-		*unless = append(*unless, match{Headers: map[string]text{name: t}})
+		*unless = append(*unless, onHeader(name, t))
 		t = text{present, "true"}
 	}
 	return m.narrow(name, t)
+}
+
+// narrowAll narrows a match by several headers. It reports false if a match can't have them all.
+func (m *match) narrowAll(headers map[string]text) bool {
+	for name, t := range headers {
+		if !m.narrow(name, t) {
+			return false
+		}
+	}
+	return true
 }
 
 // narrow adds a condition on a header to those that a match has. It reports false if a match can't

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -126,40 +127,27 @@ func (c *envoyCase) manager(t *testing.T, domain string) []byte {
 		filter["typed_config"] = envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", fields)
 		filters = append(filters, filter)
 	}
-	filters = append(filters, envoytest.Object{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)})
+	filters = append(filters, envoytest.Router())
 	routes := envoytest.Object{"name": "routes", "virtual_hosts": c.Hosts}
-	for name, value := range c.Routes {
-		routes[name] = value
-	}
+	maps.Copy(routes, c.Routes)
 	for i, host := range c.Hosts {
 		host["name"] = strconv.Itoa(i)
 	}
 	fields := envoytest.Object{"stat_prefix": "case", "http_filters": filters, "route_config": routes}
-	for name, value := range c.Manager {
-		fields[name] = value
-	}
+	maps.Copy(fields, c.Manager)
 	return must.Get(json.MarshalIndent(envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", fields), "", " "))(t)
 }
 
 // answersOfEnvoy are the statuses that Envoy answers to the cases' requests.
 func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 	t.Helper()
-	binary := must.Get(envoytest.Newest())(t)
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
-	http2 := envoytest.Object{"typed_extension_protocol_options": envoytest.Object{
+	limits := envoytest.Cluster("limits", serviceOf(t, len(cases)))
+	limits["typed_extension_protocol_options"] = envoytest.Object{
 		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": envoytest.Typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", envoytest.Object{
 			"explicit_http_config": envoytest.Object{"http2_protocol_options": envoytest.Object{}},
 		}),
-	}}
-	cluster := func(name string, at net.Addr, more envoytest.Object) envoytest.Object {
-		c := envoytest.Object{"name": name, "type": "STATIC", "connect_timeout": "5s", "load_assignment": envoytest.Object{"cluster_name": name, "endpoints": []any{
-			envoytest.Object{"lb_endpoints": []any{envoytest.Object{"endpoint": envoytest.Object{"address": envoytest.Address("127.0.0.1", at.(*net.TCPAddr).Port)}}}},
-		}}}
-		for name, value := range more {
-			c[name] = value
-		}
-		return c
 	}
 	var listeners []any
 	for i := range cases {
@@ -171,12 +159,10 @@ func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 		"admin": envoytest.Object{"address": envoytest.Address("127.0.0.1", 0)},
 		"static_resources": envoytest.Object{
 			"listeners": listeners,
-			"clusters":  []any{cluster("app", upstream.Listener.Addr(), nil), cluster("limits", serviceOf(t, len(cases)), http2)},
+			"clusters":  []any{envoytest.Cluster("app", upstream.Listener.Addr().String()), limits},
 		},
 	}))(t)
-	e := must.Get(envoytest.Start(t.Context(), envoytest.Options{Binary: binary, Dir: t.TempDir(), Bootstrap: bootstrap}))(t)
-	defer e.Close()
-	addresses := must.Get(e.Listeners())(t)
+	addresses := must.Get(envoytest.Run(t, envoytest.Options{Bootstrap: bootstrap}).Listeners())(t)
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for i := range cases {
 		var statuses []int
@@ -196,7 +182,7 @@ func answersOfEnvoy(t *testing.T, cases []envoyCase) (answers [][]int) {
 }
 
 // serviceOf is the address of a rate limit service with the descriptors of n cases.
-func serviceOf(t *testing.T, n int) net.Addr {
+func serviceOf(t *testing.T, n int) string {
 	t.Helper()
 	var files []ratelimitservice.File
 	for i := range n {
@@ -208,5 +194,5 @@ func serviceOf(t *testing.T, n int) net.Addr {
 	pb.RegisterRateLimitServiceServer(server, service)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop) // before the service's counters are closed
-	return listener.Addr()
+	return listener.Addr().String()
 }

@@ -386,7 +386,7 @@ func (k *kong) limit(p *kongPlugin) {
 		for _, m := range k.c.matches(p.value.at(), i.own, rest) {
 			made := r
 			made.Match, made.Except = m.Match, m.Except
-			k.byKey(p, config, made, by, i)
+			k.byKey(p, made, by, i)
 		}
 	}
 }
@@ -441,8 +441,7 @@ func (k *kong) advancedLimits(config value) (limits []limit) {
 
 // byKey adds the rules for the key that a plugin counts by. Kong counts a request without the key
 // by its address.
-func (k *kong) byKey(p *kongPlugin, config value, r rule, by string, who *identity) {
-	at := p.value.at()
+func (k *kong) byKey(p *kongPlugin, r rule, by string, who *identity) {
 	switch by {
 	case "ip":
 		r.Key = []any{client()}
@@ -451,31 +450,28 @@ func (k *kong) byKey(p *kongPlugin, config value, r rule, by string, who *identi
 			p.byWhat().lose("%s: a rule for several counts them together; want a plugin for each %[1]s", by)
 		}
 	case "header":
-		name := headerName(strings.ToLower(config.get("header_name").text()))
-		here, lacks := match{}, match{}
-		here.header(name, text{present, "true"})
-		lacks.header(name, text{present, "false"})
-		k.part(p, r, here, []any{one("header", name)}, "")
-		k.part(p, r, lacks, []any{client()}, "-others")
+		name := headerName(strings.ToLower(p.config.get("header_name").text()))
+		k.part(p, r, onHeader(name, text{present, "true"}), []any{one("header", name)}, "")
+		k.part(p, r, onHeader(name, text{present, "false"}), []any{client()}, "-others")
 		return
 	case "path":
-		path := text{exact, config.get("path").text()}
+		path := text{exact, p.config.get("path").text()}
 		k.part(p, r, match{Path: &path}, nil, "")
 		r.Except = append(slices.Clone(r.Except), match{Path: &path})
 		k.part(p, r, match{}, []any{client()}, "-others")
 		return
 	default: // consumer, credential, consumer-group
-		k.byConsumer(p, config, r, by, who)
+		k.byConsumer(p, r, by, who)
 		return
 	}
-	k.add(at, config, r)
+	k.add(p, r)
 }
 
 // part adds the rule for those requests that also fulfil a condition, if there can be any.
 func (k *kong) part(p *kongPlugin, r rule, m match, key []any, suffix string) {
 	r.Key, r.Name = key, r.Name+suffix
 	if k.c.also(p.value.at(), &r, m) {
-		k.add(p.value.at(), p.config, r)
+		k.add(p, r)
 	}
 }
 
@@ -512,10 +508,10 @@ type token struct {
 
 // byConsumer adds rules that tell consumers apart by what they authenticate with. Without a plugin
 // that does so there are no consumers, and Kong counts by address.
-func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *identity) {
+func (k *kong) byConsumer(p *kongPlugin, r rule, by string, who *identity) {
 	if who.auth == nil {
 		r.Key = []any{client()}
-		k.add(p.value.at(), config, r)
+		k.add(p, r)
 		return
 	}
 	where, a := p.byWhat(), who.auth
@@ -545,8 +541,7 @@ func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *i
 		if i == 0 {
 			suffix = ""
 		}
-		has := match{}
-		has.header(t.header, t.is)
+		has := onHeader(t.header, t.is)
 		k.part(p, r, has, []any{t.selector}, suffix)
 		r.Except = append(slices.Clone(r.Except), has)
 	}
@@ -554,7 +549,7 @@ func (k *kong) byConsumer(p *kongPlugin, config value, r rule, by string, who *i
 		r.Key = rest
 		r.Name += "-others"
 	}
-	k.add(p.value.at(), config, r)
+	k.add(p, r)
 }
 
 // keys returns where key-auth looks for a key, in its order.
@@ -579,8 +574,8 @@ func (k *kong) keys(a *kongPlugin) (tokens []token) {
 }
 
 // add adds a rule with the rate of its pushes, and with the decision while the store is away.
-func (k *kong) add(at place, config value, r rule) {
-	rate := -1.0
+func (k *kong) add(p *kongPlugin, r rule) {
+	config, rate := p.config, -1.0
 	strategy := cmp.Or(config.get("policy").text(), config.get("strategy").text(), "local")
 	if strategy != "local" {
 		rate = config.get("sync_rate").number(0)
@@ -603,5 +598,5 @@ func (k *kong) add(at place, config value, r rule) {
 		}
 		k.c.shareCounters(config.get("fault_tolerant"), failure)
 	}
-	k.c.add(at, r)
+	k.c.add(p.value.at(), r)
 }

@@ -142,6 +142,9 @@ func (m *match) header(name string, t text) {
 	m.Headers[name] = t
 }
 
+// onHeader returns the match of requests whose header fulfils a condition.
+func onHeader(name string, t text) match { return match{Headers: map[string]text{name: t}} }
+
 // orNil returns nil for a match that all requests fulfil.
 func (m match) orNil() *match {
 	if m.Host == nil && m.Path == nil && len(m.Methods) == 0 && len(m.Headers) == 0 {

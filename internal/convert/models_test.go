@@ -100,9 +100,6 @@ func (m *calendarLimits) decide(r logged) (passes, either bool) {
 }
 
 func (m *calendarLimits) settle(r logged, passed bool) {
-	if m.hits == nil {
-		m.hits = map[string]int{}
-	}
 	limits, identifier := m.of(r)
 	for unit := range limits {
 		if passed {
@@ -138,7 +135,7 @@ func TestKongModel(t *testing.T) {
 			text := "_format_version: '3.0'\nservices:\n- name: shop\n  routes: [{name: all, paths: [/]}]\n  " + plugin
 			// More requests at once would be refused nearly all, by the limits of the day and the month.
 			for seed := range nightly.Or[uint64](20, 1) {
-				m := &calendarLimits{of: func(r logged) (map[string]int, string) { return limits, identifierOf(by, r) }}
+				m := &calendarLimits{hits: map[string]int{}, of: func(r logged) (map[string]int, string) { return limits, identifierOf(by, r) }}
 				compareWithModel(t, "kong", text, m, trafficOf(1+seed, 1000, 40*time.Second))
 			}
 		})
@@ -155,7 +152,7 @@ services:
   plugins: [{name: rate-limiting, config: {minute: 7, policy: local, limit_by: ip}}]
 plugins: [{name: rate-limiting, config: {minute: 12, policy: local, limit_by: ip}}]
 `
-		m := &calendarLimits{of: func(r logged) (map[string]int, string) {
+		m := &calendarLimits{hits: map[string]int{}, of: func(r logged) (map[string]int, string) {
 			switch {
 			case strings.HasPrefix(r.uri, "/a"):
 				return map[string]int{"minute": 4}, "a " + r.source
@@ -200,9 +197,6 @@ func (m *weighedLimits) decide(r logged) (passes, either bool) {
 }
 
 func (m *weighedLimits) settle(r logged, passed bool) {
-	if m.hits == nil {
-		m.hits = map[string]int{}
-	}
 	for i := range m.limits {
 		if passed || m.penalty {
 			m.hits[m.key(i, r, 0)]++
@@ -220,7 +214,7 @@ func TestKongAdvancedModel(t *testing.T) {
 				text := fmt.Sprintf("_format_version: '3.0'\nplugins: [{name: rate-limiting-advanced, config: {limit: [10, 40], window_size: [20, 300], window_type: %s, "+
 					"disable_penalty: %t, identifier: header, header_name: x-user, sync_rate: -1}}]\n", kind, !penalty)
 				m := &weighedLimits{
-					limits: []int{10, 40}, sizes: []int{20, 300}, fixed: fixed, penalty: penalty, of: func(r logged) string { return identifierOf("header", r) },
+					limits: []int{10, 40}, sizes: []int{20, 300}, fixed: fixed, penalty: penalty, hits: map[string]int{}, of: func(r logged) string { return identifierOf("header", r) },
 				}
 				requests := trafficOf(3, nightly.Or(20_000, 1000), 30*time.Second)
 				if either := compareWithModel(t, "kong", text, m, requests); either > len(requests)/50 || fixed && either > 0 {
@@ -241,15 +235,16 @@ type firstHitLimit struct {
 	hits   map[string]int
 }
 
+func newFirstHitLimit(limit int, window time.Duration, of func(r logged) string) *firstHitLimit {
+	return &firstHitLimit{limit, window, of, map[string]time.Time{}, map[string]int{}}
+}
+
 func (m *firstHitLimit) decide(r logged) (passes, either bool) {
 	began, found := m.began[m.of(r)]
 	return !found || r.at.Sub(began) >= m.window || m.hits[m.of(r)] < m.limit, false
 }
 
 func (m *firstHitLimit) settle(r logged, passed bool) {
-	if m.began == nil {
-		m.began, m.hits = map[string]time.Time{}, map[string]int{}
-	}
 	key := m.of(r)
 	if began, found := m.began[key]; !found || r.at.Sub(began) >= m.window {
 		m.began[key], m.hits[key] = r.at, 0
@@ -279,9 +274,6 @@ func (m *estimatedLimit) decide(r logged) (passes, either bool) {
 }
 
 func (m *estimatedLimit) settle(r logged, passed bool) {
-	if m.hits == nil {
-		m.hits = map[string]int{}
-	}
 	if passed {
 		m.hits[m.key(r, 0)]++
 	}
@@ -296,7 +288,7 @@ func TestAPISIXModelOfSlidingWindows(t *testing.T) {
 			t.Parallel()
 			text := fmt.Sprintf("routes: [{id: 1, uri: /*, plugins: {limit-count: {count: 9, time_window: 47, window_type: sliding, %s}}}]\n", key)
 			requests := trafficOf(4, nightly.Or(20_000, 1000), 40*time.Second)
-			m, weir := &estimatedLimit{limit: 9, size: 47, of: of}, map[string]int{}
+			m, weir := &estimatedLimit{limit: 9, size: 47, of: of, hits: map[string]int{}}, map[string]int{}
 			passed, same := 0, 0
 			for i, status := range decide(t, converted(t, "apisix", text), requests) {
 				want, _ := m.decide(requests[i])
@@ -330,6 +322,10 @@ type leakyLimit struct {
 	last        map[string]time.Time
 }
 
+func newLeakyLimit(rate, burst int, of func(r logged) string) *leakyLimit {
+	return &leakyLimit{rate, burst, of, map[string]int64{}, map[string]time.Time{}}
+}
+
 func (m *leakyLimit) next(r logged) (excess int64) {
 	last, found := m.last[m.of(r)]
 	if !found {
@@ -343,9 +339,6 @@ func (m *leakyLimit) decide(r logged) (passes, either bool) {
 }
 
 func (m *leakyLimit) settle(r logged, passed bool) {
-	if m.excess == nil {
-		m.excess, m.last = map[string]int64{}, map[string]time.Time{}
-	}
 	if passed {
 		m.excess[m.of(r)], m.last[m.of(r)] = m.next(r), r.at
 	}
@@ -367,22 +360,20 @@ func TestAPISIXModels(t *testing.T) {
 			name, config string
 			most         time.Duration
 		}{
-			"limit-count": {&firstHitLimit{limit: 9, window: 47 * time.Second, of: of}, "limit-count", "count: 9, time_window: 47", 40 * time.Second},
-			"limit-req":   {&leakyLimit{rate: 3, burst: 5, of: of}, "limit-req", "rate: 3, burst: 5, nodelay: true", 3 * time.Second},
+			"limit-count": {newFirstHitLimit(9, 47*time.Second, of), "limit-count", "count: 9, time_window: 47", 40 * time.Second},
+			"limit-req":   {newLeakyLimit(3, 5, of), "limit-req", "rate: 3, burst: 5, nodelay: true", 3 * time.Second},
 		} {
 			t.Run(plugin+" by "+key, func(t *testing.T) {
 				t.Parallel()
 				text := fmt.Sprintf("routes: [{id: 1, uri: /*, plugins: {%s: {%s, %s}}}]\n", m.name, m.config, key)
 				requests := trafficOf(4, nightly.Or(20_000, 1000), m.most)
-				if either := compareWithModel(t, "apisix", text, m.model, requests); either > 0 {
-					t.Errorf("%d requests are decided otherwise", either)
-				}
+				must.Equal(t, compareWithModel(t, "apisix", text, m.model, requests), 0, "requests that are decided otherwise")
 			})
 		}
 	}
 	t.Run("limit-count, constant", func(t *testing.T) {
 		t.Parallel()
-		m := &firstHitLimit{limit: 20, window: 13 * time.Second, of: func(logged) string { return "" }}
+		m := newFirstHitLimit(20, 13*time.Second, func(logged) string { return "" })
 		compareWithModel(t, "apisix", "routes: [{id: 1, uri: /*, plugins: {limit-count: {count: 20, time_window: 13, key: all, key_type: constant}}}]\n", m, trafficOf(5, 3000, 9*time.Second))
 	})
 }
@@ -440,7 +431,7 @@ func TestAPISIXModelOfDelays(t *testing.T) {
 		requests = append(requests, delayedRequest{user: random.IntN(2), number: i, at: at})
 	}
 	decided, order := replayDelays(t, document, requests)
-	m := &leakyLimit{rate: 5, burst: 8, of: func(r logged) string { return r.who }}
+	m := newLeakyLimit(5, 8, func(r logged) string { return r.who })
 	passed, waited := 0, int64(0)
 	for i, r := range requests {
 		as := logged{who: fmt.Sprint(r.user), at: time.UnixMilli(r.at)}

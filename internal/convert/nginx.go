@@ -322,10 +322,8 @@ func (c *converter) addLimits(d *directive, z *zone, like rule, s *scope, places
 
 // withKey restricts a rule to requests whose key is not empty: that have one of some variables.
 func (c *converter) withKey(at place, m match, has []selected, r *rule) (match, bool, bool) {
-	var only match
 	if len(has) == 1 {
-		only.header(has[0].header, has[0].is)
-		return bothMatch(m, only)
+		return bothMatch(m, onHeader(has[0].header, has[0].is))
 	}
 	if len(has) > 3 || slices.ContainsFunc(has, func(s selected) bool { return s.is != something }) {
 		c.lose(at, "nginx does not limit requests without the key; Weir counts them together")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/convert"
+	"weir/internal/must"
 )
 
 const (
@@ -39,15 +40,11 @@ func TestNginxLosesNothing(t *testing.T) {
 		"Lua in a log": `server { limit_req zone=z; log_by_lua_block { local s = "}" -- }
 			local t = '\'}' --[[ } ]] local u = [==[ ]] } ]==] local v = {1, {2}} } }`,
 	} {
-		result, err := convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(oneZone + text)}})
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		var document struct{ Rules []any }
-		if err := json.Unmarshal(result.Document, &document); err != nil || len(document.Rules) != 1 || len(result.Lost) > 0 {
-			t.Errorf("%s: %v, %d rules, lost %v\n%s", name, err, len(document.Rules), result.Lost, result.Document)
-		}
+		t.Run(name, func(t *testing.T) {
+			var document struct{ Rules []any }
+			must.OK(t, json.Unmarshal(converted(t, "nginx", oneZone+text), &document))
+			must.Equal(t, len(document.Rules), 1, "rules")
+		})
 	}
 }
 
@@ -83,11 +80,7 @@ func TestNginxTells(t *testing.T) {
 		{"limit_req zone=z;\nlocation ~ ^/(?:über|x) { limit_req zone=z burst=9 nodelay; }", "f:3:1: location: clients send"},
 		{"limit_req zone=z;\nlocation / { content_by_lua_block { ngx.exec('/') } }", "f:3:14: content_by_lua_block: what this does"},
 	} {
-		result, err := convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(oneZone + test.text)}})
-		if err != nil {
-			t.Errorf("%s: %v", test.text, err)
-			continue
-		}
+		result := must.Get(convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(oneZone + test.text)}}))(t)
 		if len(result.Lost) != 1 || !strings.HasPrefix(result.Lost[0].String(), test.lost) {
 			t.Errorf("%s: lost %v, want %s", test.text, result.Lost, test.lost)
 		}

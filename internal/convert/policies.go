@@ -398,13 +398,12 @@ func (c *converter) gatewayRule(said value, path, scope string) (r object, lost 
 func (c *converter) gatewayCost(said value, path string, r object) (lost bool) {
 	for _, field := range []string{"request", "response"} {
 		cost := said.get("cost", field)
-		of := map[string]string{"request": "cost", "response": "cost_on_response"}[field]
 		switch from := cost.get("from").text(); {
 		case !cost.there():
 		case from == "Number" && field == "request":
-			r[of] = cost.get("number").whole(1)
+			r["cost"] = cost.get("number").whole(1)
 		case from == "Metadata" && field == "request":
-			r[of] = object{"property": []string{"metadata", "filter_metadata", cost.get("metadata", "namespace").text(), cost.get("metadata", "key").text()}}
+			r["cost"] = object{"property": []string{"metadata", "filter_metadata", cost.get("metadata", "namespace").text(), cost.get("metadata", "key").text()}}
 		default:
 			cost.lose("%s.cost.response: Weir reads the response itself: want a rule with cost_on_response, such as openai or a response_header", path)
 			lost = true

@@ -206,7 +206,7 @@ func (c *converter) limitOf(u *use, path []chosen) {
 		c.lose(at, "quota_mode: Weir has no quotas that refuse nothing")
 		r.Mode = shadow
 	}
-	if said.Replaces {
+	if len(said.Replaces) > 0 {
 		c.lose(placeOf(said.Position), "replaces: in Weir, all rules that match a request apply")
 	}
 	if said.SyncRate != nil {
@@ -218,12 +218,7 @@ func (c *converter) limitOf(u *use, path []chosen) {
 		if of.Match != nil {
 			both = *of.Match
 		}
-		both.Headers = maps.Clone(both.Headers)
-		said := true
-		for name, t := range m.Headers {
-			said = said && both.narrow(name, t)
-		}
-		if !said {
+		if both.Headers = maps.Clone(both.Headers); !both.narrowAll(m.Headers) {
 			c.lose(u.at, "a rule has one condition for each header, and the actions and the route need two: the limit of line %d is left out", last.Limit.Line)
 			continue
 		}
@@ -274,7 +269,7 @@ func (c *converter) sibling(r *rule, e *entry, s *ratelimitservice.Descriptor, p
 func overridden(e *entry, one, of *ratelimitservice.Descriptor) bool {
 	a, b := one.Limit, of.Limit
 	return e.remoteAddress && a != nil && b != nil && !a.Unlimited && !b.Unlimited && of.Value == "" && len(addressesOf([]string{one.Value})) == 1 &&
-		one.Shadow == of.Shadow && one.Quota == of.Quota && !a.Replaces && a.CountRejected == b.CountRejected && reflect.DeepEqual(a.SyncRate, b.SyncRate) && a.Algorithm == b.Algorithm && a.Window == b.Window && a.Period == b.Period && a.Zone == b.Zone && a.FirstHit == b.FirstHit && a.Precision == b.Precision
+		one.Shadow == of.Shadow && one.Quota == of.Quota && len(a.Replaces) == 0 && a.CountRejected == b.CountRejected && reflect.DeepEqual(a.SyncRate, b.SyncRate) && a.Algorithm == b.Algorithm && a.Window == b.Window && a.Period == b.Period && a.Zone == b.Zone && a.FirstHit == b.FirstHit && a.Precision == b.Precision
 }
 
 func limitAsWritten(said *ratelimitservice.RateLimit) limit {

@@ -202,6 +202,9 @@ func TestTold(t *testing.T) {
 			"1:41: limit-req: APISIX counts each of these 2 routes alone if they come from the Admin API; the rule counts them together", `"/a|/b"`, ""},
 		{"apisix, the case of a parameter", apisix(" CONFIG", ", key: arg_userId"), "", `"query": "userId"`, "userid"},
 		{"apisix, a message", apisix(" CONFIG", ", rejected_msg: no"), "", `"body": "{\"error_msg\":\"no\"}"`, ""},
+		{"apisix, a path that the plugin would refuse", "routes:\n- {id: 1, uri: foo, plugins: {limit-count: {count: 5, time_window: 60}}}\n- {id: 2, uri: /, plugins: {limit-count: {count: 5, time_window: 60}}}",
+			`2:44: the plugin would refuse this rule: match.path.exact: want a path that begins with "/", without a query, got "foo"`, `"route-2-limit-count"`, "route-1"},
+		{"apisix, any path and host", "routes:\n- {id: 1, uri: '*', host: '*', plugins: {limit-count: {count: 5, time_window: 60}}}", "", `"route-1-limit-count"`, "match"},
 		{"apisix, a resource", "kind: ApisixRoute\nspec: {}\n", "1:7: kind: convert reads apisix.yaml and the Admin API's answers, and no resources of Kubernetes", "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

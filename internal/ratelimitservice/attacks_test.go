@@ -95,9 +95,8 @@ func TestForgedRequests(t *testing.T) {
 		{"empty entries", request("d", ""), codes.OK},
 		{"strange bytes", request("d", "k=\x00\n\u2028"), codes.OK},
 	} {
-		if _, err := client.ShouldRateLimit(t.Context(), test.request); status.Code(err) != test.want {
-			t.Errorf("%s: got %.200v, want %v", test.name, err, test.want)
-		}
+		_, err := client.ShouldRateLimit(t.Context(), test.request)
+		must.Equal(t, status.Code(err), test.want, "%s: %.200v", test.name, err)
 	}
 	crowd := protowire.AppendBytes([]byte{0x12}, bytes.Repeat([]byte{0x0a, 0}, maxEntries+1))
 	for _, body := range [][]byte{{0xff}, {0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte{0x12, 0x80}, 1000), crowd} {
@@ -107,9 +106,7 @@ func TestForgedRequests(t *testing.T) {
 	}
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", "\x16\x03\x01\x02\x00\x01" + strings.Repeat("\x00", 64), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + strings.Repeat("\xff", 64)} {
 		c := must.Get(net.Dial("tcp", on.address))(t)
-		if _, err := io.WriteString(c, text); err != nil {
-			t.Error(err)
-		}
+		must.Get(io.WriteString(c, text))(t)
 		// It has a word for HTTP/2 at most, and hangs up.
 		must.Report(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 		var timeout net.Error
@@ -122,9 +119,7 @@ func TestForgedRequests(t *testing.T) {
 	for i := range 10_000 {
 		must.Get(s.ShouldRateLimit(t.Context(), request(fmt.Sprint("domain", i), "k=v")))(t)
 	}
-	if after := len(stats.all()); after != before {
-		t.Errorf("domains that nobody has configured have made %d series", after-before)
-	}
+	must.Equal(t, len(stats.all()), before, "series, after domains that nobody has configured")
 	must.Equal(t, must.Get(client.ShouldRateLimit(t.Context(), request("d", "k=v")))(t).GetStatuses()[0].GetLimitRemaining(), 9, "in the end")
 }
 
@@ -152,10 +147,8 @@ func TestRequestsUnderWay(t *testing.T) {
 	const waiting = 20
 	counts := memory.New(memory.Options{})
 	way := &slow{Local{Backend: backend.New(counts)}, make(chan struct{}, 1000), make(chan struct{})}
-	counters := NewCounters(CounterOptions{Backend: way, Timeout: time.Minute})
-	s := NewService(ServiceOptions{Counters: counters})
-	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", Options{})
-	on := serveService(t, s)
+	s := serviceOn(t, CounterOptions{Backend: way, Timeout: time.Minute}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", ServiceOptions{})
+	counters, on := s.options.Counters, serveService(t, s)
 	client := pb.NewRateLimitServiceClient(on.connection)
 
 	gone, leave := context.WithCancel(t.Context())
@@ -166,9 +159,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	}()
 	<-way.entered
 	leave()
-	if err := <-left; status.Code(err) != codes.Canceled {
-		t.Errorf("who has gone got %v", err)
-	}
+	must.Equal(t, status.Code(<-left), codes.Canceled, "who has gone got")
 	answers := make(chan error, waiting)
 	for i := range waiting {
 		go func() {
@@ -198,9 +189,7 @@ func TestRequestsUnderWay(t *testing.T) {
 		}
 		return nil
 	}))
-	if counted != waiting {
-		t.Errorf("%d were answered, and %d hits are counted", waiting, counted)
-	}
+	must.Equal(t, counted, waiting, "hits of requests that were answered")
 }
 
 // While the backend is away, requests are answered as the mode says.
@@ -209,9 +198,8 @@ func TestBackendIsAway(t *testing.T) {
 	for mode, want := range map[ratelimit.FailureMode]string{
 		ratelimit.FailLocal: "OK OK OVER_LIMIT", ratelimit.FailAllow: "OK OK OK", ratelimit.FailDeny: "OVER_LIMIT OVER_LIMIT OVER_LIMIT",
 	} {
-		counters := NewCounters(CounterOptions{Backend: away{}, Timeout: 10 * time.Millisecond, OnBackendFailure: mode})
-		s := NewService(ServiceOptions{Counters: counters})
-		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 2}}]", Options{})
+		s := serviceOn(t, CounterOptions{Backend: away{}, Timeout: 10 * time.Millisecond, OnBackendFailure: mode},
+			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 2}}]", ServiceOptions{})
 		var got []string
 		for range 3 {
 			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "k=v")))(t)
@@ -220,7 +208,7 @@ func TestBackendIsAway(t *testing.T) {
 		must.Equal(t, strings.Join(got, " "), want, "%v", mode)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := counters.Close(ctx); err == nil {
+		if err := s.options.Counters.Close(ctx); err == nil {
 			t.Error("all was pushed")
 		}
 	}
@@ -288,8 +276,7 @@ func TestSameDescriptorsFarApart(t *testing.T) {
 		if i == maxDescriptors-1 {
 			want = 8
 		}
-		if status.GetCode() != pb.RateLimitResponse_OK || status.GetLimitRemaining() != want {
-			t.Errorf("descriptor %d: %v, want %d left", i, status, want)
-		}
+		must.Equal(t, status.GetCode(), pb.RateLimitResponse_OK, "descriptor %d", i)
+		must.Equal(t, status.GetLimitRemaining(), want, "descriptor %d: left", i)
 	}
 }

@@ -32,12 +32,7 @@ func BenchmarkDescriptors(b *testing.B) {
 					if on.kept != nil {
 						o.Backend = Local{Backend: backend.New(on.kept)}
 					}
-					s := NewService(ServiceOptions{Counters: NewCounters(o)})
-					c, err := Read([]File{{"bench.yaml", []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 100000, sync_rate: " + rate + "}}]")}}, Options{})
-					if err == nil {
-						err = s.Use(c)
-					}
-					must.OK(b, err)
+					s := serviceOn(b, o, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 100000, sync_rate: "+rate+"}}]", ServiceOptions{})
 					r := &pb.RateLimitRequest{Domain: "d"}
 					for range n {
 						r.Descriptors = append(r.Descriptors, descriptorOf("k=v"))

@@ -61,21 +61,8 @@ func TestComparison(t *testing.T) {
 	for done := 0; done < *compared && !t.Failed(); done += perConfiguration {
 		text := random.configurations()
 		it := startIts(t, file, text)
-		own := NewService(ServiceOptions{
-			Counters: NewCounters(CounterOptions{Backend: Local{Backend: backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second}),
-			Headers:  &Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"},
-		})
-		files := make([]File, len(text))
-		for i := range text {
-			files[i] = File{fmt.Sprint(i), []byte(text[i])}
-		}
-		c, err := Read(files, Options{})
-		if err == nil {
-			err = own.Use(c)
-		}
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
+		own := serviceOn(t, CounterOptions{Backend: Local{Backend: backend.New(memory.New(memory.Options{}))}, Timeout: 10 * time.Second},
+			strings.Join(text, "---\n"), ServiceOptions{Headers: &Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}})
 		for i := 0; i < perConfiguration && !t.Failed(); i++ {
 			r := random.request()
 			theirs, err := it.client.ShouldRateLimit(t.Context(), r)
@@ -200,7 +187,7 @@ func (g *generator) descriptors(indent string, depth int) (text string) {
 	given := map[string]bool{}
 	for range 1 + g.IntN(6) {
 		key, value := g.of("a", "b", "a_x"), g.of("", "", "x", "y", "xx", "x*", "xy*", "*", "x_y")
-		if d := (descriptor{key: key, value: value}); given[d.composite()] {
+		if d := (Descriptor{Key: key, Value: value}); given[d.composite()] {
 			continue
 		} else {
 			given[d.composite()] = true

@@ -116,13 +116,25 @@ var charges = []string{"all", "refusing", "all_or_none"}
 // Read reads the files of a configuration. The error joins all mistakes, each with its file, line
 // and path.
 func Read(files []File, o Options) (*Configuration, error) {
-	c := &Configuration{domains: map[string]*domain{}}
+	c, _, err := readAll(files, o)
+	return c, err
+}
+
+// Domains reads files as [Read] does, for code that converts them.
+func Domains(files []File, o Options) ([]Domain, error) {
+	_, domains, err := readAll(files, o)
+	return domains, err
+}
+
+func readAll(files []File, o Options) (c *Configuration, domains []Domain, err error) {
+	c = &Configuration{domains: map[string]*domain{}}
 	var errs []error // each a *[Mistake]
 	for i := range files {
 		r := &reader{file: files[i].Name}
 		r.documents(files[i].Text, func(p place) {
-			if d := r.document(p); d.domain != "" {
+			if d := r.document(p); d.Name != "" {
 				c.add(r, &d, o)
+				domains = append(domains, d)
 			}
 		})
 		for i := range r.errs {
@@ -132,14 +144,14 @@ func Read(files []File, o Options) (*Configuration, error) {
 		c.Surprises = append(c.Surprises, r.surprises...)
 	}
 	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+		return nil, nil, errors.Join(errs...)
 	}
 	steps := maxSteps
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
 		c.Surprises = append(c.Surprises, c.domains[name].surprises(&steps)...)
 		c.domains[name].naming = nil
 	}
-	return c, nil
+	return c, domains, nil
 }
 
 // maxSteps bounds the search for limits that replace each other, in names that are looked at.
@@ -189,41 +201,41 @@ func reaches(replaced map[string][]string, from, to string, steps *int) bool {
 	return false
 }
 
-func (c *Configuration) add(r *reader, said *document, o Options) {
-	d := c.domains[said.domain]
+func (c *Configuration) add(r *reader, said *Domain, o Options) {
+	d := c.domains[said.Name]
 	switch {
 	case d == nil:
 		d = &domain{level: newLevel(), charge: o.Charge}
-		c.domains[said.domain] = d
+		c.domains[said.Name] = d
 		if said.chargeAt.node != nil {
 			d.charge = said.charge
 		}
 	case !o.MergeDomains:
-		r.fail(said.at, "want the domain %.80q once", said.domain)
+		r.fail(said.at, "want the domain %.80q once", said.Name)
 		return
 	case said.chargeAt.node != nil && said.charge != d.charge:
-		r.fail(said.chargeAt, "want the same charge as in other files of the domain %.80q", said.domain)
+		r.fail(said.chargeAt, "want the same charge as in other files of the domain %.80q", said.Name)
 	}
 	d.giveBack = d.giveBack || said.giveBack
-	d.add(r, said.descriptors, d, nil, false)
+	d.add(r, said.Descriptors, d, nil, false)
 }
 
 func newLevel() level { return level{byKey: map[string]*node{}} }
 
 // composite returns the name by which the rate limit service finds a descriptor. The service does
 // not tell key and value apart: the key a_b has the same name as the key a with the value b.
-func (d *descriptor) composite() string {
-	if d.value == "" {
-		return d.key
+func (d *Descriptor) composite() string {
+	if d.Value == "" {
+		return d.Key
 	}
-	return compose(d.key, d.value)
+	return compose(d.Key, d.Value)
 }
 
 func compose(key, value string) string { return key + "_" + value }
 
 func isWildcard(composite string) bool { return strings.Contains(composite, "*") }
 
-func (l *level) add(r *reader, descriptors []descriptor, of *domain, path []string, named bool) {
+func (l *level) add(r *reader, descriptors []Descriptor, of *domain, path []string, named bool) {
 	for i := range descriptors {
 		d := &descriptors[i]
 		composite := d.composite()
@@ -231,7 +243,7 @@ func (l *level) add(r *reader, descriptors []descriptor, of *domain, path []stri
 			r.fail(d.at, "want the key and value %.80q once", composite)
 			continue
 		}
-		n := &node{level: newLevel(), composite: composite, share: d.share, toMetric: d.toMetric, limit: r.limit(d, of)}
+		n := &node{level: newLevel(), composite: composite, share: d.Share, toMetric: d.toMetric, limit: r.limit(d, of)}
 		path, named := append(slices.Clip(path), composite), named || d.toMetric
 		if n.limit != nil {
 			n.limit.path, n.limit.detailed, n.limit.named = path, d.detailed, named
@@ -241,29 +253,29 @@ func (l *level) add(r *reader, descriptors []descriptor, of *domain, path []stri
 			n.parts = strings.Split(composite, "*")
 			l.wildcards = append(l.wildcards, n)
 		}
-		n.add(r, d.descriptors, of, path, named)
+		n.add(r, d.Descriptors, of, path, named)
 	}
 }
 
 // limit returns the limit of a descriptor's rate_limit, or nil if it has none.
-func (r *reader) limit(d *descriptor, of *domain) *limit {
-	said := d.limit
+func (r *reader) limit(d *Descriptor, of *domain) *limit {
+	said := d.Limit
 	if said == nil {
 		return nil
 	}
 	l := &limit{
-		unlimited: said.unlimited, shadow: d.shadow, quota: d.quota, name: said.name, replaces: said.replaces, metadata: d.metadata,
-		told: &pb.RateLimitResponse_RateLimit{Name: said.name, RequestsPerUnit: uint32(said.requestsPerUnit)},
+		unlimited: said.Unlimited, shadow: d.Shadow, quota: d.Quota, name: said.name, replaces: said.Replaces, metadata: d.metadata,
+		told: &pb.RateLimitResponse_RateLimit{Name: said.name, RequestsPerUnit: uint32(said.Hits)},
 	}
-	for _, name := range said.replaces {
+	for _, name := range said.Replaces {
 		if name == said.name && name != "" {
 			r.fail(said.at, "want a limit that replaces others, and not itself")
 		}
 	}
-	if said.name != "" || len(said.replaces) > 0 {
-		of.naming = append(of.naming, naming{said.name, said.replaces, r.file, said.at})
+	if said.name != "" || len(said.Replaces) > 0 {
+		of.naming = append(of.naming, naming{said.name, said.Replaces, r.file, said.at})
 	}
-	if said.unlimited {
+	if said.Unlimited {
 		if said.unit != "" || said.window != "" {
 			r.fail(said.at, "want no unit and no window for an unlimited limit")
 		}
@@ -278,15 +290,19 @@ func (r *reader) limit(d *descriptor, of *domain) *limit {
 	if len(r.errs) > faults {
 		return l
 	}
+	said.Algorithm, said.Window, said.FirstHit, said.Precision = l.shape.algorithm, l.shape.window, l.shape.firstHit, l.shape.precision
+	if l.shape.calendar {
+		said.Period, said.Zone = periodName(l.shape.period), l.shape.zone
+	}
 	if of.charge != ChargeAll {
 		if !of.paced {
 			of.pace, of.paced = l.shape.pace, true
 		}
-		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.countRejected {
+		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.CountRejected {
 			r.fail(said.at, "want fixed windows of units, the same sync_rate in the whole domain, and no count_rejected, because the domain charges %s", charges[of.charge])
 		}
 	}
-	l.hits = l.shape.limit(said.requestsPerUnit, said.burst)
+	l.hits = l.shape.limit(said.Hits, said.Burst)
 	if said.unit != "" && l.shape.onClock() {
 		return l // a fixed window of a unit can't be wrong
 	}

@@ -1,6 +1,7 @@
 package ratelimitservice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,12 +82,7 @@ const maxOverrides = 1024
 
 // NewCounters returns counters. Close them when they are no longer used.
 func NewCounters(o CounterOptions) *Counters {
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
-	if o.Capacity == 0 {
-		o.Capacity = DefaultCapacity
-	}
+	o.Namespace, o.Capacity = cmp.Or(o.Namespace, DefaultNamespace), cmp.Or(o.Capacity, DefaultCapacity)
 	return &Counters{options: o, memory: o.MaxMemory, limiters: map[shape]*ratelimit.Limiter{}, overrides: map[override]*ratelimit.Limiter{}}
 }
 

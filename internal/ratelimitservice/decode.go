@@ -1,6 +1,7 @@
 package ratelimitservice
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -25,8 +26,6 @@ var errNoField = errors.New("want the number and type of a field")
 // headers, whose bytes clients choose, and lets a request pass if its question can't be read. Package
 // proto refuses texts that are not UTF-8.
 type codec struct{ encoding.CodecV2 }
-
-func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
@@ -70,14 +69,10 @@ func decodeDescriptor(b []byte, d *common.RateLimitDescriptor, entries *int) err
 			d.Entries = append(d.Entries, e)
 			return decodeEntry(text, e)
 		case field == 2 && text != nil:
-			if d.Limit == nil {
-				d.Limit = new(common.RateLimitDescriptor_RateLimitOverride)
-			}
+			d.Limit = cmp.Or(d.Limit, new(common.RateLimitDescriptor_RateLimitOverride))
 			return decodeLimit(text, d.Limit)
 		case field == 3 && text != nil:
-			if d.HitsAddend == nil {
-				d.HitsAddend = new(wrapperspb.UInt64Value)
-			}
+			d.HitsAddend = cmp.Or(d.HitsAddend, new(wrapperspb.UInt64Value))
 			return decodeNumber(text, &d.HitsAddend.Value)
 		case field == 4 && text == nil:
 			d.IsNegativeHits = number != 0
@@ -106,9 +101,7 @@ func decodeLimit(b []byte, l *common.RateLimitDescriptor_RateLimitOverride) erro
 		case field == 2 && text == nil:
 			l.Unit = typepb.RateLimitUnit(number)
 		case field == 3 && text != nil:
-			if l.UnitMultiplier == nil {
-				l.UnitMultiplier = new(wrapperspb.UInt32Value)
-			}
+			l.UnitMultiplier = cmp.Or(l.UnitMultiplier, new(wrapperspb.UInt32Value))
 			multiplier := uint64(l.UnitMultiplier.Value)
 			err := decodeNumber(text, &multiplier)
 			l.UnitMultiplier.Value = uint32(multiplier)

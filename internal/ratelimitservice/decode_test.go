@@ -134,18 +134,15 @@ descriptors:
 		}
 		var answer pb.RateLimitResponse
 		err := on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(r), &answer, grpc.ForceCodec(sloppy{}))
-		if err != nil || answer.OverallCode != step.want {
-			t.Errorf("step %d, %q: got %v, %v, want %v", i, step.descriptor, answer.OverallCode, err, step.want)
-		}
+		must.Report(t, err)
+		must.Equal(t, answer.OverallCode, step.want, "step %d, %q", i, step.descriptor)
 	}
 	// The domain of nobody.
 	var answer pb.RateLimitResponse
 	must.Report(t, on.connection.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, encoded(request("\xff", "user=\xff")), &answer, grpc.ForceCodec(sloppy{})))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats)
-	if _, err := registry.Gather(); err != nil {
-		t.Error(err)
-	}
+	must.Get(registry.Gather())(t)
 	var lines bytes.Buffer
 	must.Report(t, stats.flush(&lines))
 	must.Equal(t, lines.String(), strings.ToValidUTF8(lines.String(), ""), "statsd gets")

@@ -103,9 +103,7 @@ func TestConfigMap(t *testing.T) {
 	must.OK(t, os.Remove(filepath.Join(dir, "..data")))
 	look(false)
 	ask("OK | OK 15/20 MINUTE 45s")
-	if said := strings.Count(log.String(), "can't be used"); said != 2 {
-		t.Errorf("said %d times:\n%s", said, log.String())
-	}
+	must.Equal(t, strings.Count(log.String(), "can't be used"), 2, "said in\n%s", log.String())
 
 	write(t, filepath.Join(dir, "..3", "a.yaml"), limits("a", "5"))
 	write(t, filepath.Join(dir, "..3", "b.yaml"), limits("b", "5"))

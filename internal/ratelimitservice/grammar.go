@@ -23,51 +23,74 @@ var itsFields = []string{
 // maxDepth bounds how deep descriptors nest.
 const maxDepth = 64
 
-// document is a document of a file, which describes a domain.
-type document struct {
-	at          place
-	domain      string
-	charge      Charge
-	chargeAt    place
-	giveBack    bool
-	descriptors []descriptor
+// Position is a place in a file. Lines and columns count from 1.
+type Position struct {
+	File         string
+	Line, Column int
 }
 
-// descriptor is a descriptor as it is written.
-type descriptor struct {
-	at            place
-	key, value    string
-	limit         *rateLimit // nil if there is none
-	shadow, quota bool
-	detailed      bool
-	toMetric      bool
-	share         bool
-	metadata      *structpb.Struct
-	descriptors   []descriptor
+// Domain is a document of a file, which describes a domain.
+type Domain struct {
+	Position
+
+	Name        string
+	Descriptors []Descriptor
+
+	at       place
+	charge   Charge
+	chargeAt place
+	giveBack bool
 }
 
-// rateLimit is a rate_limit as it is written.
-type rateLimit struct {
-	at              place
-	unit            string
-	requestsPerUnit uint64
-	counted         bool // requests_per_unit is given
-	unlimited       bool
-	name            string
-	replaces        []string
+// Descriptor is a descriptor as it is written.
+type Descriptor struct {
+	Position
+
+	Key, Value    string
+	Limit         *RateLimit // nil if there is none
+	Shadow, Quota bool
+	// Share makes all values that match the wildcard share a counter.
+	Share       bool
+	Descriptors []Descriptor
+
+	at       place
+	detailed bool
+	toMetric bool
+	metadata *structpb.Struct
+}
+
+// RateLimit is a rate_limit as it is written, and which windows that means.
+type RateLimit struct {
+	Position
+
+	Unlimited     bool
+	Hits, Burst   uint64
+	Replaces      []string
+	SyncRate      *time.Duration // nil if it is absent
+	CountRejected bool
+	// The windows of a limit without mistakes, unless it is Unlimited.
+	Algorithm    string
+	Window       time.Duration // 0 for a window of the calendar
+	Period, Zone string
+	FirstHit     bool
+	Precision    time.Duration
+
+	at      place
+	unit    string
+	counted bool // requests_per_unit is given
+	name    string
 	// The fields below are Weir's own.
 	algorithm, start  string
 	window, precision string
 	zone              string
-	burst             uint64
-	syncRate          *time.Duration
-	countRejected     bool
 }
 
-func (r *reader) document(p place) (d document) {
-	d.at = p
+func (r *reader) position(p place) Position { return Position{r.file, p.node.Line, p.node.Column} }
+
+func (r *reader) document(p place) (d Domain) {
+	d.Position, d.at = r.position(p), p
 	r.fields(p, map[string]func(place){
-		"domain": r.text(&d.domain),
+		"domain": r.text(&d.Name),
 		"charge": func(p place) {
 			d.chargeAt = p
 			name := ""
@@ -79,61 +102,61 @@ func (r *reader) document(p place) (d document) {
 			}
 		},
 		"give_back":   r.truth(&d.giveBack),
-		"descriptors": r.descriptors(&d.descriptors, 1),
+		"descriptors": r.descriptors(&d.Descriptors, 1),
 	})
-	if d.domain == "" {
+	if d.Name == "" {
 		r.fail(p, "want a domain that is not empty")
 	}
 	return d
 }
 
-func (r *reader) descriptors(into *[]descriptor, depth int) func(place) {
+func (r *reader) descriptors(into *[]Descriptor, depth int) func(place) {
 	return func(p place) {
 		if depth > maxDepth {
 			r.fail(p, "want descriptors nested at most %d deep", maxDepth)
 			return
 		}
-		r.elements(p, func(_ int, p place) {
+		r.elements(p, func(p place) {
 			*into = append(*into, r.descriptor(p, depth))
 		})
 	}
 }
 
-func (r *reader) descriptor(p place, depth int) (d descriptor) {
-	d.at = p
+func (r *reader) descriptor(p place, depth int) (d Descriptor) {
+	d.Position, d.at = r.position(p), p
 	r.fields(p, map[string]func(place){
-		"key":             r.text(&d.key),
-		"value":           r.text(&d.value),
-		"rate_limit":      func(p place) { d.limit = r.rateLimit(p) },
-		"shadow_mode":     r.truth(&d.shadow),
-		"quota_mode":      r.truth(&d.quota),
+		"key":             r.text(&d.Key),
+		"value":           r.text(&d.Value),
+		"rate_limit":      func(p place) { d.Limit = r.rateLimit(p) },
+		"shadow_mode":     r.truth(&d.Shadow),
+		"quota_mode":      r.truth(&d.Quota),
 		"detailed_metric": r.truth(&d.detailed),
 		"value_to_metric": r.truth(&d.toMetric),
-		"share_threshold": r.truth(&d.share),
+		"share_threshold": r.truth(&d.Share),
 		"metadata":        func(p place) { d.metadata = r.metadata(p) },
-		"descriptors":     r.descriptors(&d.descriptors, depth+1),
+		"descriptors":     r.descriptors(&d.Descriptors, depth+1),
 	})
 	switch {
-	case d.key == "":
+	case d.Key == "":
 		r.fail(p, "want a key that is not empty")
-	case d.share && !isWildcard(d.composite()):
+	case d.Share && !isWildcard(d.composite()):
 		r.fail(p, "want share_threshold only with a value that has a *")
 	}
 	return d
 }
 
-func (r *reader) rateLimit(p place) *rateLimit {
+func (r *reader) rateLimit(p place) *RateLimit {
 	if p = p.resolved(); isNull(p.node) {
 		return nil
 	}
-	l := &rateLimit{at: p}
+	l := &RateLimit{Position: r.position(p), at: p}
 	r.fields(p, map[string]func(place){
 		"unit": r.text(&l.unit),
 		"requests_per_unit": func(p place) {
 			l.counted = !isNull(p.resolved().node)
-			r.whole(&l.requestsPerUnit, mostPerUnit)(p)
+			r.whole(&l.Hits, mostPerUnit)(p)
 		},
-		"unlimited":      r.truth(&l.unlimited),
+		"unlimited":      r.truth(&l.Unlimited),
 		"name":           r.text(&l.name),
 		"replaces":       r.replaces(l),
 		"algorithm":      r.text(&l.algorithm),
@@ -141,29 +164,29 @@ func (r *reader) rateLimit(p place) *rateLimit {
 		"window":         r.text(&l.window),
 		"precision":      r.text(&l.precision),
 		"zone":           r.text(&l.zone),
-		"burst":          r.whole(&l.burst, mostPerUnit),
+		"burst":          r.whole(&l.Burst, mostPerUnit),
 		"sync_rate":      r.syncRate(l),
-		"count_rejected": r.truth(&l.countRejected),
+		"count_rejected": r.truth(&l.CountRejected),
 	})
 	return l
 }
 
-func (r *reader) replaces(l *rateLimit) func(place) {
+func (r *reader) replaces(l *RateLimit) func(place) {
 	return func(p place) {
-		r.elements(p, func(_ int, p place) {
+		r.elements(p, func(p place) {
 			name := ""
 			r.fields(p, map[string]func(place){"name": r.text(&name)})
 			if name == "" {
 				r.fail(p, "want the name of the limit to replace")
 			}
-			l.replaces = append(l.replaces, name)
+			l.Replaces = append(l.Replaces, name)
 		})
 	}
 }
 
 // syncRate reads seconds, as in a plugin's configuration, or a duration. 0 makes the backend decide
 // every request.
-func (r *reader) syncRate(l *rateLimit) func(place) {
+func (r *reader) syncRate(l *RateLimit) func(place) {
 	return func(p place) {
 		p = p.resolved()
 		const most = 3600
@@ -178,7 +201,7 @@ func (r *reader) syncRate(l *rateLimit) func(place) {
 			r.fail(p, "want seconds from 0.001 to %d, or 0 to ask the store each time", most)
 			return
 		}
-		l.syncRate = &rate
+		l.SyncRate = &rate
 	}
 }
 

@@ -1,6 +1,7 @@
 package ratelimitservice
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -76,10 +77,7 @@ func shapeOf(unit pb.RateLimitResponse_RateLimit_Unit, p pace) (s shape, ok bool
 func (s shape) limit(hits, burst uint64) ratelimit.Limit {
 	switch {
 	case s.algorithm == tokenBucket:
-		if burst == 0 {
-			burst = max(hits, 1)
-		}
-		return ratelimit.TokenBucket(hits, s.window, burst)
+		return ratelimit.TokenBucket(hits, s.window, cmp.Or(burst, hits, 1))
 	case s.algorithm == slidingLog:
 		return ratelimit.SlidingLog(hits, s.window)
 	case s.algorithm == slidingWindow && s.precision != 0:
@@ -142,11 +140,8 @@ func (s shape) unit() pb.RateLimitResponse_RateLimit_Unit {
 }
 
 // shape reads the shape of a rate_limit.
-func (r *reader) shape(l *rateLimit) (s shape) {
-	s = shape{algorithm: l.algorithm, pace: pace{countRejected: l.countRejected}}
-	if s.algorithm == "" {
-		s.algorithm = fixedWindow
-	}
+func (r *reader) shape(l *RateLimit) (s shape) {
+	s = shape{algorithm: cmp.Or(l.algorithm, fixedWindow), pace: pace{countRejected: l.CountRejected}}
 	fail := func(field, format string, args ...any) {
 		r.fail(l.at.has(field), format, args...)
 	}
@@ -158,8 +153,8 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 		fail("algorithm", "want %s, got %.80q", strings.Join(algorithms, ", "), l.algorithm)
 		return s
 	}
-	if l.syncRate != nil {
-		s.exact, s.syncRate = *l.syncRate == 0, *l.syncRate
+	if l.SyncRate != nil {
+		s.exact, s.syncRate = *l.SyncRate == 0, *l.SyncRate
 	}
 	period, ofCalendar := periods[l.window]
 	unit, known := pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.unit)]
@@ -176,10 +171,7 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 	case l.unit != "":
 		fail("unit", "want a unit or a window, not both")
 	case ofCalendar && s.algorithm == fixedWindow:
-		s.calendar, s.period, s.zone = true, period, l.zone
-		if s.zone == "" {
-			s.zone = "UTC"
-		}
+		s.calendar, s.period, s.zone = true, period, cmp.Or(l.zone, "UTC")
 	default:
 		s.window = r.span(l.window, func() {
 			fail("window", "want a duration such as 90s, or for a fixed_window day, week or month, got %.80q", l.window)
@@ -201,11 +193,11 @@ func (r *reader) shape(l *rateLimit) (s shape) {
 			fail("precision", "want a precision only for a sliding_window")
 		}
 	}
-	if l.burst != 0 && s.algorithm != tokenBucket {
+	if l.Burst != 0 && s.algorithm != tokenBucket {
 		fail("burst", "want a burst only for a token_bucket")
 	}
 	if s.algorithm == slidingLog {
-		s.log = l.requestsPerUnit
+		s.log = l.Hits
 	}
 	return s
 }

@@ -32,12 +32,11 @@ func TestManyDescriptors(t *testing.T) {
 	for name, kept := range map[string]store.Store{"memory": memory.New(memory.Options{}), "redis": inRedis} {
 		for _, charge := range charges {
 			for _, rate := range []string{"", ", sync_rate: 0"} {
-				counters := NewCounters(CounterOptions{Backend: Local{Backend: backend.New(kept)}, Timeout: time.Minute, Namespace: fmt.Sprint(charge, len(rate))})
-				s := NewService(ServiceOptions{Counters: counters, Stats: NewStats()})
-				use(t, s, "domain: d\ngive_back: true\ncharge: "+charge+"\ndescriptors:\n"+
+				o := CounterOptions{Backend: Local{Backend: backend.New(kept)}, Timeout: time.Minute, Namespace: fmt.Sprint(charge, len(rate))}
+				s := serviceOn(t, o, "domain: d\ngive_back: true\ncharge: "+charge+"\ndescriptors:\n"+
 					"  - {key: user, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
 					"  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
-					"  - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n", Options{})
+					"  - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n", ServiceOptions{Stats: NewStats()})
 				on := serveService(t, s)
 				client := pb.NewRateLimitServiceClient(on.connection)
 				ask := func(r *pb.RateLimitRequest) pb.RateLimitResponse_Code {
@@ -74,7 +73,7 @@ func TestManyDescriptors(t *testing.T) {
 					ask(mixed)
 				}
 				on.end()
-				must.Report(t, counters.Close(t.Context()))
+				must.Report(t, s.options.Counters.Close(t.Context()))
 			}
 		}
 	}
@@ -98,11 +97,9 @@ func TestDescriptorsAskTogether(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []string{"0", "1"} {
 		way := &pushed{Backend: Local{Backend: backend.New(memory.New(memory.Options{}))}}
-		counters := NewCounters(CounterOptions{Backend: way, Timeout: time.Minute})
-		s := NewService(ServiceOptions{Counters: counters})
-		use(t, s, "domain: d\ndescriptors:\n"+
+		s := serviceOn(t, CounterOptions{Backend: way, Timeout: time.Minute}, "domain: d\ndescriptors:\n"+
 			"  - {key: k, rate_limit: {unit: year, requests_per_unit: 8, sync_rate: "+rate+"}}\n"+
-			"  - {key: other, rate_limit: {unit: year, requests_per_unit: 8, sync_rate: 5}}\n", Options{})
+			"  - {key: other, rate_limit: {unit: year, requests_per_unit: 8, sync_rate: 5}}\n", ServiceOptions{})
 		r := &pb.RateLimitRequest{Domain: "d"}
 		for i := range 100 {
 			for j := range 1 + i%2*3 { // every second counter has four descriptors
@@ -120,9 +117,8 @@ func TestDescriptorsAskTogether(t *testing.T) {
 				if j > 0 {
 					code, left = pb.RateLimitResponse_OVER_LIMIT, 0
 				}
-				if got.GetCode() != code || got.GetLimitRemaining() != left {
-					t.Errorf("sync_rate %s, descriptor %d of counter %d: %v", rate, j, i, got)
-				}
+				must.Equal(t, got.GetCode(), code, "sync_rate %s, descriptor %d of counter %d", rate, j, i)
+				must.Equal(t, got.GetLimitRemaining(), left, "sync_rate %s, descriptor %d of counter %d: left", rate, j, i)
 				at++
 			}
 		}
@@ -131,7 +127,7 @@ func TestDescriptorsAskTogether(t *testing.T) {
 			t.Errorf("sync_rate %s: %d pushes", rate, n)
 		}
 		t.Logf("sync_rate %s: %d pushes", rate, way.n.Load())
-		must.Report(t, counters.Close(t.Context()))
+		must.Report(t, s.options.Counters.Close(t.Context()))
 	}
 }
 

@@ -18,10 +18,9 @@ func TestMovedRules(t *testing.T) {
 	t.Parallel()
 	for _, charge := range charges {
 		kept := backend.New(memory.New(memory.Options{}))
-		s := NewService(ServiceOptions{Counters: NewCounters(CounterOptions{Backend: Local{Backend: kept}, Timeout: time.Minute})})
-		use(t, s, "domain: d\ncharge: "+charge+"\ndescriptors:\n"+
+		s := serviceOn(t, CounterOptions{Backend: Local{Backend: kept}, Timeout: time.Minute}, "domain: d\ncharge: "+charge+"\ndescriptors:\n"+
 			"  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n"+
-			"  - {key: day, rate_limit: {unit: day, requests_per_unit: 2}}\n", Options{})
+			"  - {key: day, rate_limit: {unit: day, requests_per_unit: 2}}\n", ServiceOptions{})
 		on := serveService(t, s)
 		client := pb.NewRateLimitServiceClient(on.connection)
 		want := func(when, descriptor string, hits uint32, want pb.RateLimitResponse_Code) {

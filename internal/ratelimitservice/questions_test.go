@@ -47,10 +47,8 @@ func TestQuestionsOfSeveralInstances(t *testing.T) {
 						store := Local{Backend: backend.New(memory.New(memory.Options{}))}
 						all := make([]*Service, instances)
 						for i := range all {
-							counters := NewCounters(CounterOptions{Backend: store})
-							defer func() { _ = counters.Close(t.Context()) }()
-							all[i] = NewService(ServiceOptions{Counters: counters})
-							use(t, all[i], "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: "+of.text+"}]", Options{})
+							all[i] = serviceOn(t, CounterOptions{Backend: store}, "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: "+of.text+"}]", ServiceOptions{})
+							defer func() { _ = all[i].options.Counters.Close(t.Context()) }()
 						}
 						ask := func(s *Service, hits uint64) bool {
 							r := request("d", "k=v")
@@ -144,11 +142,9 @@ func twoInstances(t *testing.T, limit string, o ServiceOptions) map[byte]*Servic
 	store := Local{Backend: backend.New(memory.New(memory.Options{}))}
 	all := map[byte]*Service{}
 	for _, name := range "ab" {
-		counters := NewCounters(CounterOptions{Backend: store})
-		t.Cleanup(func() { _ = counters.Close(context.Background()) })
-		o.Counters = counters
-		all[byte(name)] = NewService(o)
-		use(t, all[byte(name)], "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 20, "+limit+"}}]", Options{})
+		s := serviceOn(t, CounterOptions{Backend: store}, "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 20, "+limit+"}}]", o)
+		t.Cleanup(func() { _ = s.options.Counters.Close(context.Background()) })
+		all[byte(name)] = s
 	}
 	return all
 }

@@ -106,9 +106,7 @@ func TestAllMistakes(t *testing.T) {
 	want := "a:2: descriptors[0]: want a key that is not empty\n" +
 		"a:2: descriptors[1].rate_limit.unit: want second, minute, hour, day, month, year, week, got \"x\"\n" +
 		"b:1: want the domain \"d\" once"
-	if err == nil || err.Error() != want {
-		t.Errorf("got\n%v\nwant\n%s", err, want)
-	}
+	must.Equal(t, fmt.Sprint(err), want, "")
 }
 
 // TestManyMistakes wants the first errors and warnings of a file, however often aliases repeat them.

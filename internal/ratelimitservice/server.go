@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -58,7 +59,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	}
 	options := listen.GRPC(secure, keepalive.ServerParameters{MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace})
 	options = append(options, o.More...)
-	options = append(options, grpc.NumStreamWorkers(streamWorkers), grpc.ChainUnaryInterceptor(caughtUnary), grpc.ChainStreamInterceptor(caughtStream), grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxMessage))
+	options = append(options, grpc.NumStreamWorkers(streamWorkers), grpc.ChainUnaryInterceptor(caughtUnary), grpc.ChainStreamInterceptor(caughtStream), grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}), grpc.MaxRecvMsgSize(maxMessage))
 	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
 	server.Healthy(false)
 	pb.RegisterRateLimitServiceServer(server.grpc, s)

@@ -2,7 +2,7 @@ package ratelimitservice
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -22,10 +22,8 @@ import (
 	"weir/ratelimit"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	"google.golang.org/grpc/status"
 )
 
 func TestServer(t *testing.T) {
@@ -38,9 +36,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("answered %v, %v", answer, err)
 	}
 	_, err = limits.ShouldRateLimit(t.Context(), request("", "to_number=1"))
-	if s := status.Convert(err); s.Code() != codes.Unknown || s.Message() != "rate limit domain must not be empty" {
-		t.Errorf("without a domain: %v", err)
-	}
+	must.Equal(t, fmt.Sprint(err), "rpc error: code = Unknown desc = rate limit domain must not be empty", "without a domain")
 	health := func() healthpb.HealthCheckResponse_ServingStatus {
 		t.Helper()
 		answer := must.Get(healthpb.NewHealthClient(on.connection).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"}))(t)
@@ -56,9 +52,8 @@ func TestServer(t *testing.T) {
 		t.Errorf("reflection tells %v, %v", listed, err)
 	}
 	must.OK(t, info.CloseSend())
-	if _, err := info.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("reflection ends with %v", err)
-	}
+	_, err = info.Recv()
+	must.Is(t, err, io.EOF, "reflection ends with")
 	on.end()
 }
 
@@ -132,14 +127,12 @@ func TestJSONOfPages(t *testing.T) {
 // An internal error is none of the client's.
 func TestJSONOfAnInternalError(t *testing.T) {
 	clock, broken := newClock(), false
-	counters := NewCounters(CounterOptions{Now: func() time.Time {
+	s := serviceOn(t, CounterOptions{Now: func() time.Time {
 		if broken {
 			panic("a fault")
 		}
 		return clock.now()
-	}})
-	s := NewService(ServiceOptions{Counters: counters})
-	use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]", Options{})
+	}}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]", ServiceOptions{})
 	for _, want := range []int{http.StatusOK, http.StatusInternalServerError} {
 		w := httptest.NewRecorder()
 		body := `{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`
@@ -162,10 +155,8 @@ func TestInstances(t *testing.T) {
 			counted := memory.New(memory.Options{})
 			answers := backend.New(counted)
 			instance := func() (*Service, *Counters) {
-				counters := NewCounters(CounterOptions{Backend: Local{Backend: answers}, Timeout: 5 * time.Second, Reveal: ratelimit.RevealPlain})
-				s := NewService(ServiceOptions{Counters: counters})
-				use(t, s, text, Options{})
-				return s, counters
+				s := serviceOn(t, CounterOptions{Backend: Local{Backend: answers}, Timeout: 5 * time.Second, Reveal: ratelimit.RevealPlain}, text, ServiceOptions{})
+				return s, s.options.Counters
 			}
 			var passed [2]atomic.Uint64
 			ask := func(s *Service, keys ...string) (ok bool) {
@@ -197,7 +188,7 @@ func TestInstances(t *testing.T) {
 									keys = keys[random.IntN(2):][:1]
 								}
 								if ask(s, keys...); i%10 == 0 {
-									use(t, s, text, Options{})
+									use(t, s, text)
 								}
 							}
 						})

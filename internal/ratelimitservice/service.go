@@ -3,7 +3,6 @@ package ratelimitservice
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -61,7 +60,6 @@ type ServiceOptions struct {
 	Tokens *trust.Tokens
 	// Stats counts hits; nil counts none.
 	Stats *Stats
-	Log   *slog.Logger
 }
 
 // Service answers requests. Make it with [NewService]. Its methods are safe for concurrent use.

@@ -43,15 +43,21 @@ func newClock() *clock {
 // start makes a service that counts in this process.
 func start(t *testing.T, c *clock, text string, o ServiceOptions) *Service {
 	t.Helper()
-	o.Counters = NewCounters(CounterOptions{Now: c.now})
+	return serviceOn(t, CounterOptions{Now: c.now}, text, o)
+}
+
+// serviceOn makes a service with counters of its own.
+func serviceOn(t testing.TB, counters CounterOptions, text string, o ServiceOptions) *Service {
+	t.Helper()
+	o.Counters = NewCounters(counters)
 	s := NewService(o)
-	use(t, s, text, Options{})
+	use(t, s, text)
 	return s
 }
 
-func use(t *testing.T, s *Service, text string, o Options) {
+func use(t testing.TB, s *Service, text string) {
 	t.Helper()
-	read, err := Read([]File{{"test.yaml", []byte(text)}}, o)
+	read, err := Read([]File{{"test.yaml", []byte(text)}}, Options{})
 	if err == nil {
 		err = s.Use(read)
 	}
@@ -178,12 +184,6 @@ func TestAnswers(t *testing.T) {
 		{&pb.RateLimitRequest{Domain: "messaging"}, "error: rate limit descriptor list must not be empty"},
 		{request("", "path=/"), "error: rate limit domain must not be empty"},
 	}...)
-}
-
-func TestNoConfiguration(t *testing.T) {
-	t.Parallel()
-	s := NewService(ServiceOptions{})
-	must.Equal(t, told(t, s, request("d", "a=b")), "error: no rate limit configuration loaded", "")
 }
 
 func TestHits(t *testing.T) {
@@ -334,9 +334,8 @@ func TestWhoGivesBack(t *testing.T) {
 		must.Equal(t, told(t, s, look), want, "%s: then", name)
 		// The gRPC listener allows it, and that of /json does not.
 		if name == "a trusted listener" {
-			if _, err := s.respond(t.Context(), back, false); status.Code(err) != codes.PermissionDenied {
-				t.Errorf("another listener: got %v", err)
-			}
+			_, err := s.respond(t.Context(), back, false)
+			must.Equal(t, status.Code(err), codes.PermissionDenied, "another listener: %v", err)
 		}
 	}
 }
@@ -362,10 +361,8 @@ descriptors:
 		}
 		must.Equal(t, got, want, "answer %d", i)
 	}
-	answer, err := s.ShouldRateLimit(t.Context(), request("d", "nobody=1"))
-	if err != nil || len(answer.ResponseHeadersToAdd) != 0 {
-		t.Errorf("without a limit: %v, %v", answer, err)
-	}
+	answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "nobody=1")))(t)
+	must.Equal(t, len(answer.ResponseHeadersToAdd), 0, "headers without a limit")
 }
 
 // Retry-After is not before the t of a limit without room, though that limit has refused nothing: it has given its last hit
@@ -524,7 +521,7 @@ func TestOtherConfigurations(t *testing.T) {
 		{"{unit: hour, requests_per_unit: 5}", "OK | OK 4/5 HOUR 3585s"},
 		{"{unit: minute, requests_per_unit: 2}", "OVER_LIMIT | OVER_LIMIT 0/2 MINUTE 45s"},
 	} {
-		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: "+c.limit+"}]", Options{})
+		use(t, s, "domain: d\ndescriptors: [{key: k, rate_limit: "+c.limit+"}]")
 		wantSteps(t, s, step{request("d", "k=v"), c.want})
 	}
 }

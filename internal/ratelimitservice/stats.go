@@ -270,34 +270,31 @@ func (s *Stats) Collect(ch chan<- prometheus.Metric) {
 
 // flush writes the counts since the last flush, as lines of statsd.
 func (s *Stats) flush(to io.Writer) error {
-	w := bufio.NewWriter(to)
-	sent := map[string]uint64{}
-	line := func(name string, n uint64) {
-		if last := s.sent[name]; n > last {
-			fmt.Fprintf(w, "ratelimit.service.%s:%d|c\n", name, n-last)
+	var names []string
+	counts := map[string]uint64{}
+	add := func(name string, n uint64) {
+		if _, had := counts[name]; !had {
+			names = append(names, name)
 		}
-		sent[name] = n
+		counts[name] += n
 	}
-	all := s.all()
-	for first := 0; first < len(all); {
-		after := first
-		var sums [numCounters]uint64
-		for ; after < len(all) && all[after].name == all[first].name; after++ {
-			for i := range sums {
-				sums[i] += all[after].counters[i].Load()
-			}
+	for _, of := range s.all() {
+		for i, name := range counterNames {
+			add("rate_limit."+of.name+"."+name, of.counters[i].Load())
 		}
-		for i := range sums {
-			line("rate_limit."+all[first].name+"."+counterNames[i], sums[i])
-		}
-		first = after
 	}
 	for i, name := range []string{"config_load_success", "config_load_error", "call.should_rate_limit.service_error"} {
-		line(name, s.service()[i].Load())
+		add(name, s.service()[i].Load())
+	}
+	w := bufio.NewWriter(to)
+	for _, name := range names {
+		if n, last := counts[name], s.sent[name]; n > last {
+			fmt.Fprintf(w, "ratelimit.service.%s:%d|c\n", name, n-last)
+		}
 	}
 	err := w.Flush()
 	if err == nil {
-		s.sent = sent
+		s.sent = counts
 	}
 	return err
 }

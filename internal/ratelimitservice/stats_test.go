@@ -116,9 +116,8 @@ func TestNear(t *testing.T) {
 	r.HitsAddend = 7 // of 10
 	told(t, s, r)
 	var out strings.Builder
-	if err := stats.flush(&out); err != nil || !strings.Contains(out.String(), ".plain.near_limit:2|c\n") {
-		t.Errorf("it tells %v\n%s", err, out.String())
-	}
+	must.OK(t, stats.flush(&out))
+	must.Contains(t, out.String(), ".plain.near_limit:2|c\n", "")
 }
 
 type full struct{}
@@ -151,9 +150,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		c.advance(askedLife + time.Minute)
 		told(t, s, request("d", "detailed=new"))
 		must.Equal(t, stats.of("d", "detailed_new").counters[totalHits].Load(), 1, "hits of a new one")
-		if n := len(stats.all()); n != before+1 {
-			t.Errorf("%d are kept", n-before)
-		}
+		must.Equal(t, len(stats.all()), before+1, "series that are kept")
 	}
 }
 
@@ -175,9 +172,7 @@ func TestSeriesOfOneName(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats)
-	if _, err := registry.Gather(); err != nil {
-		t.Error(err)
-	}
+	must.Get(registry.Gather())(t)
 	for i, want := range []int{1, 0} {
 		var out strings.Builder
 		must.OK(t, stats.flush(&out))
@@ -200,9 +195,7 @@ func TestLongSeries(t *testing.T) {
 		r.Descriptors[1].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: 2}
 		told(t, s, r)
 	}
-	if after := len(stats.all()); after != before {
-		t.Errorf("long descriptors have made %d series", after-before)
-	}
+	must.Equal(t, len(stats.all()), before, "series, after long descriptors")
 	var out strings.Builder
 	must.OK(t, stats.flush(&out))
 	for _, want := range []string{"rate_limit.d.k.total_hits:5|c", "rate_limit.other.total_hits:5|c"} {

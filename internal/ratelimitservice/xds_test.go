@@ -132,10 +132,8 @@ func TestXDS(t *testing.T) {
 	ask("a", `OK | OK 18/20 MINUTE 45s say "k"`)
 	ask("b", "OK | OK")
 	must.Equal(t, told(t, s, request("a", "k=1", "user=1", "user=1,path=/ab")), "OK | OK | OK 4294967295 | OK 0/1 DAY 43185s", "all fields")
-	answer, err := s.ShouldRateLimit(t.Context(), request("a", "k=2"))
-	if err != nil || answer.DynamicMetadata.Fields["metadata"].GetStructValue().Fields["plan"].GetStringValue() != "gold: \u0001 é 😀" {
-		t.Errorf("the metadata are %v, %v", answer, err)
-	}
+	answer := must.Get(s.ShouldRateLimit(t.Context(), request("a", "k=2")))(t)
+	must.Equal(t, answer.DynamicMetadata.Fields["metadata"].GetStructValue().Fields["plan"].GetStringValue(), "gold: \u0001 é 😀", "the plan of %v", answer)
 
 	// A broken one leaves what was, and the server is told why.
 	broken := perMinute("a", 30)

@@ -207,14 +207,14 @@ func (r *reader) merged(p place, into []place, given map[string]bool, own bool) 
 }
 
 // elements reads each element of a list.
-func (r *reader) elements(p place, read func(i int, p place)) {
+func (r *reader) elements(p place, read func(place)) {
 	switch p = p.resolved(); {
 	case isNull(p.node) || !r.enter(p, 1):
 	case p.node.Kind != yaml.SequenceNode:
 		r.fail(p, "want a list")
 	default:
 		for i := range p.node.Content {
-			read(i, p.element(i))
+			read(p.element(i))
 		}
 	}
 }

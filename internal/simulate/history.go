@@ -21,11 +21,11 @@ type history struct {
 
 // key is a key of a rule, with all requests to it.
 type key struct {
-	name                         string
-	requests, refusedBy, refused uint64
-	hits                         uint64 // the sum of all costs, responses included; at most math.MaxUint64
-	newest                       int64
-	events                       []byte
+	name                string
+	requests, refusedBy uint64
+	hits                uint64 // the sum of all costs, responses included; at most math.MaxUint64
+	newest              int64
+	events              []byte
 }
 
 // event is a request, or the cost of the response to the last request, or hits that the response

@@ -162,17 +162,15 @@ func TestAsThePluginDecides(t *testing.T) {
 	all := known(1800)
 	want := decide(t, "{"+rules+"}", all)
 	got := simulated(t, `{"backend": {"cluster": "weir"}, "sync_rate": 0.5, "on_backend_failure": "deny", `+rules+"}", logOf(all), tokens)
-	if got.Requests != uint64(len(all)) || got.Refused != want.refused {
-		t.Errorf("%d refused of %d, want %d of %d", got.Refused, got.Requests, want.refused, len(all))
-	}
+	must.Equal(t, got.Requests, uint64(len(all)), "requests")
+	must.Equal(t, got.Refused, want.refused, "refused")
 	if log := got.Logs[0]; log.OutOfOrder == 0 || log.Late != 0 {
 		t.Errorf("%+v: want lines out of order, none of them late", log)
 	}
 	for _, rule := range got.Rules {
 		allowed, rejected := want.allowed[rule.Name], want.rejected[rule.Name]
-		if rule.Requests != allowed+rejected || rule.Refused != rejected {
-			t.Errorf("%s: %d refused of %d, want %d of %d", rule.Name, rule.Refused, rule.Requests, rejected, allowed+rejected)
-		}
+		must.Equal(t, rule.Requests, allowed+rejected, "%s: requests", rule.Name)
+		must.Equal(t, rule.Refused, rejected, "%s: refused", rule.Name)
 		if rejected == 0 || allowed == 0 || want.byRule[rule.Name] == 0 || rule.RefusedByRule < want.byRule[rule.Name] {
 			t.Errorf("%s: %d refused by it, of them %d as the first", rule.Name, rule.RefusedByRule, want.byRule[rule.Name])
 		}

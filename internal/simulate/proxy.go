@@ -153,9 +153,8 @@ func (p *proxy) until(now int64) {
 type asked struct {
 	accesslog.Part
 	path string // as the plugin writes it
-	// requests asked for the part. For unknown requests the log has no word on it; for absent
-	// requests the log says that there was none.
-	requests, unknown, absent int64
+	// requests asked for the part. For unknown requests the log has no word on it.
+	requests, unknown int64
 }
 
 // The plugin runs on the proxy.
@@ -244,12 +243,8 @@ func (p *proxy) find(kind accesslog.PartKind, path string) (value []byte, found 
 	a := p.ask(kind, path)
 	f := p.request.Find(kind, a.Name)
 	if p.asking {
-		a.requests++
-		switch {
-		case f == nil:
+		if a.requests++; f == nil {
 			a.unknown++
-		case f.Absent:
-			a.absent++
 		}
 	}
 	if f == nil || f.Absent {

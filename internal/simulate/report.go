@@ -13,6 +13,7 @@ import (
 
 	"weir/config"
 	"weir/internal/calendar"
+	"weir/internal/simulate/accesslog"
 	"weir/window"
 )
 
@@ -59,17 +60,10 @@ type LogReport struct {
 	WithoutRequest int64 `json:"without_request"`
 	// OutOfOrder requests were put in order. Late requests came more than a minute after a later
 	// request, and count at the time that the simulation had reached.
-	OutOfOrder       int64     `json:"out_of_order"`
-	Late             int64     `json:"late"`
-	MostBehindMillis int64     `json:"most_behind_ms"`
-	Examples         []Example `json:"examples"`
-}
-
-// Example is a line that could not be read.
-type Example struct {
-	Line    int64  `json:"line"`
-	Problem string `json:"problem"`
-	Excerpt string `json:"excerpt"`
+	OutOfOrder       int64               `json:"out_of_order"`
+	Late             int64               `json:"late"`
+	MostBehindMillis int64               `json:"most_behind_ms"`
+	Examples         []accesslog.Example `json:"examples"`
 }
 
 // RuleReport is the effect of a rule.
@@ -169,10 +163,11 @@ func (s *simulation) report() *Report {
 		l := LogReport{
 			Name: log.Name, Format: c.Format, Gzip: c.Gzip, Lines: c.Lines, Requests: c.Requests, Unreadable: c.Unreadable,
 			WithoutRequest: c.WithoutRequest, OutOfOrder: log.Moved + log.Late, Late: log.Late, MostBehindMillis: log.Most.Milliseconds(),
-			Examples: []Example{},
+			Examples: []accesslog.Example{},
 		}
 		for _, e := range c.Examples {
-			l.Examples = append(l.Examples, Example{e.Line, e.Problem, strings.ToValidUTF8(e.Excerpt, "\ufffd")})
+			e.Excerpt = strings.ToValidUTF8(e.Excerpt, "\ufffd")
+			l.Examples = append(l.Examples, e)
 		}
 		r.Logs = append(r.Logs, l)
 	}

@@ -334,7 +334,6 @@ func (s *simulation) count(demands []engine.Check, refused bool, waited *delayed
 		}
 		if refused {
 			h.refused++
-			k.refused++
 		}
 	}
 }

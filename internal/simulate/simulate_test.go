@@ -126,13 +126,11 @@ func TestMissingParts(t *testing.T) {
 	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "rule per-user is left out: the logs do not have header x-user") {
 		t.Errorf("%q", r.Notes)
 	}
-	if r.Rules[1].Requests != 2 || r.Rules[1].Keys != 2 {
-		t.Errorf("%+v", r.Rules[1])
-	}
+	must.Equal(t, r.Rules[1].Requests, 2, "the other rule's requests")
+	must.Equal(t, r.Rules[1].Keys, 2, "the other rule's keys")
 	_, err := Run(t.Context(), &Options{Configuration: []byte(`{"rules": [` + perUser + `]}`), Logs: []Log{{"a.log", lines("10.0.0.1")}}})
-	if !errors.Is(err, ErrLogs) || !strings.Contains(err.Error(), "per-user needs header x-user") {
-		t.Error(err)
-	}
+	must.Is(t, err, ErrLogs, "")
+	must.Contains(t, fmt.Sprint(err), "per-user needs header x-user", "")
 	// Some lines tell and some do not: then these have none.
 	log := `{"time": "2026-01-02T15:04:05Z", "path": "/", "x_user": "ann"}` + "\n" + `{"time": "2026-01-02T15:04:05.5Z", "path": "/"}`
 	r = simulated(t, `{"rules": [`+perUser+`]}`, strings.NewReader(log))

@@ -30,9 +30,8 @@ func TestTimeline(t *testing.T) {
 		}
 		line.add(start-int64(time.Second), false)
 		steps := line.report()
-		if len(steps) != test.steps || steps[0].Seconds != test.width.Seconds() {
-			t.Errorf("%d requests every %v: %d steps of %v s, want %d of %v", test.n, test.every, len(steps), steps[0].Seconds, test.steps, test.width)
-		}
+		must.Equal(t, len(steps), test.steps, "%d requests every %v: steps", test.n, test.every)
+		must.Equal(t, steps[0].Seconds, test.width.Seconds(), "%d requests every %v: seconds of a step", test.n, test.every)
 		want := make([]Step, len(steps))
 		copy(want, steps)
 		for i := range want {

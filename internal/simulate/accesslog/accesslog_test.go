@@ -211,9 +211,7 @@ func TestWrapped(t *testing.T) {
 	}
 	// Two streams at once, and a line without an end.
 	r := NewReader(strings.NewReader(stamp+"stdout P "+envoy[:40]+"\n"+stamp+"stderr P {\n"+stamp+"stdout F "+envoy[40:]+"\n"), &Options{})
-	if _, err := r.Read(); err != nil {
-		t.Error(err)
-	}
+	must.Get(r.Read())(t)
 	if _, err := r.Read(); !errors.Is(err, io.EOF) || r.Lines != 2 || r.Unreadable != 1 || !strings.Contains(r.Examples[0].Problem, "end of the line") {
 		t.Errorf("%v, %+v", err, r.Counts)
 	}
@@ -321,18 +319,15 @@ func TestGzip(t *testing.T) {
 	// Two in one, as logs are appended to.
 	r = NewReader(io.MultiReader(bytes.NewReader(whole), bytes.NewReader(whole)), &Options{})
 	for range 2 {
-		if _, err := r.Read(); err != nil {
-			t.Error(err)
-		}
+		must.Get(r.Read())(t)
 	}
 	r = NewReader(bytes.NewReader(whole[:len(whole)-12]), &Options{})
 	var err error
 	for err == nil {
 		_, err = r.Read()
 	}
-	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "gzip") {
-		t.Errorf("cut: %v", err)
-	}
+	must.Is(t, err, io.ErrUnexpectedEOF, "cut")
+	must.Contains(t, err.Error(), "gzip", "cut")
 }
 
 // Fields that only the user knows.
@@ -451,11 +446,9 @@ func TestMergeEnds(t *testing.T) {
 	cancel()
 	m.Close()
 	broken := io.MultiReader(strings.NewReader(samples[0].line+"\n"), &repeated{})
-	if _, err := Merge(t.Context(), []*Log{{Name: "broken.log", Reader: NewReader(broken, &Options{})}}); err == nil {
-		t.Error("a log that can't be read is no error")
-	} else if !errors.Is(err, io.ErrNoProgress) || !strings.Contains(err.Error(), "broken.log") {
-		t.Error(err)
-	}
+	_, err := Merge(t.Context(), []*Log{{Name: "broken.log", Reader: NewReader(broken, &Options{})}})
+	must.Is(t, err, io.ErrNoProgress, "a log that can't be read")
+	must.Contains(t, fmt.Sprint(err), "broken.log", "")
 }
 
 // repeated is a text without end, and an error if it is empty.

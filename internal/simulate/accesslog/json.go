@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -216,11 +217,7 @@ func (p *object) parse(line string, r *Request) error {
 	if forwarded := r.Find(Forwarded.Kind, Forwarded.Name); forwarded != nil {
 		chain = forwarded.Value
 	}
-	client := f[isClient].text
-	if client == "" {
-		client = p.options.client(f[isPeer].text, chain)
-	}
-	if client != "" {
+	if client := cmp.Or(f[isClient].text, p.options.client(f[isPeer].text, chain)); client != "" {
 		r.set(Source, client)
 	}
 	return nil

@@ -52,9 +52,13 @@ func Merge(ctx context.Context, logs []*Log) (*Merger, error) {
 		m.group.Go(func() { s.read(ctx) })
 	}
 	for _, s := range m.sources {
-		if err := m.add(s); err != nil {
+		found, err := s.more()
+		if err != nil {
 			m.Close()
 			return nil, err
+		}
+		if found {
+			m.ready = append(m.ready, s)
 		}
 	}
 	return m, nil
@@ -94,14 +98,6 @@ func (s *source) more() (found bool, err error) {
 		s.batch, s.at = batch, 0
 	}
 	return true, nil
-}
-
-func (m *Merger) add(s *source) error {
-	found, err := s.more()
-	if found {
-		m.ready = append(m.ready, s)
-	}
-	return err
 }
 
 // Next returns the next request of all logs, or io.EOF after the last. The request is valid until

@@ -42,10 +42,10 @@ type Counts struct {
 
 // Example is a line that could not be read.
 type Example struct {
-	Line    int64 // counted from 1
-	Problem string
+	Line    int64  `json:"line"` // counted from 1
+	Problem string `json:"problem"`
 	// Excerpt is the line's beginning.
-	Excerpt string
+	Excerpt string `json:"excerpt"`
 }
 
 // Reader reads one log. It is not safe for concurrent use.
