@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -201,20 +202,8 @@ func (e *Envoy) Listeners() (map[string]string, error) {
 
 // Stat returns a counter or a gauge of the process; 0 if it was never used.
 func (e *Envoy) Stat(name string) (int64, error) {
-	stats, err := e.Stats("^" + escape(name) + "$")
+	stats, err := e.Stats("^" + regexp.QuoteMeta(name) + "$")
 	return stats[name], err
-}
-
-// escape quotes a name for a regular expression of Envoy.
-func escape(name string) string {
-	var b strings.Builder
-	for _, c := range name {
-		if strings.ContainsRune(`.+*?()|[]{}^$\`, c) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
 }
 
 // Stats returns the counters and gauges whose names match a regular expression.
