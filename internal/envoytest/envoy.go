@@ -1,7 +1,6 @@
 package envoytest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,9 +15,10 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"weir/internal/commandtest"
 )
 
 // Options configure an Envoy.
@@ -46,7 +46,7 @@ type Options struct {
 type Envoy struct {
 	cmd    *exec.Cmd
 	admin  string
-	output output
+	output commandtest.Output
 	exited chan struct{}
 	err    error // how the process has ended; valid after exited is closed
 }
@@ -228,22 +228,4 @@ func (e *Envoy) Stats(pattern string) (map[string]int64, error) {
 		}
 	}
 	return stats, nil
-}
-
-// output collects a process's output.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
