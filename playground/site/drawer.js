@@ -1,5 +1,5 @@
 import { change, later } from "./changes.js";
-import { byID, count, duration, gauge, keyFields, maxLimit, say } from "./parts.js";
+import { byID, copy, count, duration, gauge, keyFields, maxLimit, say } from "./parts.js";
 import { refusal } from "./stream.js";
 
 // The time between two requests, in milliseconds.
@@ -36,14 +36,7 @@ export class Drawer {
     byID("act-unset").onclick = () => this.act("DELETE", "overrides", { rule: this.asked.rule, key: this.values }, undefined, "The override is removed.");
     byID("act-reset").onclick = () => this.act("POST", "counter", {}, { id: this.told.hash, rule: this.asked.rule, key: this.values, reset: true }, "The counter is empty.");
     for (const button of document.querySelectorAll("[data-copy]")) {
-      button.onclick = async () => {
-        try {
-          await navigator.clipboard.writeText(byID(button.dataset.copy).textContent);
-          say(byID(button.dataset.told ?? "act-told"), "Copied.");
-        } catch {
-          say(byID(button.dataset.told ?? "act-told"), "The browser does not let the page copy.");
-        }
-      };
+      button.onclick = () => copy(byID(button.dataset.copy).textContent, byID(button.dataset.told ?? "act-told"));
     }
     this.close();
     this.know(this.rules);

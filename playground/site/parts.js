@@ -11,6 +11,16 @@ export function say(element, text) {
   if (element.textContent !== `${text}`) element.textContent = text;
 }
 
+// copy copies a text, and says in an element what became of that.
+export async function copy(text, status) {
+  try {
+    await navigator.clipboard.writeText(text);
+    status.textContent = "Copied.";
+  } catch {
+    status.textContent = "The browser does not let the page copy.";
+  }
+}
+
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const count = (n) => whole.format(Math.round(n));
 export const pace = (n) => (n < 9.95 ? n.toFixed(1) : count(n));
