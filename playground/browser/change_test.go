@@ -97,7 +97,7 @@ func TestLiveKeepsRefusals(t *testing.T) {
 	p, s := script(t)
 	s.refuse.Store(true)
 	p.wear(look{width: 360, height: 640, theme: "light"})
-	p.types("#new-limit", "5")
+	p.types("#new-limits-0", "5")
 	p.click("#set-limit")
 	p.until(refused)
 	p.expect()

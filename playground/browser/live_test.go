@@ -107,9 +107,9 @@ func TestLive(t *testing.T) {
 	p.until(sum("refused") + ` === 10`)
 
 	// A larger limit is in force without anything else.
-	p.types("#new-limit", "25")
+	p.types("#new-limits-0", "25")
 	p.click("#set-limit")
-	p.until(`document.getElementById("new-limit").value === "25"`)
+	p.until(`document.getElementById("new-limits-0").value === "25"`)
 	p.slide("load-rate", 100)
 	p.until(curve("per-user: in 1 hour", "25 of 25"))
 	p.slide("load-rate", 0)
@@ -140,7 +140,7 @@ func TestLive(t *testing.T) {
 	p.choose("delay", "0")
 
 	p.click("#unset-limit")
-	p.until(`document.getElementById("new-limit").value === "10"`)
+	p.until(`document.getElementById("new-limits-0").value === "10"`)
 	// Reports have come: a key is shown as it is, as the rule reveals it.
 	p.until(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === "user-1")`)
 }

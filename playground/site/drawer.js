@@ -1,5 +1,5 @@
 import { change, later } from "./changes.js";
-import { byID, copy, count, duration, gauge, keyFields, maxLimit, say } from "./parts.js";
+import { byID, copy, count, duration, gauge, limitNumber, putFields, say } from "./parts.js";
 import { refusal } from "./stream.js";
 
 // The time between two requests, in milliseconds.
@@ -62,7 +62,7 @@ export class Drawer {
   // fields shows a field for each part of the key of the chosen rule.
   fields() {
     const parts = this.rules.find(({ name }) => name === byID("why-rule").value)?.key ?? [];
-    keyFields(byID("why-key"), parts, parts.map((part) => (part.startsWith("literal ") ? part.slice("literal ".length) : "")));
+    putFields(byID("why-key"), parts, parts.map((part) => (part.startsWith("literal ") ? part.slice("literal ".length) : "")));
   }
 
   // lookUp looks up a key that no table has, by a value of it. If there are others, they have to be
@@ -206,8 +206,7 @@ export class Drawer {
     this.of = all;
     if (shape !== this.shape) {
       this.shape = shape;
-      keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${spanOf(l)}`)), all.map((l) => l.limit ?? l.used));
-      for (const input of byID("act-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: maxLimit, step: 1, required: true });
+      putFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${spanOf(l)}`)), all.map((l) => l.limit ?? l.used), limitNumber);
     }
     byID("act-limits").hidden = !known;
     byID("act-until").closest(".field").hidden = !known || all.length === 0;

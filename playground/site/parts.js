@@ -291,18 +291,22 @@ export function keyName(key) {
 }
 
 // The largest limit, window.MaxLimit.
-export const maxLimit = 999_999_999_999_999;
+const maxLimit = 999_999_999_999_999;
 
-// keyFields puts an input for each part of a key into an element.
-export function keyFields(parent, parts, values = []) {
-  parent.replaceChildren(...parts.map((part, i) => {
+// Inputs are for a part of a key, or for the number of a limit.
+const keyPart = { type: "text", spellcheck: false, autocapitalize: "none" };
+export const limitNumber = { type: "number", min: 0, max: maxLimit, step: 1, required: true };
+
+// putFields puts an input for each of some names into an element.
+export function putFields(parent, names, values, kind = keyPart) {
+  parent.replaceChildren(...names.map((name, i) => {
     const field = document.createElement("div");
     field.className = "field";
     const label = field.appendChild(document.createElement("label"));
     const input = field.appendChild(document.createElement("input"));
-    Object.assign(input, { type: "text", id: `${parent.id}-${i}`, spellcheck: false, autocapitalize: "none", value: values[i] ?? "" });
+    Object.assign(input, { ...kind, id: `${parent.id}-${i}`, value: values[i] ?? "" });
     label.htmlFor = input.id;
-    label.textContent = part;
+    label.textContent = name;
     return field;
   }));
 }
