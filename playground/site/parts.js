@@ -147,6 +147,15 @@ export function gauge(parent) {
   };
 }
 
+// observer keeps those of the elements that it observes in a set which are in sight, and calls changed after each change.
+export const observer = (seen, changed) => new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) seen.add(target);
+    else seen.delete(target);
+  }
+  changed();
+});
+
 // within returns the points from a time on, and the one before it.
 export const within = (points, begin) => points.slice(Math.max(0, points.findIndex(([time]) => time >= begin) - 1));
 
