@@ -70,9 +70,7 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	if checked < 150 {
-		t.Errorf("%d links found", checked)
-	}
+	must.AtLeast(t, checked, 150, "links found")
 }
 
 // TestConfigurations has weir check's own code read every configuration that a page shows.
@@ -99,9 +97,7 @@ func TestConfigurations(t *testing.T) {
 			checked++
 		}
 	}
-	if checked < 4 {
-		t.Errorf("%d samples found", checked)
-	}
+	must.AtLeast(t, checked, 4, "samples found")
 }
 
 // TestPictures wants the pictures of the algorithms to be what these decide.

@@ -126,9 +126,7 @@ func TestShellSamples(t *testing.T) {
 			t.Errorf("no page has a sample that begins with %q any more, which is not run: %s", begins, reason)
 		}
 	}
-	if ran < 12 {
-		t.Errorf("%d samples were found to run", ran)
-	}
+	must.AtLeast(t, ran, 12, "samples found to run")
 }
 
 // hostile is what some recipes' Go is asked besides, once the page's samples have used up limits: names that only ignoring case
@@ -156,14 +154,10 @@ func TestCookbook(t *testing.T) {
 	// The second is notRun's Docker.
 	elsewhere := []string{"Put a recipe into your proxy", "Compose"}
 	recipes := strings.Split(read(t, "cookbook.md"), "\n## ")[1:]
-	if len(recipes) < 15 {
-		t.Errorf("%d recipes", len(recipes))
-	}
+	must.AtLeast(t, len(recipes), 15, "recipes")
 	programs := goSamples(read(t, "cookbook.md"))
 	file := program(t, programs)
-	if len(programs) < 11 {
-		t.Errorf("%d recipes have Go", len(programs))
-	}
+	must.AtLeast(t, len(programs), 11, "recipes that have Go")
 	for _, recipe := range recipes {
 		title, text, _ := strings.Cut(recipe, "\n")
 		if slices.Contains(elsewhere, title) {

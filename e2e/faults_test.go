@@ -250,9 +250,7 @@ func TestFaults(t *testing.T) {
 
 			way.heal()
 			agree(t, backends[0], "default", limitsPerHit, f.admitted)
-			if f.total() < hits {
-				t.Errorf("admitted %d hits, want %d", f.total(), hits)
-			}
+			must.AtLeast(t, f.total(), hits, "admitted hits")
 			for _, p := range proxies {
 				p.wantMetric(t, metricName("lost_hits_total"), 0)
 			}

@@ -158,9 +158,7 @@ func TestLimitsMove(t *testing.T) {
 			slow++
 			return true
 		})
-		if slow > max(2, changes/20) {
-			t.Errorf("%d of %d changes did not hold everywhere two intervals later", slow, changes)
-		}
+		must.AtMost(t, slow, max(2, changes/20), "changes of %d that did not hold everywhere two intervals later", changes)
 		if refused.Load() == 0 {
 			t.Error("nobody was refused")
 		}
@@ -533,9 +531,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		}
 		want("reset", refused, all...)
 		end()
-		if n := failed.Load(); n > 0 {
-			t.Errorf("%d of %d requests of others failed", n, others.Load()+n)
-		}
+		must.Equal(t, failed.Load(), 0, "failed requests of others, besides %d", others.Load())
 		t.Logf("%d requests of others passed", others.Load())
 		said := ""
 		if !soon(func() bool { // nodes tell their limits with their first report, some seconds after they start

@@ -157,9 +157,7 @@ func places(t *testing.T, d driver, rate string) {
 		n.idle(t)
 	}
 	upstream.mu.Lock()
-	if upstream.most > limit {
-		t.Errorf("%d requests were in flight of %d", upstream.most, limit)
-	}
+	must.AtMost(t, upstream.most, limit, "requests in flight")
 	t.Logf("%d were answered, up to %d at the same time, %.1f on average",
 		upstream.answers, upstream.most, float64(upstream.busy)/float64(upstream.before.Sub(upstream.first)))
 	upstream.mu.Unlock()

@@ -256,9 +256,7 @@ descriptors:
 			end(i)
 		}
 		check(wire.MaxAdvance)
-		if got := f.admitted["bob"]; got > limit {
-			t.Errorf("with an instance killed: %d passed of %d", got, limit)
-		}
+		must.AtMost(t, f.admitted["bob"], limit, "passed with an instance killed")
 	})
 }
 

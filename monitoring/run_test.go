@@ -252,9 +252,7 @@ func TestEveryQueryHasSeries(t *testing.T) {
 			exprs = append(exprs, r.Record)
 		}
 	}
-	if len(exprs) < 80 {
-		t.Errorf("%d expressions were read", len(exprs))
-	}
+	must.AtLeast(t, len(exprs), 80, "expressions read")
 	f.until(p, "everything", exprs...)
 	rulesAreWell(t, p)
 	metricsAreKnown(t, p, d)

@@ -39,8 +39,6 @@ func TestWays(t *testing.T) {
 				t.Errorf("%s, %s: %+v", a.name, w.name, *o)
 			}
 		}
-		if r.periodic.worst < 1.05 {
-			t.Errorf("%s: periodic sync uses %g of the limit at most", a.name, r.periodic.worst)
-		}
+		must.AtLeast(t, r.periodic.worst, 1.05, "%s: the most of the limit that periodic sync uses", a.name)
 	}
 }

@@ -236,7 +236,5 @@ func TestSpokenNowAndThen(t *testing.T) {
 	for range 20 {
 		p.pass(100 * time.Millisecond)
 	}
-	if got := value[int](p, "told"); got > 1 {
-		t.Errorf("told %d times of 100 requests", got)
-	}
+	must.AtMost(t, value[int](p, "told"), 1, "times that something is told of 100 requests")
 }

@@ -101,9 +101,7 @@ func TestLive(t *testing.T) {
 	p.until(curve("per-user: in 1 hour", "10 of 10"))
 	p.until(says("sent", "10 passed, 10 refused, 0 failed"))
 	p.until(`document.querySelectorAll("#figures b")[1].textContent === "50 %" && document.querySelector("#flow polygon.refused") && document.querySelectorAll("#rules tbody tr").length === 2`)
-	if bottom := value[float64](p, `document.getElementById("flow").getBoundingClientRect().bottom`); bottom > 900 {
-		t.Errorf("the chart ends at %v, below the first screen", bottom)
-	}
+	must.AtMost(t, value[float64](p, `document.getElementById("flow").getBoundingClientRect().bottom`), 900, "the bottom of the chart, on the first screen")
 	p.until(sum("refused") + ` === 10`)
 
 	// A larger limit is in force without anything else.

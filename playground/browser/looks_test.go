@@ -76,17 +76,13 @@ func accessible(p *page, axe string) {
 // fits wants nothing to scroll sideways, and nothing to be cut off at the side.
 func fits(p *page) {
 	p.t.Helper()
-	if over := value[int64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
-		p.t.Errorf("the page is %d wider than the window", over)
-	}
+	must.AtMost(p.t, value[int64](p, "document.documentElement.scrollWidth - innerWidth"), 0, "pixels by which the page is wider than the window")
 	outside := value[[]string](p, `[...document.body.querySelectorAll("*:not(.unseen, .unseen *, .skip)")].filter((e) => {
 		const r = e.getBoundingClientRect();
 		const cut = e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).display !== "inline";
 		return r.width > 0 && (r.left < -1 || r.right > innerWidth + 1 || cut);
 	}).map((e) => e.outerHTML.slice(0, 80))`)
-	if len(outside) > 0 {
-		p.t.Errorf("cut off or outside: %s", strings.Join(outside, "\n"))
-	}
+	must.Equal(p.t, strings.Join(outside, "\n"), "", "cut off or outside")
 }
 
 // drawn wants each lane's picture to have what passed and what was refused, in the colours of the

@@ -211,12 +211,8 @@ func TestManyRulesWork(t *testing.T) {
 	m.step() // the moments before it have been drawn by now
 	got := value[map[string]int](p, "did")
 	seen := value[int](p, `[...document.querySelectorAll("#rules tbody tr")].filter((row) => { const r = row.getBoundingClientRect(); return r.top < innerHeight && r.bottom > 0 }).length`)
-	if most := (moments + 1) * 40; got["drawn"] > most {
-		t.Errorf("%d curves were drawn for %d moments with %d rows in sight, want at most %d", got["drawn"], moments, seen, most)
-	}
-	if most := (moments + 1) * 400; got["mutations"] > most {
-		t.Errorf("%d changes of the page for %d moments, want at most %d", got["mutations"], moments, most)
-	}
+	must.AtMost(t, got["drawn"], (moments+1)*40, "curves drawn for %d moments with %d rows in sight", moments, seen)
+	must.AtMost(t, got["mutations"], (moments+1)*400, "changes of the page for %d moments", moments)
 }
 
 // BenchmarkFrames tells how smoothly the page goes on which is told of 256 rules, 50 proxies and 10,240 keys twice a

@@ -43,9 +43,7 @@ func TestSite(t *testing.T) {
 			p := tabOf(t, server.URL, look{width: width, height: 900, theme: theme, path: "/index.html"})
 			p.until(`[...document.querySelectorAll(".doors a")].filter((e) => e.checkVisibility()).length === 6`)
 			p.until(`[...document.images].filter((e) => e.checkVisibility() && e.src.includes("two-proxies") && e.naturalWidth > 0).length === 1`)
-			if over := value[int64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
-				t.Errorf("%s-%d: the page is %d wider than the window", theme, width, over)
-			}
+			must.AtMost(t, value[int64](p, "document.documentElement.scrollWidth - innerWidth"), 0, "%s-%d: pixels by which the page is wider than the window", theme, width)
 		}
 	}
 	recipes := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/docs/cookbook.html"})
@@ -99,7 +97,5 @@ func TestSite(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if len(pages) < 20 {
-		t.Errorf("llms.txt lists %d pages", len(pages))
-	}
+	must.AtLeast(t, len(pages), 20, "pages that llms.txt lists")
 }

@@ -85,13 +85,9 @@ func TestJumps(t *testing.T) {
 func TestData(t *testing.T) {
 	before := build(t, "-ldflags=-w")
 	after := must.Get(straighten(before, false))(t)
-	if len(after) > len(before)*9/10 {
-		t.Errorf("got %d bytes of %d", len(after), len(before))
-	}
+	must.AtMost(t, len(after), len(before)*9/10, "bytes of %d", len(before))
 	must.Same(t, memory(t, after), memory(t, before), "memory begins with other bytes")
-	if got, was := len(segments(t, after)), len(segments(t, before)); got > was/8 {
-		t.Errorf("got %d segments of %d", got, was)
-	}
+	must.AtMost(t, len(segments(t, after)), len(segments(t, before))/8, "segments")
 }
 
 // memory returns the memory of a new instance.
