@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/controllerflags"
 	"weir/internal/must"
 	"weir/internal/nightly"
@@ -396,11 +397,7 @@ func helpOf(t *testing.T) func(command string) string {
 	known := map[string]string{}
 	return func(command string) string {
 		if known[command] == "" {
-			said, err := exec.CommandContext(t.Context(), "../dist/weir", command, "--help").CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v; make build makes the command\n%s", err, said)
-			}
-			known[command] = string(said)
+			known[command] = commandtest.Run(t, exec.CommandContext(t.Context(), "../dist/weir", command, "--help"))
 		}
 		return known[command]
 	}

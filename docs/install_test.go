@@ -24,6 +24,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -282,9 +283,7 @@ func TestUnit(t *testing.T) {
 			if strings.HasPrefix(command, "systemctl ") {
 				continue
 			}
-			if said, err := s.typed(t.Context(), in.Replace(command)).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v\n%s", command, err, said)
-			}
+			commandtest.Run(t, s.typed(t.Context(), in.Replace(command)))
 			typed++
 		}
 	}

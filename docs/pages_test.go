@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -104,9 +105,7 @@ func TestConfigurations(t *testing.T) {
 func TestPictures(t *testing.T) {
 	cmd := exec.Command("go", "run", "./scripts/pictures", "-check")
 	cmd.Dir = ".."
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, said)
-	}
+	commandtest.Run(t, cmd)
 }
 
 // inSample are the packages of which samples, and what is around them, name something.

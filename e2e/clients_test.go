@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 )
@@ -30,16 +29,10 @@ func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tel
 	configuration := must.Get(os.ReadFile("clients/" + name + ".json"))(t)
 	onEvery(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: upstream})
-		out, err := exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", proxy.url()).CombinedOutput()
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			t.Fatalf("%v\nWEIR_NIGHTLY=1 scripts/test-dependencies installs the clients", err)
-		case err != nil:
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out := commandtest.Run(t, exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", proxy.url()))
 		t.Logf("%s", out)
 		var got strings.Builder
-		for line := range strings.Lines(string(out)) {
+		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, `["`) { // other lines are output of the client itself
 				what, seconds := cutLast(line, ", ")
 				fmt.Fprintln(&got, tell(t, what, seconds))

@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -133,13 +134,9 @@ func TestCommand(t *testing.T) {
 func run(t *testing.T, weir []byte) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir")
-	if err := os.WriteFile(file, weir, 0o700); err != nil { // it is run
-		t.Fatal(err)
-	}
-	said, err := exec.CommandContext(t.Context(), file, "version").CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(said), "weir "+*tag+", commit ") {
-		t.Errorf("weir version: %v\n%s", err, said)
-	}
+	must.OK(t, os.WriteFile(file, weir, 0o700)) // it is run
+	said := commandtest.Run(t, exec.CommandContext(t.Context(), file, "version"))
+	must.Equal(t, strings.HasPrefix(said, "weir "+*tag+", commit "), true, "weir version tells the release's")
 	t.Logf("%s", said)
 }
 

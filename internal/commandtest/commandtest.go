@@ -39,7 +39,7 @@ func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Pro
 	reader, writer := io.Pipe()
 	cmd.Stdout, cmd.Stderr = writer, writer
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes weir, and scripts/test-dependencies installs other commands", err)
+		t.Fatalf("%v; %s", err, hint)
 	}
 	go func() {
 		err := cmd.Wait()
@@ -68,6 +68,19 @@ func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Pro
 	})
 	return p
 }
+
+// Run runs a command to its end, and returns what it prints. The test ends if the command does not end well.
+func Run(t testing.TB, cmd *exec.Cmd) (printed string) {
+	t.Helper()
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v; %s\n%s", cmd.Args, err, hint, said)
+	}
+	return string(said)
+}
+
+// hint tells how to get a command that is not there.
+const hint = "make build makes weir, and scripts/test-dependencies installs other commands, those of nightly tests with WEIR_NIGHTLY=1"
 
 // Wait waits for the next line that matches, and returns its first group.
 func (p *Process) Wait(t testing.TB, pattern string) string {

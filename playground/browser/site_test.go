@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 )
@@ -33,9 +34,7 @@ func TestSite(t *testing.T) {
 	if !nightly.On() {
 		return // make docs needs a minute, and an environment of Python
 	}
-	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "docs").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	commandtest.Run(t, exec.CommandContext(t.Context(), "make", "-C", "../..", "docs"))
 	server := httptest.NewServer(http.FileServerFS(os.DirFS("../../dist/docs")))
 	t.Cleanup(server.Close)
 	for _, theme := range themes {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -75,9 +76,7 @@ func newControlled(t *testing.T, in *cluster) *controlled {
 	c := &controlled{cluster: in, program: filepath.Join(in.dir, "bin", "weir-controller")}
 	build := exec.Command("go", "build", "-o", c.program, ".")
 	build.Dir, build.Env = "../../controller", append(os.Environ(), "GOWORK=off")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
+	commandtest.Run(t, build)
 	return c
 }
 

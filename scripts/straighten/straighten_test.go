@@ -15,6 +15,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -24,9 +25,7 @@ func build(t testing.TB, flags ...string) []byte {
 	file := filepath.Join(t.TempDir(), "program.wasm")
 	command := exec.Command("go", append(append([]string{"build", "-o", file}, flags...), "./testdata/program")...)
 	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
+	commandtest.Run(t, command)
 	return must.Get(os.ReadFile(file))(t)
 }
 
