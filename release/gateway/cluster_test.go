@@ -238,21 +238,26 @@ func (p *proxy) admin(path string) string {
 // as sends requests of a method, and says how many had which status.
 func (p *proxy) as(t *testing.T, method, path, user string, requests int) map[int]int {
 	t.Helper()
-	statuses := map[int]int{}
-	for range requests {
+	return statuses(requests, func() answer {
 		request := must.Get(http.NewRequestWithContext(t.Context(), method, p.url()+path, nil))(t)
 		request.Header.Set("X-User", user)
-		statuses[do(request).status]++
+		return do(request)
+	})
+}
+
+// statuses says how many answers had which status.
+func statuses(answers int, ask func() answer) map[int]int {
+	counted := map[int]int{}
+	for range answers {
+		counted[ask().status]++
 	}
-	return statuses
+	return counted
 }
 
 var successes = regexp.MustCompile(`(?m)^outbound\|9180\|\|weir\.weir-system\.svc\.cluster\.local::.*::rq_success::([1-9][0-9]*)$`)
 
 func shippedLimits(t *testing.T, c *cluster, ingress *proxy) {
-	if got := ingress.as(t, "POST", "/login", "ann", 7); !maps.Equal(got, map[int]int{200: 5, 429: 2}) {
-		t.Errorf("%v, want 5 logins a minute", got)
-	}
+	must.Same(t, ingress.as(t, "POST", "/login", "ann", 7), map[int]int{200: 5, 429: 2}, "of 5 logins a minute")
 	waitFor(t, "user at the limit", func() bool { return ingress.get("/api/items", "bob").status == http.StatusTooManyRequests })
 	must.Same(t, ingress.as(t, "GET", "/", "bob", 20), map[int]int{200: 20}, "of a path without limits")
 	waitFor(t, "answers of the backend", func() bool { return successes.MatchString(ingress.admin("/clusters")) })
@@ -466,9 +471,7 @@ const hour = "configuration: {sync_rate: 0, backend: {timeout: 5s}, rules: [{nam
 // atTheLimit wants exactly 100 of a user's requests to pass.
 func (p *proxy) atTheLimit(t *testing.T, user string) {
 	t.Helper()
-	if got := p.as(t, "GET", "/", user, 120); !maps.Equal(got, map[int]int{200: 100, 429: 20}) {
-		t.Errorf("%s: %v, want 100 an hour", user, got)
-	}
+	must.Same(t, p.as(t, "GET", "/", user, 120), map[int]int{200: 100, 429: 20}, "%s: of 100 an hour", user)
 }
 
 // helmInstalls takes istio.yaml away, and has Helm install the chart, upgrade it under load, and go back.
@@ -641,10 +644,9 @@ func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
 			})
 			waitFor(t, "answers of the backend", func() bool { p.get("/", "nobody"); return successes.MatchString(p.admin("/clusters")) })
 		}
-		first, second := sidecar.as(t, "GET", "/", resource, 60), other.as(t, "GET", "/", resource, 60)
-		if !maps.Equal(first, map[int]int{200: 60}) || !maps.Equal(second, map[int]int{200: 40, 429: 20}) {
-			t.Errorf("%s: %v at one sidecar, then %v at the other, want 100 together", resource, first, second)
-		}
+		// They let 100 pass together.
+		must.Same(t, sidecar.as(t, "GET", "/", resource, 60), map[int]int{200: 60}, "%s: at one sidecar", resource)
+		must.Same(t, other.as(t, "GET", "/", resource, 60), map[int]int{200: 40, 429: 20}, "%s: then at the other", resource)
 	}
 	// A Sidecar resource without the backend's namespace takes its cluster away.
 	c.command(t, "kubectl", "patch", "sidecar", "-n", "shop", "one", "--type=merge", "-p", `{"spec": {"egress": [{"hosts": ["shop/*"]}]}}`)
@@ -713,13 +715,7 @@ func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 			return ask("nobody").limits(resource)
 		})
 		waitFor(t, "answers of the backend", func() bool { ask("nobody"); return successes.MatchString(waypoint.admin("/clusters")) })
-		statuses := map[int]int{}
-		for range 120 {
-			statuses[ask(resource).status]++
-		}
-		if !maps.Equal(statuses, map[int]int{200: 100, 429: 20}) {
-			t.Errorf("%s: %v, want 100 an hour", resource, statuses)
-		}
+		must.Same(t, statuses(120, func() answer { return ask(resource) }), map[int]int{200: 100, 429: 20}, "%s: of 100 an hour", resource)
 	}
 	// The EnvoyFilter beside the plugin keeps the backend's cluster.
 	c.command(t, "kubectl", "delete", "envoyfilter", "-n", "shop", "weir")

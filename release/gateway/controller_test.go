@@ -4,7 +4,6 @@ package gateway
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -56,9 +55,7 @@ func TestController(t *testing.T) {
 	c.apply(t, policyOf("shop", "all", "Gateway", "public", `rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 5, window: 1h}]}]`))
 	waitFor(t, "limits", func() bool { return public.get("/", "nobody").header.Get("RateLimit") != "" })
 	step("limits")
-	if got := public.as(t, "GET", "/", "ann", 8); !maps.Equal(got, map[int]int{200: 5, 429: 3}) {
-		t.Errorf("%v, want 5 an hour", got)
-	}
+	must.Same(t, public.as(t, "GET", "/", "ann", 8), map[int]int{200: 5, 429: 3}, "of 5 an hour")
 	step("first 429")
 	for _, test := range []struct {
 		name string
@@ -172,13 +169,7 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: ten
 		policyOf("tenant", "thief", "Gateway", "public", `rules: [{name: r, limits: [{limit: 0, window: 1h}]}]`))
 	waitFor(t, "the tenant's limit", func() bool { return public.at(t, "tenant.example", "/", "nobody").limits("tenant_mine_per-user") })
 	waitFor(t, "the other's", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_r") })
-	statuses := map[int]int{}
-	for range 5 {
-		statuses[public.at(t, "tenant.example", "/", "ann").status]++
-	}
-	if !maps.Equal(statuses, map[int]int{200: 3, 429: 2}) {
-		t.Errorf("%v, want 3 an hour", statuses)
-	}
+	must.Same(t, statuses(5, func() answer { return public.at(t, "tenant.example", "/", "ann") }), map[int]int{200: 3, 429: 2}, "of 3 an hour")
 	waitFor(t, "status of a rule's name that two namespaces have", func() bool {
 		return strings.Contains(c.condition(t, "tenant", "open", "Accepted"), "its rule pay has the name of another namespace's rule")
 	})
@@ -259,13 +250,7 @@ spec: {address: 127.0.0.1, labels: {app: app}, ports: {http: `+strconv.Itoa(c.ap
 	waitFor(t, "the Service's limit", func() bool { return ask("app.tenant", "nobody").limits("tenant_service_r") })
 	waitFor(t, "the waypoint's limit", func() bool { return ask("app.shop", "nobody").limits("shop_waypoint_r") })
 	for name, want := range map[string]int{"app.tenant": 4, "app.shop": 7} {
-		statuses := map[int]int{}
-		for range 9 {
-			statuses[ask(name, "ann").status]++
-		}
-		if !maps.Equal(statuses, map[int]int{200: want, 429: 9 - want}) {
-			t.Errorf("%s: %v, want %d of 9", name, statuses, want)
-		}
+		must.Same(t, statuses(9, func() answer { return ask(name, "ann") }), map[int]int{200: want, 429: 9 - want}, "%s", name)
 	}
 	for name, want := range map[string][2]string{
 		"thief": {"Accepted", "False RefNotPermitted Service app of namespace shop: want a ReferenceGrant there, from tenant"},
@@ -281,13 +266,7 @@ metadata: {name: limits, namespace: shop}
 spec: {from: [{group: weir.dev, kind: RateLimitPolicy, namespace: tenant}], to: [{group: "", kind: Service, name: app}]}
 `)
 	waitFor(t, "the granted limit", func() bool { return ask("app.shop", "nobody").limits("r") })
-	statuses := map[int]int{}
-	for range 9 {
-		statuses[ask("app.shop", "bob").status]++
-	}
-	if !maps.Equal(statuses, map[int]int{200: 3, 429: 6}) {
-		t.Errorf("%v, want 3 of 9 by the granted policy", statuses)
-	}
+	must.Same(t, statuses(9, func() answer { return ask("app.shop", "bob") }), map[int]int{200: 3, 429: 6}, "by the granted policy")
 	if shown := c.command(t, "weir", "policy", "-n", "tenant"); !regexp.MustCompile(`(?m)^tenant/thief +Service app in shop +True +True`).MatchString(shown) || !regexp.MustCompile(`(?m)^shop/waypoint +Service shop/app +r +3 a 366d +tenant/thief$`).MatchString(shown) {
 		t.Errorf("weir policy: %s", shown)
 	}
