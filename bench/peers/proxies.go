@@ -24,6 +24,7 @@ import (
 	"weir/bench/page"
 	"weir/bench/site"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 type object = site.Object
@@ -178,9 +179,7 @@ func (b *bench) run(ctx context.Context, e site.Envoy) (*process, error) {
 	}
 	p.wall = time.Since(begin)
 	b.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			b.Error(err)
-		}
+		must.Report(b, p.Close())
 	})
 	listeners, err := p.Listeners()
 	p.address, p.pids = listeners["http"], []int{p.PID()}
