@@ -115,9 +115,8 @@ func avoidsItself(t *testing.T, file string, affinity any) {
 	case map[string]any:
 		if value["topologyKey"] != nil {
 			selector, _ := value["labelSelector"].(map[string]any)
-			if labels, _ := selector["matchLabels"].(map[string]any); labels["app.kubernetes.io/name"] != "weir" {
-				t.Errorf("%s: the affinity %v selects no pod of the chart's", file, value)
-			}
+			labels, _ := selector["matchLabels"].(map[string]any)
+			must.Equal(t, labels["app.kubernetes.io/name"], any("weir"), "%s: pods that the affinity %v selects", file, value)
 		}
 		for _, field := range value {
 			avoidsItself(t, file, field)
@@ -135,9 +134,8 @@ func TestRendered(t *testing.T) {
 	file := *helm
 	if file == "" {
 		var err error
-		if file, err = tools.Install("..", tools.Helm); err != nil {
-			t.Fatal(err)
-		}
+		file, err = tools.Install("..", tools.Helm)
+		must.OK(t, err)
 	}
 	run := func(arguments ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), file, append(arguments, "--kube-version", "1.31.0")...)
@@ -173,9 +171,7 @@ func TestRendered(t *testing.T) {
 		"Deployment", "StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor",
 		"PrometheusRule", "DestinationRule", "WasmPlugin", "TrafficExtension", "EnvoyFilter", "EnvoyExtensionPolicy", "EnvoyPatchPolicy",
 	} {
-		if !kinds[kind] {
-			t.Errorf("no values have a %s", kind)
-		}
+		must.Equal(t, kinds[kind], true, "some values have a %s", kind)
 	}
 	for limit, want := range map[string]string{"512Mi": "322122547", "1.5Gi": "966367641", "500M": "300000000", "1000000000": "600000000", "": ""} {
 		rendered, err := run("template", "weir", "weir", "-f", "values/file-store.yaml", "--set", "backend.resources.limits.memory="+limit)
@@ -415,9 +411,8 @@ func TestFlagsOfTheController(t *testing.T) {
 			t.Errorf("weir controller has no --%s", found[1])
 		}
 	}
-	if slices.Sort(given); strings.Join(given, " ") != "backend configuration lease-namespace namespaces plugin pull-policy trusted-ca" {
-		t.Errorf("the chart gives %s", given)
-	}
+	slices.Sort(given)
+	must.Equal(t, strings.Join(given, " "), "backend configuration lease-namespace namespaces plugin pull-policy trusted-ca", "what the chart gives")
 }
 
 // What envoy/istio.yaml has in the place of the chart fits the same schemas.
