@@ -335,9 +335,7 @@ func TestDeadBackend(t *testing.T) {
 				}
 				must.Equal(t, metric(t, proxies, "decided_alone"), 1100+breakAfter, "requests were decided alone")
 				must.Equal(t, metric(t, proxies, "late_requests"), breakAfter, "requests were late")
-				if calls := way.calls.Load(); calls != breakAfter {
-					t.Errorf("%d callouts while the breaker was open", calls-breakAfter)
-				}
+				must.Equal(t, way.calls.Load(), breakAfter, "callouts until the breaker was open, and since")
 				// After each pause a single callout tries again, and no request waits for it.
 				for n := int64(1); n <= 3; n++ {
 					clock.advance(t, 10*time.Second)
@@ -349,9 +347,7 @@ func TestDeadBackend(t *testing.T) {
 						t.Fatalf("%d callouts were given up, want %d", way.expired.Load(), breakAfter+n)
 					}
 				}
-				if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
-					t.Errorf("%d requests have waited while the backend was tried", waited-breakAfter)
-				}
+				must.Equal(t, metric(t, proxies, "waited_requests"), breakAfter, "requests that have waited, none while the backend was tried")
 				// The backend is back, and the hits admitted meanwhile arrive.
 				way.dead.Store(false)
 				agreed := func() bool {

@@ -370,9 +370,7 @@ func TestManyOverrides(t *testing.T) {
 			set("a change of one", override(change*many/changes, 5000+change))
 		}
 		for change := range changes {
-			if got, want := limitOf(change*many/changes), fmt.Sprint(5000+change); got != want {
-				t.Errorf("a limit of %s that was changed to %s", got, want)
-			}
+			must.Equal(t, limitOf(change*many/changes), fmt.Sprint(5000+change), "a limit that was changed")
 		}
 		must.Equal(t, limitOf(many-1), fmt.Sprint(1000+(many-1)%7), "the last has the limit")
 		t.Logf("Envoy with %d workers: %d MiB more, and %d MiB more after %d changes",

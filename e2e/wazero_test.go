@@ -115,9 +115,7 @@ func (p *proxyNode) metric(t *testing.T, name string) int64 {
 
 func (p *proxyNode) wantSome(t *testing.T, name string) {
 	t.Helper()
-	if p.metric(t, name) == 0 {
-		t.Errorf("%s: 0, want more", name)
-	}
+	must.AtLeast(t, p.metric(t, name), 1, "%s", name)
 }
 
 func (p *proxyNode) wantMetric(t *testing.T, name string, want int64) {
