@@ -34,9 +34,7 @@ func TestEnvoyYAMLRuns(t *testing.T) {
 		p.measures(t, "default")
 		must.Same(t, p.backend.asked(), []string{"weir_backend"}, "callouts")
 		for _, level := range []string{"[error]", "[critical]"} {
-			if log := p.Log(); strings.Contains(log, level) {
-				t.Errorf("the log has %s:\n%s", level, log)
-			}
+			must.Equal(t, strings.Contains(p.Log(), level), false, "the log has %s:\n%s", level, p.Log())
 		}
 	})
 }

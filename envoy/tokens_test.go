@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,9 +41,7 @@ func TestTokensAreOneExample(t *testing.T) {
 		must.OK(t, json.Unmarshal(report.Accepted[0].Document, &document))
 		documents = append(documents, document)
 	}
-	if !reflect.DeepEqual(documents[0], documents[1]) {
-		t.Errorf("tokens.yaml and %s differ:\n%v\n%v", tokensFile, documents[0], documents[1])
-	}
+	must.Same(t, documents[0], documents[1], "tokens.yaml and %s", tokensFile)
 }
 
 // Two Envoys share a key's budget among 20 streams at a time.
@@ -210,9 +207,7 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 	if streamed > budget || streamed <= budget-streams*reservation {
 		t.Errorf("%d tokens were streamed, of %d", streamed, budget)
 	}
-	if warned == 0 {
-		t.Error("nobody was warned before the budget was spent")
-	}
+	must.AtLeast(t, warned, 1, "warned before the budget was spent")
 	// Gateways keep leases for later requests.
 	if counted, err := b.counted("tokens", "first_hit_window", time.Hour); err != nil || counted < streamed || counted > budget {
 		t.Errorf("the backend has counted %d tokens, and %d were streamed: %v", counted, streamed, err)
