@@ -34,9 +34,8 @@ func TestEnvoy(t *testing.T) {
 			if !errors.As(err, &refused) || !strings.Contains(refused.Log, "second") {
 				t.Errorf("a listener without filters: got %v", err)
 			}
-			if status, _ := get(t, e, "first"); status != http.StatusOK {
-				t.Errorf("after a refused update: status %d", status)
-			}
+			status, _ = get(t, e, "first")
+			must.Equal(t, status, http.StatusOK, "after a refused update: status")
 			must.Equal(t, must.Get(e.Stat("listener_manager.lds.update_rejected"))(t), 1, "rejected updates")
 		})
 	}
