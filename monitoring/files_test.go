@@ -145,12 +145,8 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 			continue
 		}
 		alerts++
-		if !fired[r.Alert] {
-			t.Errorf("%s: rules_test.yaml never has it fire", r.Alert)
-		}
-		if !sections[r.Alert] {
-			t.Errorf("%s: %s has no section of this name", r.Alert, page)
-		}
+		must.Equal(t, fired[r.Alert], true, "%s: rules_test.yaml has it fire", r.Alert)
+		must.Equal(t, sections[r.Alert], true, "%s: %s has a section of this name", r.Alert, page)
 		must.Equal(t, r.Annotations["runbook"], "docs/monitoring.md#"+strings.ToLower(r.Alert), "%s: runbook", r.Alert)
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: want a summary and a description, got %v", r.Alert, r.Annotations)
@@ -177,9 +173,7 @@ func TestDashboardIsGrafanas(t *testing.T) {
 	d := readDashboard(t)
 	ids, cells := map[int]bool{}, map[[2]int]string{}
 	for _, p := range d.Panels {
-		if ids[p.ID] {
-			t.Errorf("%s: another panel has its id", p.Title)
-		}
+		must.Equal(t, ids[p.ID], false, "%s: another panel has its id", p.Title)
 		ids[p.ID] = true
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {

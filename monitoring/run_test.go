@@ -306,9 +306,8 @@ func rulesAreWell(t *testing.T, p prometheus) {
 	rules := 0
 	for _, g := range data.Groups {
 		for _, r := range g.Rules {
-			if rules++; r.Health != "ok" {
-				t.Errorf("rule %s: %s: %s", r.Name, r.Health, r.LastError)
-			}
+			rules++
+			must.Equal(t, r.Health, "ok", "rule %s: %s", r.Name, r.LastError)
 		}
 	}
 	must.Equal(t, rules, len(readRules(t)), "rules were evaluated")
