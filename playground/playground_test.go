@@ -81,9 +81,8 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/nothing.js", "/../playground.go", "/site/"} {
-		if response, _ := get(t, server.URL+path, "gzip"); response.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: status %d", path, response.StatusCode)
-		}
+		response, _ := get(t, server.URL+path, "gzip")
+		must.Equal(t, response.StatusCode, http.StatusNotFound, "%s: status", path)
 	}
 }
 

@@ -104,9 +104,7 @@ func TestLiveKeepsRefusals(t *testing.T) {
 	p.until(`(({top, bottom}) => top > -1 && bottom < innerHeight)(document.getElementById("live-notice").getBoundingClientRect())`)
 	s.moment(2, 0)
 	p.until(curve("all: in 1 minute", "2 of 10"))
-	if !value[bool](p, refused) {
-		t.Errorf("after the next event the notice says %q", p.text("#live-notice"))
-	}
+	must.Equal(t, value[bool](p, refused), true, "after the next event the notice says %q", p.text("#live-notice"))
 	looksWell(p)
 	s.refuse.Store(false)
 	p.click("#set-limit")

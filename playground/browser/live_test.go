@@ -411,9 +411,7 @@ func TestWatchChanges(t *testing.T) {
 	}
 	open("looks")
 	p.until(says("act-command-reset", "weir counter reset shop per-user ann"))
-	if value[bool](p, `["act-reset", "act-set"].some((id) => document.getElementById(id).checkVisibility())`) {
-		t.Error("a token that may not change has buttons for that")
-	}
+	must.Equal(t, value[bool](p, `["act-reset", "act-set"].some((id) => document.getElementById(id).checkVisibility())`), false, "a token that may not change has buttons for that")
 	open("does")
 	p.until(`document.getElementById("act-reset").checkVisibility()`)
 	p.types("#act-reason", "a wrong import")
@@ -458,9 +456,7 @@ func TestWatchMovesRules(t *testing.T) {
 		return p
 	}
 	p := open("looks")
-	if value[bool](p, `document.getElementById("move").checkVisibility()`) {
-		t.Error("a token that may not change has fields for that")
-	}
+	must.Equal(t, value[bool](p, `document.getElementById("move").checkVisibility()`), false, "a token that may not change has fields for that")
 	p = open("does")
 	p.until(`document.getElementById("move").checkVisibility()`)
 	must.Equal(t, value[string](p, `[...document.getElementById("move-rule").options].map((o) => o.textContent).join()`), "per-user,new,all rules", "the rules are")
@@ -498,9 +494,7 @@ func TestWatchMovesRules(t *testing.T) {
 	p.until(`document.getElementById("move-rule").options[0].value === "bucket"`)
 	p.types("#move-off", kb.Enter)
 	p.until(says("move-told", "All rules are set: off.") + " && " + says("overrides-list", "*off"))
-	if n := value[int](p, `[...document.querySelectorAll("#changes-list b")].filter((e) => e.textContent.includes("off")).length`); n != 1 {
-		t.Errorf("%d changes to off, want one: what was not confirmed is none", n)
-	}
+	must.Equal(t, value[int](p, `[...document.querySelectorAll("#changes-list b")].filter((e) => e.textContent.includes("off")).length`), 1, "changes to off: what was not confirmed is none")
 	p.types("#move-reset", kb.Enter)
 	p.until(says("move-told", "All rules are as before.") + " && !" + says("overrides-list", "*off"))
 	p.types("#move-rule", "per")

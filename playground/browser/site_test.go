@@ -92,9 +92,8 @@ func TestSite(t *testing.T) {
 	list := must.Get(os.ReadFile(filepath.Join(folder, "llms.txt")))(t)
 	pages := regexp.MustCompile(`\]\((.*)\)`).FindAllStringSubmatch(string(list), -1)
 	for _, page := range pages {
-		if _, err := os.Stat(filepath.Join(folder, page[1])); err != nil {
-			t.Error(err)
-		}
+		_, err := os.Stat(filepath.Join(folder, page[1]))
+		must.Report(t, err)
 	}
 	must.AtLeast(t, len(pages), 20, "pages that llms.txt lists")
 }

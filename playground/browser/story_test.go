@@ -164,9 +164,7 @@ func TestPair(t *testing.T) {
 	told(" of 40 requests")
 	p.click("[data-burst='1']")
 	told(" of 80 requests")
-	if got := p.text("#pair-verdict"); !strings.HasPrefix(got, "Kept: ") {
-		t.Errorf("it says %q", got)
-	}
+	must.Equal(t, strings.HasPrefix(p.text("#pair-verdict"), "Kept: "), true, "it says %q", p.text("#pair-verdict"))
 	p.click("#pair-away")
 	p.until(says("pair-verdict", "each proxy counts alone, so up to 40 may pass"))
 	p.click("#pair-away")
