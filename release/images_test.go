@@ -124,9 +124,7 @@ func TestCommand(t *testing.T) {
 			"usr/local/bin/weir-controller":     fmt.Sprintf("555 %x", sha256.Sum256(controller)),
 			"etc/ssl/certs/ca-certificates.crt": fmt.Sprintf("444 %x", sha256.Sum256(read(t, authorities))),
 		}
-		if fmt.Sprint(found) != fmt.Sprint(want) {
-			t.Errorf("%v: %v, want %v", platform, found, want)
-		}
+		must.Equal(t, fmt.Sprint(found), fmt.Sprint(want), "%v", platform)
 	}
 }
 

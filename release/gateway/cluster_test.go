@@ -305,9 +305,7 @@ func pluginIsNotFetched(t *testing.T, c *cluster, ingress *proxy) {
 		c.notFetched(t, ingress, of)
 		want := of.status
 		must.Equal(t, probe(), want, "%s: the probe gets", of.strategy)
-		if !ingress.ready() {
-			t.Errorf("%s: the proxy is not ready; the document can say so", of.strategy)
-		}
+		must.Equal(t, ingress.ready(), true, "%s: the proxy is ready (if it is not, the document can say so)", of.strategy)
 	}
 	// The image comes, and the plugin with it once the resource's spec changes, or in a new pod.
 	for image, fetch := range map[string]func(){
@@ -356,16 +354,14 @@ func (c *cluster) copyImage(t *testing.T, from, to, tag string) {
 	for _, digest := range regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindAllString(manifest.body, -1) {
 		if a := do(c.at(t, http.MethodPost, to+"/blobs/uploads/?mount="+digest+"&from="+from, "")); a.status != http.StatusCreated {
 			blob := do(c.at(t, http.MethodGet, from+"/blobs/"+digest, ""))
-			if a := do(c.at(t, http.MethodPost, to+"/blobs/uploads/?digest="+digest, blob.body)); a.status != http.StatusCreated {
-				t.Fatalf("%s: %+v", digest, a)
-			}
+			a := do(c.at(t, http.MethodPost, to+"/blobs/uploads/?digest="+digest, blob.body))
+			must.EqualOrEnd(t, a.status, http.StatusCreated, "%s: %s", digest, a.body)
 		}
 	}
 	request := c.at(t, http.MethodPut, to+"/manifests/"+tag, manifest.body)
 	request.Header.Set("Content-Type", manifest.header.Get("Content-Type"))
-	if a := do(request); a.status != http.StatusCreated {
-		t.Fatalf("%+v", a)
-	}
+	a := do(request)
+	must.EqualOrEnd(t, a.status, http.StatusCreated, "%s", a.body)
 }
 
 func (c *cluster) at(t *testing.T, method, path, body string) *http.Request {
@@ -428,9 +424,7 @@ spec:
   http: [{route: [{destination: {host: unused.shop.svc.cluster.local, port: {number: 80}}}]}]
 `)
 	waitFor(t, "change", func() bool { return strings.Contains(ingress.admin("/clusters"), "outbound|80||unused.shop") })
-	if has() {
-		t.Error("a DestinationRule or a ServiceEntry keeps the cluster; the document can say so")
-	}
+	must.Equal(t, has(), false, "a DestinationRule or a ServiceEntry keeps the cluster (if so, the document can say it)")
 	c.command(t, "kubectl", "delete", "-n", "istio-system", "destinationrule/weir", "serviceentry/weir", "virtualservice/seen")
 	c.apply(t, c.shipped(t))
 	waitFor(t, "the backend's cluster", has)

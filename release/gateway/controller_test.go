@@ -213,9 +213,7 @@ func listenersAndNamespaces(t *testing.T, c *controlled, public *proxy) {
 	} {
 		a := public.at(t, host, "/", "nobody")
 		for _, rule := range []string{"shop_intern_r", "shop_all_per-user", "shop_named_r", "tenant_mine_per-user", "tenant_namespace_spare"} {
-			if a.limits(rule) != slices.Contains(want, rule) {
-				t.Errorf("%s: %v, want %v", host, a.header, want)
-			}
+			must.Equal(t, a.limits(rule), slices.Contains(want, rule), "%s: %v has %s", host, a.header, rule)
 		}
 	}
 	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "namespace")
@@ -292,9 +290,7 @@ func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
 	c.begin(t)
 	c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", `rules: [{name: s, limits: [{limit: 1000, window: 1h}]}]`))
 	waitFor(t, "work of the next controller", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_s") })
-	if a := public.at(t, "tenant.example", "/", "ann"); a.status != http.StatusTooManyRequests {
-		t.Errorf("%d: the broken policy's limit is gone", a.status)
-	}
+	must.Equal(t, public.at(t, "tenant.example", "/", "ann").status, http.StatusTooManyRequests, "by the broken policy's limit")
 	must.Contains(t, c.command(t, "kubectl", "get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].reason}"), "Invalid", "events")
 }
 
