@@ -34,8 +34,8 @@ func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tel
 		var got strings.Builder
 		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, `["`) { // other lines are output of the client itself
-				what, seconds := cutLast(line, ", ")
-				fmt.Fprintln(&got, tell(t, what, seconds))
+				last := strings.LastIndex(line, ", ")
+				fmt.Fprintln(&got, tell(t, line[:last], line[last+len(", "):]))
 			}
 		}
 		must.Equal(t, got.String(), want, "")
@@ -93,14 +93,6 @@ func TestClients(t *testing.T) {
 		}
 		return what
 	})
-}
-
-func cutLast(text, separator string) (before, after string) {
-	i := strings.LastIndex(text, separator)
-	if i < 0 {
-		return text, ""
-	}
-	return text[:i], text[i+len(separator):]
 }
 
 // streamed has the events of providers' streams, by a part of the path: those at the beginning, and
