@@ -50,9 +50,7 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 	f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(1, 33))
 	ask := func(node int, user string) {
 		t.Helper()
-		if _, _, err := f.ask(t, client, node, user); err != nil {
-			t.Fatal(err)
-		}
+		f.request(t, client, node, user)
 	}
 	// asked asks of each plan's users, and returns how many requests waited, and how many hits were advanced.
 	asked := func(prefix string, users, times int) (waited, advanced int64) {
@@ -65,8 +63,9 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 				}
 			}
 		}
-		if !soon(func() bool { return allowed(t, all) == f.total() }) {
-			t.Fatalf("%d requests are counted, want %d", allowed(t, all), f.total())
+		allowed := func() int64 { return metric(t, all, "requests", "per-user", "allowed") }
+		if !soon(func() bool { return allowed() == f.total() }) {
+			t.Fatalf("%d requests are counted, want %d", allowed(), f.total())
 		}
 		return metric(t, all, "waited_requests") - before, metric(t, all, "advanced_hits") - hits
 	}
@@ -102,15 +101,6 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 	must.Equal(t, f.total()-before, limit, "requests for a key were admitted")
 }
 
-// allowed is how many requests nodes have counted as allowed.
-func allowed(t *testing.T, nodes []node) (n int64) {
-	t.Helper()
-	for _, node := range nodes {
-		n += node.metric(t, metricName("requests_total", "per-user", "allowed"))
-	}
-	return n
-}
-
 // Nodes that have used nothing of a full key soon refuse its requests without a wait. After the operator has
 // emptied the key's counter, each node refuses one request at most, and all of the limit passes again.
 func TestFullKeysAreEmptied(t *testing.T) {
@@ -135,9 +125,7 @@ func fullKeysAreEmptied(t *testing.T, d driver, store string) {
 	ask := func(node int, user string) (passed bool) {
 		t.Helper()
 		before := f.total()
-		if _, _, err := f.ask(t, client, node, user); err != nil {
-			t.Fatal(err)
-		}
+		f.request(t, client, node, user)
 		return f.total() > before
 	}
 	asked := 0

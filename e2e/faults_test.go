@@ -68,6 +68,13 @@ func (f *traffic) ask(t *testing.T, client *http.Client, node int, user string) 
 	return r.status, r.header, err
 }
 
+// request is [traffic.ask], and ends the test if there is no answer.
+func (f *traffic) request(t *testing.T, client *http.Client, node int, user string) {
+	t.Helper()
+	_, _, err := f.ask(t, client, node, user)
+	must.OK(t, err)
+}
+
 // total returns the number of admitted hits.
 func (f *traffic) total() (hits int64) {
 	f.mu.Lock()
@@ -212,10 +219,10 @@ func metricName(name string, ruleAndOutcome ...string) string {
 }
 
 // metric returns the sum of a counter over all nodes.
-func metric(t *testing.T, nodes []node, name string) (n int64) {
+func metric(t *testing.T, nodes []node, name string, labels ...string) (n int64) {
 	t.Helper()
 	for _, node := range nodes {
-		n += node.metric(t, metricName(name+"_total"))
+		n += node.metric(t, metricName(name+"_total", labels...))
 	}
 	return n
 }

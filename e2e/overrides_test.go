@@ -48,6 +48,18 @@ func weir(t *testing.T, backend string, args ...string) (output string) {
 	return output
 }
 
+// tells waits until the command tells what matches a pattern.
+func tells(t *testing.T, backend, pattern string, args ...string) {
+	t.Helper()
+	like, output := regexp.MustCompile(pattern), ""
+	if !soon(func() bool {
+		output = weir(t, backend, args...)
+		return like.MatchString(output)
+	}) {
+		t.Errorf("weir %s tells nothing like %q:\n%s", strings.Join(args, " "), pattern, output)
+	}
+}
+
 func tryWeir(backend string, args ...string) (output string, err error) {
 	command := exec.Command(commandFile, args...)
 	command.Env = append(command.Environ(), "WEIR_BACKEND=http://"+backend)
@@ -163,12 +175,7 @@ func TestLimitsMove(t *testing.T) {
 			t.Error("nobody was refused")
 		}
 		t.Logf("%d passed, %d were refused", admitted.Load(), refused.Load())
-		if list := ""; !soon(func() bool { // nodes tell what they know with their next pushes
-			list = weir(t, backend, "override", "list", "moving")
-			return strings.Contains(list, "known to 3 of 3 nodes\n")
-		}) {
-			t.Errorf("weir override list: %s", list)
-		}
+		tells(t, backend, "known to 3 of 3 nodes\n", "override", "list", "moving") // nodes tell what they know with their next pushes
 		must.Equal(t, weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"), "1 removed\nknown to 3 of 3 nodes\n", "weir override unset")
 		// Nodes have leased more than the lower limit leaves, and give it back at once.
 		settle(t, backend, "moving", admitted.Load())
@@ -193,7 +200,7 @@ func TestRulesMove(t *testing.T) {
 		}
 		backend := serve(t, "file:"+filepath.Join(t.TempDir(), "weir.db"))
 		started, addresses := nodes(t, d, 2, nodeConfig{configuration: configuration(limit), backend: backend, workers: 2})
-		addresses = append(addresses, program(t, backend, "", true, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
+		addresses = append(addresses, program(t, "default", backend, "", true, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
 		rule := func(args ...string) {
 			t.Helper()
 			must.Contains(t, weir(t, backend, append([]string{"rule"}, append(args, "--wait", "60s")...)...), "known to 3 of 3 nodes\n", "weir rule %q", args)
@@ -287,13 +294,7 @@ func beProgram(backend string) error {
 	if err != nil {
 		return err
 	}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowed, err := limiter.Allow(r.Context(), r.Header.Get("x-user")); err != nil {
-			w.WriteHeader(http.StatusInternalServerError)
-		} else if !allowed {
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	}))
+	front := httptest.NewServer(limitedBy(limiter))
 	fmt.Println("listens address=" + strings.TrimPrefix(front.URL, "http://"))
 	ended, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -491,13 +492,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 				return
 			}
 			must.Equal(t, ask(t, envoytest.Client, old.url(), "x-user", "ann").status, refused, "%s: a node of the last version answers", when)
-			said := ""
-			if !soon(func() bool {
-				said = weir(t, backend, "rule", "show", "default", "per-user")
-				return strings.Contains(said, "1 of them can't apply all overrides")
-			}) {
-				t.Errorf("%s, and nobody says that a node of the last version can't: %s", when, said)
-			}
+			tells(t, backend, "1 of them can't apply all overrides", "rule", "show", "default", "per-user")
 		}
 		move("shadow", 0)
 		want("shadow", ok, all...)
@@ -531,12 +526,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		end()
 		must.Equal(t, failed.Load(), 0, "failed requests of others, besides %d", others.Load())
 		t.Logf("%d requests of others passed", others.Load())
-		said := ""
-		if !soon(func() bool { // nodes tell their limits with their first report, some seconds after they start
-			said = weir(t, backend, "counter", "get", "default", "per-user", "ann")
-			return regexp.MustCompile(`: 2[0-5] of 20 used, 0 left`).MatchString(said)
-		}) {
-			t.Errorf("the counter has %s", said)
-		}
+		// Nodes tell their limits with their first report, some seconds after they start.
+		tells(t, backend, `: 2[0-5] of 20 used, 0 left`, "counter", "get", "default", "per-user", "ann")
 	})
 }
