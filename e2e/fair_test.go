@@ -76,9 +76,8 @@ func TestFairShares(t *testing.T) {
 				least -= part / 10 // what is leased at the other node
 			}
 			for user, n := range passed {
-				if n > part || n < least {
-					t.Errorf("%s: %s has %d of %d", rule, user, n, part)
-				}
+				must.AtMost(t, n, part, "%s: what %s has", rule, user)
+				must.AtLeast(t, n, least, "%s: what %s has", rule, user)
 			}
 			must.Equal(t, asks(0, "ann", "1").header.Get("x-ratelimit-remaining"), "0", "%s: hits that ann is told of", rule)
 			for _, n := range started {

@@ -83,9 +83,8 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 	waited, advanced := asked("user ", users, 3)
 	t.Logf("of %d requests %d waited, and %d hits were advanced", sent, waited, advanced)
 	// A node that did not run for ten seconds has lost its part.
-	if waited > sent/20 || advanced < sent*9/10 {
-		t.Errorf("of %d requests %d waited, and %d hits were advanced", sent, waited, advanced)
-	}
+	must.AtMost(t, waited, sent/20, "requests that waited of %d", sent)
+	must.AtLeast(t, advanced, sent*9/10, "hits that were advanced")
 
 	before := f.total()
 	if !soon(func() bool {

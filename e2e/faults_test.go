@@ -332,9 +332,8 @@ func TestDeadBackend(t *testing.T) {
 					}
 				}
 				ask(breakAfter)
-				if calls, expired := way.calls.Load(), way.expired.Load(); calls != breakAfter || expired != breakAfter {
-					t.Errorf("%d callouts, of which %d took the proxy's patience, want %d", calls, expired, breakAfter)
-				}
+				must.Equal(t, way.calls.Load(), breakAfter, "callouts")
+				must.Equal(t, way.expired.Load(), breakAfter, "callouts that took the proxy's patience")
 				ask(1000)
 				for range 10 {
 					ask(10)

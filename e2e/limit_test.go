@@ -101,9 +101,8 @@ func TestTenNodesKeepOneLimit(t *testing.T) {
 						f.request(t, client, node, user)
 					}
 					// Hits leased by other nodes come back only after some intervals.
-					if got := f.total() - before; got > limit || got < limit*97/100 {
-						t.Errorf("%s, skewed %v: admitted %d, want at most %d, and most of it", algorithm, skewed, got, limit)
-					}
+					must.AtMost(t, f.total()-before, limit, "%s, skewed %v: admitted", algorithm, skewed)
+					must.AtLeast(t, f.total()-before, limit*97/100, "%s, skewed %v: admitted", algorithm, skewed)
 				}
 				settle(t, backend, "default", f.total())
 			})

@@ -432,9 +432,7 @@ func mirrored(t *testing.T, r *routing) {
 			t.Fatal("the mirror has not got two requests")
 		}
 	}
-	if !paths["/a"] || !paths["/b"] {
-		t.Errorf("the mirror has got %v", paths)
-	}
+	must.Same(t, paths, map[string]bool{"/a": true, "/b": true}, "what the mirror has got")
 }
 
 // Answers of Envoy without an upstream are limited like others.
