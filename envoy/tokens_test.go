@@ -34,9 +34,8 @@ func TestTokensAreOneExample(t *testing.T) {
 	var documents []any
 	for _, name := range []string{"tokens.yaml", tokensFile} {
 		report := check.File(name, []byte(read(t, name)))
-		if len(report.Accepted) != 1 || len(report.Findings) > 0 {
-			t.Fatalf("%s: got %d configurations, findings %v", name, len(report.Accepted), report.Findings)
-		}
+		must.EqualOrEnd(t, len(report.Accepted), 1, "%s: configurations", name)
+		must.EqualOrEnd(t, len(report.Findings), 0, "%s: findings %v", name, report.Findings)
 		var document any
 		must.OK(t, json.Unmarshal(report.Accepted[0].Document, &document))
 		documents = append(documents, document)
@@ -204,9 +203,8 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 	}
 	group.Wait()
 	// When a client is refused, the others have spent or reserved the rest.
-	if streamed > budget || streamed <= budget-streams*reservation {
-		t.Errorf("%d tokens were streamed, of %d", streamed, budget)
-	}
+	must.AtMost(t, streamed, budget, "streamed tokens")
+	must.AtLeast(t, streamed, budget-streams*reservation+1, "streamed tokens")
 	must.AtLeast(t, warned, 1, "warned before the budget was spent")
 	// Gateways keep leases for later requests.
 	if counted, err := b.counted("tokens", "first_hit_window", time.Hour); err != nil || counted < streamed || counted > budget {
