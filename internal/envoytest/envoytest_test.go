@@ -2,6 +2,7 @@ package envoytest
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -26,9 +27,8 @@ func TestEnvoy(t *testing.T) {
 			e, files := RunFiles(t, Options{Binary: binary, Clock: clock})
 			must.OK(t, files.SetListeners(t.Context(), e, []Object{hello("first")}))
 			status, date := get(t, e, "first")
-			if status != http.StatusOK || date != monday.Format(http.TimeFormat) {
-				t.Errorf("status %d at %s, want 200 at %v", status, date, monday)
-			}
+			must.Equal(t, status, http.StatusOK, "status")
+			must.Equal(t, date, monday.Format(http.TimeFormat), "date")
 			var refused *RefusedError
 			err := files.SetListeners(t.Context(), e, []Object{hello("first"), {"name": "second", "address": Address("127.0.0.1", 0)}})
 			if !errors.As(err, &refused) || !strings.Contains(refused.Log, "second") {
@@ -46,9 +46,7 @@ func TestBadBootstrap(t *testing.T) {
 	t.Parallel()
 	binary := must.Get(Newest())(t)
 	_, err := Start(t.Context(), Options{Binary: binary, Dir: t.TempDir(), Bootstrap: []byte(`{"adm": {}}`)})
-	if err == nil || !strings.Contains(err.Error(), "adm") {
-		t.Errorf("got %v", err)
-	}
+	must.Contains(t, fmt.Sprint(err), "adm", "")
 }
 
 func hello(name string) Object {
