@@ -194,9 +194,8 @@ func TestDashboardIsGrafanas(t *testing.T) {
 		want := source{"prometheus", "${datasource}"}
 		refs := map[string]bool{}
 		for _, q := range p.Targets {
-			if p.Datasource != want || refs[q.RefID] {
-				t.Errorf("%s, query %s: %v, want %v, and an id of its own", p.Title, q.RefID, p.Datasource, want)
-			}
+			must.Equal(t, p.Datasource, want, "%s, query %s: source", p.Title, q.RefID)
+			must.Equal(t, refs[q.RefID], false, "%s: another query has the id %s", p.Title, q.RefID)
 			refs[q.RefID] = true
 		}
 	}
