@@ -149,9 +149,8 @@ func TestStartOver(t *testing.T) {
 	}
 	p.pass(3 * time.Second)
 	p.click("#restart")
-	if got := p.passed(); p.sent() != 0 || slices.Max(got) != 0 {
-		t.Errorf("%d requests, passed %v", p.sent(), got)
-	}
+	must.Equal(t, p.sent(), 0, "sent")
+	must.Equal(t, slices.Max(p.passed()), 0, "passed")
 	must.Equal(t, value[float64](p, "playground.world.now"), 0, "it is")
 	must.Equal(t, p.text("#lanes .just"), "No request has come yet.", "the lane says")
 }

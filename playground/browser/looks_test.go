@@ -114,9 +114,8 @@ func drawn(p *page) {
 	}`)
 	must.EqualOrEnd(p.t, len(counts), lanes, "pictures")
 	for i, count := range counts {
-		if count[0] < 50 || count[1] < 50 {
-			p.t.Errorf("lane %d has %d pixels of what passed, and %d of what was refused", i, count[0], count[1])
-		}
+		must.AtLeast(p.t, count[0], 50, "lane %d: pixels of what passed", i)
+		must.AtLeast(p.t, count[1], 50, "lane %d: pixels of what was refused", i)
 	}
 }
 

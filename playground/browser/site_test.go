@@ -59,9 +59,8 @@ func TestSite(t *testing.T) {
 			must.Equal(t, f.Warning, true, "%s: %s in\n%s", f.Path, f.Problem, text)
 		}
 	}
-	if len(tabs) < 40 || programs < 11 {
-		t.Errorf("%d recipes in tabs, %d of them for Go", len(tabs), programs)
-	}
+	must.AtLeast(t, len(tabs), 40, "recipes in tabs")
+	must.AtLeast(t, programs, 11, "recipes in tabs for Go")
 	lanes := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/docs/how-it-counts.html"})
 	for i := range 6 {
 		lanes.run(fmt.Sprintf(`document.querySelectorAll("details.lane")[%d].open = true; document.querySelectorAll("details.lane iframe")[%[1]d].scrollIntoView()`, i))
