@@ -226,7 +226,6 @@ func TestSameBytes(t *testing.T) {
 	t.Parallel()
 	at := startRegistry(t)
 	first, second := pushed(t, at+"/weir"), pushed(t, at+"/weir")
-	if !slices.Equal(first, second) || len(first) != 4 {
-		t.Errorf("%v, then %v", first, second)
-	}
+	must.Same(t, first, second, "pushed")
+	must.Equal(t, len(first), 4, "images")
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -392,9 +391,8 @@ spec: {template: {spec: {containers: [{env: [{name: PILOT_FILTER_GATEWAY_CLUSTER
 	c.istiod(t, "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG=true")
 	// A Service that no route needs shows when istiod's new configuration has come.
 	waitFor(t, "end of another cluster", func() bool { return !strings.Contains(ingress.admin("/clusters"), "outbound|80||unused.shop") })
-	if !has() || strings.Contains(c.dumped(t, ingress), lost) {
-		t.Errorf("the shipped EnvoyFilter does not keep the cluster: %s", c.dumped(t, ingress))
-	}
+	must.Equal(t, has(), true, "the shipped EnvoyFilter keeps the cluster")
+	must.Equal(t, strings.Contains(c.dumped(t, ingress), lost), false, "weir check misses the cluster")
 	c.command(t, "kubectl", "delete", "envoyfilter", "-n", "istio-system", "weir")
 	waitFor(t, "end of the backend's cluster", func() bool { return !has() && strings.Contains(c.dumped(t, ingress), lost) })
 	without, _, _ := strings.Cut(c.shipped(t), "---\n# Keeps the backend's cluster")
@@ -521,9 +519,8 @@ func helmInstalls(t *testing.T, c *cluster, ingress *proxy) {
 	close(end)
 	statuses := <-ended
 	t.Logf("requests of a user at the limit meanwhile: %v", statuses)
-	if statuses[429] < 100 || len(statuses) != 1 {
-		t.Errorf("%v: want only refusals", statuses)
-	}
+	must.AtLeast(t, statuses[429], 100, "refusals")
+	must.Equal(t, len(statuses), 1, "kinds of answers, which are only refusals")
 }
 
 var moduleFile = regexp.MustCompile(`"filename": "(/var/lib/istio/data/[^"]+)"`)
@@ -545,9 +542,9 @@ func gatewayOfTheAPI(t *testing.T, c *cluster, ingress *proxy) {
 	// A header that a route adds shows when the configuration has come.
 	c.command(t, "kubectl", "patch", "httproute", "-n", "shop", "app", "--type=json", "-p", `[{"op": "add", "path": "/spec/rules/0/filters", "value": [{"type": "ResponseHeaderModifier", "responseHeaderModifier": {"add": [{"name": "x-seen", "value": "1"}]}}]}]`)
 	waitFor(t, "the header", func() bool { return public.get("/", "ann").header.Get("X-Seen") != "" })
-	if got := public.as(t, "GET", "/", "ann", 120); !maps.Equal(got, map[int]int{200: 120}) || strings.Contains(public.admin("/config_dump"), "shop.weir") {
-		t.Errorf("%v by a selector of two labels; the document can say so", got)
-	}
+	// If they are limited, the document can say so.
+	must.Same(t, public.as(t, "GET", "/", "ann", 120), map[int]int{200: 120}, "by a selector of two labels")
+	must.Equal(t, strings.Contains(public.admin("/config_dump"), "shop.weir"), false, "the proxy has the plugin")
 	for i, of := range []string{`istio.selector.gateway\.networking\.k8s\.io/gateway-name=public`, "istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public"} {
 		namespace := "gateway-" + fmt.Sprint(i)
 		c.install(t, "Istio", "upgrade", "0.1.0", "-f", "hour.yaml", "--set", "istio.namespace=shop,configuration.namespace="+namespace+",configuration.rules[0].name="+namespace+","+of)

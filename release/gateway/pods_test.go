@@ -48,7 +48,6 @@ func podsAreApart(t *testing.T, c *cluster, _ *proxy) {
 		c.write(t, "evict.yaml", `{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "`+pod+`", "namespace": "apart"}}`)
 		said[i] = c.try("kubectl", "create", "--raw", "/api/v1/namespaces/apart/pods/"+pod+"/eviction", "-f", "evict.yaml")
 	}
-	if said[0] != "" || !strings.Contains(said[1], "violate the pod's disruption budget") {
-		t.Errorf("%q: want the first pod to be evicted, and the second not", said)
-	}
+	must.Equal(t, said[0], "", "the first pod's eviction")
+	must.Contains(t, said[1], "violate the pod's disruption budget", "the second pod's eviction")
 }
