@@ -278,14 +278,20 @@ func TestLiveIsGuarded(t *testing.T) {
 // looksWell wants the page to be whole and accessible in each look.
 func looksWell(p *page) {
 	p.t.Helper()
-	code := axe(p.t)
 	for _, theme := range themes {
 		for _, width := range widths {
-			p.wear(look{width: width, height: 900, theme: theme})
-			p.until("document.getAnimations().length === 0")
-			fits(p)
-			accessible(p, code)
+			looksWellIn(p, look{width: width, height: 900, theme: theme})
 		}
+	}
+}
+
+func looksWellIn(p *page, looks ...look) {
+	p.t.Helper()
+	for _, l := range looks {
+		p.wear(l)
+		p.until("document.getAnimations().length === 0")
+		fits(p)
+		accessible(p)
 	}
 }
 
@@ -539,25 +545,17 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 `,
 	}
 	told, next := make(chan string, len(streams)), make(chan int, len(streams))
-	files := http.FileServerFS(playground.Files())
-	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/live.json":
-			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
-		case "/v1/changes", "/v1/overrides":
-			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-		case "/v1/watch":
-			select {
-			case i := <-next:
-				told <- r.Header.Get("last-event-id")
-				w.Header().Set("content-type", "text/event-stream")
-				fmt.Fprint(w, streams[i])
-			case <-r.Context().Done():
-			}
-		default:
-			files.ServeHTTP(w, r)
+	server := behind(`{"live": "serve", "token": true}`)
+	server.HandleFunc("/v1/watch", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case i := <-next:
+			told <- r.Header.Get("last-event-id")
+			w.Header().Set("content-type", "text/event-stream")
+			fmt.Fprint(w, streams[i])
+		case <-r.Context().Done():
 		}
-	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	})
+	p := open(t, server, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
 	p.click("#ask button")
 	for i, want := range []struct{ last, curve, shown string }{
 		{"0", "25 %", "1"}, {"1", "no proxy reports", "0"}, {"2", "50 %", "1"},
@@ -576,30 +574,37 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	must.Equal(t, value[int](p, points), 1, "points")
 }
 
+// behind is what a server behind the page has besides what a test is about: its live.json, no changes and no
+// overrides, and the page's files.
+func behind(live string) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServerFS(playground.Files()))
+	mux.HandleFunc("/live.json", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(live)}}, "live.json")
+	})
+	for _, path := range []string{"GET /v1/changes", "GET /v1/overrides"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"changes": [], "overrides": []}`) })
+	}
+	return mux
+}
+
 // serving opens the page of a server like weir serve, which tells once how it stands. answer has the calls
 // about keys, and the changes.
 func serving(t *testing.T, watched string, answer http.HandlerFunc) *page {
 	t.Helper()
-	files := http.FileServerFS(playground.Files())
-	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch path := r.URL.Path; {
-		case path == "/live.json":
-			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
-		case path == "/v1/changes", path == "/v1/overrides" && r.Method == http.MethodGet:
-			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-		case path == "/v1/watch":
-			w.Header().Set("content-type", "text/event-stream")
-			fmt.Fprintf(w, "event: watched\ndata: %s\n\n", watched)
-			if http.NewResponseController(w).Flush() == nil {
-				<-r.Context().Done()
-			}
-		case strings.HasPrefix(path, "/v1/"):
-			w.Header().Set("content-type", "application/json")
-			answer(w, r)
-		default:
-			files.ServeHTTP(w, r)
+	server := behind(`{"live": "serve", "token": true}`)
+	server.HandleFunc("/v1/watch", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("content-type", "text/event-stream")
+		fmt.Fprintf(w, "event: watched\ndata: %s\n\n", watched)
+		if http.NewResponseController(w).Flush() == nil {
+			<-r.Context().Done()
 		}
-	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	})
+	server.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("content-type", "application/json")
+		answer(w, r)
+	})
+	p := open(t, server, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
 	p.types("#ask-namespace", "shop")
 	p.types("#ask-token", "s3cret")
 	p.click("#ask button")
@@ -642,12 +647,7 @@ func TestWatchTellsWhy(t *testing.T) {
 	if r := <-asked; r.URL.RawQuery != "namespace=shop&id=ab&rule=r&key=ann" || r.Header.Get("authorization") != "Bearer s3cret" {
 		t.Errorf("the page asks for %s, with %q", r.URL.RawQuery, r.Header.Get("authorization"))
 	}
-	for _, l := range []look{{width: 360, height: 900, theme: "light"}, {width: 1440, height: 900, theme: "dark"}} {
-		p.wear(l)
-		p.until("document.getAnimations().length === 0")
-		fits(p)
-		accessible(p, axe(t))
-	}
+	looksWellIn(p, look{width: 360, height: 900, theme: "light"}, look{width: 1440, height: 900, theme: "dark"})
 	p.click("#tables tbody tr:nth-child(2) button")
 	tells("why-told", "cd has used 2 hits of r. 50 % of its nearest limit was used when a proxy saw it last.")
 	tells("why-facts", "An override is known by the key’s whole name")

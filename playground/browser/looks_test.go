@@ -31,7 +31,6 @@ var (
 // its colours, and accessible.
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	code := axe(t)
 	for _, theme := range themes {
 		for _, width := range widths {
 			l := look{width: width, height: 900, theme: theme}
@@ -49,7 +48,7 @@ func TestLooks(t *testing.T) {
 				p.click("summary")
 				fits(p)
 				p.run("if (innerWidth <= 560) scrollTo(0, 1e6)") // where the bar, below on a phone, lies on nothing
-				accessible(p, code)
+				accessible(p)
 			})
 		}
 	}
@@ -65,9 +64,9 @@ func axe(t testing.TB) string {
 }
 
 // accessible wants axe-core to find nothing, and nothing that it is not sure of.
-func accessible(p *page, axe string) {
+func accessible(p *page) {
 	p.t.Helper()
-	p.run(axe)
+	p.run(axe(p.t))
 	found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations", "incomplete"]}).then((r) =>
 		[...r.violations, ...r.incomplete].map((v) => ({id: v.id, help: v.help, count: v.nodes.length, first: v.nodes[0].html + " " + v.nodes[0].failureSummary})))`)
 	must.Equal(p.t, string(found), "[]", "what axe-core finds")
@@ -184,14 +183,7 @@ func TestViews(t *testing.T) {
 	})
 	t.Run("a server", func(t *testing.T) {
 		t.Parallel()
-		files := http.FileServerFS(playground.Files())
-		p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/live.json" {
-				http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": true}`)}}, "live.json")
-				return
-			}
-			files.ServeHTTP(w, r)
-		}), desktop)
+		p := open(t, behind(`{"live": true}`), desktop)
 		must.Equal(t, value[bool](p, `!document.getElementById("views").hidden`), true, "no way to the live view")
 		p.click(`nav a[href="#live"]`)
 		p.until(`!document.getElementById("live").hidden && document.getElementById("playground").hidden`)

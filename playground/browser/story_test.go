@@ -119,7 +119,7 @@ func TestEmbed(t *testing.T) {
 	must.Equal(t, fmt.Sprint(seen), "[H1 How a limit counts H2 Sliding log CANVAS  A All lanes, in Weir’s playground]", "seen are")
 	must.Equal(t, p.attribute("#whole", "href"), "./?limit=20&lane=sliding-log", "the link leads to")
 	fits(p)
-	accessible(p, axe(t))
+	accessible(p)
 }
 
 // Each screen has its lane, whose hits are those of all lanes, a client to play, and a rule that the parser takes.
