@@ -445,10 +445,5 @@ func rateLimits(t *testing.T, configuration string, environment ...string) *inst
 // of a stream come after its response.
 func settled(t *testing.T, e *envoytest.Envoy, answers int64) {
 	t.Helper()
-	if err := waitOn(t, e, func() (bool, error) {
-		n, err := e.Stat("cluster.limits.upstream_rq_completed")
-		return n == answers, err
-	}); err != nil {
-		t.Fatalf("the service has not answered %d times: %v", answers, err)
-	}
+	must.OK(t, waitOnStat(t, e, "cluster.limits.upstream_rq_completed", func(n int64) bool { return n == answers }))
 }
