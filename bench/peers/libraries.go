@@ -124,9 +124,7 @@ func ulule(store limiter.Store, limit int) allower {
 }
 
 func take(b *bench, store golimiter.Store) allower {
-	b.Cleanup(func() {
-		must.Report(b, store.Close(context.Background()))
-	})
+	b.Cleanup(func() { must.Report(b, store.Close(context.Background())) })
 	return func(ctx context.Context, user string) (bool, error) {
 		_, _, _, ok, err := store.Take(ctx, user)
 		return ok, err

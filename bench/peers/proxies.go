@@ -178,9 +178,7 @@ func (b *bench) run(ctx context.Context, e site.Envoy) (*process, error) {
 		return nil, err
 	}
 	p.wall = time.Since(begin)
-	b.Cleanup(func() {
-		must.Report(b, p.Close())
-	})
+	b.Cleanup(func() { must.Report(b, p.Close()) })
 	listeners, err := p.Listeners()
 	p.address, p.pids = listeners["http"], []int{p.PID()}
 	for _, name := range e.Services {
