@@ -29,8 +29,7 @@ func pages(t *testing.T) (files []string) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(file))(t))
 }
 
 var (

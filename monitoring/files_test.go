@@ -25,8 +25,7 @@ const (
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	return text
+	return must.Get(os.ReadFile(file))(t)
 }
 
 type rule struct {

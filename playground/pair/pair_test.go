@@ -14,8 +14,7 @@ const (
 
 func start(t *testing.T) *Pair {
 	t.Helper()
-	p := must.Get(New(limit, width))(t)
-	return p
+	return must.Get(New(limit, width))(t)
 }
 
 // send sends requests to a proxy, some milliseconds apart.

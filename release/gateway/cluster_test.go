@@ -365,8 +365,7 @@ func (c *cluster) copyImage(t *testing.T, from, to, tag string) {
 
 func (c *cluster) at(t *testing.T, method, path, body string) *http.Request {
 	t.Helper()
-	request := must.Get(http.NewRequestWithContext(t.Context(), method, "http://"+c.registry+"/v2/"+path, strings.NewReader(body)))(t)
-	return request
+	return must.Get(http.NewRequestWithContext(t.Context(), method, "http://"+c.registry+"/v2/"+path, strings.NewReader(body)))(t)
 }
 
 // dumped is what weir check says about a proxy's configuration.

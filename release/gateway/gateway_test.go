@@ -508,8 +508,7 @@ func freePort(t *testing.T) int {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(file))(t))
 }
 
 func link(t *testing.T, file, at string) {
