@@ -39,9 +39,7 @@ func TestFairShares(t *testing.T) {
 				}
 			}
 			for i := range addresses { // until the node has heard of all keys
-				if !soon(func() bool { return asks(i, "eve", "0").header.Get("x-ratelimit-limit") == strconv.Itoa(part/2) }) {
-					t.Fatalf("%s: node %d does not know of all keys", rule, i)
-				}
+				must.EqualOrEnd(t, soon(func() bool { return asks(i, "eve", "0").header.Get("x-ratelimit-limit") == strconv.Itoa(part/2) }), true, "%s: node %d knows of all keys", rule, i)
 			}
 			var flood sync.WaitGroup
 			var floods [4]int

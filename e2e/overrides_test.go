@@ -266,9 +266,7 @@ func TestRulesMove(t *testing.T) {
 		rule("off", "default", "per-user", "--until", "6s")
 		want("off for six seconds", "ann", ok)
 		for i, address := range addresses {
-			if !soon(func() bool { return ask(t, envoytest.Client, address, "x-user", "ann").status == refused }) {
-				t.Errorf("it never ends at node %d", i)
-			}
+			must.Equal(t, soon(func() bool { return ask(t, envoytest.Client, address, "x-user", "ann").status == refused }), true, "it ends at node %d", i)
 		}
 		settle(t, backend, "default", int64(limit+3)+5) // dee's and eddy's, too
 	})
