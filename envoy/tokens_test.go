@@ -7,17 +7,15 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 )
@@ -73,36 +71,12 @@ type running struct {
 
 func startRun(t *testing.T) (r running) {
 	t.Helper()
-	cmd := exec.Command("../dist/weir", "run", "--config", tokensFile, "--listen", "127.0.0.1:0", "--ui", "none")
-	cmd.Stderr = os.Stderr
-	said := must.Get(cmd.StdoutPipe())(t)
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes the command", err)
+	p := commandtest.Start(t, exec.Command("../dist/weir", "run", "--config", tokensFile, "--listen", "127.0.0.1:0", "--ui", "none"))
+	for range 2 {
+		r.proxies = append(r.proxies, p.Wait(t, `^proxy .*http://([0-9.:]+)`))
 	}
-	t.Cleanup(func() {
-		must.Report(t, cmd.Process.Signal(syscall.SIGTERM))
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("weir run: %v", err)
-		}
-	})
-	line := regexp.MustCompile(`^(proxy|backend|upstream|try) .*http://([0-9.:]+)`)
-	for lines := bufio.NewScanner(said); lines.Scan(); {
-		match := line.FindStringSubmatch(lines.Text())
-		if match == nil {
-			continue
-		}
-		switch match[1] {
-		case "proxy":
-			r.proxies = append(r.proxies, match[2])
-		case "backend":
-			r.backend = match[2]
-		case "upstream":
-			r.upstream = match[2]
-		case "try": // the last line
-			return r
-		}
-	}
-	t.Fatalf("weir run ended early, after %+v", r)
+	r.backend = p.Wait(t, `^backend .*http://([0-9.:]+)`)
+	r.upstream = p.Wait(t, `^upstream .*http://([0-9.:]+)`)
 	return r
 }
 
