@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
@@ -454,7 +455,7 @@ func (s *shell) serve(t *testing.T, command, address string) (said func() string
 	if words := regexp.MustCompile(`^((?:[A-Z_]+=\S+ )+)(.*)`).FindStringSubmatch(command); words != nil {
 		cmd = s.typed(context.Background(), words[1]+"exec "+words[2])
 	}
-	log := must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)
+	log := new(commandtest.Output)
 	cmd.Stdout, cmd.Stderr = log, log
 	must.OK(t, cmd.Start())
 	ended := make(chan error, 1)
@@ -462,29 +463,21 @@ func (s *shell) serve(t *testing.T, command, address string) (said func() string
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
-		_ = log.Close()
 	})
-	said = func() string {
-		text, err := os.ReadFile(log.Name())
-		if err != nil {
-			return err.Error()
-		}
-		return string(text)
-	}
 	deadline := time.Now().Add(time.Minute)
 	for {
 		if conn, err := net.Dial("tcp", address); err == nil {
 			_ = conn.Close()
-			return said
+			return log.String
 		}
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("%s: %v\n%s", command, err, said())
+			t.Fatalf("%s: %v\n%s", command, err, log)
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s does not listen on %s\n%s", command, address, said())
+			t.Fatalf("%s does not listen on %s\n%s", command, address, log)
 		}
 	}
 }
