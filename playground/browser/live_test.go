@@ -339,16 +339,10 @@ func TestWatch(t *testing.T) {
 
 	p := visit(t, "http://"+page, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
 	p.until(`!document.getElementById("ask").hidden && document.getElementById("things").hidden`)
-	ask := func(token string) {
-		t.Helper()
-		p.types("#ask-namespace", "shop")
-		p.types("#ask-token", token)
-		p.click("#ask button")
-	}
-	ask("guessed")
+	p.ask("guessed")
 	p.until(`document.getElementById("live-notice").textContent === "Refused: authorization: want the bearer token"`)
 	must.Contains(t, p.expect(), "401", "the console says")
-	ask(token)
+	p.ask(token)
 	p.until(`document.getElementById("live-told").textContent === "1 proxy reports of shop. The store takes hits."`)
 	for _, text := range []string{key, "02000000000000000000000000000000"} {
 		p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, text))
@@ -366,13 +360,21 @@ func TestWatch(t *testing.T) {
 	p.until(points + ` >= 2`)
 	seen := value[int](p, points)
 	p.run(`document.getElementById("curves").replaceChildren()`)
-	ask(token)
+	p.ask(token)
 	p.until(fmt.Sprintf("%s >= %d", points, seen))
 	if value[bool](p, fmt.Sprintf(`document.images.length > 0 || location.href.includes(%[1]q) || document.cookie !== "" ||
 		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
 		t.Error("the token is kept, or a key is a picture")
 	}
 	looksWell(p)
+}
+
+// ask asks weir serve for the namespace shop by a token.
+func (p *page) ask(token string) {
+	p.t.Helper()
+	p.types("#ask-namespace", "shop")
+	p.types("#ask-token", token)
+	p.click("#ask button")
 }
 
 // watched starts weir serve with its page, for a token that looks and one that does.
@@ -409,9 +411,7 @@ func TestWatchChanges(t *testing.T) {
 	open := func(token string) {
 		t.Helper()
 		p.run(`document.querySelectorAll("#tables tbody button").forEach((button) => { button.dataset.before = ""; })`)
-		p.types("#ask-namespace", "shop")
-		p.types("#ask-token", token)
-		p.click("#ask button")
+		p.ask(token)
 		p.click("#tables tbody button:not([data-before])") // the view of an earlier token stays until the namespaces are there
 		p.until(says("why-told", "ann has used 40 hits of per-user.") + ` && document.getElementById("act").checkVisibility()`)
 	}
@@ -605,9 +605,7 @@ func serving(t *testing.T, watched string, answer http.HandlerFunc) *page {
 		answer(w, r)
 	})
 	p := open(t, server, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
-	p.types("#ask-namespace", "shop")
-	p.types("#ask-token", "s3cret")
-	p.click("#ask button")
+	p.ask("s3cret")
 	return p
 }
 
