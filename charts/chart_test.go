@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/controllerflags"
 	"weir/internal/must"
 	"weir/internal/nightly"
@@ -114,9 +115,8 @@ func avoidsItself(t *testing.T, file string, affinity any) {
 	case map[string]any:
 		if value["topologyKey"] != nil {
 			selector, _ := value["labelSelector"].(map[string]any)
-			if labels, _ := selector["matchLabels"].(map[string]any); labels["app.kubernetes.io/name"] != "weir" {
-				t.Errorf("%s: the affinity %v selects no pod of the chart's", file, value)
-			}
+			labels, _ := selector["matchLabels"].(map[string]any)
+			must.Equal(t, labels["app.kubernetes.io/name"], any("weir"), "%s: pods that the affinity %v selects", file, value)
 		}
 		for _, field := range value {
 			avoidsItself(t, file, field)
@@ -134,9 +134,8 @@ func TestRendered(t *testing.T) {
 	file := *helm
 	if file == "" {
 		var err error
-		if file, err = tools.Install("..", tools.Helm); err != nil {
-			t.Fatal(err)
-		}
+		file, err = tools.Install("..", tools.Helm)
+		must.OK(t, err)
 	}
 	run := func(arguments ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), file, append(arguments, "--kube-version", "1.31.0")...)
@@ -144,6 +143,15 @@ func TestRendered(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = &out, &said
 		err := cmd.Run()
 		return out.String() + said.String(), err
+	}
+	// template renders the chart as a release, and ends the test if Helm does not.
+	template := func(release string, arguments ...string) string {
+		t.Helper()
+		rendered, err := run(append([]string{"template", release, "weir"}, arguments...)...)
+		if err != nil {
+			t.Fatalf("%s %v: %v\n%s", release, arguments, err, rendered)
+		}
+		return rendered
 	}
 	conforms := kubeconform(t)
 	kinds := map[string]bool{}
@@ -172,14 +180,12 @@ func TestRendered(t *testing.T) {
 		"Deployment", "StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor",
 		"PrometheusRule", "DestinationRule", "WasmPlugin", "TrafficExtension", "EnvoyFilter", "EnvoyExtensionPolicy", "EnvoyPatchPolicy",
 	} {
-		if !kinds[kind] {
-			t.Errorf("no values have a %s", kind)
-		}
+		must.Equal(t, kinds[kind], true, "some values have a %s", kind)
 	}
 	for limit, want := range map[string]string{"512Mi": "322122547", "1.5Gi": "966367641", "500M": "300000000", "1000000000": "600000000", "": ""} {
-		rendered, err := run("template", "weir", "weir", "-f", "values/file-store.yaml", "--set", "backend.resources.limits.memory="+limit)
-		if err != nil || want != "" && !strings.Contains(rendered, "- --max-memory="+want+"\n") || want == "" && strings.Contains(rendered, "--max-memory") {
-			t.Errorf("with a limit of %q: want --max-memory=%s, %v", limit, want, err)
+		rendered := template("weir", "-f", "values/file-store.yaml", "--set", "backend.resources.limits.memory="+limit)
+		if want != "" && !strings.Contains(rendered, "- --max-memory="+want+"\n") || want == "" && strings.Contains(rendered, "--max-memory") {
+			t.Errorf("with a limit of %q: want --max-memory=%s", limit, want)
 		}
 	}
 	const (
@@ -238,20 +244,14 @@ func TestRendered(t *testing.T) {
 	// YAML reads these names as other types, and no Service may have the name of this release.
 	for _, odd := range []struct{ release, namespace string }{{"weir", "123"}, {"weir", "1e3"}, {"weir", "true"}, {"1e3", "null"}, {"a.b", "0x1f"}, {strings.Repeat("w", 53), "y"}, {strings.Repeat("w", 48) + "--b", "y"}} {
 		for _, values := range valueFiles(t) {
-			rendered, err := run("template", odd.release, "weir", "-n", odd.namespace, "-f", values, "--set-string", "istio.namespace="+odd.namespace+",envoyGateway.namespace="+odd.namespace)
-			if err != nil {
-				t.Errorf("%s in %s: %v\n%s", odd.release, odd.namespace, err, rendered)
-			}
+			rendered := template(odd.release, "-n", odd.namespace, "-f", values, "--set-string", "istio.namespace="+odd.namespace+",envoyGateway.namespace="+odd.namespace)
 			holds(t, values+" as "+odd.release+" in "+odd.namespace, rendered)
 		}
 	}
 	// What is cut of a long name, or is no letter of a Service's, does not make two of one.
 	names := map[string]string{}
 	for _, release := range []string{strings.Repeat("w", 50), strings.Repeat("w", 51), strings.Repeat("w", 53), strings.Repeat("w", 52) + "x", strings.Repeat("w", 48) + "--b", "a.b", "a-b", "1x", "weir-1x"} {
-		rendered, err := run("template", release, "weir", "--show-only", "templates/backend.yaml")
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", release, err, rendered)
-		}
+		rendered := template(release, "--show-only", "templates/backend.yaml")
 		name := regexp.MustCompile(`(?m)^  name: "(.*)"$`).FindStringSubmatch(rendered)[1]
 		if other := names[name]; other != "" || len(name) > 50 {
 			t.Errorf("%s and %s have the name %s", other, release, name)
@@ -263,10 +263,8 @@ func TestRendered(t *testing.T) {
 	}
 	// A backend from elsewhere has its cluster kept, too.
 	for _, resource := range []string{"WasmPlugin", "EnvoyFilter"} {
-		rendered, err := run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "backend.enabled=false,configuration.backend.cluster=outbound|9180||weir.far.svc.cluster.local,istio.resource="+resource)
-		if err != nil || strings.Count(rendered, `envoyfilter.istio.io/referenced-services: "weir.far.svc.cluster.local"`) != 1 {
-			t.Errorf("%s: nothing keeps the cluster of another's backend: %v\n%s", resource, err, rendered)
-		}
+		rendered := template("weir", "-f", "values/istio.yaml", "--set", "backend.enabled=false,configuration.backend.cluster=outbound|9180||weir.far.svc.cluster.local,istio.resource="+resource)
+		must.Equal(t, strings.Count(rendered, `envoyfilter.istio.io/referenced-services: "weir.far.svc.cluster.local"`), 1, "%s: what keeps the cluster of another's backend", resource)
 		holds(t, resource+" with a backend from elsewhere", rendered)
 	}
 	// What the plugin is for, in each of Istio's resources. Helm merges maps, so a label of one's own has to replace the default.
@@ -276,10 +274,7 @@ func TestRendered(t *testing.T) {
 			"istio.enabled=true,istio.selector.app=api": `{"labels":{"app":"api"}}`,
 			"istio.enabled=true," + public:              `[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"public"}]`,
 		} {
-			rendered, err := run("template", "weir", "weir", "--set", set+",istio.failStrategy=FAIL_CLOSE,istio.resource="+resource)
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", set, err, rendered)
-			}
+			rendered := template("weir", "--set", set+",istio.failStrategy=FAIL_CLOSE,istio.resource="+resource)
 			holds(t, resource+" with "+set, rendered)
 			// Else istiod may leave the backend's cluster out.
 			must.Contains(t, rendered, `envoyfilter.istio.io/referenced-services: "default/weir.default.svc.cluster.local"`, "%s: nothing keeps the backend's cluster", resource)
@@ -289,41 +284,36 @@ func TestRendered(t *testing.T) {
 			must.Contains(t, rendered, cmp.Or((map[string]string{"EnvoyFilter": "failure_policy: FAIL_CLOSED\n"}[resource]), "failStrategy: FAIL_CLOSE\n"), "%s has another strategy of failure", resource)
 		}
 		// All pods of the namespace.
-		rendered, err := run("template", "weir", "weir", "--set", "istio.enabled=true,istio.resource="+resource, "--set-json", "istio.selector={}")
-		if got := targets(t, rendered); err != nil || len(got) == 0 || strings.Join(got, "") != "" {
-			t.Errorf("%s of no labels is for %q, %v", resource, got, err)
+		rendered := template("weir", "--set", "istio.enabled=true,istio.resource="+resource, "--set-json", "istio.selector={}")
+		if got := targets(t, rendered); len(got) == 0 || strings.Join(got, "") != "" {
+			t.Errorf("%s of no labels is for %q", resource, got)
 		}
 		holds(t, resource+" of no labels", rendered)
 	}
 	// A region's parent with the authority from a Secret, and without any.
-	rendered, err := run("template", "weir", "weir", "-f", "values/region.yaml", "--set", "backend.parent.ca.configMapRef.name=,backend.parent.ca.secretRef.name=hub-ca")
-	if err != nil {
-		t.Fatalf("%v\n%s", err, rendered)
-	}
+	rendered := template("weir", "-f", "values/region.yaml", "--set", "backend.parent.ca.configMapRef.name=,backend.parent.ca.secretRef.name=hub-ca")
 	for _, want := range []string{
 		`"--parent=https://weir.hub.example:9180"`, `"--on-parent-failure=deny"`, "--parent-ca=/etc/weir/parent/ca.crt", "mountPath: /etc/weir/parent, readOnly: true",
 		`{name: parent, secret: {secretName: "hub-ca", items: [{key: "ca.crt", path: ca.crt}]}}`, "name: WEIR_PARENT_TOKEN", `{secretKeyRef: {"key":"token","name":"weir-parent"}}`,
 	} {
 		must.Contains(t, rendered, want, "a region lacks")
 	}
-	rendered, err = run("template", "weir", "weir", "--set", region)
-	if err != nil || !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {
-		t.Errorf("a region without a token: %v\n%s", err, rendered)
+	rendered = template("weir", "--set", region)
+	if !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {
+		t.Errorf("a region without a token:\n%s", rendered)
 	}
 	// Another release has the kind of policies.
 	const kind = "kind: CustomResourceDefinition\n"
 	for set, want := range map[string]int{"true": 1, "false": 0} {
-		rendered, err := run("template", "weir", "weir", "-f", "values/controller.yaml", "--set", "controller.crd="+set)
-		if err != nil || strings.Count(rendered, kind) != want || !strings.Contains(rendered, "- controller\n") {
-			t.Errorf("with controller.crd=%s: want %d times %q, %v\n%s", set, want, kind, err, rendered)
-		}
+		rendered := template("weir", "-f", "values/controller.yaml", "--set", "controller.crd="+set)
+		must.Equal(t, strings.Count(rendered, kind), want, "with controller.crd=%s: %q", set, kind)
+		must.Contains(t, rendered, "- controller\n", "with controller.crd=%s", set)
 	}
 	// An image with a digest.
 	digest := "sha256:" + strings.Repeat("0", 64)
-	rendered, err = run("template", "weir", "weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)
-	if err != nil || !strings.Contains(rendered, `"images.example/weir@`+digest) || !strings.Contains(rendered, "oci://images.example/weir-plugin@"+digest) {
-		t.Errorf("by digest: %v\n%s", err, rendered)
-	}
+	rendered = template("weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)
+	must.Contains(t, rendered, `"images.example/weir@`+digest, "by digest")
+	must.Contains(t, rendered, "oci://images.example/weir-plugin@"+digest, "by digest")
 }
 
 // targets returns what each of Istio's resources is for, as JSON: its targetRefs, or its selector with labels in place of matchLabels.
@@ -396,11 +386,7 @@ func helpOf(t *testing.T) func(command string) string {
 	known := map[string]string{}
 	return func(command string) string {
 		if known[command] == "" {
-			said, err := exec.CommandContext(t.Context(), "../dist/weir", command, "--help").CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v; make build makes the command\n%s", err, said)
-			}
-			known[command] = string(said)
+			known[command] = commandtest.Run(t, exec.CommandContext(t.Context(), "../dist/weir", command, "--help"))
 		}
 		return known[command]
 	}
@@ -418,9 +404,8 @@ func TestFlagsOfTheController(t *testing.T) {
 			t.Errorf("weir controller has no --%s", found[1])
 		}
 	}
-	if slices.Sort(given); strings.Join(given, " ") != "backend configuration lease-namespace namespaces plugin pull-policy trusted-ca" {
-		t.Errorf("the chart gives %s", given)
-	}
+	slices.Sort(given)
+	must.Equal(t, strings.Join(given, " "), "backend configuration lease-namespace namespaces plugin pull-policy trusted-ca", "what the chart gives")
 }
 
 // What envoy/istio.yaml has in the place of the chart fits the same schemas.

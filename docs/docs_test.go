@@ -29,9 +29,7 @@ func TestReferences(t *testing.T) {
 			checked++
 		}
 	}
-	if checked < 50 {
-		t.Errorf("%d references found", checked)
-	}
+	must.AtLeast(t, checked, 50, "references found")
 }
 
 // defines reports whether Go code has a function, method, type, variable or constant of a name.

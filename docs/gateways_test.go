@@ -43,7 +43,5 @@ func TestGateways(t *testing.T) {
 			checked++
 		}
 	}
-	if checked < 11 {
-		t.Errorf("%d resources were checked", checked)
-	}
+	must.AtLeast(t, checked, 11, "resources checked")
 }

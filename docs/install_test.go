@@ -24,6 +24,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -200,9 +201,7 @@ func TestInstall(t *testing.T) {
 			}
 		}
 	}
-	if read(t, filepath.Join(s.dir, "weir.wasm")) != plugin {
-		t.Error("a file that is not the checksum's is unpacked")
-	}
+	must.Equal(t, read(t, filepath.Join(s.dir, "weir.wasm")) == plugin, true, "a file that is not the checksum's stays as it was")
 }
 
 // tells wants the command of a release to say the version.
@@ -282,9 +281,7 @@ func TestUnit(t *testing.T) {
 			if strings.HasPrefix(command, "systemctl ") {
 				continue
 			}
-			if said, err := s.typed(t.Context(), in.Replace(command)).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v\n%s", command, err, said)
-			}
+			commandtest.Run(t, s.typed(t.Context(), in.Replace(command)))
 			typed++
 		}
 	}

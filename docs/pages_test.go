@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -28,8 +29,7 @@ func pages(t *testing.T) (files []string) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(file))(t))
 }
 
 var (
@@ -70,9 +70,7 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	if checked < 150 {
-		t.Errorf("%d links found", checked)
-	}
+	must.AtLeast(t, checked, 150, "links found")
 }
 
 // TestConfigurations has weir check's own code read every configuration that a page shows.
@@ -99,18 +97,14 @@ func TestConfigurations(t *testing.T) {
 			checked++
 		}
 	}
-	if checked < 4 {
-		t.Errorf("%d samples found", checked)
-	}
+	must.AtLeast(t, checked, 4, "samples found")
 }
 
 // TestPictures wants the pictures of the algorithms to be what these decide.
 func TestPictures(t *testing.T) {
 	cmd := exec.Command("go", "run", "./scripts/pictures", "-check")
 	cmd.Dir = ".."
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, said)
-	}
+	commandtest.Run(t, cmd)
 }
 
 // inSample are the packages of which samples, and what is around them, name something.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
@@ -122,13 +123,9 @@ func TestShellSamples(t *testing.T) {
 		})
 	}
 	for begins, reason := range notRun {
-		if !known[begins] {
-			t.Errorf("no page has a sample that begins with %q any more, which is not run: %s", begins, reason)
-		}
+		must.Equal(t, known[begins], true, "a page has a sample that begins with %q, which is not run: %s", begins, reason)
 	}
-	if ran < 12 {
-		t.Errorf("%d samples were found to run", ran)
-	}
+	must.AtLeast(t, ran, 12, "samples found to run")
 }
 
 // hostile is what some recipes' Go is asked besides, once the page's samples have used up limits: names that only ignoring case
@@ -156,14 +153,10 @@ func TestCookbook(t *testing.T) {
 	// The second is notRun's Docker.
 	elsewhere := []string{"Put a recipe into your proxy", "Compose"}
 	recipes := strings.Split(read(t, "cookbook.md"), "\n## ")[1:]
-	if len(recipes) < 15 {
-		t.Errorf("%d recipes", len(recipes))
-	}
+	must.AtLeast(t, len(recipes), 15, "recipes")
 	programs := goSamples(read(t, "cookbook.md"))
 	file := program(t, programs)
-	if len(programs) < 11 {
-		t.Errorf("%d recipes have Go", len(programs))
-	}
+	must.AtLeast(t, len(programs), 11, "recipes that have Go")
 	for _, recipe := range recipes {
 		title, text, _ := strings.Cut(recipe, "\n")
 		if slices.Contains(elsewhere, title) {
@@ -462,7 +455,7 @@ func (s *shell) serve(t *testing.T, command, address string) (said func() string
 	if words := regexp.MustCompile(`^((?:[A-Z_]+=\S+ )+)(.*)`).FindStringSubmatch(command); words != nil {
 		cmd = s.typed(context.Background(), words[1]+"exec "+words[2])
 	}
-	log := must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)
+	log := new(commandtest.Output)
 	cmd.Stdout, cmd.Stderr = log, log
 	must.OK(t, cmd.Start())
 	ended := make(chan error, 1)
@@ -470,29 +463,21 @@ func (s *shell) serve(t *testing.T, command, address string) (said func() string
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
-		_ = log.Close()
 	})
-	said = func() string {
-		text, err := os.ReadFile(log.Name())
-		if err != nil {
-			return err.Error()
-		}
-		return string(text)
-	}
 	deadline := time.Now().Add(time.Minute)
 	for {
 		if conn, err := net.Dial("tcp", address); err == nil {
 			_ = conn.Close()
-			return said
+			return log.String
 		}
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("%s: %v\n%s", command, err, said())
+			t.Fatalf("%s: %v\n%s", command, err, log)
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s does not listen on %s\n%s", command, address, said())
+			t.Fatalf("%s does not listen on %s\n%s", command, address, log)
 		}
 	}
 }

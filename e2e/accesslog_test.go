@@ -13,10 +13,8 @@ func TestAccessLog(t *testing.T) {
 		n := d.prepare(t, nodeConfig{configuration: `{"access_log": true, "rules": [
 			{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 2, "window": "366d"}]},
 			{"name": "all", "limits": [{"limit": 100, "window": "366d"}], "match": {"path": {"prefix": "/"}, "not": {"path": {"exact": "/free"}}}}]}`})
-		n.hcm = envoytest.Object{"access_log": []envoytest.Object{{"name": "stdout", "typed_config": envoytest.Typed(
-			"envoy.extensions.access_loggers.stream.v3.StdoutAccessLog", envoytest.Object{"log_format": envoytest.Object{"text_format_source": envoytest.Object{
-				"inline_string": "decided %REQ(:PATH)% %RESPONSE_CODE% %FILTER_STATE(wasm.weir.rule:PLAIN)% %FILTER_STATE(wasm.weir.outcome:PLAIN)% %FILTER_STATE(wasm.weir.remaining:PLAIN)%\n",
-			}}})}}}
+		n.hcm = envoytest.Object{"access_log": accessLog(
+			"decided %REQ(:PATH)% %RESPONSE_CODE% %FILTER_STATE(wasm.weir.rule:PLAIN)% %FILTER_STATE(wasm.weir.outcome:PLAIN)% %FILTER_STATE(wasm.weir.remaining:PLAIN)%\n")}
 		n.listen(t)
 		client := client(t)
 		for i, want := range []string{"/0 200 user allowed 1", "/1 200 user allowed 0", "/2 429 user rejected 0"} {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,9 +118,8 @@ func TestUnreadBodies(t *testing.T) {
 						status = http.StatusBadRequest
 					}
 					r := ask(t, clientOf(t, http2), proxy.url(), headers...)
-					if got := r.header.Get("x-ratelimit-remaining"); r.status != status || got != left {
-						t.Errorf("%s, %.40s: status %d, %s are left, want %d and %s", path, c.body, r.status, got, status, left)
-					}
+					must.Equal(t, r.status, status, "%s, %.40s: status", path, c.body)
+					must.Equal(t, r.header.Get("x-ratelimit-remaining"), left, "%s, %.40s: are left", path, c.body)
 					if r.status == http.StatusBadRequest && (r.header.Get("content-type") != "application/problem+json" || !json.Valid([]byte(r.body))) {
 						t.Errorf("the answer is %v, %s", r.header, r.body)
 					}
@@ -168,9 +166,8 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 						left = limit
 					}
 					r := must.Get(do(clientOf(t, http2), request))(t)
-					if got := r.header.Get("x-ratelimit-remaining"); r.status != status || got != fmt.Sprint(left) {
-						t.Errorf("%d, %s, HTTP/2 %t: status %d, %s are left, want %d and %d", i, path, http2, r.status, got, status, left)
-					}
+					must.Equal(t, r.status, status, "%d, %s, HTTP/2 %t: status", i, path, http2)
+					must.Equal(t, r.header.Get("x-ratelimit-remaining"), fmt.Sprint(left), "%d, %s, HTTP/2 %t: are left", i, path, http2)
 				}
 			}
 		}
@@ -251,7 +248,5 @@ func wantReserved(t *testing.T, address string, http2 bool, key, body string, pi
 		return
 	}
 	must.Equal(t, r.header.Get("x-ratelimit-remaining"), want, "%.60s: status %d, are left", body, r.status)
-	if got := []byte(fmt.Sprintf(`"got":%d,`, len(body))); !bytes.Contains([]byte(r.body), got) {
-		t.Errorf("%.60s: the upstream says %s", body, r.body)
-	}
+	must.Contains(t, r.body, fmt.Sprintf(`"got":%d,`, len(body)), "%.60s: the upstream says", body)
 }

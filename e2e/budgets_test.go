@@ -411,9 +411,8 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		}
 		group.Wait()
 		settle(t, backend, "budget", streamed.Load())
-		if streamed.Load() <= tokens-2*most || refused.Load() == 0 {
-			t.Errorf("%d tokens of %d were streamed, and %d requests refused", streamed.Load(), tokens, refused.Load())
-		}
+		must.AtLeast(t, streamed.Load(), tokens-2*most+1, "streamed tokens")
+		must.AtLeast(t, refused.Load(), 1, "refused requests")
 	})
 }
 
@@ -529,8 +528,7 @@ func TestShadowBudgetOfRequestsInTurn(t *testing.T) {
 		}
 		// No request waits for a shadow rule, so a charge may be under way when the next request
 		// comes.
-		if allowed < 30 || allowed > 35 {
-			t.Errorf("%d of 50 would pass, want 30", allowed)
-		}
+		must.AtLeast(t, allowed, 30, "would pass of 50")
+		must.AtMost(t, allowed, 35, "would pass of 50")
 	})
 }

@@ -62,9 +62,8 @@ func TestCentral(t *testing.T) {
 func checkHeaders(t *testing.T, status int, header http.Header) {
 	t.Helper()
 	refused := status == http.StatusTooManyRequests
-	if (header.Get("retry-after") != "") != refused || (header.Get("x-envoy-ratelimited") == "true") != refused {
-		t.Errorf("status %d with headers %v", status, header)
-	}
+	must.Equal(t, header.Get("retry-after") != "", refused, "status %d has retry-after: %v", status, header)
+	must.Equal(t, header.Get("x-envoy-ratelimited") == "true", refused, "status %d has x-envoy-ratelimited: %v", status, header)
 	for _, name := range []string{"ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"} {
 		if header.Get(name) == "" {
 			t.Errorf("status %d: no %s in %v", status, name, header)
@@ -85,9 +84,8 @@ func TestCentralHeaders(t *testing.T) {
 			status, header, err := f.ask(t, client, i%3, "ann")
 			must.OK(t, err)
 			checkHeaders(t, status, header)
-			if want := fmt.Sprint(max(0, 3-i)); header.Get("x-ratelimit-remaining") != want || (status == http.StatusOK) != (i < 4) {
-				t.Errorf("request %d: got status %d with %s remaining, want %s", i, status, header.Get("x-ratelimit-remaining"), want)
-			}
+			must.Equal(t, header.Get("x-ratelimit-remaining"), fmt.Sprint(max(0, 3-i)), "request %d: remaining", i)
+			must.Equal(t, status == http.StatusOK, i < 4, "request %d passes, with status %d", i, status)
 		}
 	})
 }

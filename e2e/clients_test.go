@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 )
@@ -30,19 +29,13 @@ func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tel
 	configuration := must.Get(os.ReadFile("clients/" + name + ".json"))(t)
 	onEvery(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: upstream})
-		out, err := exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", proxy.url()).CombinedOutput()
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			t.Fatalf("%v\nWEIR_NIGHTLY=1 scripts/test-dependencies installs the clients", err)
-		case err != nil:
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out := commandtest.Run(t, exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", proxy.url()))
 		t.Logf("%s", out)
 		var got strings.Builder
-		for line := range strings.Lines(string(out)) {
+		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, `["`) { // other lines are output of the client itself
-				what, seconds := cutLast(line, ", ")
-				fmt.Fprintln(&got, tell(t, what, seconds))
+				last := strings.LastIndex(line, ", ")
+				fmt.Fprintln(&got, tell(t, line[:last], line[last+len(", "):]))
 			}
 		}
 		must.Equal(t, got.String(), want, "")
@@ -100,14 +93,6 @@ func TestClients(t *testing.T) {
 		}
 		return what
 	})
-}
-
-func cutLast(text, separator string) (before, after string) {
-	i := strings.LastIndex(text, separator)
-	if i < 0 {
-		return text, ""
-	}
-	return text[:i], text[i+len(separator):]
 }
 
 // streamed has the events of providers' streams, by a part of the path: those at the beginning, and

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -17,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -132,17 +131,11 @@ func TestClientsAskForUsage(t *testing.T) {
 		if _, ok := d.(wazero); ok {
 			streams /= 10
 		}
-		out, err := exec.CommandContext(t.Context(), *clients, "clients/usage.py", strconv.Itoa(streams), direct.URL, addresses[0], addresses[1]).CombinedOutput()
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			t.Fatalf("%v\nWEIR_NIGHTLY=1 scripts/test-dependencies installs the clients", err)
-		case err != nil:
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out := commandtest.Run(t, exec.CommandContext(t.Context(), *clients, "clients/usage.py", strconv.Itoa(streams), direct.URL, addresses[0], addresses[1]))
 		for _, call := range strings.Fields("openai_chat openai_stream openai_asks openai_helper openai_responses anthropic_stream anthropic_helper gemini bedrock langchain_openai langchain_silent langchain_anthropic litellm_openai") {
-			must.Contains(t, string(out), `["`+call+`", "the same"]`, "%s sees a difference", call)
+			must.Contains(t, out, `["`+call+`", "the same"]`, "%s sees a difference", call)
 		}
-		if !strings.Contains(string(out), fmt.Sprintf(`["streams", %d]`, streams)) || t.Failed() {
+		if !strings.Contains(out, fmt.Sprintf(`["streams", %d]`, streams)) || t.Failed() {
 			t.Errorf("want %d streams as without proxies, got\n%s", streams, out)
 		}
 		must.Equal(t, through.silent.Load(), 0, "streams that did not ask")

@@ -47,11 +47,8 @@ func TestCountersAreEmptied(t *testing.T) {
 				must.Contains(t, out, part, "")
 			}
 		}
-		if !soon(func() bool { // once a node has told its rules
-			return strings.Contains(weir(t, backend, "counter", "get", "countered", "per-user", "ann"), "fixed window of 366d: 60 of 60 used")
-		}) {
-			t.Error("no node has told its rules")
-		}
+		// Once a node has told its rules.
+		tells(t, backend, "fixed window of 366d: 60 of 60 used", "counter", "get", "countered", "per-user", "ann")
 		want(weir(t, backend, "counter", "get", "countered", "per-user", "zoe", "--allow-none"), "nobody has hit it")
 		for range 3 {
 			want(weir(t, backend, "counter", "reset", "countered", "per-user", "ann", "--wait", "60s"),

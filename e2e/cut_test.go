@@ -51,9 +51,8 @@ func TestCut(t *testing.T) {
 				}
 				response.Body.Close()
 				n := strings.Count(string(body), `"content"`)
-				if n < c.least || n > c.most {
-					t.Errorf("http2 %v: %d of %d events come", http2, n, c.tokens)
-				}
+				must.AtLeast(t, n, c.least, "http2 %v: events that come of %d", http2, c.tokens)
+				must.AtMost(t, n, c.most, "http2 %v: events that come of %d", http2, c.tokens)
 				if isCut := strings.HasSuffix(string(body), `"finish_reason":"length"}]}`+"\n\ndata: [DONE]\n\n"); isCut != (n < c.tokens) || strings.Count(string(body), "[DONE]") != 1 {
 					t.Errorf("http2 %v: %d of %d events come, and in the end %q", http2, n, c.tokens, body[max(0, len(body)-300):])
 				}

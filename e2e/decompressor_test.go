@@ -64,9 +64,8 @@ func TestDecompressor(t *testing.T) {
 				body := bytes.NewReader(compressed(`{"max_tokens": 1000}`))
 				r := must.Get(do(client(t), request(t, n.url(), body, "content-encoding", "gzip", "x-key", key)))(t)
 				want := strconv.Itoa(10_000 - used*order.charged - order.reserved)
-				if left := r.header.Get("x-ratelimit-remaining"); r.status != http.StatusOK || left != want {
-					t.Errorf("decompressor %s, request %d: status %d, %s are left, want %s", key, used, r.status, left, want)
-				}
+				must.Equal(t, r.status, http.StatusOK, "decompressor %s, request %d: status", key, used)
+				must.Equal(t, r.header.Get("x-ratelimit-remaining"), want, "decompressor %s, request %d: are left", key, used)
 				n.idle(t)
 			}
 		}

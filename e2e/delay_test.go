@@ -31,9 +31,7 @@ func TestDelays(t *testing.T) {
 				answers <- answered{i, r, err}
 			}()
 			waits := metricName("delayed_requests_total")
-			if !soon(func() bool { return n.metric(t, waits) > int64(i) }) {
-				t.Fatalf("request %d does not wait", i)
-			}
+			must.EqualOrEnd(t, soon(func() bool { return n.metric(t, waits) > int64(i) }), true, "request %d waits", i)
 		}
 		must.Equal(t, ask(t, client(t), n.url()).status, http.StatusTooManyRequests, "status with a full queue")
 		for i := range queue {
@@ -80,9 +78,7 @@ func TestDelaysAreDrained(t *testing.T) {
 				}()
 			}
 			waited += waiting
-			if !soon(func() bool { return n.metric(t, metricName("delayed_requests_total")) >= waited }) {
-				t.Fatal("no requests wait")
-			}
+			must.EqualOrEnd(t, soon(func() bool { return n.metric(t, metricName("delayed_requests_total")) >= waited }), true, "requests wait")
 			return answers
 		}
 		pass := func(answers chan error) {

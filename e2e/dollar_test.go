@@ -39,9 +39,7 @@ type till struct {
 func (m *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	cost := must.Get(strconv.ParseInt(r.Header.Get("x-cost"), 10, 64))(m.t)
 	_, _ = io.Copy(io.Discard, r.Body)
-	if spent := m.spent.Add(cost); spent > dollar {
-		m.t.Errorf("%d are spent of a dollar", spent)
-	}
+	must.AtMost(m.t, m.spent.Add(cost), dollar, "spent of a dollar")
 	w.Header().Set("content-type", "text/event-stream")
 	fmt.Fprint(w, streamChunk+"\n\n")
 	_ = http.NewResponseController(w).Flush()

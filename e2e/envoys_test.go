@@ -182,6 +182,20 @@ func waitOn(t *testing.T, e *envoytest.Envoy, happened func() (bool, error)) err
 	return e.Wait(ctx, happened)
 }
 
+// waitOnStat is [waitOn] of a stat.
+func waitOnStat(t *testing.T, e *envoytest.Envoy, name string, wanted func(n int64) bool) error {
+	t.Helper()
+	var got int64
+	err := waitOn(t, e, func() (_ bool, err error) {
+		got, err = e.Stat(name)
+		return wanted(got), err
+	})
+	if err != nil {
+		return fmt.Errorf("%s is %d: %w", name, got, err)
+	}
+	return nil
+}
+
 const (
 	// activeVMs is Envoy's gauge of VMs.
 	activeVMs         = "wasm.envoy.wasm.runtime.v8.active"
@@ -192,13 +206,7 @@ const (
 // then.
 func (p *envoyProcess) rest(t *testing.T) {
 	t.Helper()
-	var active int64
-	if err := waitOn(t, p.Envoy, func() (_ bool, err error) {
-		active, err = p.Stat(p.busy)
-		return active == p.resting, err
-	}); err != nil {
-		t.Fatalf("%s: %d, want %d as at the start: %v", p.busy, active, p.resting, err)
-	}
+	must.OK(t, waitOnStat(t, p.Envoy, p.busy, func(n int64) bool { return n == p.resting })) // as at the start
 }
 
 // envoyWorkers is the number of workers of each Envoy, in all scenarios.
@@ -399,22 +407,12 @@ func (n *envoyNode) wantSome(t *testing.T, name string) {
 
 func (n *envoyNode) received(t *testing.T, bytes int64) {
 	t.Helper()
-	if err := waitOn(t, n.Envoy, func() (bool, error) {
-		got, err := n.Stat("http." + n.name + ".downstream_cx_rx_bytes_total")
-		return got >= bytes, err
-	}); err != nil {
-		t.Errorf("%d bytes of requests: %v", bytes, err)
-	}
+	must.Report(t, waitOnStat(t, n.Envoy, "http."+n.name+".downstream_cx_rx_bytes_total", func(got int64) bool { return got >= bytes }))
 }
 
 func (n *envoyNode) idle(t *testing.T) {
 	t.Helper()
-	if err := waitOn(t, n.Envoy, func() (bool, error) {
-		active, err := n.Stat("http." + n.name + ".downstream_rq_active")
-		return active == 0, err
-	}); err != nil {
-		t.Errorf("requests do not end: %v", err)
-	}
+	must.Report(t, waitOnStat(t, n.Envoy, "http."+n.name+".downstream_rq_active", func(active int64) bool { return active == 0 }))
 }
 
 // listener returns the node's listener, as a control plane would deliver it.
@@ -429,18 +427,18 @@ func (n *envoyNode) listener() (envoytest.Object, error) {
 		"xff_num_trusted_hops": n.config.trustedHops,
 		// HTTP/1.1's trailers are disabled by default.
 		"http_protocol_options": envoytest.Object{"enable_trailers": true},
-		"access_log":            []envoytest.Object{accessLog},
+		"access_log":            accessLog("access %REQ(:METHOD)% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %RESPONSE_FLAGS%\n"),
 	})
 	maps.Copy(manager, n.hcm)
 	return envoytest.Listener(n.name, manager), nil
 }
 
 // accessLog writes a line for each finished request.
-var accessLog = envoytest.Object{"name": "stdout", "typed_config": envoytest.Typed("envoy.extensions.access_loggers.stream.v3.StdoutAccessLog", envoytest.Object{
-	"log_format": envoytest.Object{"text_format_source": envoytest.Object{
-		"inline_string": "access %REQ(:METHOD)% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %RESPONSE_FLAGS%\n",
-	}},
-})}
+func accessLog(line string) []envoytest.Object {
+	return []envoytest.Object{{"name": "stdout", "typed_config": envoytest.Typed("envoy.extensions.access_loggers.stream.v3.StdoutAccessLog", envoytest.Object{
+		"log_format": envoytest.Object{"text_format_source": envoytest.Object{"inline_string": line}},
+	})}}
+}
 
 const (
 	wasmFilter   = "envoy.extensions.filters.http.wasm.v3.Wasm"

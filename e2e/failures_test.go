@@ -71,9 +71,8 @@ func TestMarksOfTwoFilters(t *testing.T) {
 		n.listen(t)
 		for i, want := range []string{"", "small", "small", "small, large", "small, large"} {
 			r := ask(t, client(t), n.url(), "x-weir-over", "mine")
-			if got := r.header.Get("x-over"); r.status != http.StatusOK || got != want {
-				t.Errorf("request %d: status %d, marked by %q, want %q", i, r.status, got, want)
-			}
+			must.Equal(t, r.status, http.StatusOK, "request %d: status", i)
+			must.Equal(t, r.header.Get("x-over"), want, "request %d: marked by", i)
 		}
 	})
 }

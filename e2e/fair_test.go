@@ -39,9 +39,7 @@ func TestFairShares(t *testing.T) {
 				}
 			}
 			for i := range addresses { // until the node has heard of all keys
-				if !soon(func() bool { return asks(i, "eve", "0").header.Get("x-ratelimit-limit") == strconv.Itoa(part/2) }) {
-					t.Fatalf("%s: node %d does not know of all keys", rule, i)
-				}
+				must.EqualOrEnd(t, soon(func() bool { return asks(i, "eve", "0").header.Get("x-ratelimit-limit") == strconv.Itoa(part/2) }), true, "%s: node %d knows of all keys", rule, i)
 			}
 			var flood sync.WaitGroup
 			var floods [4]int
@@ -76,9 +74,8 @@ func TestFairShares(t *testing.T) {
 				least -= part / 10 // what is leased at the other node
 			}
 			for user, n := range passed {
-				if n > part || n < least {
-					t.Errorf("%s: %s has %d of %d", rule, user, n, part)
-				}
+				must.AtMost(t, n, part, "%s: what %s has", rule, user)
+				must.AtLeast(t, n, least, "%s: what %s has", rule, user)
 			}
 			must.Equal(t, asks(0, "ann", "1").header.Get("x-ratelimit-remaining"), "0", "%s: hits that ann is told of", rule)
 			for _, n := range started {

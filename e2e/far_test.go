@@ -50,9 +50,7 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 	f, client, random := newTraffic(1, addresses...), client(t), rand.New(rand.NewPCG(1, 33))
 	ask := func(node int, user string) {
 		t.Helper()
-		if _, _, err := f.ask(t, client, node, user); err != nil {
-			t.Fatal(err)
-		}
+		f.request(t, client, node, user)
 	}
 	// asked asks of each plan's users, and returns how many requests waited, and how many hits were advanced.
 	asked := func(prefix string, users, times int) (waited, advanced int64) {
@@ -65,8 +63,9 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 				}
 			}
 		}
-		if !soon(func() bool { return allowed(t, all) == f.total() }) {
-			t.Fatalf("%d requests are counted, want %d", allowed(t, all), f.total())
+		allowed := func() int64 { return metric(t, all, "requests", "per-user", "allowed") }
+		if !soon(func() bool { return allowed() == f.total() }) {
+			t.Fatalf("%d requests are counted, want %d", allowed(), f.total())
 		}
 		return metric(t, all, "waited_requests") - before, metric(t, all, "advanced_hits") - hits
 	}
@@ -84,9 +83,8 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 	waited, advanced := asked("user ", users, 3)
 	t.Logf("of %d requests %d waited, and %d hits were advanced", sent, waited, advanced)
 	// A node that did not run for ten seconds has lost its part.
-	if waited > sent/20 || advanced < sent*9/10 {
-		t.Errorf("of %d requests %d waited, and %d hits were advanced", sent, waited, advanced)
-	}
+	must.AtMost(t, waited, sent/20, "requests that waited of %d", sent)
+	must.AtLeast(t, advanced, sent*9/10, "hits that were advanced")
 
 	before := f.total()
 	if !soon(func() bool {
@@ -100,15 +98,6 @@ func farKeysWaitForNothing(t *testing.T, d driver, count int, store string) {
 	}
 	settle(t, backend, "default", f.total())
 	must.Equal(t, f.total()-before, limit, "requests for a key were admitted")
-}
-
-// allowed is how many requests nodes have counted as allowed.
-func allowed(t *testing.T, nodes []node) (n int64) {
-	t.Helper()
-	for _, node := range nodes {
-		n += node.metric(t, metricName("requests_total", "per-user", "allowed"))
-	}
-	return n
 }
 
 // Nodes that have used nothing of a full key soon refuse its requests without a wait. After the operator has
@@ -135,9 +124,7 @@ func fullKeysAreEmptied(t *testing.T, d driver, store string) {
 	ask := func(node int, user string) (passed bool) {
 		t.Helper()
 		before := f.total()
-		if _, _, err := f.ask(t, client, node, user); err != nil {
-			t.Fatal(err)
-		}
+		f.request(t, client, node, user)
 		return f.total() > before
 	}
 	asked := 0
@@ -171,9 +158,7 @@ func fullKeysAreEmptied(t *testing.T, d driver, store string) {
 		t.Fatalf("%d requests passed after the reset, want %d", f.total()-before, limit)
 	}
 	for n, refused := range refused {
-		if refused > 1 {
-			t.Errorf("node %d has refused %d requests", n, refused)
-		}
+		must.AtMost(t, refused, 1, "requests that node %d has refused", n)
 	}
 	for n := range all {
 		must.Equal(t, ask(n, "ann"), false, "node %d lets a request pass above the limit", n)

@@ -68,6 +68,13 @@ func (f *traffic) ask(t *testing.T, client *http.Client, node int, user string) 
 	return r.status, r.header, err
 }
 
+// request is [traffic.ask], and ends the test if there is no answer.
+func (f *traffic) request(t *testing.T, client *http.Client, node int, user string) {
+	t.Helper()
+	_, _, err := f.ask(t, client, node, user)
+	must.OK(t, err)
+}
+
 // total returns the number of admitted hits.
 func (f *traffic) total() (hits int64) {
 	f.mu.Lock()
@@ -212,10 +219,10 @@ func metricName(name string, ruleAndOutcome ...string) string {
 }
 
 // metric returns the sum of a counter over all nodes.
-func metric(t *testing.T, nodes []node, name string) (n int64) {
+func metric(t *testing.T, nodes []node, name string, labels ...string) (n int64) {
 	t.Helper()
 	for _, node := range nodes {
-		n += node.metric(t, metricName(name+"_total"))
+		n += node.metric(t, metricName(name+"_total", labels...))
 	}
 	return n
 }
@@ -250,9 +257,7 @@ func TestFaults(t *testing.T) {
 
 			way.heal()
 			agree(t, backends[0], "default", limitsPerHit, f.admitted)
-			if f.total() < hits {
-				t.Errorf("admitted %d hits, want %d", f.total(), hits)
-			}
+			must.AtLeast(t, f.total(), hits, "admitted hits")
 			for _, p := range proxies {
 				p.wantMetric(t, metricName("lost_hits_total"), 0)
 			}
@@ -327,9 +332,8 @@ func TestDeadBackend(t *testing.T) {
 					}
 				}
 				ask(breakAfter)
-				if calls, expired := way.calls.Load(), way.expired.Load(); calls != breakAfter || expired != breakAfter {
-					t.Errorf("%d callouts, of which %d took the proxy's patience, want %d", calls, expired, breakAfter)
-				}
+				must.Equal(t, way.calls.Load(), breakAfter, "callouts")
+				must.Equal(t, way.expired.Load(), breakAfter, "callouts that took the proxy's patience")
 				ask(1000)
 				for range 10 {
 					ask(10)
@@ -337,9 +341,7 @@ func TestDeadBackend(t *testing.T) {
 				}
 				must.Equal(t, metric(t, proxies, "decided_alone"), 1100+breakAfter, "requests were decided alone")
 				must.Equal(t, metric(t, proxies, "late_requests"), breakAfter, "requests were late")
-				if calls := way.calls.Load(); calls != breakAfter {
-					t.Errorf("%d callouts while the breaker was open", calls-breakAfter)
-				}
+				must.Equal(t, way.calls.Load(), breakAfter, "callouts until the breaker was open, and since")
 				// After each pause a single callout tries again, and no request waits for it.
 				for n := int64(1); n <= 3; n++ {
 					clock.advance(t, 10*time.Second)
@@ -351,9 +353,7 @@ func TestDeadBackend(t *testing.T) {
 						t.Fatalf("%d callouts were given up, want %d", way.expired.Load(), breakAfter+n)
 					}
 				}
-				if waited := metric(t, proxies, "waited_requests"); waited != breakAfter {
-					t.Errorf("%d requests have waited while the backend was tried", waited-breakAfter)
-				}
+				must.Equal(t, metric(t, proxies, "waited_requests"), breakAfter, "requests that have waited, none while the backend was tried")
 				// The backend is back, and the hits admitted meanwhile arrive.
 				way.dead.Store(false)
 				agreed := func() bool {

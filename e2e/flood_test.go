@@ -60,9 +60,7 @@ func TestFlood(t *testing.T) {
 		spray(warm, requests)
 		more := (residentBytes(t, n.PID()) - before) >> 10
 		t.Logf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
-		if more > 8<<10 {
-			t.Errorf("%d KiB more after %d keys than after %d", more, requests*rulesOfFlood, warm*rulesOfFlood)
-		}
+		must.AtMost(t, more, 8<<10, "KiB more after %d keys than after %d", requests*rulesOfFlood, warm*rulesOfFlood)
 		n.wantMetric(t, metricName("requests_total", "r0", "allowed"), int64(requests+5))
 		clock.advance(t, 2*time.Second) // longer than the VMs remember refusals
 		must.Equal(t, ann(5), http.StatusTooManyRequests, "a key that was at its limit: status after the flood")

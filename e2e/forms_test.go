@@ -40,7 +40,7 @@ func forms(t *testing.T, native envoys, backend string, exact bool) {
 	inWasm.native = false
 	killed := native.alone(t, config)
 	addresses := []string{killed.url(), native.node(t, config).url(), inWasm.node(t, config).url()}
-	addresses = append(addresses, programIn(t, namespace, backend, "", exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
+	addresses = append(addresses, program(t, namespace, backend, "", exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
 
 	f := newTraffic(1, addresses...)
 	f.rush(t, "ann", 1500, limit)

@@ -32,9 +32,7 @@ func TestSpray(t *testing.T) {
 		}
 		perCounter := float64(data.Bytes()) / capacity
 		t.Logf("after %d keys: %d bytes of shared data, %.1f a counter of the capacity; VM memory %d", keys, data.Bytes(), perCounter, w.vm.MemorySize())
-		if perCounter > 96 {
-			t.Errorf("%.1f bytes of shared data a counter, want at most 96", perCounter)
-		}
+		must.AtMost(t, perCounter, 96, "bytes of shared data a counter")
 		must.Equal(t, w.vm.MemorySize(), memory, "the VM's memory grew from %d to", memory)
 		clock.advance(t, 2*time.Second) // longer than the VM remembers refusals
 		must.Equal(t, w.send("x-user", "ann"), false, "a key that was at its limit passes after the flood")

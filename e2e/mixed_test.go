@@ -16,33 +16,32 @@ import (
 )
 
 // program runs a program that decides with the Go library by the rule of perUser, and returns its
-// address. It uses the proxies' backend and secret.
-func program(t *testing.T, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
-	t.Helper()
-	return programIn(t, "default", backend, secret, exact, limit)
-}
-
-func programIn(t *testing.T, namespace, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
+// address. It uses the proxies' namespace, backend and secret.
+func program(t *testing.T, namespace, backend, secret string, exact bool, limit ratelimit.Limit) (address string) {
 	t.Helper()
 	server := must.Get(ratelimit.Dial("http://"+backend, ratelimit.DialOptions{}))(t)
 	n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 		Name: namespace, Backend: server, Exact: exact, Timeout: time.Minute, KeySecret: secret,
 		Rules: []ratelimit.Rule{{Name: "per-user", Limits: []ratelimit.Limit{limit}}},
 	}))(t)
-	limiter := must.Get(n.Limiter("per-user"))(t)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := httptest.NewServer(limitedBy(must.Get(n.Limiter("per-user"))(t)))
+	t.Cleanup(func() {
+		front.Close()
+		must.Report(t, n.Close(context.Background()))
+	})
+	return front.URL
+}
+
+// limitedBy answers a user's request by what a limiter decides.
+func limitedBy(limiter *ratelimit.Limiter) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		switch allowed, err := limiter.Allow(r.Context(), r.Header.Get("x-user")); {
 		case err != nil:
 			w.WriteHeader(http.StatusInternalServerError)
 		case !allowed:
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
-	}))
-	t.Cleanup(func() {
-		front.Close()
-		must.Report(t, n.Close(context.Background()))
-	})
-	return front.URL
+	}
 }
 
 // Proxies with the plugin and programs with the library share a limit under any load. They never
@@ -68,7 +67,7 @@ func TestProxiesAndPrograms(t *testing.T) {
 						`{"backend": {%s"cluster": "weir", "timeout": "60s"}, "sync_rate": %d, `, member, rate) +
 						perUser(`{"limit": 1000, "window": "366d", "algorithm": "fixed_window"}`)[1:]})
 					for range each {
-						addresses = append(addresses, program(t, backend, secret, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
+						addresses = append(addresses, program(t, "default", backend, secret, exact, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
 					}
 					f := newTraffic(1, addresses...)
 					for _, rate := range nightly.Or([]int{150, 300, 700, 1500, 3000, 7000, 15_000}, []int{300, 15_000}) {

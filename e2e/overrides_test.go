@@ -48,6 +48,18 @@ func weir(t *testing.T, backend string, args ...string) (output string) {
 	return output
 }
 
+// tells waits until the command tells what matches a pattern.
+func tells(t *testing.T, backend, pattern string, args ...string) {
+	t.Helper()
+	like, output := regexp.MustCompile(pattern), ""
+	if !soon(func() bool {
+		output = weir(t, backend, args...)
+		return like.MatchString(output)
+	}) {
+		t.Errorf("weir %s tells nothing like %q:\n%s", strings.Join(args, " "), pattern, output)
+	}
+}
+
 func tryWeir(backend string, args ...string) (output string, err error) {
 	command := exec.Command(commandFile, args...)
 	command.Env = append(command.Environ(), "WEIR_BACKEND=http://"+backend)
@@ -158,19 +170,12 @@ func TestLimitsMove(t *testing.T) {
 			slow++
 			return true
 		})
-		if slow > max(2, changes/20) {
-			t.Errorf("%d of %d changes did not hold everywhere two intervals later", slow, changes)
-		}
+		must.AtMost(t, slow, max(2, changes/20), "changes of %d that did not hold everywhere two intervals later", changes)
 		if refused.Load() == 0 {
 			t.Error("nobody was refused")
 		}
 		t.Logf("%d passed, %d were refused", admitted.Load(), refused.Load())
-		if list := ""; !soon(func() bool { // nodes tell what they know with their next pushes
-			list = weir(t, backend, "override", "list", "moving")
-			return strings.Contains(list, "known to 3 of 3 nodes\n")
-		}) {
-			t.Errorf("weir override list: %s", list)
-		}
+		tells(t, backend, "known to 3 of 3 nodes\n", "override", "list", "moving") // nodes tell what they know with their next pushes
 		must.Equal(t, weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"), "1 removed\nknown to 3 of 3 nodes\n", "weir override unset")
 		// Nodes have leased more than the lower limit leaves, and give it back at once.
 		settle(t, backend, "moving", admitted.Load())
@@ -195,7 +200,7 @@ func TestRulesMove(t *testing.T) {
 		}
 		backend := serve(t, "file:"+filepath.Join(t.TempDir(), "weir.db"))
 		started, addresses := nodes(t, d, 2, nodeConfig{configuration: configuration(limit), backend: backend, workers: 2})
-		addresses = append(addresses, program(t, backend, "", true, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
+		addresses = append(addresses, program(t, "default", backend, "", true, ratelimit.FixedWindow(limit, 366*24*time.Hour)))
 		rule := func(args ...string) {
 			t.Helper()
 			must.Contains(t, weir(t, backend, append([]string{"rule"}, append(args, "--wait", "60s")...)...), "known to 3 of 3 nodes\n", "weir rule %q", args)
@@ -261,9 +266,7 @@ func TestRulesMove(t *testing.T) {
 		rule("off", "default", "per-user", "--until", "6s")
 		want("off for six seconds", "ann", ok)
 		for i, address := range addresses {
-			if !soon(func() bool { return ask(t, envoytest.Client, address, "x-user", "ann").status == refused }) {
-				t.Errorf("it never ends at node %d", i)
-			}
+			must.Equal(t, soon(func() bool { return ask(t, envoytest.Client, address, "x-user", "ann").status == refused }), true, "it ends at node %d", i)
 		}
 		settle(t, backend, "default", int64(limit+3)+5) // dee's and eddy's, too
 	})
@@ -289,13 +292,7 @@ func beProgram(backend string) error {
 	if err != nil {
 		return err
 	}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowed, err := limiter.Allow(r.Context(), r.Header.Get("x-user")); err != nil {
-			w.WriteHeader(http.StatusInternalServerError)
-		} else if !allowed {
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	}))
+	front := httptest.NewServer(limitedBy(limiter))
 	fmt.Println("listens address=" + strings.TrimPrefix(front.URL, "http://"))
 	ended, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -372,9 +369,7 @@ func TestManyOverrides(t *testing.T) {
 			set("a change of one", override(change*many/changes, 5000+change))
 		}
 		for change := range changes {
-			if got, want := limitOf(change*many/changes), fmt.Sprint(5000+change); got != want {
-				t.Errorf("a limit of %s that was changed to %s", got, want)
-			}
+			must.Equal(t, limitOf(change*many/changes), fmt.Sprint(5000+change), "a limit that was changed")
 		}
 		must.Equal(t, limitOf(many-1), fmt.Sprint(1000+(many-1)%7), "the last has the limit")
 		t.Logf("Envoy with %d workers: %d MiB more, and %d MiB more after %d changes",
@@ -495,13 +490,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 				return
 			}
 			must.Equal(t, ask(t, envoytest.Client, old.url(), "x-user", "ann").status, refused, "%s: a node of the last version answers", when)
-			said := ""
-			if !soon(func() bool {
-				said = weir(t, backend, "rule", "show", "default", "per-user")
-				return strings.Contains(said, "1 of them can't apply all overrides")
-			}) {
-				t.Errorf("%s, and nobody says that a node of the last version can't: %s", when, said)
-			}
+			tells(t, backend, "1 of them can't apply all overrides", "rule", "show", "default", "per-user")
 		}
 		move("shadow", 0)
 		want("shadow", ok, all...)
@@ -533,16 +522,9 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		}
 		want("reset", refused, all...)
 		end()
-		if n := failed.Load(); n > 0 {
-			t.Errorf("%d of %d requests of others failed", n, others.Load()+n)
-		}
+		must.Equal(t, failed.Load(), 0, "failed requests of others, besides %d", others.Load())
 		t.Logf("%d requests of others passed", others.Load())
-		said := ""
-		if !soon(func() bool { // nodes tell their limits with their first report, some seconds after they start
-			said = weir(t, backend, "counter", "get", "default", "per-user", "ann")
-			return regexp.MustCompile(`: 2[0-5] of 20 used, 0 left`).MatchString(said)
-		}) {
-			t.Errorf("the counter has %s", said)
-		}
+		// Nodes tell their limits with their first report, some seconds after they start.
+		tells(t, backend, `: 2[0-5] of 20 used, 0 left`, "counter", "get", "default", "per-user", "ann")
 	})
 }

@@ -157,9 +157,7 @@ func places(t *testing.T, d driver, rate string) {
 		n.idle(t)
 	}
 	upstream.mu.Lock()
-	if upstream.most > limit {
-		t.Errorf("%d requests were in flight of %d", upstream.most, limit)
-	}
+	must.AtMost(t, upstream.most, limit, "requests in flight")
 	t.Logf("%d were answered, up to %d at the same time, %.1f on average",
 		upstream.answers, upstream.most, float64(upstream.busy)/float64(upstream.before.Sub(upstream.first)))
 	upstream.mu.Unlock()
@@ -271,9 +269,8 @@ func placesAreUsed(t *testing.T, d driver, rate string) {
 	refusal := min(50*time.Millisecond, time.Duration(took.Load()/max(1, refused.Load())))
 	t.Logf("a place lies idle for %v, while a refusal takes %v; up to %d are used", idle, refusal, most)
 	// Clients come again after 30 ms, on average, and one of them finds the place after it was told of as free.
-	if idle > 45*time.Millisecond+3*refusal || most > limit {
-		t.Errorf("a place lies idle for %v, while a refusal takes %v; up to %d of %d are used", idle, refusal, most, limit)
-	}
+	must.AtMost(t, idle, 45*time.Millisecond+3*refusal, "the time for which a place lies idle, while a refusal takes %v", refusal)
+	must.AtMost(t, most, limit, "places that are used")
 }
 
 // TestHolders lets weir counter show which nodes hold the places of a key: a proxy and a program.

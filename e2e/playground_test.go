@@ -23,9 +23,8 @@ func TestRunServesThePlayground(t *testing.T) {
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--nodes", "1", "--workers", "1")
 	page := p.Wait(t, `^playground +(http://\S+)`)
 	for path, want := range map[string]string{"": "<!doctype html>", "engine.wasm": "\x00asm", "pair.wasm": "\x00asm"} {
-		if body := fetch(t, page+path); !strings.HasPrefix(body, want) {
-			t.Errorf("%s%s: %.20q", page, path, body)
-		}
+		body := fetch(t, page+path)
+		must.Equal(t, body[:min(len(body), len(want))], want, "%s%s begins with", page, path)
 	}
 }
 
@@ -70,7 +69,5 @@ func TestRunWithoutThePlayground(t *testing.T) {
 	t.Parallel()
 	p := start(t, "run", "--listen", "127.0.0.1:0", "--ui", "none", "--nodes", "1", "--workers", "1")
 	p.Wait(t, `^try +(curl)`)
-	if strings.Contains(p.Printed(), "playground") {
-		t.Errorf("--ui none prints\n%s", p.Printed())
-	}
+	must.Equal(t, strings.Contains(p.Printed(), "playground"), false, "--ui none prints of a playground:\n%s", p.Printed())
 }

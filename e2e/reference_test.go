@@ -143,9 +143,7 @@ func (s *step) wantRefused(t *testing.T, i int, err error) {
 		t.Fatalf("step %d: the configuration was not refused", i)
 	}
 	for _, complaint := range s.refused {
-		if !strings.Contains(err.Error(), complaint) {
-			t.Errorf("step %d: no %q in\n%v", i, complaint, err)
-		}
+		must.Contains(t, err.Error(), complaint, "step %d", i)
 	}
 }
 

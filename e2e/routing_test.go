@@ -289,9 +289,7 @@ func largeBodies(t *testing.T, n node) {
 	for left, c := range []*http.Client{client(t), http2Client(t)} {
 		r := ask(t, c, n.url(), ":method", "POST", ":body", body)
 		r.wantLeft(t, 200, 1-left)
-		if r.body != fmt.Sprint(large, " map[]") {
-			t.Errorf("%s bytes arrived, want %d", r.body, large)
-		}
+		must.Equal(t, r.body, fmt.Sprint(large, " map[]"), "bytes that arrived")
 	}
 }
 
@@ -434,9 +432,7 @@ func mirrored(t *testing.T, r *routing) {
 			t.Fatal("the mirror has not got two requests")
 		}
 	}
-	if !paths["/a"] || !paths["/b"] {
-		t.Errorf("the mirror has got %v", paths)
-	}
+	must.Same(t, paths, map[string]bool{"/a": true, "/b": true}, "what the mirror has got")
 }
 
 // Answers of Envoy without an upstream are limited like others.
@@ -483,9 +479,8 @@ func disabledOnRoute(t *testing.T, r *routing) {
 	c := client(t)
 	for range 3 {
 		got := ask(t, c, r.url(), ":path", "/free")
-		if got.want(t, nothing); got.status != 200 {
-			t.Errorf("got status %d", got.status)
-		}
+		got.want(t, nothing)
+		must.Equal(t, got.status, 200, "status")
 	}
 	ask(t, c, r.url()).wantLeft(t, 200, 0)
 	ask(t, c, r.url()).want429(t, 1)

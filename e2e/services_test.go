@@ -107,14 +107,11 @@ func TestQuestionsOfTwoServices(t *testing.T) {
 					_, remaining = all[0].ask(t, domain, "k", "v", 0)
 					return before != "" && decidedAlone.FindString(fetch(t, "http://"+all[0].metrics)) == before
 				})
-				if !heard || remaining != left {
-					t.Errorf("after the charge that leaves %d, %d remain, heard in time: %t", left, remaining, heard)
-				}
+				must.Equal(t, heard, true, "the charge that leaves %d is heard of in time", left)
+				must.Equal(t, remaining, left, "remaining after the charge")
 			}
 			// It hears of the other instance within a second.
-			if !soon(func() bool { passes, remaining := all[0].ask(t, domain, "k", "v", 0); return !passes && remaining == 0 }) {
-				t.Fatal("the instance that charged nothing lets a question pass after all is spent")
-			}
+			must.EqualOrEnd(t, soon(func() bool { passes, remaining := all[0].ask(t, domain, "k", "v", 0); return !passes && remaining == 0 }), true, "the instance that charged nothing refuses a question after all is spent")
 		})
 	}
 }

@@ -73,15 +73,13 @@ func whoIsLimited(t *testing.T, d driver) {
 		}
 		<-time.After(100 * time.Millisecond)
 	}
-	if len(top.Rules) != 2 || top.Nodes != 3 {
-		t.Fatalf("got %d rules of %d nodes: %+v", len(top.Rules), top.Nodes, top)
-	}
+	must.EqualOrEnd(t, len(top.Rules), 2, "rules of %+v", top)
+	must.EqualOrEnd(t, top.Nodes, 3, "nodes of %+v", top)
 	for i, limit := range []int{20, 10} {
 		r := &top.Rules[i]
 		want, _ := refused(limit)
-		if int(r.Asked) != total || int(r.Rejected) != want {
-			t.Fatalf("%s: %d of %d requests refused, want %d of %d", r.Rule, r.Rejected, r.Asked, want, total)
-		}
+		must.EqualOrEnd(t, int(r.Asked), total, "%s: requests", r.Rule)
+		must.EqualOrEnd(t, int(r.Rejected), want, "%s: refused requests", r.Rule)
 		// Each node has a third of each user's requests, and its own span. The shares are those of
 		// demand.
 		for j, user := range []string{"annabel", "bob"} {
@@ -99,9 +97,8 @@ func whoIsLimited(t *testing.T, d driver) {
 		}
 		// Only refused users are among the refused.
 		_, keys := refused(limit)
-		if len(r.Refused) != keys || r.OthersRefused != 0 {
-			t.Errorf("%s: %d keys refused, others up to %v, want %d", r.Rule, len(r.Refused), r.OthersRefused, keys)
-		}
+		must.Equal(t, len(r.Refused), keys, "%s: refused keys", r.Rule)
+		must.Equal(t, r.OthersRefused, 0, "%s: others that were refused", r.Rule)
 	}
 
 	// The least limit that admits all hits of this window, by its definition.

@@ -49,9 +49,8 @@ func TestExactUnderLoad(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if passed.Load() != limit || rejected.Load() != requests-limit {
-			t.Errorf("passed %d and rejected %d of %d, want %d passed", passed.Load(), rejected.Load(), requests, limit)
-		}
+		must.Equal(t, passed.Load(), limit, "passed of %d", requests)
+		must.Equal(t, rejected.Load(), requests-limit, "rejected of %d", requests)
 		proxy.wantMetric(t, metricName("requests_total", "per-user", "allowed"), limit)
 		proxy.wantMetric(t, metricName("requests_total", "per-user", "rejected"), requests-limit)
 		t.Logf("%d lost races", proxy.metric(t, metricName("lost_races_total")))
@@ -152,9 +151,8 @@ func TestRun(t *testing.T) {
 					t.Fatalf("admitted %d, want 10", admitted)
 				}
 			}
-			if admitted < 10 || admitted > test.most {
-				t.Errorf("admitted %d, want 10", admitted)
-			}
+			must.AtLeast(t, admitted, 10, "admitted")
+			must.AtMost(t, admitted, test.most, "admitted")
 		})
 	}
 }

@@ -1,25 +1,11 @@
 package e2e
 
 import (
-	"errors"
-	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"weir/internal/envoytest"
 	"weir/internal/must"
 )
-
-// breakable is a connection to a backend that a test can cut.
-type breakable struct{ cut atomic.Bool }
-
-func (b *breakable) RoundTrip(r *http.Request) (*http.Response, error) {
-	if b.cut.Load() {
-		return nil, errors.New("the way is cut")
-	}
-	return envoytest.Client.Transport.RoundTrip(r)
-}
 
 // A proxy's log says that pushes fail, why, and what decides meanwhile, and later that they are
 // answered again. It says so once, whatever the number of workers and pushes.
@@ -29,7 +15,7 @@ func TestTurnsAreLogged(t *testing.T) {
 			return `{"namespace": "` + namespace + `", "backend": {"cluster": "` + cluster + `", "token": "wrong", "timeout": "30s"}, "sync_rate": 0.1, "on_backend_failure": "` + failure + `",
 			"rules": [{"name": "all", "limits": [{"limit": 5, "window": "1m"}]}]}`
 		}
-		var way breakable
+		var way switchable
 		way.cut.Store(true)
 		n := d.node(t, nodeConfig{
 			configuration: configuration("turns-away", "weir", "local"), workers: 4, backend: through(t, &way, serve(t, "memory")),

@@ -96,9 +96,7 @@ func updates(t *testing.T, d envoys, discovered bool) {
 	}
 	more := (residentBytes(t, n.PID()) - settled) >> 10
 	t.Logf("%d requests passed; %d KiB more than after %d updates", admitted.Load(), more, grown)
-	if more > 16<<10 {
-		t.Errorf("%d KiB more than after %d updates", more, grown)
-	}
+	must.AtMost(t, more, 16<<10, "KiB more than after %d updates", grown)
 }
 
 // traced counts the requests that are written, including repeated requests.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/host"
 	"weir/internal/must"
@@ -82,8 +83,6 @@ func buildVersion(t *testing.T, commit string) (dir string) {
 	dir = t.TempDir()
 	build := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c",
 		`git -C .. archive "$0" | tar -x -C "$1" && make -s -C "$1" dist/weir.wasm dist/weir`, commit, dir)
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", commit, err, said)
-	}
+	commandtest.Run(t, build)
 	return dir
 }

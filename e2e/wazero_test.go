@@ -8,10 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/host"
 	"weir/internal/must"
 	"weir/internal/nightly"
@@ -50,27 +50,10 @@ func (wazero) node(t *testing.T, config nodeConfig) node {
 type proxyNode struct {
 	*host.Proxy
 	address string
-	log     *journal
+	log     *commandtest.Output
 }
 
-// journal collects the log.
-type journal struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (j *journal) Write(text []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.text = append(j.text, text...)
-	return len(text), nil
-}
-
-func (p *proxyNode) said() string {
-	p.log.mu.Lock()
-	defer p.log.mu.Unlock()
-	return string(p.log.text)
-}
+func (p *proxyNode) said() string { return p.log.String() }
 
 // startProxy starts a node on the wazero host. more has the options that only that host has.
 func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNode {
@@ -93,7 +76,7 @@ func startProxy(t *testing.T, config nodeConfig, more host.ProxyConfig) *proxyNo
 	}
 	more.Workers = cmp.Or(config.workers, 2)
 	more.TrustedHops = config.trustedHops
-	log := new(journal)
+	log := new(commandtest.Output)
 	more.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	proxy := must.Get(host.NewProxy(t.Context(), more))(t)
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -132,9 +115,7 @@ func (p *proxyNode) metric(t *testing.T, name string) int64 {
 
 func (p *proxyNode) wantSome(t *testing.T, name string) {
 	t.Helper()
-	if p.metric(t, name) == 0 {
-		t.Errorf("%s: 0, want more", name)
-	}
+	must.AtLeast(t, p.metric(t, name), 1, "%s", name)
 }
 
 func (p *proxyNode) wantMetric(t *testing.T, name string, want int64) {

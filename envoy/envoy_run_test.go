@@ -32,13 +32,9 @@ func TestEnvoyYAMLRuns(t *testing.T) {
 		limitsLogins(t, p)
 		sharesTotal(t, p)
 		p.measures(t, "default")
-		if got := p.backend.asked(); len(got) != 1 || got[0] != "weir_backend" {
-			t.Errorf("callouts to %q, want weir_backend", got)
-		}
+		must.Same(t, p.backend.asked(), []string{"weir_backend"}, "callouts")
 		for _, level := range []string{"[error]", "[critical]"} {
-			if log := p.Log(); strings.Contains(log, level) {
-				t.Errorf("the log has %s:\n%s", level, log)
-			}
+			must.Equal(t, strings.Contains(p.Log(), level), false, "the log has %s:\n%s", level, p.Log())
 		}
 	})
 }
@@ -67,9 +63,7 @@ func limitsUsers(t *testing.T, p *proxy) {
 	})
 	must.Equal(t, refusal.body, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"violated-policies":["per-user"]}`, "body")
 	other := users.send(t, "GET", "/cart", "x-user: bob")
-	if other.status != http.StatusOK || other.remaining("per-user") != 9 {
-		t.Errorf("another user: got %d %s", other.status, other.header)
-	}
+	other.passes(t, "per-user", 9, "another user")
 	other.matches(t, map[string]string{
 		"RateLimit-Policy": policy, "X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "Retry-After": "", "X-Envoy-RateLimited": "",
 		"Upstream-Saw": "GET /cart",
@@ -95,9 +89,7 @@ func limitsAddresses(t *testing.T, p *proxy) {
 		"RateLimit-Policy":  `"per-address";q=20;w=1, "per-address.2";q=600;w=60, "total";q=60000;w=60`,
 		"X-RateLimit-Limit": "20",
 	})
-	if a := p.at("127.0.0.3", "addresses").send(t, "GET", "/"); a.status != http.StatusOK || a.remaining("per-address") != 19 {
-		t.Errorf("another address: got %d %s", a.status, a.header)
-	}
+	p.at("127.0.0.3", "addresses").send(t, "GET", "/").passes(t, "per-address", 19, "another address")
 }
 
 // limitsLogins tests that no other spelling of a path evades its rule.
@@ -109,16 +101,14 @@ func limitsLogins(t *testing.T, p *proxy) {
 	}
 	for i, target := range same[len(same)-5:] {
 		a := one.send(t, "POST", target)
-		if a.status != http.StatusOK || a.remaining("login") != 4-i {
-			t.Errorf("POST %s: got %d %s, want it allowed and %d more", target, a.status, a.header, 4-i)
-		}
+		a.passes(t, "login", 4-i, "POST %s", target)
 		// The upstream gets the path that was matched.
 		a.matches(t, map[string]string{"Upstream-Saw": `POST /login(\?x=1)?`})
 	}
 	for _, target := range same {
-		if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests || a.remaining("login") != 0 {
-			t.Errorf("POST %s after five: got %d %s", target, a.status, a.header)
-		}
+		a := one.send(t, "POST", target)
+		a.refused(t, "POST %s after five", target)
+		must.Equal(t, a.remaining("login"), 0, "POST %s after five", target)
 	}
 	logged(t, p, `127\.0\.0\.4:[0-9]+ "POST /login\?x=1" 429 weir_rate_limited:login [0-9]+ms`)
 	for _, target := range []string{"/%2flogin", "/x%2f..%2flogin", "/%5Clogin"} {
@@ -132,14 +122,10 @@ func limitsLogins(t *testing.T, p *proxy) {
 	// These are other paths, and reach the upstream unchanged.
 	for _, r := range [][2]string{{"POST", "/login/"}, {"POST", "/LOGIN"}, {"POST", "/%256cogin"}, {"GET", "/login"}} {
 		a := one.send(t, r[0], r[1])
-		if a.status != http.StatusOK || a.names("login") {
-			t.Errorf("%s %s: got %d %s, want no limit of logins", r[0], r[1], a.status, a.header)
-		}
+		a.passes(t, "login", -1, "%s %s", r[0], r[1])
 		a.matches(t, map[string]string{"Upstream-Saw": r[0] + " " + r[1]})
 	}
-	if a := other.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4 {
-		t.Errorf("another address: got %d %s", a.status, a.header)
-	}
+	other.send(t, "POST", "/login").passes(t, "login", 4, "another address")
 }
 
 // sharesTotal tests that both listeners count into the same rule, in the proxy and in the backend.

@@ -56,8 +56,7 @@ func TestEnvoyYAML(t *testing.T) {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(name))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(name))(t))
 }
 
 // unmarshal parses YAML into a message. It refuses unknown fields, also of messages in Anys, and

@@ -47,46 +47,28 @@ func TestIstioYAMLRuns(t *testing.T) {
 			"X-RateLimit-Limit": "10",
 			"Upstream-Saw":      "",
 		})
-		if a := users.send(t, "GET", "/api/items", "x-user: bob"); a.status != http.StatusOK || a.remaining("per-user") != 9 {
-			t.Errorf("another user: got %d %s", a.status, a.header)
-		}
-		if a := users.send(t, "GET", "/", "x-user: ann0"); a.status != http.StatusOK || a.names("per-user") {
-			t.Errorf("a path that is not limited: got %d %s", a.status, a.header)
-		}
+		users.send(t, "GET", "/api/items", "x-user: bob").passes(t, "per-user", 9, "another user")
+		users.send(t, "GET", "/", "x-user: ann0").passes(t, "per-user", -1, "a path that is not limited")
 		one, other, normalized := p.at("127.0.0.2", "default"), p.at("127.0.0.3", "default"), p.at("127.0.0.2", "normalizing")
 		for i := range 5 {
-			if a := one.send(t, "POST", "/login"); a.status != http.StatusOK || a.remaining("login") != 4-i {
-				t.Errorf("login %d: got %d %s", i, a.status, a.header)
-			}
+			one.send(t, "POST", "/login").passes(t, "login", 4-i, "login %d", i)
 		}
-		if a := one.send(t, "POST", "/login", "x-forwarded-for: 127.0.0.3"); a.status != http.StatusTooManyRequests {
-			t.Errorf("login 6: got %d %s", a.status, a.header)
-		}
-		if a := other.send(t, "POST", "/login"); a.status != http.StatusOK {
-			t.Errorf("login of another address: got %d %s", a.status, a.header)
-		}
+		one.send(t, "POST", "/login", "x-forwarded-for: 127.0.0.3").refused(t, "login 6")
+		must.Equal(t, other.send(t, "POST", "/login").status, http.StatusOK, "login of another address")
 		// Istio normalizes these paths by default, and with pathNormalization.
 		for _, target := range []string{"/%6cogin", "/x/../login", "/x/%2e%2e/login"} {
-			if a := one.send(t, "POST", target); a.status != http.StatusTooManyRequests {
-				t.Errorf("POST %s: got %d %s", target, a.status, a.header)
-			}
+			one.send(t, "POST", target).refused(t, "POST %s", target)
 		}
 		for _, target := range []string{"//login", "/%2flogin", "/x%2f..%2flogin"} {
-			if a := one.send(t, "POST", target); a.status != http.StatusOK || a.names("login") {
-				t.Errorf("POST %s, without pathNormalization: got %d %s; the README can say so", target, a.status, a.header)
-			}
-			if a := normalized.send(t, "POST", target); a.status != http.StatusTooManyRequests {
-				t.Errorf("POST %s, with pathNormalization: got %d %s", target, a.status, a.header)
-			}
+			one.send(t, "POST", target).passes(t, "login", -1, "POST %s, without pathNormalization (the README can say otherwise)", target)
+			normalized.send(t, "POST", target).refused(t, "POST %s, with pathNormalization", target)
 		}
 		p.until(t, "the backend to have the hits", func() (bool, error) {
 			hits, err := p.backend.counted("gateway", "sliding_window", time.Minute)
 			return hits >= 10, err
 		})
 		p.measures(t, "gateway")
-		if got := p.backend.asked(); len(got) != 1 || got[0] != m.backendHost() {
-			t.Errorf("callouts to %q, want %s", got, m.backendHost())
-		}
+		must.Same(t, p.backend.asked(), []string{m.backendHost()}, "callouts")
 	})
 }
 

@@ -56,9 +56,7 @@ func TestIstioYAML(t *testing.T) {
 		"a plugin that comes after authentication":          spec.GetPhase() == extensionsv1alpha1.PluginPhase_AUTHZ || spec.GetPhase() == extensionsv1alpha1.PluginPhase_STATS,
 		"a plugin that is restarted once it has failed":     spec.GetFailStrategy() == extensionsv1alpha1.FailStrategy_FAIL_RELOAD,
 	} {
-		if !holds {
-			t.Errorf("want %s", want)
-		}
+		must.Equal(t, holds, true, "%s", want)
 	}
 }
 

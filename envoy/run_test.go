@@ -354,6 +354,20 @@ func (a answer) remaining(rule string) int {
 	return n
 }
 
+// passes fails a test unless a request passed, and left so much of a rule's first limit; -1 if the rule must not be named.
+func (a answer) passes(t *testing.T, rule string, left int, words string, args ...any) {
+	t.Helper()
+	if a.status != http.StatusOK || a.remaining(rule) != left || left < 0 && a.names(rule) {
+		t.Errorf("%s: got %d %s, want it to pass with %d left of %s", fmt.Sprintf(words, args...), a.status, a.header, left, rule)
+	}
+}
+
+// refused fails a test unless a request was refused.
+func (a answer) refused(t *testing.T, words string, args ...any) {
+	t.Helper()
+	must.Equal(t, a.status, http.StatusTooManyRequests, "%s: %s", fmt.Sprintf(words, args...), a.header)
+}
+
 // matches compares an answer's headers with patterns. An empty pattern is for a header that must be
 // absent.
 func (a answer) matches(t *testing.T, patterns map[string]string) {

@@ -3,7 +3,6 @@ package envoy_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,14 +68,10 @@ func TestSecurityClusterRuns(t *testing.T) {
 		}))(t)
 		p := around.run(t, on, bootstrap)
 		for i := range 5 {
-			a := p.at("127.0.0.2", "as_it_is shop").send(t, "POST", "/login", fmt.Sprint("x-user: ann", i))
-			if a.status != http.StatusOK || a.remaining("login") != 4-i {
-				t.Errorf("login %d: got %d %s", i, a.status, a.header)
-			}
+			p.at("127.0.0.2", "as_it_is shop").send(t, "POST", "/login", fmt.Sprint("x-user: ann", i)).passes(t, "login", 4-i, "login %d", i)
 		}
 		for _, refused := range []string{"as_it_is shop", "as_it_is other", "no_token shop", "no_tls shop"} {
-			a := p.at("127.0.0.2", refused).send(t, "POST", "/login", "x-user: bob")
-			must.Equal(t, a.status, http.StatusTooManyRequests, "%s: %s", refused, a.header)
+			p.at("127.0.0.2", refused).send(t, "POST", "/login", "x-user: bob").refused(t, "%s", refused)
 		}
 	})
 }

@@ -7,18 +7,15 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"os/exec"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 )
@@ -35,16 +32,13 @@ func TestTokensAreOneExample(t *testing.T) {
 	var documents []any
 	for _, name := range []string{"tokens.yaml", tokensFile} {
 		report := check.File(name, []byte(read(t, name)))
-		if len(report.Accepted) != 1 || len(report.Findings) > 0 {
-			t.Fatalf("%s: got %d configurations, findings %v", name, len(report.Accepted), report.Findings)
-		}
+		must.EqualOrEnd(t, len(report.Accepted), 1, "%s: configurations", name)
+		must.EqualOrEnd(t, len(report.Findings), 0, "%s: findings %v", name, report.Findings)
 		var document any
 		must.OK(t, json.Unmarshal(report.Accepted[0].Document, &document))
 		documents = append(documents, document)
 	}
-	if !reflect.DeepEqual(documents[0], documents[1]) {
-		t.Errorf("tokens.yaml and %s differ:\n%v\n%v", tokensFile, documents[0], documents[1])
-	}
+	must.Same(t, documents[0], documents[1], "tokens.yaml and %s", tokensFile)
 }
 
 // Two Envoys share a key's budget among 20 streams at a time.
@@ -77,36 +71,12 @@ type running struct {
 
 func startRun(t *testing.T) (r running) {
 	t.Helper()
-	cmd := exec.Command("../dist/weir", "run", "--config", tokensFile, "--listen", "127.0.0.1:0", "--ui", "none")
-	cmd.Stderr = os.Stderr
-	said := must.Get(cmd.StdoutPipe())(t)
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes the command", err)
+	p := commandtest.Start(t, exec.Command("../dist/weir", "run", "--config", tokensFile, "--listen", "127.0.0.1:0", "--ui", "none"))
+	for range 2 {
+		r.proxies = append(r.proxies, p.Wait(t, `^proxy .*http://([0-9.:]+)`))
 	}
-	t.Cleanup(func() {
-		must.Report(t, cmd.Process.Signal(syscall.SIGTERM))
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("weir run: %v", err)
-		}
-	})
-	line := regexp.MustCompile(`^(proxy|backend|upstream|try) .*http://([0-9.:]+)`)
-	for lines := bufio.NewScanner(said); lines.Scan(); {
-		match := line.FindStringSubmatch(lines.Text())
-		if match == nil {
-			continue
-		}
-		switch match[1] {
-		case "proxy":
-			r.proxies = append(r.proxies, match[2])
-		case "backend":
-			r.backend = match[2]
-		case "upstream":
-			r.upstream = match[2]
-		case "try": // the last line
-			return r
-		}
-	}
-	t.Fatalf("weir run ended early, after %+v", r)
+	r.backend = p.Wait(t, `^backend .*http://([0-9.:]+)`)
+	r.upstream = p.Wait(t, `^upstream .*http://([0-9.:]+)`)
 	return r
 }
 
@@ -207,12 +177,9 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 	}
 	group.Wait()
 	// When a client is refused, the others have spent or reserved the rest.
-	if streamed > budget || streamed <= budget-streams*reservation {
-		t.Errorf("%d tokens were streamed, of %d", streamed, budget)
-	}
-	if warned == 0 {
-		t.Error("nobody was warned before the budget was spent")
-	}
+	must.AtMost(t, streamed, budget, "streamed tokens")
+	must.AtLeast(t, streamed, budget-streams*reservation+1, "streamed tokens")
+	must.AtLeast(t, warned, 1, "warned before the budget was spent")
 	// Gateways keep leases for later requests.
 	if counted, err := b.counted("tokens", "first_hit_window", time.Hour); err != nil || counted < streamed || counted > budget {
 		t.Errorf("the backend has counted %d tokens, and %d were streamed: %v", counted, streamed, err)

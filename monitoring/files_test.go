@@ -25,8 +25,7 @@ const (
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	return text
+	return must.Get(os.ReadFile(file))(t)
 }
 
 type rule struct {
@@ -145,12 +144,8 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 			continue
 		}
 		alerts++
-		if !fired[r.Alert] {
-			t.Errorf("%s: rules_test.yaml never has it fire", r.Alert)
-		}
-		if !sections[r.Alert] {
-			t.Errorf("%s: %s has no section of this name", r.Alert, page)
-		}
+		must.Equal(t, fired[r.Alert], true, "%s: rules_test.yaml has it fire", r.Alert)
+		must.Equal(t, sections[r.Alert], true, "%s: %s has a section of this name", r.Alert, page)
 		must.Equal(t, r.Annotations["runbook"], "docs/monitoring.md#"+strings.ToLower(r.Alert), "%s: runbook", r.Alert)
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: want a summary and a description, got %v", r.Alert, r.Annotations)
@@ -177,9 +172,7 @@ func TestDashboardIsGrafanas(t *testing.T) {
 	d := readDashboard(t)
 	ids, cells := map[int]bool{}, map[[2]int]string{}
 	for _, p := range d.Panels {
-		if ids[p.ID] {
-			t.Errorf("%s: another panel has its id", p.Title)
-		}
+		must.Equal(t, ids[p.ID], false, "%s: another panel has its id", p.Title)
 		ids[p.ID] = true
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
@@ -200,9 +193,8 @@ func TestDashboardIsGrafanas(t *testing.T) {
 		want := source{"prometheus", "${datasource}"}
 		refs := map[string]bool{}
 		for _, q := range p.Targets {
-			if p.Datasource != want || refs[q.RefID] {
-				t.Errorf("%s, query %s: %v, want %v, and an id of its own", p.Title, q.RefID, p.Datasource, want)
-			}
+			must.Equal(t, p.Datasource, want, "%s, query %s: source", p.Title, q.RefID)
+			must.Equal(t, refs[q.RefID], false, "%s: another query has the id %s", p.Title, q.RefID)
 			refs[q.RefID] = true
 		}
 	}

@@ -252,9 +252,7 @@ func TestEveryQueryHasSeries(t *testing.T) {
 			exprs = append(exprs, r.Record)
 		}
 	}
-	if len(exprs) < 80 {
-		t.Errorf("%d expressions were read", len(exprs))
-	}
+	must.AtLeast(t, len(exprs), 80, "expressions read")
 	f.until(p, "everything", exprs...)
 	rulesAreWell(t, p)
 	metricsAreKnown(t, p, d)
@@ -308,9 +306,8 @@ func rulesAreWell(t *testing.T, p prometheus) {
 	rules := 0
 	for _, g := range data.Groups {
 		for _, r := range g.Rules {
-			if rules++; r.Health != "ok" {
-				t.Errorf("rule %s: %s: %s", r.Name, r.Health, r.LastError)
-			}
+			rules++
+			must.Equal(t, r.Health, "ok", "rule %s: %s", r.Name, r.LastError)
 		}
 	}
 	must.Equal(t, rules, len(readRules(t)), "rules were evaluated")

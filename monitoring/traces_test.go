@@ -3,7 +3,8 @@ package monitoring
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
+	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -76,75 +77,51 @@ func (c *collected) ways() (ways []string) {
 	return ways
 }
 
-// bootstrap is an Envoy whose rate limit filter asks a service, and which tells a collector of its spans.
-const bootstrap = `
-admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
-static_resources:
-  listeners:
-    - name: users
-      address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: users
-                tracing:
-                  provider:
-                    name: envoy.tracers.opentelemetry
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig
-                      service_name: gateway
-                      grpc_service: { envoy_grpc: { cluster_name: collector } }
-                http_filters:
-                  - name: envoy.filters.http.ratelimit
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
-                      domain: shop
-                      timeout: 5s
-                      failure_mode_deny: true
-                      rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ratelimit } } }
-                  - name: envoy.filters.http.router
-                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-                route_config:
-                  virtual_hosts:
-                    - name: all
-                      domains: ["*"]
-                      rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]
-                      routes: [{ match: { prefix: / }, route: { cluster: app } }]
-    - name: keys
-      address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: keys
-                http_filters:
-                  - name: weir
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
-                      config:
-                        vm_config: { runtime: envoy.wasm.runtime.v8, code: { local: { filename: %q } } }
-                        configuration:
-                          "@type": type.googleapis.com/google.protobuf.StringValue
-                          value: '{"backend": {"cluster": "backend", "timeout": "5s"}, "on_backend_failure": "deny", "sync_rate": 0,
-                            "rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}]}'
-                  - name: envoy.filters.http.router
-                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-                route_config: { virtual_hosts: [{ name: all, domains: ["*"], routes: [{ match: { prefix: / }, route: { cluster: app } }] }] }
-  clusters:
-`
+type object = envoytest.Object
 
-// cluster is a cluster that speaks a version of HTTP.
-func cluster(name, address string, version int) string {
-	return fmt.Sprintf(`    - name: %[1]s
-      typed_extension_protocol_options:
-        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-          explicit_http_config: { http%[3]s_protocol_options: {} }
-      load_assignment: { cluster_name: %[1]s, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: %[2]s } } } }] }] }
-`, name, strings.Replace(address, ":", ", port_value: ", 1), map[int]string{2: "2"}[version])
+// bootstrap is an Envoy whose listener users asks a rate limit service, and tells a collector of its spans. The listener keys has
+// the plugin.
+func bootstrap(t *testing.T, plugin string, clusters ...object) []byte {
+	t.Helper()
+	askedBy := func(cluster string) object { return object{"envoy_grpc": object{"cluster_name": cluster}} }
+	toApp := func(more object) []object {
+		route := object{"cluster": "app"}
+		maps.Copy(route, more)
+		return []object{{"match": object{"prefix": "/"}, "route": route}}
+	}
+	byUser := object{"rate_limits": []object{{"actions": []object{{"request_headers": object{"header_name": "x-user", "descriptor_key": "user"}}}}}}
+	users := envoytest.Manager("users", toApp(byUser), object{
+		"name": "ratelimit", "typed_config": envoytest.Typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", object{
+			"domain": "shop", "timeout": "5s", "failure_mode_deny": true,
+			"rate_limit_service": object{"transport_api_version": "V3", "grpc_service": askedBy("ratelimit")},
+		}),
+	})
+	users["tracing"] = object{"provider": object{
+		"name":         "envoy.tracers.opentelemetry",
+		"typed_config": envoytest.Typed("envoy.config.trace.v3.OpenTelemetryConfig", object{"service_name": "gateway", "grpc_service": askedBy("collector")}),
+	}}
+	keys := envoytest.Manager("keys", toApp(nil), object{
+		"name": "weir", "typed_config": envoytest.Typed("envoy.extensions.filters.http.wasm.v3.Wasm", object{"config": object{
+			"vm_config": object{"runtime": "envoy.wasm.runtime.v8", "code": object{"local": object{"filename": plugin}}},
+			"configuration": envoytest.Typed("google.protobuf.StringValue", object{
+				"value": `{"backend": {"cluster": "backend", "timeout": "5s"}, "on_backend_failure": "deny", "sync_rate": 0,
+					"rules": [{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1h"}]}]}`,
+			}),
+		}}),
+	})
+	return must.Get(json.Marshal(object{
+		"admin": object{"address": envoytest.Address("127.0.0.1", 0)},
+		"static_resources": object{
+			"listeners": []object{envoytest.Listener("users", users), envoytest.Listener("keys", keys)}, "clusters": clusters,
+		},
+	}))(t)
+}
+
+// ofHTTP2 has a cluster speak HTTP/2.
+func ofHTTP2(cluster object) object {
+	const options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+	cluster["typed_extension_protocol_options"] = object{options: envoytest.Typed(options, object{"explicit_http_config": object{"http2_protocol_options": object{}}})}
+	return cluster
 }
 
 // A request's trace goes from Envoy's own span to the rate limit service, and from the client's by the plugin and the backend to
@@ -168,8 +145,8 @@ func TestTrace(t *testing.T) {
 	backend := serve.Wait(t, `the counter backend listens" address=(\S+)`)
 	service := serve.Wait(t, `the rate limit service listens" address=(\S+)`)
 	plugin := must.Get(filepath.Abs("../dist/weir.wasm"))(t)
-	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(fmt.Sprintf(bootstrap, plugin) + cluster("app", app.Listener.Addr().String(), 1) +
-		cluster("collector", address, 2) + cluster("ratelimit", service, 2) + cluster("backend", backend, 1))})
+	envoy := envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: bootstrap(t, plugin, envoytest.Cluster("app", app.Listener.Addr().String()),
+		ofHTTP2(envoytest.Cluster("collector", address)), ofHTTP2(envoytest.Cluster("ratelimit", service)), envoytest.Cluster("backend", backend))})
 	listeners := must.Get(envoy.Listeners())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

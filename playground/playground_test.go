@@ -60,9 +60,8 @@ func TestHandler(t *testing.T) {
 				}
 			}
 			h := response.Header
-			if response.StatusCode != http.StatusOK || string(body) != string(want) {
-				t.Errorf("%s: status %d, %d bytes, want %d", path, response.StatusCode, len(body), len(want))
-			}
+			must.Equal(t, response.StatusCode, http.StatusOK, "%s: status", path)
+			must.Equal(t, string(body) == string(want), true, "%s: %d bytes are the %d of the file", path, len(body), len(want))
 			must.Equal(t, h.Get("content-type"), types[path[strings.LastIndex(path, ".")+1:]], "%s is", path)
 			if h.Get("content-security-policy") != playground.Policy || h.Get("x-content-type-options") != "nosniff" || h.Get("vary") != "accept-encoding" {
 				t.Errorf("%s: %v", path, h)
@@ -71,9 +70,8 @@ func TestHandler(t *testing.T) {
 		return nil
 	}))
 	// The proxies' module is loaded by readers who come as far.
-	if compressed-proxies > 1<<20 || proxies > 5<<18 {
-		t.Errorf("the page is %d bytes, and its proxies %d", compressed-proxies, proxies)
-	}
+	must.AtMost(t, compressed-proxies, 1<<20, "bytes of the page")
+	must.AtMost(t, proxies, 5<<18, "bytes of its proxies")
 	for path, want := range map[string]string{"/": "frame-ancestors 'none'", "/?embed=sliding-log": "frame-ancestors *", "/main.js?embed=": "frame-ancestors 'none'"} {
 		response, _ := get(t, server.URL+path, "gzip")
 		if got := response.Header.Get("content-security-policy"); !strings.HasSuffix(got, want) {
@@ -81,9 +79,8 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/nothing.js", "/../playground.go", "/site/"} {
-		if response, _ := get(t, server.URL+path, "gzip"); response.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: status %d", path, response.StatusCode)
-		}
+		response, _ := get(t, server.URL+path, "gzip")
+		must.Equal(t, response.StatusCode, http.StatusNotFound, "%s: status", path)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -123,9 +124,7 @@ func TestCommand(t *testing.T) {
 			"usr/local/bin/weir-controller":     fmt.Sprintf("555 %x", sha256.Sum256(controller)),
 			"etc/ssl/certs/ca-certificates.crt": fmt.Sprintf("444 %x", sha256.Sum256(read(t, authorities))),
 		}
-		if fmt.Sprint(found) != fmt.Sprint(want) {
-			t.Errorf("%v: %v, want %v", platform, found, want)
-		}
+		must.Equal(t, fmt.Sprint(found), fmt.Sprint(want), "%v", platform)
 	}
 }
 
@@ -133,13 +132,9 @@ func TestCommand(t *testing.T) {
 func run(t *testing.T, weir []byte) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir")
-	if err := os.WriteFile(file, weir, 0o700); err != nil { // it is run
-		t.Fatal(err)
-	}
-	said, err := exec.CommandContext(t.Context(), file, "version").CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(said), "weir "+*tag+", commit ") {
-		t.Errorf("weir version: %v\n%s", err, said)
-	}
+	must.OK(t, os.WriteFile(file, weir, 0o700)) // it is run
+	said := commandtest.Run(t, exec.CommandContext(t.Context(), file, "version"))
+	must.Equal(t, strings.HasPrefix(said, "weir "+*tag+", commit "), true, "weir version tells the release's")
 	t.Logf("%s", said)
 }
 
@@ -231,7 +226,6 @@ func TestSameBytes(t *testing.T) {
 	t.Parallel()
 	at := startRegistry(t)
 	first, second := pushed(t, at+"/weir"), pushed(t, at+"/weir")
-	if !slices.Equal(first, second) || len(first) != 4 {
-		t.Errorf("%v, then %v", first, second)
-	}
+	must.Same(t, first, second, "pushed")
+	must.Equal(t, len(first), 4, "images")
 }

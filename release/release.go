@@ -88,18 +88,9 @@ func push(out io.Writer, files, image, tag, authorities string) error {
 	if err != nil {
 		return err
 	}
-	digest, err := commands.Digest()
-	if err != nil {
+	if err := pushAs(out, image+":"+tag, commands); err != nil {
 		return err
 	}
-	ref, err := name.NewTag(image + ":" + tag)
-	if err != nil {
-		return err
-	}
-	if err := remote.WriteIndex(ref, commands, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%s@%s\n", ref, digest)
 	for _, form := range []struct {
 		suffix string
 		of     func([]byte) (v1.Image, error)
@@ -108,7 +99,7 @@ func push(out io.Writer, files, image, tag, authorities string) error {
 		if err != nil {
 			return err
 		}
-		if err := pushImage(out, image+"-plugin:"+tag+form.suffix, made); err != nil {
+		if err := pushAs(out, image+"-plugin:"+tag+form.suffix, made); err != nil {
 			return err
 		}
 	}
@@ -120,10 +111,16 @@ func push(out io.Writer, files, image, tag, authorities string) error {
 	if err != nil {
 		return err
 	}
-	return pushImage(out, image+"-chart:"+strings.TrimPrefix(tag, "v"), chart)
+	return pushAs(out, image+"-chart:"+strings.TrimPrefix(tag, "v"), chart)
 }
 
-func pushImage(out io.Writer, as string, image v1.Image) error {
+// image is a single image, or an index of some.
+type image interface {
+	remote.Taggable
+	Digest() (v1.Hash, error)
+}
+
+func pushAs(out io.Writer, as string, image image) error {
 	ref, err := name.NewTag(as)
 	if err != nil {
 		return err
@@ -132,7 +129,7 @@ func pushImage(out io.Writer, as string, image v1.Image) error {
 	if err != nil {
 		return err
 	}
-	if err := remote.Write(ref, image, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+	if err := remote.Push(ref, image, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s@%s\n", ref, digest)

@@ -21,9 +21,8 @@ func TestNothingAbove(t *testing.T) {
 	f.nodes, f.keys, f.limit, f.width, f.warm, f.span = 20, 200, 200, 8*sim.Second, 2*sim.Second, 5*sim.Second
 	f.network = sim.Network{Trip: sim.Millisecond}
 	out := must.Get(f.measure())(t)
-	if out.above != 0 || out.requests == 0 {
-		t.Errorf("%d of %d requests above", out.above, out.requests)
-	}
+	must.Equal(t, out.above, 0, "requests above the limit")
+	must.AtLeast(t, out.requests, 1, "requests")
 }
 
 // Hardly a request waits for a key that has used less than half of its limit, where nodes may advance

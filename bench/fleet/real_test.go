@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/bench/page"
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
@@ -26,9 +27,7 @@ const realNodes, realRate = 100, 10
 // has not seen for a while.
 func TestReal(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "weir")
-	if out, err := exec.Command("go", "build", "-o", binary, "weir/cmd/weir").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	commandtest.Run(t, exec.Command("go", "build", "-o", binary, "weir/cmd/weir"))
 	for _, store := range nightly.Or([]string{"memory", "file", "redis"}, []string{"redis"}) {
 		t.Run(store, func(t *testing.T) {
 			url := map[string]string{"memory": "memory", "file": "file:" + filepath.Join(t.TempDir(), "store")}[store]

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -36,24 +35,6 @@ func Main(name string, run func(ctx context.Context) error) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
-}
-
-// Matching returns which names match a regular expression, the value of the flag -only. It returns an error if none does.
-func Matching(only string, names []string) (map[string]bool, error) {
-	pattern, err := regexp.Compile(only)
-	if err != nil {
-		return nil, fmt.Errorf("-only: %w", err)
-	}
-	matching := map[string]bool{}
-	for _, name := range names {
-		if pattern.MatchString(name) {
-			matching[name] = true
-		}
-	}
-	if len(matching) == 0 {
-		return nil, fmt.Errorf("-only: want one of %s, got %.40q", strings.Join(names, ", "), only)
-	}
-	return matching, nil
 }
 
 // Keep writes tables into a page, each into the block of its name, and leaves its other blocks.
@@ -87,10 +68,7 @@ func KeepStudy(study, fast string, tables map[string]string) error {
 // Kept fails a test unless it has the tables that the study has kept, so that a change comes with new figures.
 func Kept(t testing.TB, study, tables string) {
 	t.Helper()
-	kept := must.Get(os.ReadFile(quick))(t)
-	if tables != string(kept) {
-		t.Errorf("figures have changed: run go run ./bench/%s\ngot:\n%s\nwant:\n%s", study, tables, kept)
-	}
+	must.Equal(t, tables, string(must.Get(os.ReadFile(quick))(t)), "figures have changed: run go run ./bench/%s", study)
 }
 
 // Table returns a table in Markdown. Its rows have tabs between their cells; the first is its heading.

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,9 +33,8 @@ func TestNumbers(t *testing.T) {
 		must.Equal(t, page.Thousands(n), want, "")
 	}
 	values := []float64{10, 1, 9, 2, 8, 3, 7, 4, 6, 5}
-	if got, want := page.SpreadOf(values), (page.Spread{Median: 6, Low: 2, High: 10}); got != want || values[0] != 10 {
-		t.Errorf("got %+v, want %+v of %v", got, want, values)
-	}
+	must.Equal(t, page.SpreadOf(values), page.Spread{Median: 6, Low: 2, High: 10}, "spread")
+	must.Equal(t, values[0], 10, "the first value")
 }
 
 // A host ends everything that it has started, in turn, and reports all failures.
@@ -50,7 +50,5 @@ func TestHosted(t *testing.T) {
 		return errors.New("went on")
 	})
 	must.Equal(t, strings.Join(ends, " "), "last first", "ended")
-	if err == nil || err.Error() != "server: gone\nnot tidy" {
-		t.Errorf("got %v", err)
-	}
+	must.Equal(t, fmt.Sprint(err), "server: gone\nnot tidy", "")
 }

@@ -20,6 +20,7 @@ import (
 
 	"weir/bench/page"
 	"weir/bench/site"
+	"weir/internal/must"
 	"weir/ratelimit"
 )
 
@@ -123,11 +124,7 @@ func ulule(store limiter.Store, limit int) allower {
 }
 
 func take(b *bench, store golimiter.Store) allower {
-	b.Cleanup(func() {
-		if err := store.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
-	})
+	b.Cleanup(func() { must.Report(b, store.Close(context.Background())) })
 	return func(ctx context.Context, user string) (bool, error) {
 		_, _, _, ok, err := store.Take(ctx, user)
 		return ok, err

@@ -372,25 +372,26 @@ func (r *results) beside() string {
 
 // choose returns the groups with the contenders whose names match a regular expression, and what they are compared with.
 func choose(only string) (chosen []group, err error) {
-	var names []string
-	for _, g := range groups {
-		for _, c := range g.contenders {
-			names = append(names, g.name+"/"+c.name)
-		}
-	}
-	matching, err := page.Matching(only, names)
+	pattern, err := regexp.Compile(only)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("-only: %w", err)
 	}
+	var names []string
+	some := false
 	for _, g := range groups {
 		wanted := map[string]bool{}
 		for _, c := range g.contenders {
-			if matching[g.name+"/"+c.name] {
-				wanted[c.name], wanted[c.than] = true, true
+			name := g.name + "/" + c.name
+			names = append(names, name)
+			if pattern.MatchString(name) {
+				wanted[c.name], wanted[c.than], some = true, true, true
 			}
 		}
 		g.contenders = slices.DeleteFunc(slices.Clone(g.contenders), func(c contender) bool { return !wanted[c.name] })
 		chosen = append(chosen, g)
+	}
+	if !some {
+		return nil, fmt.Errorf("-only: want one of %s, got %.40q", strings.Join(names, ", "), only)
 	}
 	return chosen, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/throttled/throttled/v2"
 	"golang.org/x/time/rate"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/redis/redistest"
@@ -254,12 +255,8 @@ func TestLimits(t *testing.T) {
 		return // pip installs it
 	}
 	venv := t.TempDir()
-	if out, err := exec.Command("python3", "-m", "venv", venv).CombinedOutput(); err != nil {
-		t.Fatalf("%v; scripts/test-dependencies installs python3-venv\n%s", err, out)
-	}
-	if out, err := exec.Command(filepath.Join(venv, "bin", "pip"), "install", "--quiet", "limits").CombinedOutput(); err != nil {
-		t.Fatalf("pip install limits: %v\n%s", err, out)
-	}
+	commandtest.Run(t, exec.Command("python3", "-m", "venv", venv))
+	commandtest.Run(t, exec.Command(filepath.Join(venv, "bin", "pip"), "install", "--quiet", "limits"))
 	for strategy, test := range map[string]struct {
 		limit func(shape) ratelimit.Limit
 		most  uint64

@@ -24,6 +24,7 @@ import (
 	"weir/bench/page"
 	"weir/bench/site"
 	"weir/internal/envoytest"
+	"weir/internal/must"
 )
 
 type object = site.Object
@@ -177,11 +178,7 @@ func (b *bench) run(ctx context.Context, e site.Envoy) (*process, error) {
 		return nil, err
 	}
 	p.wall = time.Since(begin)
-	b.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	b.Cleanup(func() { must.Report(b, p.Close()) })
 	listeners, err := p.Listeners()
 	p.address, p.pids = listeners["http"], []int{p.PID()}
 	for _, name := range e.Services {

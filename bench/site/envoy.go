@@ -2,6 +2,9 @@ package site
 
 import (
 	"encoding/json"
+	"maps"
+	"net"
+	"strconv"
 
 	"weir/internal/envoytest"
 )
@@ -52,14 +55,14 @@ const (
 	Never     = 1_000_000
 )
 
+// filters returns the filter that is measured, if there is one.
 func (e *Envoy) filters(file string) []Object {
-	all := []Object{{"name": "router", "typed_config": envoytest.Typed("envoy.extensions.filters.http.router.v3.Router", nil)}}
 	text := envoytest.Typed("google.protobuf.StringValue", Object{"value": e.Text})
 	own := e.Filter
 	switch e.Module {
 	case "":
 		if own == nil {
-			return all
+			return nil
 		}
 	case Native, ModuleSO:
 		own = envoytest.Typed("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", Object{
@@ -79,19 +82,19 @@ func (e *Envoy) filters(file string) []Object {
 		}
 		own = envoytest.Typed("envoy.extensions.filters.http.wasm.v3.Wasm", Object{"config": config})
 	}
-	return append([]Object{{"name": "measured", "typed_config": own}}, all...)
+	return []Object{{"name": "measured", "typed_config": own}}
 }
 
 // Bootstrap returns Envoy's configuration: a listener, a route for all requests, and an upstream.
 func (e *Envoy) Bootstrap(s *Site) ([]byte, error) {
-	clusters := []Object{cluster("app", s.Upstream, nil)}
+	clusters := []Object{cluster("app", s.Upstream)}
 	for _, service := range e.Services {
 		switch service {
 		case WeirServe, WeirServeOnRedis:
-			clusters = append(clusters, cluster(BackendCluster, s.Services[service].Port, nil))
+			clusters = append(clusters, cluster(BackendCluster, s.Services[service].Port))
 		case RateLimitService, WeirRateLimit:
 			const options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-			clusters = append(clusters, cluster(RateLimitCluster, s.Services[service].Port, Object{"typed_extension_protocol_options": Object{
+			clusters = append(clusters, Merged(cluster(RateLimitCluster, s.Services[service].Port), Object{"typed_extension_protocol_options": Object{
 				options: envoytest.Typed(options, Object{"explicit_http_config": Object{"http2_protocol_options": Object{}}})}}))
 		}
 	}
@@ -104,27 +107,18 @@ func (e *Envoy) Bootstrap(s *Site) ([]byte, error) {
 	return json.Marshal(Object{
 		"admin": Object{"address": envoytest.Address(host, 0)},
 		"static_resources": Object{
-			"clusters": clusters,
-			"listeners": []Object{{"name": "http", "address": envoytest.Address(host, 0), "filter_chains": []Object{{"filters": []Object{{
-				"name": "http",
-				"typed_config": envoytest.Typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", Object{
-					"stat_prefix": "http", "http_filters": e.filters(s.Files[e.Module]),
-					"route_config": Object{"virtual_hosts": []Object{{"name": "all", "domains": []string{"*"}, "routes": []Object{route}}}},
-				}),
-			}}}}}},
+			"clusters":  clusters,
+			"listeners": []Object{envoytest.Listener("http", envoytest.Manager("http", []Object{route}, e.filters(s.Files[e.Module])...))},
 		},
 	})
 }
 
-func cluster(name string, port int, more Object) Object {
-	return Merged(Object{"name": name, "type": "STATIC", "load_assignment": Object{"cluster_name": name, "endpoints": []Object{
-		{"lb_endpoints": []Object{{"endpoint": Object{"address": envoytest.Address(host, port)}}}}}}}, more)
+func cluster(name string, port int) Object {
+	return envoytest.Cluster(name, net.JoinHostPort(host, strconv.Itoa(port)))
 }
 
 // Merged adds fields to an Object, and returns it.
 func Merged(all, more Object) Object {
-	for field, value := range more {
-		all[field] = value
-	}
+	maps.Copy(all, more)
 	return all
 }

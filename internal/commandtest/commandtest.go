@@ -19,8 +19,7 @@ import (
 // Process is a running command. Its methods are safe for concurrent use, except Wait.
 type Process struct {
 	cmd    *exec.Cmd
-	mu     sync.Mutex
-	output bytes.Buffer
+	output Output
 	ended  bool        // by the test
 	end    chan error  // gets what the process has ended with
 	lines  chan string // closed after the process has ended
@@ -40,7 +39,7 @@ func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Pro
 	reader, writer := io.Pipe()
 	cmd.Stdout, cmd.Stderr = writer, writer
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes weir, and scripts/test-dependencies installs other commands", err)
+		t.Fatalf("%v; %s", err, hint)
 	}
 	go func() {
 		err := cmd.Wait()
@@ -49,9 +48,7 @@ func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Pro
 	go func() {
 		defer close(p.lines)
 		for scanner := bufio.NewScanner(reader); scanner.Scan(); {
-			p.mu.Lock()
 			fmt.Fprintln(&p.output, scanner.Text())
-			p.mu.Unlock()
 			if heed(scanner.Text()) {
 				continue
 			}
@@ -72,6 +69,19 @@ func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Pro
 	return p
 }
 
+// Run runs a command to its end, and returns what it prints. The test ends if the command does not end well.
+func Run(t testing.TB, cmd *exec.Cmd) (printed string) {
+	t.Helper()
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v; %s\n%s", cmd.Args, err, hint, said)
+	}
+	return string(said)
+}
+
+// hint tells how to get a command that is not there.
+const hint = "make build makes weir, and scripts/test-dependencies installs other commands, those of nightly tests with WEIR_NIGHTLY=1"
+
 // Wait waits for the next line that matches, and returns its first group.
 func (p *Process) Wait(t testing.TB, pattern string) string {
 	t.Helper()
@@ -86,11 +96,7 @@ func (p *Process) Wait(t testing.TB, pattern string) string {
 }
 
 // Printed returns all that the command has printed.
-func (p *Process) Printed() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.output.String()
-}
+func (p *Process) Printed() string { return p.output.String() }
 
 // End ends the process like an operator does, and returns an error if it does not end well.
 func (p *Process) End() error {
@@ -107,4 +113,22 @@ func (p *Process) Kill(t testing.TB) {
 	if err := <-p.end; !errors.As(err, &killed) {
 		t.Errorf("killed: got %v", err)
 	}
+}
+
+// Output collects what a process prints. Its methods are safe for concurrent use.
+type Output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }

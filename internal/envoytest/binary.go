@@ -1,16 +1,14 @@
 package envoytest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"go/version"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // Binary is the program of an Envoy.
@@ -42,13 +40,14 @@ func Binaries() ([]Binary, error) {
 	}
 	binaries := make([]Binary, 0, len(files))
 	for _, file := range files {
-		version, err := versionOf(file)
+		number, err := versionOf(file)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		binaries = append(binaries, Binary{Version: version, Path: file})
+		binaries = append(binaries, Binary{Version: number, Path: file})
 	}
-	slices.SortFunc(binaries, func(a, b Binary) int { return compareVersions(b.Version, a.Version) })
+	// Envoy numbers its versions as Go does.
+	slices.SortFunc(binaries, func(a, b Binary) int { return version.Compare("go"+b.Version, "go"+a.Version) })
 	return binaries, nil
 }
 
@@ -73,18 +72,6 @@ func versionOf(file string) (string, error) {
 		return "", fmt.Errorf("want the version of an Envoy, got %q", output)
 	}
 	return string(match[1]), nil
-}
-
-func compareVersions(a, b string) int {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(as), len(bs)) {
-		x, _ := strconv.Atoi(as[i])
-		y, _ := strconv.Atoi(bs[i])
-		if x != y {
-			return cmp.Compare(x, y)
-		}
-	}
-	return cmp.Compare(len(as), len(bs))
 }
 
 // repositoryRoot returns the folder of go.work at or above the working directory. It can't look for

@@ -1,7 +1,6 @@
 package envoytest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,12 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"weir/internal/commandtest"
 )
 
 // Options configure an Envoy.
@@ -45,7 +46,7 @@ type Options struct {
 type Envoy struct {
 	cmd    *exec.Cmd
 	admin  string
-	output output
+	output commandtest.Output
 	exited chan struct{}
 	err    error // how the process has ended; valid after exited is closed
 }
@@ -201,20 +202,8 @@ func (e *Envoy) Listeners() (map[string]string, error) {
 
 // Stat returns a counter or a gauge of the process; 0 if it was never used.
 func (e *Envoy) Stat(name string) (int64, error) {
-	stats, err := e.Stats("^" + escape(name) + "$")
+	stats, err := e.Stats("^" + regexp.QuoteMeta(name) + "$")
 	return stats[name], err
-}
-
-// escape quotes a name for a regular expression of Envoy.
-func escape(name string) string {
-	var b strings.Builder
-	for _, c := range name {
-		if strings.ContainsRune(`.+*?()|[]{}^$\`, c) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
 }
 
 // Stats returns the counters and gauges whose names match a regular expression.
@@ -239,22 +228,4 @@ func (e *Envoy) Stats(pattern string) (map[string]int64, error) {
 		}
 	}
 	return stats, nil
-}
-
-// output collects a process's output.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

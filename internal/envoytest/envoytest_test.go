@@ -2,6 +2,7 @@ package envoytest
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -26,17 +27,15 @@ func TestEnvoy(t *testing.T) {
 			e, files := RunFiles(t, Options{Binary: binary, Clock: clock})
 			must.OK(t, files.SetListeners(t.Context(), e, []Object{hello("first")}))
 			status, date := get(t, e, "first")
-			if status != http.StatusOK || date != monday.Format(http.TimeFormat) {
-				t.Errorf("status %d at %s, want 200 at %v", status, date, monday)
-			}
+			must.Equal(t, status, http.StatusOK, "status")
+			must.Equal(t, date, monday.Format(http.TimeFormat), "date")
 			var refused *RefusedError
 			err := files.SetListeners(t.Context(), e, []Object{hello("first"), {"name": "second", "address": Address("127.0.0.1", 0)}})
 			if !errors.As(err, &refused) || !strings.Contains(refused.Log, "second") {
 				t.Errorf("a listener without filters: got %v", err)
 			}
-			if status, _ := get(t, e, "first"); status != http.StatusOK {
-				t.Errorf("after a refused update: status %d", status)
-			}
+			status, _ = get(t, e, "first")
+			must.Equal(t, status, http.StatusOK, "after a refused update: status")
 			must.Equal(t, must.Get(e.Stat("listener_manager.lds.update_rejected"))(t), 1, "rejected updates")
 		})
 	}
@@ -47,9 +46,7 @@ func TestBadBootstrap(t *testing.T) {
 	t.Parallel()
 	binary := must.Get(Newest())(t)
 	_, err := Start(t.Context(), Options{Binary: binary, Dir: t.TempDir(), Bootstrap: []byte(`{"adm": {}}`)})
-	if err == nil || !strings.Contains(err.Error(), "adm") {
-		t.Errorf("got %v", err)
-	}
+	must.Contains(t, fmt.Sprint(err), "adm", "")
 }
 
 func hello(name string) Object {

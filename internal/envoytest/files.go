@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -17,9 +19,7 @@ type Object = map[string]any
 // Typed returns a message for a field of type Any. name lacks the prefix type.googleapis.com/.
 func Typed(name string, fields Object) Object {
 	m := Object{"@type": "type.googleapis.com/" + name}
-	for field, value := range fields {
-		m[field] = value
-	}
+	maps.Copy(m, fields)
 	return m
 }
 
@@ -49,9 +49,7 @@ func (f *Files) Bootstrap(more Object) ([]byte, error) {
 		"admin":             Object{"address": Address("127.0.0.1", 0)},
 		"dynamic_resources": Object{"cds_config": f.source("cds"), "lds_config": f.source("lds")},
 	}
-	for field, value := range more {
-		bootstrap[field] = value
-	}
+	maps.Copy(bootstrap, more)
 	return json.Marshal(bootstrap)
 }
 
@@ -108,7 +106,7 @@ func (f *Files) SetFilter(ctx context.Context, e *Envoy, name string, config Obj
 }
 
 func filterStats(name string) string {
-	return `extension_config_discovery\.http_filter\.` + escape(name) + `\.(config_reload|config_fail|update_rejected)$`
+	return `extension_config_discovery\.http_filter\.` + regexp.QuoteMeta(name) + `\.(config_reload|config_fail|update_rejected)$`
 }
 
 // Discovery returns an HTTP filter for a connection manager, with the configuration from

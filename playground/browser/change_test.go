@@ -8,10 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 
 	"weir/internal/must"
-	"weir/playground"
 )
 
 // scripted is a server like weir run's, which tells what a test has it tell.
@@ -22,42 +20,35 @@ type scripted struct {
 	changes atomic.Int64
 }
 
-func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/live.json":
-		http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "run", "traffic": true}`)}}, "live.json")
-	case "/live/events":
-		w.Header().Set("content-type", "text/event-stream")
-		for {
-			select {
-			case event := <-s.events:
-				if _, err := io.WriteString(w, event); err != nil {
-					return
-				}
-				if http.NewResponseController(w).Flush() != nil {
-					return
-				}
-			case <-r.Context().Done():
+func (s *scripted) tell(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("content-type", "text/event-stream")
+	for {
+		select {
+		case event := <-s.events:
+			if _, err := io.WriteString(w, event); err != nil {
 				return
 			}
-		}
-	case "/live/load", "/live/faults", "/live/limit":
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
+			if http.NewResponseController(w).Flush() != nil {
+				return
+			}
+		case <-r.Context().Done():
 			return
 		}
-		if r.URL.Path == "/live/limit" && s.refuse.Load() {
-			http.Error(w, "the store: it is read-only", http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("x-weir-changes", strconv.FormatInt(s.changes.Add(1), 10))
-		w.WriteHeader(http.StatusNoContent)
-		s.asked <- r.URL.Path + " " + string(body)
-	case "/v1/changes", "/v1/overrides":
-		fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-	default:
-		http.FileServerFS(playground.Files()).ServeHTTP(w, r)
 	}
+}
+
+func (s *scripted) change(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	if r.URL.Path == "/live/limit" && s.refuse.Load() {
+		http.Error(w, "the store: it is read-only", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("x-weir-changes", strconv.FormatInt(s.changes.Add(1), 10))
+	w.WriteHeader(http.StatusNoContent)
+	s.asked <- r.URL.Path + " " + string(body)
 }
 
 // moment tells moment n, with n hits of the limit, and a state of these many changes.
@@ -84,7 +75,12 @@ data: {"namespace": "shop", "nodes": ["127.0.0.1:1", "127.0.0.1:2"], "rules": [{
 
 `
 	s.moment(1, 0)
-	p := open(t, s, liveLook)
+	server := behind(`{"live": "run", "traffic": true}`)
+	server.HandleFunc("/live/events", s.tell)
+	for _, path := range []string{"/live/load", "/live/faults", "/live/limit"} {
+		server.HandleFunc(path, s.change)
+	}
+	p := open(t, server, liveLook)
 	p.until(curve("all: in 1 minute", "1 of 10"))
 	return p, s
 }
@@ -97,16 +93,14 @@ func TestLiveKeepsRefusals(t *testing.T) {
 	p, s := script(t)
 	s.refuse.Store(true)
 	p.wear(look{width: 360, height: 640, theme: "light"})
-	p.types("#new-limit", "5")
+	p.types("#new-limits-0", "5")
 	p.click("#set-limit")
 	p.until(refused)
 	p.expect()
 	p.until(`(({top, bottom}) => top > -1 && bottom < innerHeight)(document.getElementById("live-notice").getBoundingClientRect())`)
 	s.moment(2, 0)
 	p.until(curve("all: in 1 minute", "2 of 10"))
-	if !value[bool](p, refused) {
-		t.Errorf("after the next event the notice says %q", p.text("#live-notice"))
-	}
+	must.Equal(t, value[bool](p, refused), true, "after the next event the notice says %q", p.text("#live-notice"))
 	looksWell(p)
 	s.refuse.Store(false)
 	p.click("#set-limit")

@@ -95,16 +95,12 @@ func TestSteadyRate(t *testing.T) {
 	must.Equal(t, p.sent(), 51, "%s sends requests in 10 s", said)
 	p.slide("rate", 0)
 	p.pass(10 * time.Second)
-	if got := p.sent(); got != 51 {
-		t.Errorf("none sends %d requests", got-51)
-	}
+	must.Equal(t, p.sent(), 51, "sent, as none sends no more")
 	// A slow rate that is made a fast one does not wait for the slow one's next request.
 	p.slide("rate", 10)
 	p.slide("rate", 100)
 	p.pass(100 * time.Millisecond)
-	if got := p.sent(); got != 56 {
-		t.Errorf("50 a second sends %d requests in 0.1 s, want 5", got-51)
-	}
+	must.Equal(t, p.sent(), 56, "sent, as 50 a second sends 5 in 0.1 s")
 }
 
 func TestLimitAndWindow(t *testing.T) {
@@ -153,9 +149,8 @@ func TestStartOver(t *testing.T) {
 	}
 	p.pass(3 * time.Second)
 	p.click("#restart")
-	if got := p.passed(); p.sent() != 0 || slices.Max(got) != 0 {
-		t.Errorf("%d requests, passed %v", p.sent(), got)
-	}
+	must.Equal(t, p.sent(), 0, "sent")
+	must.Equal(t, slices.Max(p.passed()), 0, "passed")
 	must.Equal(t, value[float64](p, "playground.world.now"), 0, "it is")
 	must.Equal(t, p.text("#lanes .just"), "No request has come yet.", "the lane says")
 }
@@ -208,9 +203,7 @@ func TestThemeSwitch(t *testing.T) {
 	light := paper()
 	p.choose("theme", "dark")
 	dark := paper()
-	if dark == light {
-		t.Error("dark looks like light")
-	}
+	must.Equal(t, dark == light, false, "dark looks like light")
 	p.reload()
 	must.Equal(t, paper(), dark, "after a reload")
 	p.choose("theme", "system")
@@ -236,7 +229,5 @@ func TestSpokenNowAndThen(t *testing.T) {
 	for range 20 {
 		p.pass(100 * time.Millisecond)
 	}
-	if got := value[int](p, "told"); got > 1 {
-		t.Errorf("told %d times of 100 requests", got)
-	}
+	must.AtMost(t, value[int](p, "told"), 1, "times that something is told of 100 requests")
 }

@@ -242,9 +242,7 @@ func TestLiveTellsItIsDead(t *testing.T) {
 	p.until(`document.getElementById("stands").dataset.level === "dead" && ` + says("live-title", "No answer from weir run since ") + ` && document.getElementById("live-notice").hidden && document.querySelector("#flow .now").dataset.text !== "now"`)
 	p.until(`/^Before: backend away since [^.]+\. per-user refuses [^:]+:\d\d:\d\d[^:]*\. Refused most before: ann\.$/.test(document.getElementById("live-who").textContent)`)
 	p.run(`document.getElementById("away").focus()`)
-	if value[bool](p, `document.getElementById("live-share").checkVisibility() || document.activeElement.id === "away"`) {
-		t.Error("the page has a share of refused, or controls, while nobody answers")
-	}
+	must.Equal(t, value[bool](p, `document.getElementById("live-share").checkVisibility() || document.activeElement.id === "away"`), false, "the page has a share of refused, or controls, while nobody answers")
 	p.types("#rules tbody button", kb.Enter)
 	p.until(says("flow-title", ": per-"))
 	if got := p.text("#live-title"); !strings.HasPrefix(got, "No answer from weir run since ") {

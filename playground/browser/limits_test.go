@@ -39,8 +39,8 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 
 	// The second limit, by the keyboard's Enter as by the button.
 	shown("Hits in 1 hour=10,Hits in 1 day=1000")
-	p.types("#new-limit", "30")
-	p.types("#new-limit-1", "25"+kb.Enter)
+	p.types("#new-limits-0", "30")
+	p.types("#new-limits-1", "25"+kb.Enter)
 	told("per-user: 30 in 1 hour, 25 in 1 day.")
 	p.slide("load-rate", 100)
 	p.until(curve("per-user: in 1 day", "25 of 25"))
@@ -50,7 +50,7 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	// The rule with a single counter, whose limit the page's users share.
 	p.choose("limit-rule", "-all")
 	shown("Hits in 1 hour=500")
-	p.types("#new-limit", "40")
+	p.types("#new-limits-0", "40")
 	p.click("#set-limit")
 	told("-all: 40 in 1 hour.")
 	p.until(curve("-all: in 1 hour", "25 of 40"))
@@ -89,11 +89,11 @@ func TestLiveSetsAnyLimit(t *testing.T) {
 	p.click("#why-close")
 
 	// A number that can't be is not sent, or is told of.
-	p.types("#new-limit", "-5")
+	p.types("#new-limits-0", "-5")
 	p.click("#set-limit")
-	must.Equal(t, value[bool](p, `document.getElementById("new-limit").validity.valid`), false, "-5 is a limit")
-	p.run(`document.getElementById("new-limit").removeAttribute("max")`)
-	p.types("#new-limit", "2000000")
+	must.Equal(t, value[bool](p, `document.getElementById("new-limits-0").validity.valid`), false, "-5 is a limit")
+	p.run(`document.getElementById("new-limits-0").removeAttribute("max")`)
+	p.types("#new-limits-0", "2000000")
 	p.click("#set-limit")
 	p.until(says("live-notice", "Refused: limits[0]: want 0 to 1000000, got 2000000"))
 	p.expect()

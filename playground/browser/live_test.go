@@ -101,15 +101,13 @@ func TestLive(t *testing.T) {
 	p.until(curve("per-user: in 1 hour", "10 of 10"))
 	p.until(says("sent", "10 passed, 10 refused, 0 failed"))
 	p.until(`document.querySelectorAll("#figures b")[1].textContent === "50 %" && document.querySelector("#flow polygon.refused") && document.querySelectorAll("#rules tbody tr").length === 2`)
-	if bottom := value[float64](p, `document.getElementById("flow").getBoundingClientRect().bottom`); bottom > 900 {
-		t.Errorf("the chart ends at %v, below the first screen", bottom)
-	}
+	must.AtMost(t, value[float64](p, `document.getElementById("flow").getBoundingClientRect().bottom`), 900, "the bottom of the chart, on the first screen")
 	p.until(sum("refused") + ` === 10`)
 
 	// A larger limit is in force without anything else.
-	p.types("#new-limit", "25")
+	p.types("#new-limits-0", "25")
 	p.click("#set-limit")
-	p.until(`document.getElementById("new-limit").value === "25"`)
+	p.until(`document.getElementById("new-limits-0").value === "25"`)
 	p.slide("load-rate", 100)
 	p.until(curve("per-user: in 1 hour", "25 of 25"))
 	p.slide("load-rate", 0)
@@ -140,7 +138,7 @@ func TestLive(t *testing.T) {
 	p.choose("delay", "0")
 
 	p.click("#unset-limit")
-	p.until(`document.getElementById("new-limit").value === "10"`)
+	p.until(`document.getElementById("new-limits-0").value === "10"`)
 	// Reports have come: a key is shown as it is, as the rule reveals it.
 	p.until(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === "user-1")`)
 }
@@ -280,14 +278,20 @@ func TestLiveIsGuarded(t *testing.T) {
 // looksWell wants the page to be whole and accessible in each look.
 func looksWell(p *page) {
 	p.t.Helper()
-	code := axe(p.t)
 	for _, theme := range themes {
 		for _, width := range widths {
-			p.wear(look{width: width, height: 900, theme: theme})
-			p.until("document.getAnimations().length === 0")
-			fits(p)
-			accessible(p, code)
+			looksWellIn(p, look{width: width, height: 900, theme: theme})
 		}
+	}
+}
+
+func looksWellIn(p *page, looks ...look) {
+	p.t.Helper()
+	for _, l := range looks {
+		p.wear(l)
+		p.until("document.getAnimations().length === 0")
+		fits(p)
+		accessible(p)
 	}
 }
 
@@ -335,16 +339,10 @@ func TestWatch(t *testing.T) {
 
 	p := visit(t, "http://"+page, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
 	p.until(`!document.getElementById("ask").hidden && document.getElementById("things").hidden`)
-	ask := func(token string) {
-		t.Helper()
-		p.types("#ask-namespace", "shop")
-		p.types("#ask-token", token)
-		p.click("#ask button")
-	}
-	ask("guessed")
+	p.ask("guessed")
 	p.until(`document.getElementById("live-notice").textContent === "Refused: authorization: want the bearer token"`)
 	must.Contains(t, p.expect(), "401", "the console says")
-	ask(token)
+	p.ask(token)
 	p.until(`document.getElementById("live-told").textContent === "1 proxy reports of shop. The store takes hits."`)
 	for _, text := range []string{key, "02000000000000000000000000000000"} {
 		p.until(fmt.Sprintf(`[...document.querySelectorAll("#tables tbody th")].some((e) => e.textContent === %q)`, text))
@@ -362,13 +360,21 @@ func TestWatch(t *testing.T) {
 	p.until(points + ` >= 2`)
 	seen := value[int](p, points)
 	p.run(`document.getElementById("curves").replaceChildren()`)
-	ask(token)
+	p.ask(token)
 	p.until(fmt.Sprintf("%s >= %d", points, seen))
 	if value[bool](p, fmt.Sprintf(`document.images.length > 0 || location.href.includes(%[1]q) || document.cookie !== "" ||
 		performance.getEntriesByType("resource").some((e) => e.name.includes(%[1]q)) || Object.values(localStorage).includes(%[1]q)`, token)) {
 		t.Error("the token is kept, or a key is a picture")
 	}
 	looksWell(p)
+}
+
+// ask asks weir serve for the namespace shop by a token.
+func (p *page) ask(token string) {
+	p.t.Helper()
+	p.types("#ask-namespace", "shop")
+	p.types("#ask-token", token)
+	p.click("#ask button")
 }
 
 // watched starts weir serve with its page, for a token that looks and one that does.
@@ -405,17 +411,13 @@ func TestWatchChanges(t *testing.T) {
 	open := func(token string) {
 		t.Helper()
 		p.run(`document.querySelectorAll("#tables tbody button").forEach((button) => { button.dataset.before = ""; })`)
-		p.types("#ask-namespace", "shop")
-		p.types("#ask-token", token)
-		p.click("#ask button")
+		p.ask(token)
 		p.click("#tables tbody button:not([data-before])") // the view of an earlier token stays until the namespaces are there
 		p.until(says("why-told", "ann has used 40 hits of per-user.") + ` && document.getElementById("act").checkVisibility()`)
 	}
 	open("looks")
 	p.until(says("act-command-reset", "weir counter reset shop per-user ann"))
-	if value[bool](p, `["act-reset", "act-set"].some((id) => document.getElementById(id).checkVisibility())`) {
-		t.Error("a token that may not change has buttons for that")
-	}
+	must.Equal(t, value[bool](p, `["act-reset", "act-set"].some((id) => document.getElementById(id).checkVisibility())`), false, "a token that may not change has buttons for that")
 	open("does")
 	p.until(`document.getElementById("act-reset").checkVisibility()`)
 	p.types("#act-reason", "a wrong import")
@@ -460,9 +462,7 @@ func TestWatchMovesRules(t *testing.T) {
 		return p
 	}
 	p := open("looks")
-	if value[bool](p, `document.getElementById("move").checkVisibility()`) {
-		t.Error("a token that may not change has fields for that")
-	}
+	must.Equal(t, value[bool](p, `document.getElementById("move").checkVisibility()`), false, "a token that may not change has fields for that")
 	p = open("does")
 	p.until(`document.getElementById("move").checkVisibility()`)
 	must.Equal(t, value[string](p, `[...document.getElementById("move-rule").options].map((o) => o.textContent).join()`), "per-user,new,all rules", "the rules are")
@@ -500,9 +500,7 @@ func TestWatchMovesRules(t *testing.T) {
 	p.until(`document.getElementById("move-rule").options[0].value === "bucket"`)
 	p.types("#move-off", kb.Enter)
 	p.until(says("move-told", "All rules are set: off.") + " && " + says("overrides-list", "*off"))
-	if n := value[int](p, `[...document.querySelectorAll("#changes-list b")].filter((e) => e.textContent.includes("off")).length`); n != 1 {
-		t.Errorf("%d changes to off, want one: what was not confirmed is none", n)
-	}
+	must.Equal(t, value[int](p, `[...document.querySelectorAll("#changes-list b")].filter((e) => e.textContent.includes("off")).length`), 1, "changes to off: what was not confirmed is none")
 	p.types("#move-reset", kb.Enter)
 	p.until(says("move-told", "All rules are as before.") + " && !" + says("overrides-list", "*off"))
 	p.types("#move-rule", "per")
@@ -547,25 +545,17 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 `,
 	}
 	told, next := make(chan string, len(streams)), make(chan int, len(streams))
-	files := http.FileServerFS(playground.Files())
-	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/live.json":
-			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
-		case "/v1/changes", "/v1/overrides":
-			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-		case "/v1/watch":
-			select {
-			case i := <-next:
-				told <- r.Header.Get("last-event-id")
-				w.Header().Set("content-type", "text/event-stream")
-				fmt.Fprint(w, streams[i])
-			case <-r.Context().Done():
-			}
-		default:
-			files.ServeHTTP(w, r)
+	server := behind(`{"live": "serve", "token": true}`)
+	server.HandleFunc("/v1/watch", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case i := <-next:
+			told <- r.Header.Get("last-event-id")
+			w.Header().Set("content-type", "text/event-stream")
+			fmt.Fprint(w, streams[i])
+		case <-r.Context().Done():
 		}
-	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	})
+	p := open(t, server, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
 	p.click("#ask button")
 	for i, want := range []struct{ last, curve, shown string }{
 		{"0", "25 %", "1"}, {"1", "no proxy reports", "0"}, {"2", "50 %", "1"},
@@ -584,33 +574,38 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	must.Equal(t, value[int](p, points), 1, "points")
 }
 
+// behind is what a server behind the page has besides what a test is about: its live.json, no changes and no
+// overrides, and the page's files.
+func behind(live string) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServerFS(playground.Files()))
+	mux.HandleFunc("/live.json", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(live)}}, "live.json")
+	})
+	for _, path := range []string{"GET /v1/changes", "GET /v1/overrides"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"changes": [], "overrides": []}`) })
+	}
+	return mux
+}
+
 // serving opens the page of a server like weir serve, which tells once how it stands. answer has the calls
 // about keys, and the changes.
 func serving(t *testing.T, watched string, answer http.HandlerFunc) *page {
 	t.Helper()
-	files := http.FileServerFS(playground.Files())
-	p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch path := r.URL.Path; {
-		case path == "/live.json":
-			http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "serve", "token": true}`)}}, "live.json")
-		case path == "/v1/changes", path == "/v1/overrides" && r.Method == http.MethodGet:
-			fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-		case path == "/v1/watch":
-			w.Header().Set("content-type", "text/event-stream")
-			fmt.Fprintf(w, "event: watched\ndata: %s\n\n", watched)
-			if http.NewResponseController(w).Flush() == nil {
-				<-r.Context().Done()
-			}
-		case strings.HasPrefix(path, "/v1/"):
-			w.Header().Set("content-type", "application/json")
-			answer(w, r)
-		default:
-			files.ServeHTTP(w, r)
+	server := behind(`{"live": "serve", "token": true}`)
+	server.HandleFunc("/v1/watch", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("content-type", "text/event-stream")
+		fmt.Fprintf(w, "event: watched\ndata: %s\n\n", watched)
+		if http.NewResponseController(w).Flush() == nil {
+			<-r.Context().Done()
 		}
-	}), look{width: 1440, height: 1000, theme: "light", path: "/#live"})
-	p.types("#ask-namespace", "shop")
-	p.types("#ask-token", "s3cret")
-	p.click("#ask button")
+	})
+	server.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("content-type", "application/json")
+		answer(w, r)
+	})
+	p := open(t, server, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	p.ask("s3cret")
 	return p
 }
 
@@ -650,12 +645,7 @@ func TestWatchTellsWhy(t *testing.T) {
 	if r := <-asked; r.URL.RawQuery != "namespace=shop&id=ab&rule=r&key=ann" || r.Header.Get("authorization") != "Bearer s3cret" {
 		t.Errorf("the page asks for %s, with %q", r.URL.RawQuery, r.Header.Get("authorization"))
 	}
-	for _, l := range []look{{width: 360, height: 900, theme: "light"}, {width: 1440, height: 900, theme: "dark"}} {
-		p.wear(l)
-		p.until("document.getAnimations().length === 0")
-		fits(p)
-		accessible(p, axe(t))
-	}
+	looksWellIn(p, look{width: 360, height: 900, theme: "light"}, look{width: 1440, height: 900, theme: "dark"})
 	p.click("#tables tbody tr:nth-child(2) button")
 	tells("why-told", "cd has used 2 hits of r. 50 % of its nearest limit was used when a proxy saw it last.")
 	tells("why-facts", "An override is known by the key’s whole name")

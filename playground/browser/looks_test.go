@@ -31,7 +31,6 @@ var (
 // its colours, and accessible.
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	code := axe(t)
 	for _, theme := range themes {
 		for _, width := range widths {
 			l := look{width: width, height: 900, theme: theme}
@@ -49,7 +48,7 @@ func TestLooks(t *testing.T) {
 				p.click("summary")
 				fits(p)
 				p.run("if (innerWidth <= 560) scrollTo(0, 1e6)") // where the bar, below on a phone, lies on nothing
-				accessible(p, code)
+				accessible(p)
 			})
 		}
 	}
@@ -65,9 +64,9 @@ func axe(t testing.TB) string {
 }
 
 // accessible wants axe-core to find nothing, and nothing that it is not sure of.
-func accessible(p *page, axe string) {
+func accessible(p *page) {
 	p.t.Helper()
-	p.run(axe)
+	p.run(axe(p.t))
 	found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations", "incomplete"]}).then((r) =>
 		[...r.violations, ...r.incomplete].map((v) => ({id: v.id, help: v.help, count: v.nodes.length, first: v.nodes[0].html + " " + v.nodes[0].failureSummary})))`)
 	must.Equal(p.t, string(found), "[]", "what axe-core finds")
@@ -76,17 +75,13 @@ func accessible(p *page, axe string) {
 // fits wants nothing to scroll sideways, and nothing to be cut off at the side.
 func fits(p *page) {
 	p.t.Helper()
-	if over := value[int64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
-		p.t.Errorf("the page is %d wider than the window", over)
-	}
+	must.AtMost(p.t, value[int64](p, "document.documentElement.scrollWidth - innerWidth"), 0, "pixels by which the page is wider than the window")
 	outside := value[[]string](p, `[...document.body.querySelectorAll("*:not(.unseen, .unseen *, .skip)")].filter((e) => {
 		const r = e.getBoundingClientRect();
 		const cut = e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).display !== "inline";
 		return r.width > 0 && (r.left < -1 || r.right > innerWidth + 1 || cut);
 	}).map((e) => e.outerHTML.slice(0, 80))`)
-	if len(outside) > 0 {
-		p.t.Errorf("cut off or outside: %s", strings.Join(outside, "\n"))
-	}
+	must.Equal(p.t, strings.Join(outside, "\n"), "", "cut off or outside")
 }
 
 // drawn wants each lane's picture to have what passed and what was refused, in the colours of the
@@ -118,9 +113,8 @@ func drawn(p *page) {
 	}`)
 	must.EqualOrEnd(p.t, len(counts), lanes, "pictures")
 	for i, count := range counts {
-		if count[0] < 50 || count[1] < 50 {
-			p.t.Errorf("lane %d has %d pixels of what passed, and %d of what was refused", i, count[0], count[1])
-		}
+		must.AtLeast(p.t, count[0], 50, "lane %d: pixels of what passed", i)
+		must.AtLeast(p.t, count[1], 50, "lane %d: pixels of what was refused", i)
 	}
 }
 
@@ -189,14 +183,7 @@ func TestViews(t *testing.T) {
 	})
 	t.Run("a server", func(t *testing.T) {
 		t.Parallel()
-		files := http.FileServerFS(playground.Files())
-		p := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/live.json" {
-				http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": true}`)}}, "live.json")
-				return
-			}
-			files.ServeHTTP(w, r)
-		}), desktop)
+		p := open(t, behind(`{"live": true}`), desktop)
 		must.Equal(t, value[bool](p, `!document.getElementById("views").hidden`), true, "no way to the live view")
 		p.click(`nav a[href="#live"]`)
 		p.until(`!document.getElementById("live").hidden && document.getElementById("playground").hidden`)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -16,7 +15,6 @@ import (
 
 	"weir/internal/must"
 	"weir/internal/server"
-	"weir/playground"
 )
 
 const manyRules, manyNodes = 256, 50
@@ -30,19 +28,6 @@ type many struct {
 	mu     sync.Mutex
 	told   int           // the newest moment's number
 	stream chan struct{} // of the newest stream
-}
-
-func (m *many) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/live.json":
-		http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(`{"live": "run", "traffic": true}`)}}, "live.json")
-	case "/live/events":
-		m.tell(w, r)
-	case "/v1/changes", "/v1/overrides":
-		fmt.Fprint(w, `{"changes": [], "overrides": []}`)
-	default:
-		http.FileServerFS(playground.Files()).ServeHTTP(w, r)
-	}
 }
 
 // step has the next moment.
@@ -140,7 +125,9 @@ func (m *many) hot(n int) []map[string]any {
 // crowd is a page with many rules and keys, opened by the traffic that there is.
 func crowd(t testing.TB, keys int) (*page, *many) {
 	m := &many{opened: make(chan string, 100), told: 1, keys: keys}
-	p := open(t, m, desktop)
+	server := behind(`{"live": "run", "traffic": true}`)
+	server.HandleFunc("/live/events", m.tell)
+	p := open(t, server, desktop)
 	p.until(fmt.Sprintf(`document.querySelectorAll("#rules tbody tr").length === %d`, manyRules))
 	return p, m
 }
@@ -183,12 +170,7 @@ func TestManyRules(t *testing.T) {
 	p.click("#more-nodes button")
 	// Few rows, as axe-core is not sure of those at the edge of what scrolls.
 	p.types("#rules input", "E-041")
-	for _, l := range []look{{width: 360, height: 900, theme: "light"}, {width: 1440, height: 900, theme: "dark"}} {
-		p.wear(l)
-		p.until("document.getAnimations().length === 0")
-		fits(p)
-		accessible(p, axe(t))
-	}
+	looksWellIn(p, look{width: 360, height: 900, theme: "light"}, look{width: 1440, height: 900, theme: "dark"})
 }
 
 // TestManyRulesWork counts what a moment of many rules has the page do: what is out of sight costs
@@ -211,12 +193,8 @@ func TestManyRulesWork(t *testing.T) {
 	m.step() // the moments before it have been drawn by now
 	got := value[map[string]int](p, "did")
 	seen := value[int](p, `[...document.querySelectorAll("#rules tbody tr")].filter((row) => { const r = row.getBoundingClientRect(); return r.top < innerHeight && r.bottom > 0 }).length`)
-	if most := (moments + 1) * 40; got["drawn"] > most {
-		t.Errorf("%d curves were drawn for %d moments with %d rows in sight, want at most %d", got["drawn"], moments, seen, most)
-	}
-	if most := (moments + 1) * 400; got["mutations"] > most {
-		t.Errorf("%d changes of the page for %d moments, want at most %d", got["mutations"], moments, most)
-	}
+	must.AtMost(t, got["drawn"], (moments+1)*40, "curves drawn for %d moments with %d rows in sight", moments, seen)
+	must.AtMost(t, got["mutations"], (moments+1)*400, "changes of the page for %d moments", moments)
 }
 
 // BenchmarkFrames tells how smoothly the page goes on which is told of 256 rules, 50 proxies and 10,240 keys twice a

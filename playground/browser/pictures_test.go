@@ -69,9 +69,7 @@ func (p *page) picture(l look, prefix string) {
 	p.until("document.getAnimations().length === 0")
 	shot := must.Get(chromedp.Run(p.ctx, chromedp.CaptureScreenshot()))(p.t)
 	picture := small(p.t, shot)
-	if len(picture) > 100<<10 {
-		p.t.Errorf("%s%s has %d bytes", prefix, l.name(), len(picture))
-	}
+	must.AtMost(p.t, len(picture), 100<<10, "bytes of %s%s", prefix, l.name())
 	if *pictures == "" {
 		return
 	}

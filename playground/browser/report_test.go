@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -26,10 +27,7 @@ func TestReport(t *testing.T) {
 	const line = ` - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 1` + "\n"
 	log := file("access.log", strings.Repeat("198.51.100.66"+line, 40)+strings.Repeat("2001:db8:1234:5678:9abc:def0:1234:5678"+line, 30)+"no request\n")
 	rules := file("rules.json", `{"rules": [{"name": "per-address", "key": ["client_ip"], "limits": [{"limit": 20, "window": "1m"}, {"limit": 25, "window": "1h", "algorithm": "token_bucket"}]}]}`)
-	out, err := exec.CommandContext(t.Context(), "../../dist/weir", "simulate", "--config", rules, "--html", filepath.Join(dir, "report.html"), log).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	commandtest.Run(t, exec.CommandContext(t.Context(), "../../dist/weir", "simulate", "--config", rules, "--html", filepath.Join(dir, "report.html"), log))
 	file("favicon.ico", "")
 	server := httptest.NewServer(http.FileServerFS(os.DirFS(dir)))
 	t.Cleanup(server.Close)
@@ -41,9 +39,8 @@ func TestReport(t *testing.T) {
 			p.run(`document.querySelectorAll("details").forEach((e) => { e.open = true })`)
 			fits(p)
 			p.run(code) // it can't tell the ground of texts in a picture, so that some are left undecided
-			if found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) => ({id: v.id, first: v.nodes[0].html})))`); string(found) != "[]" {
-				t.Errorf("axe-core finds %s", found)
-			}
+			found := value[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) => ({id: v.id, first: v.nodes[0].html})))`)
+			must.Equal(t, string(found), "[]", "what axe-core finds")
 		}
 	}
 }

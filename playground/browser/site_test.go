@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 )
@@ -33,9 +34,7 @@ func TestSite(t *testing.T) {
 	if !nightly.On() {
 		return // make docs needs a minute, and an environment of Python
 	}
-	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "docs").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	commandtest.Run(t, exec.CommandContext(t.Context(), "make", "-C", "../..", "docs"))
 	server := httptest.NewServer(http.FileServerFS(os.DirFS("../../dist/docs")))
 	t.Cleanup(server.Close)
 	for _, theme := range themes {
@@ -43,9 +42,7 @@ func TestSite(t *testing.T) {
 			p := tabOf(t, server.URL, look{width: width, height: 900, theme: theme, path: "/index.html"})
 			p.until(`[...document.querySelectorAll(".doors a")].filter((e) => e.checkVisibility()).length === 6`)
 			p.until(`[...document.images].filter((e) => e.checkVisibility() && e.src.includes("two-proxies") && e.naturalWidth > 0).length === 1`)
-			if over := value[int64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
-				t.Errorf("%s-%d: the page is %d wider than the window", theme, width, over)
-			}
+			must.AtMost(t, value[int64](p, "document.documentElement.scrollWidth - innerWidth"), 0, "%s-%d: pixels by which the page is wider than the window", theme, width)
 		}
 	}
 	recipes := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/docs/cookbook.html"})
@@ -62,9 +59,8 @@ func TestSite(t *testing.T) {
 			must.Equal(t, f.Warning, true, "%s: %s in\n%s", f.Path, f.Problem, text)
 		}
 	}
-	if len(tabs) < 40 || programs < 11 {
-		t.Errorf("%d recipes in tabs, %d of them for Go", len(tabs), programs)
-	}
+	must.AtLeast(t, len(tabs), 40, "recipes in tabs")
+	must.AtLeast(t, programs, 11, "recipes in tabs for Go")
 	lanes := tabOf(t, server.URL, look{width: 1440, height: 900, theme: "light", path: "/docs/how-it-counts.html"})
 	for i := range 6 {
 		lanes.run(fmt.Sprintf(`document.querySelectorAll("details.lane")[%d].open = true; document.querySelectorAll("details.lane iframe")[%[1]d].scrollIntoView()`, i))
@@ -95,11 +91,8 @@ func TestSite(t *testing.T) {
 	list := must.Get(os.ReadFile(filepath.Join(folder, "llms.txt")))(t)
 	pages := regexp.MustCompile(`\]\((.*)\)`).FindAllStringSubmatch(string(list), -1)
 	for _, page := range pages {
-		if _, err := os.Stat(filepath.Join(folder, page[1])); err != nil {
-			t.Error(err)
-		}
+		_, err := os.Stat(filepath.Join(folder, page[1]))
+		must.Report(t, err)
 	}
-	if len(pages) < 20 {
-		t.Errorf("llms.txt lists %d pages", len(pages))
-	}
+	must.AtLeast(t, len(pages), 20, "pages that llms.txt lists")
 }

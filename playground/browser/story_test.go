@@ -25,17 +25,13 @@ func TestOpening(t *testing.T) {
 	// As soon as it begins anew it is a second before the first request, which comes at 8.86 s.
 	p.run(`playground.world.advance(30e9)`)
 	p.until("playground.world.now < 10e9")
-	if now := value[float64](p, "playground.world.now"); now < 7.86e9 {
-		t.Errorf("it begins at %v", now)
-	}
+	must.AtLeast(t, value[float64](p, "playground.world.now"), 7.86e9, "it begins at")
 	must.Equal(t, p.attribute("[data-preset=edge]", "aria-pressed"), "true", "the preset is pressed")
 	// A request of the visitor's own is not taken away.
 	p.click("#hit")
 	p.run(`playground.world.advance(60e9)`)
 	p.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-	if now := value[float64](p, "playground.world.now"); now < 60e9 {
-		t.Errorf("after a hit it began anew, and is at %v", now)
-	}
+	must.AtLeast(t, value[float64](p, "playground.world.now"), 60e9, "after a hit it is at, or it began anew")
 }
 
 // The page names its lanes as package lane does, in its order.
@@ -123,7 +119,7 @@ func TestEmbed(t *testing.T) {
 	must.Equal(t, fmt.Sprint(seen), "[H1 How a limit counts H2 Sliding log CANVAS  A All lanes, in Weir’s playground]", "seen are")
 	must.Equal(t, p.attribute("#whole", "href"), "./?limit=20&lane=sliding-log", "the link leads to")
 	fits(p)
-	accessible(p, axe(t))
+	accessible(p)
 }
 
 // Each screen has its lane, whose hits are those of all lanes, a client to play, and a rule that the parser takes.
@@ -168,9 +164,7 @@ func TestPair(t *testing.T) {
 	told(" of 40 requests")
 	p.click("[data-burst='1']")
 	told(" of 80 requests")
-	if got := p.text("#pair-verdict"); !strings.HasPrefix(got, "Kept: ") {
-		t.Errorf("it says %q", got)
-	}
+	must.Equal(t, strings.HasPrefix(p.text("#pair-verdict"), "Kept: "), true, "it says %q", p.text("#pair-verdict"))
 	p.click("#pair-away")
 	p.until(says("pair-verdict", "each proxy counts alone, so up to 40 may pass"))
 	p.click("#pair-away")

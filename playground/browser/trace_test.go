@@ -62,9 +62,8 @@ func TestDecidesAsTheLibrary(t *testing.T) {
 				}
 			}
 			// Else the trace would show little.
-			if refused < hits/10 || refused > hits*9/10 {
-				t.Errorf("%d of %d are refused", refused, hits)
-			}
+			must.AtLeast(t, refused, hits/10, "refused of %d", hits)
+			must.AtMost(t, refused, hits*9/10, "refused of %d", hits)
 		})
 	}
 }

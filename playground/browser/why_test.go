@@ -53,7 +53,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	must.Equal(t, value[bool](p, `document.activeElement.id === "why-title"`), true, "the answer does not have the focus")
 
 	// The answer follows what happens.
-	p.types("#new-limit", "25")
+	p.types("#new-limits-0", "25")
 	p.click("#set-limit")
 	told("user-1 passes per-user: 10 of 25 in 1 hour.")
 	row(`^25 in 1 hour \(first hit window\)\|10 used, 15 left: one passes now, `)

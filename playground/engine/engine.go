@@ -15,6 +15,7 @@ import (
 
 func main() {}
 
+// A lane must be set before other calls name it.
 var (
 	lanes [len(lane.Kinds)]*lane.Lane
 	view  lane.View
@@ -24,29 +25,16 @@ var (
 	waits   int64
 )
 
-// unknown is the result of functions for a lane that does not exist. It is no [window.Fault].
-const unknown = 255
-
 // count returns the number of lanes.
 //
 //go:wasmexport count
 func count() uint32 { return uint32(len(lanes)) }
-
-func find(i uint32) *lane.Lane {
-	if int(i) >= len(lanes) {
-		return nil
-	}
-	return lanes[i]
-}
 
 // set gives a lane a limit, and forgets its hits. It returns a [window.Fault]. Unless that is
 // [window.Sound], the lane is unchanged.
 //
 //go:wasmexport set
 func set(i uint32, hits, width, buckets int64) uint32 {
-	if int(i) >= len(lanes) {
-		return unknown
-	}
 	l, fault := lane.New(lane.Kinds[i], uint64(hits), width, buckets)
 	if fault == window.Sound {
 		lanes[i] = l
@@ -54,31 +42,15 @@ func set(i uint32, hits, width, buckets int64) uint32 {
 	return uint32(fault)
 }
 
-// traits returns bits about a lane: 1 if requests hold places until release, and 2 if they wait for
-// room.
+// holds returns 1 if requests of a lane hold places until release, and 0 if not.
 //
-//go:wasmexport traits
-func traits(i uint32) (bits uint32) {
-	if int(i) >= len(lanes) {
-		return 0
-	}
-	if lane.Kinds[i].Holds {
-		bits |= 1
-	}
-	if lane.Kinds[i].Waits {
-		bits |= 2
-	}
-	return bits
-}
+//go:wasmexport holds
+func holds(i uint32) uint32 { return number(lane.Kinds[i].Holds) }
 
 // release ends the request that has held a place in a lane for longest.
 //
 //go:wasmexport release
-func release(i uint32, now int64) {
-	if l := find(i); l != nil {
-		l.Release(now)
-	}
-}
+func release(i uint32, now int64) { lanes[i].Release(now) }
 
 // waitNanos returns how long the last request that was sent waits, in nanoseconds.
 //
@@ -90,16 +62,16 @@ func waitNanos() int64 { return waits }
 //
 //go:wasmexport hit
 func hit(i uint32, now int64) uint32 {
-	l := find(i)
-	if l == nil {
-		return unknown
-	}
-	o := l.Hit(now)
+	o := lanes[i].Hit(now)
 	text, waits = text[:0], o.Wait
 	for _, f := range o.Response {
 		text = append(append(append(append(text, f.Name...), ": "...), f.Value...), '\n')
 	}
-	if o.Allowed {
+	return number(o.Allowed)
+}
+
+func number(is bool) uint32 {
+	if is {
 		return 1
 	}
 	return 0
@@ -109,11 +81,7 @@ func hit(i uint32, now int64) uint32 {
 //
 //go:wasmexport look
 func look(i uint32, now int64) uint32 {
-	l := find(i)
-	if l == nil {
-		return 0
-	}
-	l.Look(now, &view)
+	lanes[i].Look(now, &view)
 	numbers = append(numbers[:0], float64(view.Quota), float64(view.Remaining), view.Used, float64(view.Next), float64(view.Reset),
 		float64(view.Age), float64(view.Current), float64(view.Previous), float64(view.Size))
 	for _, b := range view.Buckets {

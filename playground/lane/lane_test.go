@@ -109,18 +109,15 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("after %d s: %+v", at/second, v)
 		}
 	}
-	if !l.Hit(start).Allowed || !l.Hit(start+5*second).Allowed {
-		t.Error("a request within the limit is refused")
-	}
+	must.Equal(t, l.Hit(start).Allowed && l.Hit(start+5*second).Allowed, true, "requests within the limit pass")
 	look(5*second, 2)
 	if o := l.Hit(start + 6*second); o.Allowed || !has(o, "retry-after", "1") {
 		t.Errorf("above the limit: %+v", o)
 	}
 	l.Release(start + 7*second)
 	look(7*second, 1)
-	if !l.Hit(start+7*second).Allowed || l.Hit(start+7*second).Allowed {
-		t.Error("want a place for a single request")
-	}
+	must.Equal(t, l.Hit(start+7*second).Allowed, true, "there is a place for a request")
+	must.Equal(t, l.Hit(start+7*second).Allowed, false, "there is a place for a second one")
 	for range 3 { // the last one holds nothing
 		l.Release(start + 8*second)
 	}

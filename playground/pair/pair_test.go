@@ -14,8 +14,7 @@ const (
 
 func start(t *testing.T) *Pair {
 	t.Helper()
-	p := must.Get(New(limit, width))(t)
-	return p
+	return must.Get(New(limit, width))(t)
 }
 
 // send sends requests to a proxy, some milliseconds apart.
@@ -72,9 +71,7 @@ func TestAway(t *testing.T) {
 	}
 	p.Away(false)
 	p.Advance(3 * sim.Second)
-	if v := p.view(); v.most < 2*limit {
-		t.Errorf("%v count", v.most)
-	}
+	must.AtLeast(t, p.view().most, 2*limit, "hits that count")
 	p.send(0, 10, 10)
 	must.Equal(t, p.view().a, limit, "have passed")
 }

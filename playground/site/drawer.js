@@ -1,5 +1,5 @@
 import { change, later } from "./changes.js";
-import { byID, count, duration, gauge, keyFields, maxLimit, say } from "./parts.js";
+import { byID, copy, count, duration, gauge, limitNumber, putFields, say } from "./parts.js";
 import { refusal } from "./stream.js";
 
 // The time between two requests, in milliseconds.
@@ -36,14 +36,7 @@ export class Drawer {
     byID("act-unset").onclick = () => this.act("DELETE", "overrides", { rule: this.asked.rule, key: this.values }, undefined, "The override is removed.");
     byID("act-reset").onclick = () => this.act("POST", "counter", {}, { id: this.told.hash, rule: this.asked.rule, key: this.values, reset: true }, "The counter is empty.");
     for (const button of document.querySelectorAll("[data-copy]")) {
-      button.onclick = async () => {
-        try {
-          await navigator.clipboard.writeText(byID(button.dataset.copy).textContent);
-          say(byID(button.dataset.told ?? "act-told"), "Copied.");
-        } catch {
-          say(byID(button.dataset.told ?? "act-told"), "The browser does not let the page copy.");
-        }
-      };
+      button.onclick = () => copy(byID(button.dataset.copy).textContent, byID(button.dataset.told ?? "act-told"));
     }
     this.close();
     this.know(this.rules);
@@ -69,7 +62,7 @@ export class Drawer {
   // fields shows a field for each part of the key of the chosen rule.
   fields() {
     const parts = this.rules.find(({ name }) => name === byID("why-rule").value)?.key ?? [];
-    keyFields(byID("why-key"), parts, parts.map((part) => (part.startsWith("literal ") ? part.slice("literal ".length) : "")));
+    putFields(byID("why-key"), parts, parts.map((part) => (part.startsWith("literal ") ? part.slice("literal ".length) : "")));
   }
 
   // lookUp looks up a key that no table has, by a value of it. If there are others, they have to be
@@ -213,8 +206,7 @@ export class Drawer {
     this.of = all;
     if (shape !== this.shape) {
       this.shape = shape;
-      keyFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${spanOf(l)}`)), all.map((l) => l.limit ?? l.used));
-      for (const input of byID("act-limits").querySelectorAll("input")) Object.assign(input, { type: "number", min: 0, max: maxLimit, step: 1, required: true });
+      putFields(byID("act-limits"), all.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${spanOf(l)}`)), all.map((l) => l.limit ?? l.used), limitNumber);
     }
     byID("act-limits").hidden = !known;
     byID("act-until").closest(".field").hidden = !known || all.length === 0;

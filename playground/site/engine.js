@@ -69,11 +69,9 @@ class Engine {
     if (fault !== 0) throw new RangeError(`a limit of ${limit} in ${windowNanos} ns has the fault ${fault}`);
   }
 
-  // traits returns whether a lane's requests hold places until release, and whether they wait for
-  // room.
-  traits(lane) {
-    const bits = this.#exports.traits(lane);
-    return { holds: (bits & 1) !== 0, waits: (bits & 2) !== 0 };
+  // holds returns whether a lane's requests hold places until release.
+  holds(lane) {
+    return this.#exports.holds(lane) === 1;
   }
 
   // release ends the request that has held a place for longest.

@@ -1,4 +1,4 @@
-import { byID, count, duration, say } from "./parts.js";
+import { byID, count, duration, limitNumber, putFields, say } from "./parts.js";
 
 // Limits sets other limits for the page's users in any rule of weir run, and removes them again.
 export class Limits {
@@ -34,16 +34,8 @@ export class Limits {
   // fields shows a number for each limit of the chosen rule.
   fields() {
     const { rule } = this;
-    byID("new-limits").replaceChildren(...(rule?.limits ?? []).map((limit, i) => {
-      const field = document.createElement("div");
-      field.className = "field";
-      const label = field.appendChild(document.createElement("label"));
-      const input = field.appendChild(document.createElement("input"));
-      Object.assign(input, { type: "number", id: i === 0 ? "new-limit" : `new-limit-${i}`, min: 0, max: 1000000, step: 1, inputMode: "numeric", required: true });
-      label.htmlFor = input.id;
-      label.textContent = limit.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(limit.window_ms)}`;
-      return field;
-    }));
+    const names = (rule?.limits ?? []).map((limit) => (limit.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${duration(limit.window_ms)}`));
+    putFields(byID("new-limits"), names, [], { ...limitNumber, max: 1000000, inputMode: "numeric" });
     say(byID("limit-hint"), rule?.key ? "For the users of this page. A click on a key sets its own." : "");
     say(byID("limit-told"), "");
     this.show();

@@ -11,6 +11,16 @@ export function say(element, text) {
   if (element.textContent !== `${text}`) element.textContent = text;
 }
 
+// copy copies a text, and says in an element what became of that.
+export async function copy(text, status) {
+  try {
+    await navigator.clipboard.writeText(text);
+    status.textContent = "Copied.";
+  } catch {
+    status.textContent = "The browser does not let the page copy.";
+  }
+}
+
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const count = (n) => whole.format(Math.round(n));
 export const pace = (n) => (n < 9.95 ? n.toFixed(1) : count(n));
@@ -136,6 +146,15 @@ export function gauge(parent) {
     bar.setAttribute("aria-label", label);
   };
 }
+
+// observer keeps those of the elements that it observes in a set which are in sight, and calls changed after each change.
+export const observer = (seen, changed) => new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) seen.add(target);
+    else seen.delete(target);
+  }
+  changed();
+});
 
 // within returns the points from a time on, and the one before it.
 export const within = (points, begin) => points.slice(Math.max(0, points.findIndex(([time]) => time >= begin) - 1));
@@ -281,18 +300,22 @@ export function keyName(key) {
 }
 
 // The largest limit, window.MaxLimit.
-export const maxLimit = 999_999_999_999_999;
+const maxLimit = 999_999_999_999_999;
 
-// keyFields puts an input for each part of a key into an element.
-export function keyFields(parent, parts, values = []) {
-  parent.replaceChildren(...parts.map((part, i) => {
+// Inputs are for a part of a key, or for the number of a limit.
+const keyPart = { type: "text", spellcheck: false, autocapitalize: "none" };
+export const limitNumber = { type: "number", min: 0, max: maxLimit, step: 1, required: true };
+
+// putFields puts an input for each of some names into an element.
+export function putFields(parent, names, values, kind = keyPart) {
+  parent.replaceChildren(...names.map((name, i) => {
     const field = document.createElement("div");
     field.className = "field";
     const label = field.appendChild(document.createElement("label"));
     const input = field.appendChild(document.createElement("input"));
-    Object.assign(input, { type: "text", id: `${parent.id}-${i}`, spellcheck: false, autocapitalize: "none", value: values[i] ?? "" });
+    Object.assign(input, { ...kind, id: `${parent.id}-${i}`, value: values[i] ?? "" });
     label.htmlFor = input.id;
-    label.textContent = part;
+    label.textContent = name;
     return field;
   }));
 }

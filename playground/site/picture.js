@@ -168,33 +168,29 @@ function drawChart({ c, colors, world, lane, width, now, x }) {
   step.push([now, step.at(-1)[1]]);
 
   const limit = Math.round(bottom - world.limit * unit) + 0.5;
-  const area = (color, clipTop, clipHeight) => {
+  const clipped = (clipTop, clipHeight, paint) => {
     c.save();
     c.beginPath();
     c.rect(0, clipTop, width, clipHeight);
     c.clip();
-    c.fillStyle = color;
     c.beginPath();
     for (const [px, py] of step) c.lineTo(px, py);
+    paint();
+    c.restore();
+  };
+  const area = (color, clipTop, clipHeight) => clipped(clipTop, clipHeight, () => {
+    c.fillStyle = color;
     c.lineTo(now, bottom);
     c.lineTo(0, bottom);
     c.fill();
-    c.restore();
-  };
+  });
   area(colors["passed-soft"], limit, bottom - limit);
   area(colors["refused-soft"], 0, limit);
-  const curve = (color, clipTop, clipHeight) => {
-    c.save();
-    c.beginPath();
-    c.rect(0, clipTop, width, clipHeight);
-    c.clip();
+  const curve = (color, clipTop, clipHeight) => clipped(clipTop, clipHeight, () => {
     c.strokeStyle = color;
     c.lineWidth = 1.5;
-    c.beginPath();
-    for (const [px, py] of step) c.lineTo(px, py);
     c.stroke();
-    c.restore();
-  };
+  });
   // At the limit, the line has its full thickness.
   curve(colors.passed, limit - 2, bottom - limit + 4);
   curve(colors.refused, 0, limit - 2);
@@ -242,7 +238,8 @@ const level = (hits, limit) => Math.min(1, hits / limit) * counter.height;
 const floor = () => counter.top + counter.height;
 
 // columns draws windows with counts of their own. alive reports whether a window counts now.
-function columns({ c, colors, world, lane, x }, alive) {
+function columns(scene, alive) {
+  const { c, colors, world, lane, x } = scene;
   for (const { start, hits } of lane.windows) {
     const left = x(start);
     const right = x(start + world.window);
@@ -250,17 +247,14 @@ function columns({ c, colors, world, lane, x }, alive) {
     const counts = alive(start);
     c.globalAlpha = counts ? 1 : 0.45;
     box(c, colors["passed-soft"], left + 1, floor() - high, right - left - 2, high, 3);
-    c.strokeStyle = counts ? colors.passed : colors.rule;
-    c.beginPath();
-    c.roundRect(left + 1.5, counter.top + 0.5, right - left - 3, counter.height - 1, 4);
-    c.stroke();
+    outline(scene, start, counts ? colors.passed : colors.rule);
     c.globalAlpha = 1;
   }
 }
 
-// open draws an open window without hits.
-function open({ c, colors, world, x }, start) {
-  c.strokeStyle = colors.passed;
+// outline draws a window without its hits.
+function outline({ c, colors, world, x }, start, color = colors.passed) {
+  c.strokeStyle = color;
   c.beginPath();
   c.roundRect(x(start) + 1.5, counter.top + 0.5, x(start + world.window) - x(start) - 3, counter.height - 1, 4);
   c.stroke();
@@ -278,7 +272,7 @@ function windows(scene) {
     say(scene, "no window is open", scene.now - 8, floor() - 6, { align: "right" });
     return;
   }
-  open(scene, begin);
+  outline(scene, begin);
   counts(scene, begin, `${view.current} of ${view.quota}`);
 }
 
@@ -290,7 +284,7 @@ const counters = {
     const begin = world.now - view.age;
     band(scene);
     columns(scene, (start) => start === begin);
-    open(scene, begin);
+    outline(scene, begin);
     const before = lane.windows.findLast((w) => w.start + world.window === begin);
     if (before && view.previous > 0) {
       // Only the part that the last window still covers counts.

@@ -1,7 +1,7 @@
 import { mostRate, query, settings } from "./address.js";
 import { lanes, ruleOf, verdict } from "./lanes.js";
 import { Pair } from "./pair.js";
-import { byID, card } from "./parts.js";
+import { byID, card, copy } from "./parts.js";
 import { palette, Picture } from "./picture.js";
 import { presets } from "./presets.js";
 import { second, World } from "./world.js";
@@ -275,16 +275,6 @@ export class Playground {
     this.#address(query(set));
     byID("whole").href = `./${query({ ...set, lane: this.#embed, embed: "" })}`;
     this.draw();
-  }
-}
-
-// copy copies a text, and says in an element what became of that.
-async function copy(text, status) {
-  try {
-    await navigator.clipboard.writeText(text);
-    status.textContent = "Copied.";
-  } catch {
-    status.textContent = "The browser does not let the page copy.";
   }
 }
 

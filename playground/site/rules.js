@@ -1,4 +1,4 @@
-import { gauge, pace, rate, say } from "./parts.js";
+import { gauge, observer, pace, rate, say } from "./parts.js";
 
 // The time that a small curve shows, in milliseconds, and its size, in pixels.
 const past = 60_000;
@@ -54,13 +54,7 @@ export class Rules {
       this.#wanted = event.target.value.trim().toLowerCase();
       this.show();
     });
-    this.sight = new IntersectionObserver((entries) => {
-      for (const { target, isIntersecting } of entries) {
-        if (isIntersecting) this.#seen.add(target);
-        else this.#seen.delete(target);
-      }
-      this.#draw();
-    });
+    this.sight = observer(this.#seen, () => this.#draw());
     parent.append(section);
   }
 

@@ -2,7 +2,7 @@ import { Changes } from "./changes.js";
 import { Drawer, quoted } from "./drawer.js";
 import { Figures, Flow, banded, ratio } from "./flow.js";
 import { Limits } from "./limits.js";
-import { Curve, Events, Rule, Series, byID, card, count, duration, percent, range, rate, ruleName, say } from "./parts.js";
+import { Curve, Events, Rule, Series, byID, card, count, duration, observer, percent, range, rate, ruleName, say } from "./parts.js";
 import { Rules } from "./rules.js";
 import { Stream, refusal } from "./stream.js";
 import { Keys, dead, share, stands } from "./view.js";
@@ -110,11 +110,7 @@ export class Run {
     this.eachNode(setup.nodes.length <= fewNodes && this.few);
     this.inSight = new Set(); // the drawn nodes, if there are many
     this.sight?.disconnect();
-    this.sight = new IntersectionObserver((entries) => {
-      for (const { target, isIntersecting } of entries) {
-        if (isIntersecting) this.inSight.add(target);
-        else this.inSight.delete(target);
-      }
+    this.sight = observer(this.inSight, () => {
       if (this.stands) this.state(this.stands);
     });
     this.nodes = setup.nodes.map((address, number) => this.node(address, number));

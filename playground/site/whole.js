@@ -1,6 +1,6 @@
 import { change, later } from "./changes.js";
 import { operand, quoted, span } from "./drawer.js";
-import { byID, count, duration, keyFields, maxLimit, say } from "./parts.js";
+import { byID, count, duration, limitNumber, putFields, say } from "./parts.js";
 
 // The name of all rules together.
 const all = "*";
@@ -58,8 +58,7 @@ export class Whole {
     const limits = this.rules.find(({ rule }) => rule === this.rule)?.limits ?? [];
     const shape = JSON.stringify([this.rule, limits.map((l) => [l.algorithm, l.width_ms, l.period])]);
     if (shape !== this.shape) {
-      keyFields(byID("move-limits"), limits.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${l.period ?? duration(l.width_ms)}`)), limits.map((l) => l.limit));
-      for (const input of this.fields) Object.assign(input, { type: "number", min: 0, max: maxLimit, step: 1, required: true });
+      putFields(byID("move-limits"), limits.map((l) => (l.algorithm === "in_flight" ? "Requests in flight" : `Hits in ${l.period ?? duration(l.width_ms)}`)), limits.map((l) => l.limit), limitNumber);
     } else {
       this.fields.forEach((input, i) => {
         if (Number(input.value) === this.limits[i].limit) input.value = limits[i].limit;

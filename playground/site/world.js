@@ -41,7 +41,7 @@ export class World {
     this.most = 0; // the most that any lane has let pass in any window
     this.lanes = Array.from({ length: this.#engine.lanes }, (_, i) => {
       this.#engine.set(i, this.limit, BigInt(this.window), subBuckets);
-      const { holds } = this.#engine.traits(i);
+      const holds = this.#engine.holds(i);
       return new Lane(holds, holds ? lasts(this.window) : this.window);
     });
     this.setRate(this.rate);

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -238,21 +237,26 @@ func (p *proxy) admin(path string) string {
 // as sends requests of a method, and says how many had which status.
 func (p *proxy) as(t *testing.T, method, path, user string, requests int) map[int]int {
 	t.Helper()
-	statuses := map[int]int{}
-	for range requests {
+	return statuses(requests, func() answer {
 		request := must.Get(http.NewRequestWithContext(t.Context(), method, p.url()+path, nil))(t)
 		request.Header.Set("X-User", user)
-		statuses[do(request).status]++
+		return do(request)
+	})
+}
+
+// statuses says how many answers had which status.
+func statuses(answers int, ask func() answer) map[int]int {
+	counted := map[int]int{}
+	for range answers {
+		counted[ask().status]++
 	}
-	return statuses
+	return counted
 }
 
 var successes = regexp.MustCompile(`(?m)^outbound\|9180\|\|weir\.weir-system\.svc\.cluster\.local::.*::rq_success::([1-9][0-9]*)$`)
 
 func shippedLimits(t *testing.T, c *cluster, ingress *proxy) {
-	if got := ingress.as(t, "POST", "/login", "ann", 7); !maps.Equal(got, map[int]int{200: 5, 429: 2}) {
-		t.Errorf("%v, want 5 logins a minute", got)
-	}
+	must.Same(t, ingress.as(t, "POST", "/login", "ann", 7), map[int]int{200: 5, 429: 2}, "of 5 logins a minute")
 	waitFor(t, "user at the limit", func() bool { return ingress.get("/api/items", "bob").status == http.StatusTooManyRequests })
 	must.Same(t, ingress.as(t, "GET", "/", "bob", 20), map[int]int{200: 20}, "of a path without limits")
 	waitFor(t, "answers of the backend", func() bool { return successes.MatchString(ingress.admin("/clusters")) })
@@ -300,9 +304,7 @@ func pluginIsNotFetched(t *testing.T, c *cluster, ingress *proxy) {
 		c.notFetched(t, ingress, of)
 		want := of.status
 		must.Equal(t, probe(), want, "%s: the probe gets", of.strategy)
-		if !ingress.ready() {
-			t.Errorf("%s: the proxy is not ready; the document can say so", of.strategy)
-		}
+		must.Equal(t, ingress.ready(), true, "%s: the proxy is ready (if it is not, the document can say so)", of.strategy)
 	}
 	// The image comes, and the plugin with it once the resource's spec changes, or in a new pod.
 	for image, fetch := range map[string]func(){
@@ -351,22 +353,19 @@ func (c *cluster) copyImage(t *testing.T, from, to, tag string) {
 	for _, digest := range regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindAllString(manifest.body, -1) {
 		if a := do(c.at(t, http.MethodPost, to+"/blobs/uploads/?mount="+digest+"&from="+from, "")); a.status != http.StatusCreated {
 			blob := do(c.at(t, http.MethodGet, from+"/blobs/"+digest, ""))
-			if a := do(c.at(t, http.MethodPost, to+"/blobs/uploads/?digest="+digest, blob.body)); a.status != http.StatusCreated {
-				t.Fatalf("%s: %+v", digest, a)
-			}
+			a := do(c.at(t, http.MethodPost, to+"/blobs/uploads/?digest="+digest, blob.body))
+			must.EqualOrEnd(t, a.status, http.StatusCreated, "%s: %s", digest, a.body)
 		}
 	}
 	request := c.at(t, http.MethodPut, to+"/manifests/"+tag, manifest.body)
 	request.Header.Set("Content-Type", manifest.header.Get("Content-Type"))
-	if a := do(request); a.status != http.StatusCreated {
-		t.Fatalf("%+v", a)
-	}
+	a := do(request)
+	must.EqualOrEnd(t, a.status, http.StatusCreated, "%s", a.body)
 }
 
 func (c *cluster) at(t *testing.T, method, path, body string) *http.Request {
 	t.Helper()
-	request := must.Get(http.NewRequestWithContext(t.Context(), method, "http://"+c.registry+"/v2/"+path, strings.NewReader(body)))(t)
-	return request
+	return must.Get(http.NewRequestWithContext(t.Context(), method, "http://"+c.registry+"/v2/"+path, strings.NewReader(body)))(t)
 }
 
 // dumped is what weir check says about a proxy's configuration.
@@ -391,9 +390,8 @@ spec: {template: {spec: {containers: [{env: [{name: PILOT_FILTER_GATEWAY_CLUSTER
 	c.istiod(t, "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG=true")
 	// A Service that no route needs shows when istiod's new configuration has come.
 	waitFor(t, "end of another cluster", func() bool { return !strings.Contains(ingress.admin("/clusters"), "outbound|80||unused.shop") })
-	if !has() || strings.Contains(c.dumped(t, ingress), lost) {
-		t.Errorf("the shipped EnvoyFilter does not keep the cluster: %s", c.dumped(t, ingress))
-	}
+	must.Equal(t, has(), true, "the shipped EnvoyFilter keeps the cluster")
+	must.Equal(t, strings.Contains(c.dumped(t, ingress), lost), false, "weir check misses the cluster")
 	c.command(t, "kubectl", "delete", "envoyfilter", "-n", "istio-system", "weir")
 	waitFor(t, "end of the backend's cluster", func() bool { return !has() && strings.Contains(c.dumped(t, ingress), lost) })
 	without, _, _ := strings.Cut(c.shipped(t), "---\n# Keeps the backend's cluster")
@@ -423,9 +421,7 @@ spec:
   http: [{route: [{destination: {host: unused.shop.svc.cluster.local, port: {number: 80}}}]}]
 `)
 	waitFor(t, "change", func() bool { return strings.Contains(ingress.admin("/clusters"), "outbound|80||unused.shop") })
-	if has() {
-		t.Error("a DestinationRule or a ServiceEntry keeps the cluster; the document can say so")
-	}
+	must.Equal(t, has(), false, "a DestinationRule or a ServiceEntry keeps the cluster (if so, the document can say it)")
 	c.command(t, "kubectl", "delete", "-n", "istio-system", "destinationrule/weir", "serviceentry/weir", "virtualservice/seen")
 	c.apply(t, c.shipped(t))
 	waitFor(t, "the backend's cluster", has)
@@ -466,9 +462,7 @@ const hour = "configuration: {sync_rate: 0, backend: {timeout: 5s}, rules: [{nam
 // atTheLimit wants exactly 100 of a user's requests to pass.
 func (p *proxy) atTheLimit(t *testing.T, user string) {
 	t.Helper()
-	if got := p.as(t, "GET", "/", user, 120); !maps.Equal(got, map[int]int{200: 100, 429: 20}) {
-		t.Errorf("%s: %v, want 100 an hour", user, got)
-	}
+	must.Same(t, p.as(t, "GET", "/", user, 120), map[int]int{200: 100, 429: 20}, "%s: of 100 an hour", user)
 }
 
 // helmInstalls takes istio.yaml away, and has Helm install the chart, upgrade it under load, and go back.
@@ -524,9 +518,8 @@ func helmInstalls(t *testing.T, c *cluster, ingress *proxy) {
 	close(end)
 	statuses := <-ended
 	t.Logf("requests of a user at the limit meanwhile: %v", statuses)
-	if statuses[429] < 100 || len(statuses) != 1 {
-		t.Errorf("%v: want only refusals", statuses)
-	}
+	must.AtLeast(t, statuses[429], 100, "refusals")
+	must.Equal(t, len(statuses), 1, "kinds of answers, which are only refusals")
 }
 
 var moduleFile = regexp.MustCompile(`"filename": "(/var/lib/istio/data/[^"]+)"`)
@@ -548,9 +541,9 @@ func gatewayOfTheAPI(t *testing.T, c *cluster, ingress *proxy) {
 	// A header that a route adds shows when the configuration has come.
 	c.command(t, "kubectl", "patch", "httproute", "-n", "shop", "app", "--type=json", "-p", `[{"op": "add", "path": "/spec/rules/0/filters", "value": [{"type": "ResponseHeaderModifier", "responseHeaderModifier": {"add": [{"name": "x-seen", "value": "1"}]}}]}]`)
 	waitFor(t, "the header", func() bool { return public.get("/", "ann").header.Get("X-Seen") != "" })
-	if got := public.as(t, "GET", "/", "ann", 120); !maps.Equal(got, map[int]int{200: 120}) || strings.Contains(public.admin("/config_dump"), "shop.weir") {
-		t.Errorf("%v by a selector of two labels; the document can say so", got)
-	}
+	// If they are limited, the document can say so.
+	must.Same(t, public.as(t, "GET", "/", "ann", 120), map[int]int{200: 120}, "by a selector of two labels")
+	must.Equal(t, strings.Contains(public.admin("/config_dump"), "shop.weir"), false, "the proxy has the plugin")
 	for i, of := range []string{`istio.selector.gateway\.networking\.k8s\.io/gateway-name=public`, "istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public"} {
 		namespace := "gateway-" + fmt.Sprint(i)
 		c.install(t, "Istio", "upgrade", "0.1.0", "-f", "hour.yaml", "--set", "istio.namespace=shop,configuration.namespace="+namespace+",configuration.rules[0].name="+namespace+","+of)
@@ -641,10 +634,9 @@ func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
 			})
 			waitFor(t, "answers of the backend", func() bool { p.get("/", "nobody"); return successes.MatchString(p.admin("/clusters")) })
 		}
-		first, second := sidecar.as(t, "GET", "/", resource, 60), other.as(t, "GET", "/", resource, 60)
-		if !maps.Equal(first, map[int]int{200: 60}) || !maps.Equal(second, map[int]int{200: 40, 429: 20}) {
-			t.Errorf("%s: %v at one sidecar, then %v at the other, want 100 together", resource, first, second)
-		}
+		// They let 100 pass together.
+		must.Same(t, sidecar.as(t, "GET", "/", resource, 60), map[int]int{200: 60}, "%s: at one sidecar", resource)
+		must.Same(t, other.as(t, "GET", "/", resource, 60), map[int]int{200: 40, 429: 20}, "%s: then at the other", resource)
 	}
 	// A Sidecar resource without the backend's namespace takes its cluster away.
 	c.command(t, "kubectl", "patch", "sidecar", "-n", "shop", "one", "--type=merge", "-p", `{"spec": {"egress": [{"hosts": ["shop/*"]}]}}`)
@@ -713,13 +705,7 @@ func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 			return ask("nobody").limits(resource)
 		})
 		waitFor(t, "answers of the backend", func() bool { ask("nobody"); return successes.MatchString(waypoint.admin("/clusters")) })
-		statuses := map[int]int{}
-		for range 120 {
-			statuses[ask(resource).status]++
-		}
-		if !maps.Equal(statuses, map[int]int{200: 100, 429: 20}) {
-			t.Errorf("%s: %v, want 100 an hour", resource, statuses)
-		}
+		must.Same(t, statuses(120, func() answer { return ask(resource) }), map[int]int{200: 100, 429: 20}, "%s: of 100 an hour", resource)
 	}
 	// The EnvoyFilter beside the plugin keeps the backend's cluster.
 	c.command(t, "kubectl", "delete", "envoyfilter", "-n", "shop", "weir")

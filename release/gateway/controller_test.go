@@ -4,7 +4,6 @@ package gateway
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -55,9 +55,7 @@ func TestController(t *testing.T) {
 	c.apply(t, policyOf("shop", "all", "Gateway", "public", `rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: 5, window: 1h}]}]`))
 	waitFor(t, "limits", func() bool { return public.get("/", "nobody").header.Get("RateLimit") != "" })
 	step("limits")
-	if got := public.as(t, "GET", "/", "ann", 8); !maps.Equal(got, map[int]int{200: 5, 429: 3}) {
-		t.Errorf("%v, want 5 an hour", got)
-	}
+	must.Same(t, public.as(t, "GET", "/", "ann", 8), map[int]int{200: 5, 429: 3}, "of 5 an hour")
 	step("first 429")
 	for _, test := range []struct {
 		name string
@@ -75,9 +73,7 @@ func newControlled(t *testing.T, in *cluster) *controlled {
 	c := &controlled{cluster: in, program: filepath.Join(in.dir, "bin", "weir-controller")}
 	build := exec.Command("go", "build", "-o", c.program, ".")
 	build.Dir, build.Env = "../../controller", append(os.Environ(), "GOWORK=off")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
+	commandtest.Run(t, build)
 	return c
 }
 
@@ -173,13 +169,7 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: ten
 		policyOf("tenant", "thief", "Gateway", "public", `rules: [{name: r, limits: [{limit: 0, window: 1h}]}]`))
 	waitFor(t, "the tenant's limit", func() bool { return public.at(t, "tenant.example", "/", "nobody").limits("tenant_mine_per-user") })
 	waitFor(t, "the other's", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_r") })
-	statuses := map[int]int{}
-	for range 5 {
-		statuses[public.at(t, "tenant.example", "/", "ann").status]++
-	}
-	if !maps.Equal(statuses, map[int]int{200: 3, 429: 2}) {
-		t.Errorf("%v, want 3 an hour", statuses)
-	}
+	must.Same(t, statuses(5, func() answer { return public.at(t, "tenant.example", "/", "ann") }), map[int]int{200: 3, 429: 2}, "of 3 an hour")
 	waitFor(t, "status of a rule's name that two namespaces have", func() bool {
 		return strings.Contains(c.condition(t, "tenant", "open", "Accepted"), "its rule pay has the name of another namespace's rule")
 	})
@@ -223,9 +213,7 @@ func listenersAndNamespaces(t *testing.T, c *controlled, public *proxy) {
 	} {
 		a := public.at(t, host, "/", "nobody")
 		for _, rule := range []string{"shop_intern_r", "shop_all_per-user", "shop_named_r", "tenant_mine_per-user", "tenant_namespace_spare"} {
-			if a.limits(rule) != slices.Contains(want, rule) {
-				t.Errorf("%s: %v, want %v", host, a.header, want)
-			}
+			must.Equal(t, a.limits(rule), slices.Contains(want, rule), "%s: %v has %s", host, a.header, rule)
 		}
 	}
 	c.command(t, "kubectl", "delete", "rlp", "-n", "tenant", "namespace")
@@ -260,13 +248,7 @@ spec: {address: 127.0.0.1, labels: {app: app}, ports: {http: `+strconv.Itoa(c.ap
 	waitFor(t, "the Service's limit", func() bool { return ask("app.tenant", "nobody").limits("tenant_service_r") })
 	waitFor(t, "the waypoint's limit", func() bool { return ask("app.shop", "nobody").limits("shop_waypoint_r") })
 	for name, want := range map[string]int{"app.tenant": 4, "app.shop": 7} {
-		statuses := map[int]int{}
-		for range 9 {
-			statuses[ask(name, "ann").status]++
-		}
-		if !maps.Equal(statuses, map[int]int{200: want, 429: 9 - want}) {
-			t.Errorf("%s: %v, want %d of 9", name, statuses, want)
-		}
+		must.Same(t, statuses(9, func() answer { return ask(name, "ann") }), map[int]int{200: want, 429: 9 - want}, "%s", name)
 	}
 	for name, want := range map[string][2]string{
 		"thief": {"Accepted", "False RefNotPermitted Service app of namespace shop: want a ReferenceGrant there, from tenant"},
@@ -282,13 +264,7 @@ metadata: {name: limits, namespace: shop}
 spec: {from: [{group: weir.dev, kind: RateLimitPolicy, namespace: tenant}], to: [{group: "", kind: Service, name: app}]}
 `)
 	waitFor(t, "the granted limit", func() bool { return ask("app.shop", "nobody").limits("r") })
-	statuses := map[int]int{}
-	for range 9 {
-		statuses[ask("app.shop", "bob").status]++
-	}
-	if !maps.Equal(statuses, map[int]int{200: 3, 429: 6}) {
-		t.Errorf("%v, want 3 of 9 by the granted policy", statuses)
-	}
+	must.Same(t, statuses(9, func() answer { return ask("app.shop", "bob") }), map[int]int{200: 3, 429: 6}, "by the granted policy")
 	if shown := c.command(t, "weir", "policy", "-n", "tenant"); !regexp.MustCompile(`(?m)^tenant/thief +Service app in shop +True +True`).MatchString(shown) || !regexp.MustCompile(`(?m)^shop/waypoint +Service shop/app +r +3 a 366d +tenant/thief$`).MatchString(shown) {
 		t.Errorf("weir policy: %s", shown)
 	}
@@ -314,9 +290,7 @@ func brokenPolicyStays(t *testing.T, c *controlled, public *proxy) {
 	c.begin(t)
 	c.apply(t, policyOf("shop", "named", "HTTPRoute", "named", `rules: [{name: s, limits: [{limit: 1000, window: 1h}]}]`))
 	waitFor(t, "work of the next controller", func() bool { return public.at(t, "named.example", "/", "nobody").limits("shop_named_s") })
-	if a := public.at(t, "tenant.example", "/", "ann"); a.status != http.StatusTooManyRequests {
-		t.Errorf("%d: the broken policy's limit is gone", a.status)
-	}
+	must.Equal(t, public.at(t, "tenant.example", "/", "ann").status, http.StatusTooManyRequests, "by the broken policy's limit")
 	must.Contains(t, c.command(t, "kubectl", "get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].reason}"), "Invalid", "events")
 }
 

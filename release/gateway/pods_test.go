@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // podsAreApart has Kubernetes' controllers make pods of charts/values/tls.yaml, and its scheduler choose their nodes. Then the budget
@@ -32,9 +34,7 @@ func podsAreApart(t *testing.T, c *cluster, _ *proxy) {
 		c.apply(t, c.command(t, "helm", "template", "weir", "oci://"+c.registry+"/weir-chart", "--plain-http", "--version", "0.1.0", "-n", of.namespace, "-f", "values.yaml", "--kube-version", kubernetes,
 			"--set", "backend.store.kind=url,backend.replicas=2"))
 		waitFor(t, "nodes of two pods", func() bool { return len(pods(of.namespace, "spec.nodeName")) == 2 })
-		if nodes := pods(of.namespace, "spec.nodeName"); strings.Join(slices.Sorted(slices.Values(nodes)), " ") != of.nodes {
-			t.Errorf("%s: pods are on %v, want %s", of.labels, nodes, of.nodes)
-		}
+		must.Equal(t, strings.Join(slices.Sorted(slices.Values(pods(of.namespace, "spec.nodeName"))), " "), of.nodes, "%s: pods are on", of.labels)
 	}
 	both := pods("apart", "metadata.name")
 	for _, pod := range both {
@@ -48,7 +48,6 @@ func podsAreApart(t *testing.T, c *cluster, _ *proxy) {
 		c.write(t, "evict.yaml", `{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "`+pod+`", "namespace": "apart"}}`)
 		said[i] = c.try("kubectl", "create", "--raw", "/api/v1/namespaces/apart/pods/"+pod+"/eviction", "-f", "evict.yaml")
 	}
-	if said[0] != "" || !strings.Contains(said[1], "violate the pod's disruption budget") {
-		t.Errorf("%q: want the first pod to be evicted, and the second not", said)
-	}
+	must.Equal(t, said[0], "", "the first pod's eviction")
+	must.Contains(t, said[1], "violate the pod's disruption budget", "the second pod's eviction")
 }

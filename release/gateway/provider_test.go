@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,17 +54,13 @@ func TestEnvoyGatewayInCluster(t *testing.T) {
 	waitFor(t, "the limit", func() bool { return at.get("/", "ann").status == http.StatusTooManyRequests })
 	t.Logf("from the chart of Envoy Gateway to the first 429: %v, on Envoy %s", time.Since(began).Round(time.Millisecond), envoy)
 	waitFor(t, "answers of the backend", func() bool { return answered.MatchString(get("http://127.0.0.1:19000/clusters", "").body) })
-	if got := at.as(t, "GET", "/", "bob", 310); !maps.Equal(got, map[int]int{200: 300, 429: 10}) {
-		t.Errorf("%v, want 300 an hour", got)
-	}
+	must.Same(t, at.as(t, "GET", "/", "bob", 310), map[int]int{200: 300, 429: 10}, "of 300 an hour")
 	c.command(t, "helm", "uninstall", "weir", "-n", "weir-system")
 	waitFor(t, "end of the limits", func() bool { return at.get("/", "nobody").header.Get("RateLimit") == "" })
 	t.Run("policies", func(t *testing.T) { policiesOfListeners(t, newControlled(t, c), at) })
 	c.serviceOf(t)
 	waitFor(t, "limits of a BackendTrafficPolicy", func() bool { return strings.HasPrefix(at.get("/", "nobody").header.Get("X-RateLimit-Limit"), "100,") })
-	if got := at.as(t, "GET", "/", "ann", 110); !maps.Equal(got, map[int]int{200: 100, 429: 10}) {
-		t.Errorf("%v, want 100 an hour", got)
-	}
+	must.Same(t, at.as(t, "GET", "/", "ann", 110), map[int]int{200: 100, 429: 10}, "of 100 an hour")
 }
 
 // policiesOfListeners has weir controller attach policies to one of two listeners of a port, and to a tenant's namespace.

@@ -60,9 +60,7 @@ func TestList(t *testing.T) {
 		"p/p.go g: true || true → false || true",
 		"p/p.go g: true || true → true || false",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	must.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "")
 }
 
 // Each change in equal.txt can still be made, and has a reason.
@@ -80,9 +78,7 @@ func TestEqual(t *testing.T) {
 		}
 		mutants, err := list(file, content)
 		must.Report(t, err)
-		if !slices.ContainsFunc(mutants, func(m mutant) bool { return m.name == name }) {
-			t.Errorf("%s: there is no such change any more", name)
-		}
+		must.Equal(t, slices.ContainsFunc(mutants, func(m mutant) bool { return m.name == name }), true, "%s: there is such a change", name)
 	}
 }
 

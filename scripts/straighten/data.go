@@ -39,27 +39,21 @@ func (t table) worthwhile() bool { return t.to-t.from >= smallestTable }
 // That is runtime.findfunctab, which has 20 bytes for each 4 KiB of the addresses of functions.
 // Most bytes are zero. A function of WebAssembly takes 64 KiB of addresses, so that 16 records are
 // the same. Go's linker makes a segment of each, 40,000 in all.
-func findTable(module []byte) (largest table, err error) {
-	err = eachSection(module, func(id byte, body []byte) error {
-		if id != dataSection {
-			return nil
+func findTable(body []byte) (largest table, err error) {
+	segments, err := dataSegments(body)
+	var t table
+	for _, s := range segments {
+		small := len(s.bytes) <= recordSize
+		if !small || s.offset-t.to > sparse {
+			t = table{from: s.offset &^ 3}
 		}
-		segments, err := dataSegments(body)
-		var t table
-		for _, s := range segments {
-			small := len(s.bytes) <= recordSize
-			if !small || s.offset-t.to > sparse {
-				t = table{from: s.offset &^ 3}
-			}
-			if small {
-				t.to = s.end() &^ 3
-			}
-			if t.to-t.from > largest.to-largest.from {
-				largest = t
-			}
+		if small {
+			t.to = s.end() &^ 3
 		}
-		return err
-	})
+		if t.to-t.from > largest.to-largest.from {
+			largest = t
+		}
+	}
 	return largest, err
 }
 

@@ -447,7 +447,11 @@ func (f *function) encode() (b []byte, hints []hinted) {
 	}
 	opens, closes := -1, -1
 	if f.entry > 0 && slices.Contains(f.code[f.entry].places, trap) {
-		opens, closes = f.trapBounds()
+		// The trap's block opens and closes before these.
+		opens, closes = f.segments[len(f.segments)-1].opener, f.lastTrap()
+		if f.loop >= 0 {
+			opens = f.loop
+		}
 	}
 	for i, in := range f.code {
 		if i == opens {
@@ -488,15 +492,6 @@ func (f *function) encode() (b []byte, hints []hinted) {
 		}
 	}
 	return b, hints
-}
-
-// trapBounds returns the instructions before which the trap's block opens and closes.
-func (f *function) trapBounds() (opens, closes int) {
-	opens = f.segments[len(f.segments)-1].opener
-	if f.loop >= 0 {
-		opens = f.loop
-	}
-	return opens, f.lastTrap()
 }
 
 // lastTrap returns the index of the unreachable instruction at the end of each of Go's functions,

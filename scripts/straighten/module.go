@@ -36,25 +36,27 @@ var errMalformed = errors.New("malformed module")
 // straighten makes a module's jumps direct, and packs its data. It refuses a module without names,
 // which tell it the functions that recover from panics.
 func straighten(module []byte, names bool) ([]byte, error) {
-	if len(module) < len(magic) || string(module[:len(magic)]) != magic {
-		return nil, fmt.Errorf("%w: want a module of WebAssembly 1.0", errMalformed)
-	}
-	recovers, err := findFunction(module, deferReturn)
+	all, err := sections(module)
 	if err != nil {
 		return nil, err
 	}
-	imported, err := imports(module)
+	recovers, err := findFunction(all, deferReturn)
 	if err != nil {
 		return nil, err
 	}
-	t, err := findTable(module)
+	imported, err := imports(find(all, importSection))
+	if err != nil {
+		return nil, err
+	}
+	t, err := findTable(find(all, dataSection))
 	if err != nil {
 		return nil, err
 	}
 	out := []byte(magic)
 	var functions, types uint32
 	started := !t.worthwhile()
-	err = eachSection(module, func(id byte, body []byte) (err error) {
+	for _, s := range all {
+		id, body := s.id, s.body
 		if !started && id > startSection {
 			started = true
 			out = appendSection(out, startSection, binary.AppendUvarint(nil, uint64(imported+functions)))
@@ -62,18 +64,18 @@ func straighten(module []byte, names bool) ([]byte, error) {
 		switch {
 		case id == customSection:
 			if name := customName(body); !names && name == nameSection || name == hintSection {
-				return nil
+				continue
 			}
 		case id == typeSection && t.worthwhile():
 			types, body = added(body, "\x60\x00\x00") // the type of a function without parameters and results
 		case id == functionSection && t.worthwhile():
 			functions, body = added(body, string(binary.AppendUvarint(nil, uint64(types))))
 		case id == startSection && t.worthwhile():
-			return errors.New("the module already has a start function")
+			return nil, errors.New("the module already has a start function")
 		case id == codeSection:
 			var hints []byte
 			if body, hints, err = straightenCode(body, imported, recovers); err != nil {
-				return err
+				return nil, err
 			}
 			if t.worthwhile() {
 				code := t.unpack()
@@ -82,13 +84,12 @@ func straighten(module []byte, names bool) ([]byte, error) {
 			out = appendSection(out, customSection, hints)
 		case id == dataSection:
 			if body, err = pack(body, t); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		out = appendSection(out, id, body)
-		return nil
-	})
-	return out, err
+	}
+	return out, nil
 }
 
 // added returns a section with another entry, and the entry's number.
@@ -104,20 +105,36 @@ func appendSection(dst []byte, id byte, body []byte) []byte {
 	return append(dst, body...)
 }
 
-// eachSection visits the sections in their order.
-func eachSection(module []byte, visit func(id byte, body []byte) error) error {
+// section is a part of a module.
+type section struct {
+	id   byte
+	body []byte
+}
+
+// sections returns a module's sections in their order.
+func sections(module []byte) (all []section, err error) {
+	if len(module) < len(magic) || string(module[:len(magic)]) != magic {
+		return nil, fmt.Errorf("%w: want a module of WebAssembly 1.0", errMalformed)
+	}
 	r := reader{b: module, at: len(magic)}
 	for r.more() {
-		id := r.byte()
-		body := r.bytes(r.u32())
+		s := section{id: r.byte(), body: r.bytes(r.u32())}
 		if r.bad {
-			return fmt.Errorf("%w: section %d", errMalformed, id)
+			return nil, fmt.Errorf("%w: section %d", errMalformed, s.id)
 		}
-		if err := visit(id, body); err != nil {
-			return err
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// find returns the section of a number, or one without entries.
+func find(all []section, id byte) (body []byte) {
+	for _, s := range all {
+		if s.id == id {
+			return s.body
 		}
 	}
-	return nil
+	return []byte{0}
 }
 
 func customName(body []byte) string {
@@ -127,14 +144,14 @@ func customName(body []byte) string {
 
 // findFunction returns the number of the function of a name. If the module has names but not this
 // name, the number is beyond all functions.
-func findFunction(module []byte, name string) (number uint32, err error) {
+func findFunction(all []section, name string) (number uint32, err error) {
 	named := false
 	number = 1<<32 - 1
-	err = eachSection(module, func(id byte, body []byte) error {
-		if id != customSection || customName(body) != nameSection {
-			return nil
+	for _, s := range all {
+		if s.id != customSection || customName(s.body) != nameSection {
+			continue
 		}
-		r := reader{b: body}
+		r := reader{b: s.body}
 		r.bytes(r.u32())
 		for r.more() {
 			part := r.byte()
@@ -152,48 +169,41 @@ func findFunction(module []byte, name string) (number uint32, err error) {
 			r.bad = r.bad || names.bad
 		}
 		if r.bad {
-			return fmt.Errorf("%w: section of names", errMalformed)
+			return 0, fmt.Errorf("%w: section of names", errMalformed)
 		}
-		return nil
-	})
-	if err == nil && !named {
-		err = errors.New("no names: build the module without -ldflags=-s")
 	}
-	return number, err
+	if !named {
+		return 0, errors.New("no names: build the module without -ldflags=-s")
+	}
+	return number, nil
 }
 
 // imports counts the functions that a module imports, which are numbered before its own.
-func imports(module []byte) (count uint32, err error) {
-	err = eachSection(module, func(id byte, body []byte) error {
-		if id != importSection {
-			return nil
+func imports(body []byte) (count uint32, err error) {
+	r := reader{b: body}
+	for n := r.u32(); n > 0 && !r.bad; n-- {
+		r.bytes(r.u32())
+		r.bytes(r.u32())
+		switch r.byte() {
+		case 0: // a function, and its type
+			r.u32()
+			count++
+		case 1: // a table: the type of its elements, and its limits
+			r.byte()
+			r.limits()
+		case 2: // a memory
+			r.limits()
+		case 3: // a global: its type, and whether it changes
+			r.byte()
+			r.byte()
+		default:
+			r.bad = true
 		}
-		r := reader{b: body}
-		for n := r.u32(); n > 0 && !r.bad; n-- {
-			r.bytes(r.u32())
-			r.bytes(r.u32())
-			switch r.byte() {
-			case 0: // a function, and its type
-				r.u32()
-				count++
-			case 1: // a table: the type of its elements, and its limits
-				r.byte()
-				r.limits()
-			case 2: // a memory
-				r.limits()
-			case 3: // a global: its type, and whether it changes
-				r.byte()
-				r.byte()
-			default:
-				r.bad = true
-			}
-		}
-		if r.bad {
-			return fmt.Errorf("%w: section of imports", errMalformed)
-		}
-		return nil
-	})
-	return count, err
+	}
+	if r.bad {
+		return 0, fmt.Errorf("%w: section of imports", errMalformed)
+	}
+	return count, nil
 }
 
 // straightenCode makes the jumps of all functions direct. It also returns the section of hints.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -24,9 +26,7 @@ func build(t testing.TB, flags ...string) []byte {
 	file := filepath.Join(t.TempDir(), "program.wasm")
 	command := exec.Command("go", append(append([]string{"build", "-o", file}, flags...), "./testdata/program")...)
 	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
+	commandtest.Run(t, command)
 	return must.Get(os.ReadFile(file))(t)
 }
 
@@ -64,7 +64,8 @@ func TestProgram(t *testing.T) {
 func TestJumps(t *testing.T) {
 	module := must.Get(straighten(build(t, "-ldflags=-w"), true))(t)
 	tables, back := 0, 0
-	eachFunction(t, module, func(f *function) {
+	for _, body := range bodies(t, module) {
+		f := must.Get(decode(body))(t)
 		for i := range f.code {
 			switch in := &f.code[i]; in.op {
 			case opBrTable:
@@ -75,7 +76,7 @@ func TestJumps(t *testing.T) {
 				}
 			}
 		}
-	})
+	}
 	if tables < 500 || back == 0 || back > 3*tables {
 		t.Errorf("got %d tables, and %d jumps through them", tables, back)
 	}
@@ -85,13 +86,9 @@ func TestJumps(t *testing.T) {
 func TestData(t *testing.T) {
 	before := build(t, "-ldflags=-w")
 	after := must.Get(straighten(before, false))(t)
-	if len(after) > len(before)*9/10 {
-		t.Errorf("got %d bytes of %d", len(after), len(before))
-	}
+	must.AtMost(t, len(after), len(before)*9/10, "bytes of %d", len(before))
 	must.Same(t, memory(t, after), memory(t, before), "memory begins with other bytes")
-	if got, was := len(segments(t, after)), len(segments(t, before)); got > was/8 {
-		t.Errorf("got %d segments of %d", got, was)
-	}
+	must.AtMost(t, len(segments(t, after)), len(segments(t, before))/8, "segments")
 }
 
 // memory returns the memory of a new instance.
@@ -106,15 +103,9 @@ func memory(t *testing.T, module []byte) []byte {
 	return bytes.Clone(all)
 }
 
-func segments(t *testing.T, module []byte) (found []dataSegment) {
+func segments(t *testing.T, module []byte) []dataSegment {
 	t.Helper()
-	must.OK(t, eachSection(module, func(id byte, body []byte) (err error) {
-		if id == dataSection {
-			found, err = dataSegments(body)
-		}
-		return err
-	}))
-	return found
+	return must.Get(dataSegments(find(must.Get(sections(module))(t), dataSection)))(t)
 }
 
 // Segments keep their bytes wherever they lie, and those that Go's linker does not make are refused.
@@ -140,22 +131,14 @@ func TestPack(t *testing.T) {
 	}
 }
 
-func eachFunction(t *testing.T, module []byte, visit func(*function)) {
+// bodies returns the bodies of a module's functions.
+func bodies(t testing.TB, module []byte) (all [][]byte) {
 	t.Helper()
-	must.OK(t, eachSection(module, func(id byte, body []byte) error {
-		if id != codeSection {
-			return nil
-		}
-		r := reader{b: body}
-		for n := r.u32(); n > 0; n-- {
-			f, err := decode(r.bytes(r.u32()))
-			if err != nil {
-				return err
-			}
-			visit(f)
-		}
-		return nil
-	}))
+	r := reader{b: find(must.Get(sections(module))(t), codeSection)}
+	for n := r.u32(); n > 0; n-- {
+		all = append(all, r.bytes(r.u32()))
+	}
+	return all
 }
 
 func TestRefused(t *testing.T) {
@@ -171,27 +154,19 @@ func TestRefused(t *testing.T) {
 		{"with a function to start with", slices.Concat(module, []byte{startSection, 1, 0}), "already has a start function"},
 		{"without names", build(t, "-ldflags=-s"), "build the module without -ldflags=-s"},
 	} {
-		if _, err := straighten(test.module, false); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
-		}
+		_, err := straighten(test.module, false)
+		must.Contains(t, fmt.Sprint(err), test.want, "%s", test.name)
 	}
 }
 
 // Whatever a function is made of, it is refused, or can still be read.
 func FuzzFunction(f *testing.F) {
 	module := build(f, "-ldflags=-w")
-	must.OK(f, eachSection(module, func(id byte, body []byte) error {
-		if id != codeSection {
-			return nil
+	for n, b := range bodies(f, module) {
+		if len(b) < 400 && n%16 == 0 {
+			f.Add(b)
 		}
-		r := reader{b: body}
-		for n := r.u32(); n > 0; n-- {
-			if b := r.bytes(r.u32()); len(b) < 400 && n%16 == 0 {
-				f.Add(b)
-			}
-		}
-		return nil
-	}))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		function, err := decode(b)
 		if err != nil {

@@ -18,22 +18,15 @@ var (
 	numbers []float64
 )
 
-// set starts two proxies with one limit. It returns 1 if that can't be.
+// set starts two proxies with a limit that the page offers, all of which can be.
 //
 //go:wasmexport set
-func set(hits, width int64) uint32 {
-	p, err := pair.New(uint64(hits), width)
-	if err != nil {
-		return 1
-	}
-	proxies = p
-	return 0
-}
+func set(hits, width int64) { proxies, _ = pair.New(uint64(hits), width) }
 
 // hit sends a request to a proxy.
 //
 //go:wasmexport hit
-func hit(proxy uint32) { proxies.Hit(int(proxy % pair.Proxies)) }
+func hit(proxy uint32) { proxies.Hit(int(proxy)) }
 
 // away takes the backend away, or brings it back.
 //

@@ -160,9 +160,7 @@ func TestIncoming(t *testing.T) {
 				kind, labels = "waypoint~127.0.0.4", map[string]string{ofAPI: "waypoint"}
 			}
 			all := &admin.ConfigDump{}
-			if err := protojson.Unmarshal([]byte(dump(t, resources, kind, "shop", labels)), all); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, protojson.Unmarshal([]byte(dump(t, resources, kind, "shop", labels)), all))
 			limited := map[string]bool{}
 			for _, part := range all.Configs {
 				listeners := &admin.ListenersConfigDump{}
@@ -171,9 +169,7 @@ func TestIncoming(t *testing.T) {
 				}
 				for _, l := range listeners.DynamicListeners {
 					written, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(l)
-					if err != nil {
-						t.Fatal(err)
-					}
+					ok(t, err)
 					if extension.Match(written) {
 						limited[map[bool]string{true: "inbound", false: "others"}[l.Name == "virtualInbound" || l.Name == "main_internal"]] = true
 					}
@@ -209,23 +205,15 @@ func chart(t *testing.T, file, more string) string {
 	values := map[string]any{}
 	for _, text := range []string{read(t, "../../../charts/values/"+file), more} {
 		var these map[string]any
-		if err := yaml.Unmarshal([]byte(text), &these); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, yaml.Unmarshal([]byte(text), &these))
 		values = util.MergeTables(these, values)
 	}
 	c, err := loader.Load("../../../charts/weir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: "weir", Namespace: "weir-system"}, common.DefaultCapabilities)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	files, err := engine.Render(c, all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return files["weir/templates/backend.yaml"] + "\n---\n" + files["weir/templates/istio.yaml"]
 }
 
@@ -238,9 +226,7 @@ func dump(t *testing.T, resources, kind, namespace string, labels map[string]str
 	var all struct{ kubernetes, istio []string }
 	for _, resource := range strings.Split(resources+"\n---\n"+read(t, "../testdata/cluster.yaml")+"\n---\n"+read(t, "../testdata/gateways.yaml"), "\n---\n") {
 		var of struct{ APIVersion string }
-		if err := yaml.Unmarshal([]byte(resource), &of); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, yaml.Unmarshal([]byte(resource), &of))
 		if strings.Contains(of.APIVersion, "istio.io/") {
 			all.istio = append(all.istio, resource)
 		} else if of.APIVersion != "" {
@@ -258,14 +244,10 @@ func dump(t *testing.T, resources, kind, namespace string, labels map[string]str
 	shown := func() string {
 		answer, all := httptest.NewRecorder(), &admin.ConfigDump{}
 		s.Discovery.ConfigDump(answer, httptest.NewRequest(http.MethodGet, "/debug/config_dump?proxyID=pod.shop", nil))
-		if err := protojson.Unmarshal(answer.Body.Bytes(), all); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, protojson.Unmarshal(answer.Body.Bytes(), all))
 		// As Envoy names fields.
 		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(all)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return string(text)
 	}
 	ask(types.ClusterType)
@@ -279,8 +261,14 @@ func dump(t *testing.T, resources, kind, namespace string, labels map[string]str
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
+	ok(t, err)
+	return string(text)
+}
+
+// ok ends a test that an error keeps from going on. This module has not the package must.
+func ok(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
 }
