@@ -86,7 +86,8 @@ func (d envoys) kind() string {
 	return kind
 }
 
-// newEnvoys waits until a number of processes can be used, until the test ends.
+// newEnvoys waits until a number of processes can be used, until the test ends. A scenario calls it once: if
+// it waited for more while it has some, two might wait for each other.
 func newEnvoys(t *testing.T, binary envoytest.Binary, nodes int) envoys {
 	t.Helper()
 	nodes = min(nodes, 5) // and a scenario that can do with fewer takes few of them

@@ -382,7 +382,7 @@ func TestManyOverrides(t *testing.T) {
 // was set, and so does a proxy that was away meanwhile. By night a node of the last version is beside them, which
 // goes on by its configuration; the backend says so.
 func TestRulesMoveUnderLoad(t *testing.T) {
-	onEnvoyAlone(t, 3, newest, func(t *testing.T, d envoys) {
+	onEnvoyAlone(t, nightly.Or(4, 3), newest, func(t *testing.T, d envoys) {
 		const limit = 20
 		store, at := redistest.Start(t).URL(), steadyAddress(t)
 		served, backend := serveAt(t, at, store)
@@ -482,7 +482,7 @@ func TestRulesMoveUnderLoad(t *testing.T) {
 		if nightly.On() {
 			last := config
 			last.plugin = filepath.Join(buildVersion(t, lastVersion(t)), "dist/weir.wasm")
-			old = newEnvoys(t, d.binary, 1).node(t, last)
+			old = envoys{binary: d.binary, left: d.left}.node(t, last)
 		}
 		wantOld := func(when string) {
 			t.Helper()
