@@ -135,14 +135,10 @@ func TestMovedRuleOfNewConfiguration(t *testing.T) {
 	}
 	w := joined(t, 1, 1, of(3))
 	w.override(moves(wire.Off))
-	next, _ := w.vms[0].replace(of(2))
-	w.vms[0] = next
-	next.settle = w.deliver
+	w.vms[0], _ = w.vms[0].replace(of(2))
 	must.Equal(t, w.passes(5, "ann"), 5, "of 5 pass")
 	w.override(moves(wire.Shadow))
-	next, _ = next.replace(of(1))
-	w.vms[0] = next
-	next.settle = w.deliver
+	w.vms[0], _ = w.vms[0].replace(of(1))
 	must.Equal(t, w.passes(5, "ann"), 5, "of 5 pass in shadow mode")
 	w.override()
 	must.Equal(t, w.passes(5, "ann"), 0, "of 5 pass of a limit of which a shadow rule has taken 1")

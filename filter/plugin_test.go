@@ -298,7 +298,6 @@ func TestChangedLimitsWithLeases(t *testing.T) {
 		}
 		for i, v := range w.vms {
 			w.vms[i], _ = v.replace(limits(after))
-			w.vms[i].settle = w.deliver
 		}
 		w.quiet()
 		must.Equal(t, w.sum(), passed, "to %s: the backend has hits", after)
