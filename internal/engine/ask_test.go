@@ -581,11 +581,8 @@ func TestGrantedAndAsksNoMore(t *testing.T) {
 				other = fmt.Sprint("other ", i)
 			}
 			w.pass(time.Duration(minute - w.now%minute - second/20))
-			r, answers := f.paused(user), [][]byte(nil)
-			pushes := f.taken()
-			for _, p := range pushes {
-				answers = append(answers, w.apply(p.body))
-			}
+			r := f.paused(user)
+			hear := f.late()
 			w.pass(time.Second / 10)
 			d := f.check(0, other, 1)
 			s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
@@ -594,9 +591,7 @@ func TestGrantedAndAsksNoMore(t *testing.T) {
 			f.answerAll()
 			s.fails = [2]wire.Missing{}
 			must.Equal(t, f.Away(), wire.PartitionOf(f.id(0, user)), "partitions that are away")
-			for i, p := range pushes {
-				f.Answered(p.ticket, link.PushAnswered, answers[i])
-			}
+			hear()
 			must.Equal(t, f.still([]*fakeRequest{r}), 0, "requests wait")
 			must.Equal(t, allowed([]*fakeRequest{r}), want.passed, "requests pass")
 			must.Equal(t, f.Tallies.Late, 1, "requests are decided alone after a wait")

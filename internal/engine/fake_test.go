@@ -443,6 +443,20 @@ func (f *fakeNode) answerAll() {
 	}
 }
 
+// late has the backend take in all pushes that are out. Their answers come with hear.
+func (f *fakeNode) late() (hear func()) {
+	pushes := f.taken()
+	var answers [][]byte
+	for _, p := range pushes {
+		answers = append(answers, f.process.apply(p.body))
+	}
+	return func() {
+		for i, p := range pushes {
+			f.Answered(p.ticket, link.PushAnswered, answers[i])
+		}
+	}
+}
+
 // loseAll ends all pushes that are out without an answer.
 func (f *fakeNode) loseAll() {
 	for _, p := range f.taken() {

@@ -21,8 +21,7 @@ func TestWarnings(t *testing.T) {
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
 	)
 	rule.warnAt, rule.reveal = []uint16{800}, 255
-	w, f := alone(t, second, engine.Options{}, rule)
-	w.now = w.now / hour * hour
+	_, f := alone(t, second, engine.Options{}, rule)
 	tell := func(want string) {
 		t.Helper()
 		got := ""
@@ -61,8 +60,7 @@ func TestWarnings(t *testing.T) {
 func TestManyWarnings(t *testing.T) {
 	rule := users(fixed(10))
 	rule.warnAt = []uint16{500}
-	w, f := alone(t, second, engine.Options{}, rule)
-	w.now = w.now / hour * hour
+	_, f := alone(t, second, engine.Options{}, rule)
 	told := map[wire.ID]bool{}
 	for range 5 {
 		for i := range 2 * wire.MaxReportWarnings {
@@ -84,8 +82,7 @@ func TestManyWarnings(t *testing.T) {
 func TestWarningSteps(t *testing.T) {
 	rule := users(fixed(100))
 	rule.warnAt = []uint16{500, 800, 1000}
-	w, f := alone(t, second, engine.Options{}, rule)
-	w.now = w.now / hour * hour
+	_, f := alone(t, second, engine.Options{}, rule)
 	tell := func(want string) {
 		t.Helper()
 		got := ""
