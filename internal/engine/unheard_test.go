@@ -184,9 +184,8 @@ func TestUnheardBesideARefusal(t *testing.T) {
 				f.deliver()
 				verdict = append(r.verdicts, verdict)[0]
 			}
-			if verdict != counter.Rejected || r.left != 995 || f.Advanced(&checks[0]) != 5 {
-				t.Errorf("verdict %d; %d are left to ann, want 995; %d of her hits are advanced", verdict, r.left, f.Advanced(&checks[0]))
-			}
+			must.Equal(t, verdict, counter.Rejected, "the request")
+			must.Equal(t, [2]uint64{r.left, f.Advanced(&checks[0])}, [2]uint64{995, 5}, "left to ann, and her hits that are advanced")
 		})
 	}
 }

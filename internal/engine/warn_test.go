@@ -27,9 +27,8 @@ func TestWarnings(t *testing.T) {
 		got := ""
 		for _, w := range f.report().Warnings {
 			must.Equal(t, w.Rule, "rule-0", "%+v", w)
-			if value, _, _, _ := wire.NextValue(w.Name); w.ID != f.id(0, string(value)) {
-				t.Errorf("%q is the name of %v", value, w.ID)
-			}
+			value, _, _, _ := wire.NextValue(w.Name)
+			must.Equal(t, w.ID, f.id(0, string(value)), "whose name is %q", value)
 			ends := int64(w.EndMillis)
 			if ends != 0 {
 				ends -= f.time() / 1e6 / 3600_000 * 3600_000
@@ -67,9 +66,8 @@ func TestManyWarnings(t *testing.T) {
 			f.reserve(fmt.Sprint("user", i), 5)
 		}
 		r := f.report()
-		if len(f.reports[len(f.reports)-1]) > wire.MaxReport || len(r.Warnings) > wire.MaxReportWarnings {
-			t.Fatalf("%d warnings in %d bytes", len(r.Warnings), len(f.reports[len(f.reports)-1]))
-		}
+		must.AtMost(t, len(f.reports[len(f.reports)-1]), wire.MaxReport, "bytes of a report")
+		must.AtMost(t, len(r.Warnings), wire.MaxReportWarnings, "warnings of a report")
 		for _, w := range r.Warnings {
 			told[w.ID] = true
 		}
