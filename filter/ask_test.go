@@ -106,9 +106,7 @@ func TestUnasked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v := newProxy(t).start(fmt.Sprintf(askRule, ""))
 			_, passed, _ := v.forward(chatPath, c.body, c.size)
-			if v.reply != nil == c.passes {
-				t.Errorf("reply %+v", v.reply)
-			}
+			must.Equal(t, v.reply == nil, c.passes, "it passes: %+v", v.reply)
 			must.Equal(t, passed, c.body, "passed")
 		})
 	}
@@ -144,9 +142,8 @@ func TestWhoAsks(t *testing.T) {
 		}
 		must.Equal(t, action, types.ActionContinue, "%s: it waits", c.rule)
 		must.Equal(t, string(v.piece) != body, c.asks, "%s: asks", c.rule)
-		if _, sized := v.request["content-length"]; sized {
-			t.Errorf("%s: it has got a length", c.rule)
-		}
+		_, sized := v.request["content-length"]
+		must.Equal(t, sized, false, "%s: it has got a length", c.rule)
 	}
 }
 
@@ -226,9 +223,7 @@ func FuzzAskForUsage(f *testing.F) {
 		}
 		before, after := valueOf(t, body), valueOf(t, passed)
 		options, ok := after["stream_options"].(map[string]any)
-		if !ok || options["include_usage"] != true {
-			t.Fatalf("%q: %q does not ask", body, passed)
-		}
+		must.EqualOrEnd(t, ok && options["include_usage"] == true, true, "%q: %q asks", body, passed)
 		was, _ := before["stream_options"].(map[string]any)
 		delete(was, "include_usage")
 		delete(options, "include_usage")
@@ -237,9 +232,7 @@ func FuzzAskForUsage(f *testing.F) {
 		}
 		delete(before, "stream_options")
 		delete(after, "stream_options")
-		if !reflect.DeepEqual(before, after) {
-			t.Fatalf("%q: another value in %q", body, passed)
-		}
+		must.Same(t, after, before, "%q: the values of %q besides", body, passed)
 	})
 }
 

@@ -36,9 +36,7 @@ func TestPushRequest(t *testing.T) {
 	if item.WidthMillis != 60_000 || item.Newest != uint64(monday/minute) || len(item.Hits) != 2 || item.Hits[0] != 1 {
 		t.Errorf("got %+v", item)
 	}
-	if v.tickMillis == 0 || v.tickMillis > 125 {
-		t.Errorf("ticks every %d ms", v.tickMillis)
-	}
+	must.Between(t, v.tickMillis, 1, 125, "ms between ticks")
 }
 
 // A cluster that does not exist is a backend that is away.
@@ -49,9 +47,8 @@ func TestMissingCluster(t *testing.T) {
 		v.now += second
 		v.tick()
 	}
-	if v.reply == nil || v.count("failed_pushes_total") == 0 {
-		t.Errorf("got reply %v, and %d failed pushes", v.reply, v.count("failed_pushes_total"))
-	}
+	must.Equal(t, v.reply != nil, true, "the last request is refused")
+	must.Equal(t, v.count("failed_pushes_total") > 0, true, "pushes have failed")
 }
 
 // questions takes out the callouts that only ask what is new.
@@ -188,9 +185,7 @@ func TestBackendFailureModes(t *testing.T) {
 			}
 			must.Equal(t, passed, passes, "sync_rate %s, %s: passed of 12", rate, mode)
 			w.quiet()
-			if mode != "local" && w.sum() != 0 || mode == "local" && w.sum() != 3 {
-				t.Errorf("sync_rate %s, %s: the backend has %d", rate, mode, w.sum())
-			}
+			w.wantSum(map[bool]int64{true: 3}[mode == "local"], "sync_rate "+rate+", "+mode)
 			must.Equal(t, v.left(), "", "sync_rate %s, %s", rate, mode)
 		}
 	}

@@ -48,9 +48,8 @@ func TestBlockOfOthers(t *testing.T) {
 		{"name": "m", "on_full": "mark", "block": "1m", "limits": [{"limit": 1, "window": "1s"}]}]}`)
 	for i := range 3 {
 		s := v.open()
-		if marked := v.request["x-weir-over"] != nil; s == nil || marked != (i > 0) {
-			t.Fatalf("request %d: passed is %v, marked %v", i, s != nil, marked)
-		}
+		must.EqualOrEnd(t, s != nil, true, "request %d passes", i)
+		must.EqualOrEnd(t, v.request["x-weir-over"] != nil, i > 0, "request %d is marked", i)
 		v.reset(s)
 		v.now += 30 * second * int64(min(i, 1)) // the second is in the same second
 	}
@@ -89,9 +88,7 @@ func TestCostsDoNotBlock(t *testing.T) {
 	var open []*stream
 	for i := range 300 { // far more than the table keeps
 		s := ask(fmt.Sprint("user-", i))
-		if s == nil {
-			t.Fatalf("user %d was refused: %+v", i, v.reply)
-		}
+		must.EqualOrEnd(t, s != nil, true, "user %d passes: %+v", i, v.reply)
 		open = append(open, s)
 		w.advance(100 * time.Millisecond)
 	}
@@ -101,9 +98,7 @@ func TestCostsDoNotBlock(t *testing.T) {
 	w.quiet()
 	for i := range 300 {
 		s := ask(fmt.Sprint("user-", i))
-		if s == nil {
-			t.Fatalf("user %d is blocked: %+v", i, v.reply)
-		}
+		must.EqualOrEnd(t, s != nil, true, "user %d is not blocked: %+v", i, v.reply)
 		v.reset(s)
 		w.advance(100 * time.Millisecond)
 	}
@@ -125,12 +120,9 @@ func TestRefusalsOfOthersDoNotBlock(t *testing.T) {
 	} {
 		w := newWorld(t, 2, 1, synced("0", test.rules))
 		v := w.vms[0]
-		if w.crossing("x-key", "ann")(); v.reply == nil {
-			t.Fatalf("%s: want a refusal", test.name)
-		}
+		w.crossing("x-key", "ann")()
+		must.EqualOrEnd(t, v.reply != nil, true, "%s: it is refused", test.name)
 		w.advance(time.Second)
-		if passed := v.send("x-key", "ann"); passed == test.blocked {
-			t.Errorf("%s: passed is %v after the window", test.name, passed)
-		}
+		must.Equal(t, v.send("x-key", "ann"), !test.blocked, "%s: passed after the window", test.name)
 	}
 }

@@ -135,20 +135,17 @@ func TestReserveOfBody(t *testing.T) {
 func TestReserveOfNoBody(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
 	s := v.open("x-key", "ann")
-	if s == nil || v.leaves(s) != "950" {
-		t.Errorf("a request without a body leaves %s", v.response["x-ratelimit-remaining"])
-	}
+	must.EqualOrEnd(t, s != nil, true, "a request without a body passes")
+	must.Equal(t, v.leaves(s), "950", "a request without a body leaves")
 	s, action := v.ask("x-key", "bob")
 	must.Equal(t, action, types.ActionPause, "a request does not wait for its body")
 	defer proxywasm.Use(v)()
-	if s.OnHttpRequestTrailers(1) != types.ActionContinue || v.leaves(s) != "950" {
-		t.Errorf("a request with trailers leaves %s", v.response["x-ratelimit-remaining"])
-	}
+	must.Equal(t, s.OnHttpRequestTrailers(1), types.ActionContinue, "a request with trailers: action")
+	must.Equal(t, v.leaves(s), "950", "a request with trailers leaves")
 	s, _ = v.ask("x-key", "cid")
 	v.upload(s, false, `{"max_tokens":10}`)
-	if s.OnHttpRequestTrailers(1) != types.ActionContinue || v.leaves(s) != "990" {
-		t.Errorf("a request with a body and trailers leaves %s", v.response["x-ratelimit-remaining"])
-	}
+	must.Equal(t, s.OnHttpRequestTrailers(1), types.ActionContinue, "a request with a body and trailers: action")
+	must.Equal(t, v.leaves(s), "990", "a request with a body and trailers leaves")
 	must.Equal(t, v.count("unread_bodies_total"), 0, "bodies were not read")
 }
 
@@ -184,9 +181,8 @@ func TestReserveOfBodyByRules(t *testing.T) {
 func TestReserveOfBodyRefused(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, `, "reserve": {"request_json": "max_tokens", "default": 50}`))
 	s, _ := v.ask("x-key", "ann")
-	if v.upload(s, false, `{"max_tokens":1001,`) != types.ActionPause || v.reply != nil {
-		t.Fatalf("before all of the body has come: %+v", v.reply)
-	}
+	must.EqualOrEnd(t, v.upload(s, false, `{"max_tokens":1001,`), types.ActionPause, "before all of the body has come: action")
+	must.EqualOrEnd(t, v.reply == nil, true, "before all of the body has come: no reply")
 	if v.upload(s, true, `"x":1}`) != types.ActionPause || v.reply == nil || v.reply.status != 429 {
 		t.Fatalf("got %+v", v.reply)
 	}
@@ -202,12 +198,10 @@ func TestReserveOfBodyAtTheBackend(t *testing.T) {
 	for i, want := range []bool{true, false} {
 		v := w.vms[i]
 		s, _ := v.ask()
-		if v.upload(s, true, `{"max_tokens":60}`) != types.ActionPause || !s.Waits() {
-			t.Fatal("the request does not wait for the backend")
-		}
-		if w.deliver(v); v.resumed != want || (v.reply != nil) == want {
-			t.Errorf("node %d: resumed %v, reply %+v", i, v.resumed, v.reply)
-		}
+		must.EqualOrEnd(t, v.upload(s, true, `{"max_tokens":60}`), types.ActionPause, "action")
+		must.EqualOrEnd(t, s.Waits(), true, "the request waits for the backend")
+		w.deliver(v)
+		must.Equal(t, [2]bool{v.resumed, v.reply == nil}, [2]bool{want, want}, "node %d: resumed, and not refused", i)
 	}
 	w.wantSum(60, "afterwards")
 }
@@ -244,15 +238,12 @@ func TestBodiesAreKept(t *testing.T) {
 	must.EqualOrEnd(t, v.plugin.Bodies(), 2, "a request is decided before anything of its body has come")
 	v.received(500)
 	v.tick()
-	if n := v.plugin.Bodies(); n != 0 || v.ended[first.ID()] != 1 || v.ended[second.ID()] != 1 {
-		t.Fatalf("%d requests wait, and %v were resumed", n, v.ended)
-	}
+	must.EqualOrEnd(t, [3]int{v.plugin.Bodies(), v.ended[first.ID()], v.ended[second.ID()]}, [3]int{0, 1, 1}, "requests that wait, and times that two were resumed")
 	// The body comes when the headers have gone on.
 	must.Equal(t, v.upload(first, true, `{"max_tokens":200}`), types.ActionContinue, "the body is held back")
 	third, action := v.ask("x-key", "ann")
-	if action != types.ActionContinue || v.leaves(third) != "850" {
-		t.Errorf("a later request waits, action %d, or leaves %s", action, v.response["x-ratelimit-remaining"])
-	}
+	must.Equal(t, action, types.ActionContinue, "a later request: action")
+	must.Equal(t, v.leaves(third), "850", "a later request leaves")
 	must.Equal(t, v.count("unread_bodies_total"), 3, "bodies were not read")
 }
 
@@ -277,9 +268,8 @@ func TestSlowBody(t *testing.T) {
 		v.tick()
 		must.Equal(t, v.ended[slow.ID()], 1, "a request hangs")
 		// A proxy that does not tell its abilities is taken to keep bodies.
-		if _, action := v.ask("x-key", "ann"); (action == types.ActionPause) != sized {
-			t.Errorf("sized %v: the next one gets action %d", sized, action)
-		}
+		_, action := v.ask("x-key", "ann")
+		must.Equal(t, action == types.ActionPause, sized, "sized %v: the next one waits", sized)
 	}
 	// A clock that is set back makes no request wait for longer.
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
@@ -350,9 +340,7 @@ func TestUnread(t *testing.T) {
 				}
 				passed := action == types.ActionContinue || v.resumed
 				refused := !c.read && unread == "refuse"
-				if passed == refused || refused != (v.reply != nil) {
-					t.Fatalf("it passes: %v, reply %+v", passed, v.reply)
-				}
+				must.EqualOrEnd(t, [2]bool{passed, v.reply != nil}, [2]bool{!refused, refused}, "it passes, or is refused: %+v", v.reply)
 				switch {
 				case refused:
 					if r := v.reply; r.status != 400 || r.details != "weir_unread_body:tokens" || r.grpc != 3 || r.headers["x-ratelimit-remaining"] != "1000" ||
@@ -374,13 +362,10 @@ func TestUnread(t *testing.T) {
 					unreads = 0
 				}
 				must.Equal(t, v.count("unread_bodies_total"), unreads, "bodies were not read")
-				if got := [2]uint64{v.outcome("other", "allowed"), v.outcome("other", "rejected_by_other")}; (got == [2]uint64{0, 1}) != refused {
-					t.Errorf("the other rule has %d", got)
-				}
+				must.Equal(t, [2]uint64{v.outcome("other", "allowed"), v.outcome("other", "rejected_by_other")} == [2]uint64{0, 1}, refused, "the other rule was rejected by this one")
 				// A refused request leaves the other rule its only hit.
-				if v.ended = nil; (v.open("x-key", "bob") != nil) != refused {
-					t.Error("the other rule has taken, or not")
-				}
+				v.ended = nil
+				must.Equal(t, v.open("x-key", "bob") != nil, refused, "the other rule has its only hit left")
 			})
 		}
 	}
@@ -492,9 +477,8 @@ func TestReserveOfSeveralNumbers(t *testing.T) {
 	}
 	v := newProxy(t).start(ofResponse(`"auto", "reserve": {"request_json": "max_tokens", "times": "n", "default": 50}`))
 	s, _ := v.ask("x-key", "ann")
-	if v.upload(s, true, `{"max_tokens":2,"n":18446744073709551615}`); v.reply == nil {
-		t.Error("more than any limit passes")
-	}
+	v.upload(s, true, `{"max_tokens":2,"n":18446744073709551615}`)
+	must.Equal(t, v.reply != nil, true, "more than any limit is refused")
 }
 
 // ofResponse is a rule of a thousand a minute with such a cost_on_response.

@@ -100,9 +100,7 @@ func TestOverridesOfClasses(t *testing.T) {
 	}
 	check := func(when, ann, bob, cleo string) {
 		t.Helper()
-		if a, b, c := limitOf("ann", "interactive"), limitOf("bob", "batch"), limitOf("cleo", ""); a != ann || b != bob || c != cleo {
-			t.Errorf("%s: %s, %s and %s, want %s, %s and %s", when, a, b, c, ann, bob, cleo)
-		}
+		must.Equal(t, [3]string{limitOf("ann", "interactive"), limitOf("bob", "batch"), limitOf("cleo", "")}, [3]string{ann, bob, cleo}, "%s: the limits of ann, bob and cleo", when)
 	}
 	check("configured", "90", "60", "30")
 	w.override(wire.Override{Rule: "user", Values: []string{"ann", ""}, Limits: hour(1000)})
@@ -111,9 +109,8 @@ func TestOverridesOfClasses(t *testing.T) {
 	check("of the rule", "450", "150", "150")
 	w.override(wire.Override{Rule: "user", Values: []string{"ann", "interactive"}, Limits: hour(1000)})
 	check("of a class", "90", "60", "30")
-	if applied, unfit := w.vms[0].plugin.Node().Overrides(); applied != 0 || unfit != 1 {
-		t.Errorf("%d applied, %d not", applied, unfit)
-	}
+	applied, unfit := w.vms[0].plugin.Node().Overrides()
+	must.Equal(t, [2]int{applied, unfit}, [2]int{0, 1}, "applied, and unfit")
 	w.override()
 	check("none", "90", "60", "30")
 }
@@ -266,9 +263,7 @@ func wantOutcomes(t *testing.T, outcomes map[string]int, rates []string, each ..
 	t.Log(outcomes)
 	for _, rate := range rates {
 		for _, outcome := range each {
-			if n := outcomes["rate "+rate+": "+outcome]; n < 50 {
-				t.Errorf("rate %s: %s: %d times", rate, outcome, n)
-			}
+			must.AtLeast(t, outcomes["rate "+rate+": "+outcome], 50, "rate %s: %s: times", rate, outcome)
 		}
 	}
 }
@@ -285,9 +280,7 @@ func (v *fakeVM) used(values ...string) uint64 {
 func (w *world) spend(v *fakeVM, what string, reserved, cost int, counted func() any, want any, headers ...string) {
 	w.t.Helper()
 	s := v.opened(append(headers, "x-reserve", fmt.Sprint(reserved))...)
-	if s == nil {
-		w.t.Fatalf("%s: %q was refused", what, headers)
-	}
+	must.EqualOrEnd(w.t, s != nil, true, "%s: %q passes", what, headers)
 	often(4, w.advance, 20*time.Millisecond) // a shadow rule hears of the backend meanwhile, within its timeout
 	v.answers(s, fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, cost))
 	for round := 0; fmt.Sprint(counted()) != fmt.Sprint(want); round++ {
@@ -362,7 +355,5 @@ func TestRacesOfClasses(t *testing.T) {
 		must.EqualOrEnd(t, mine.used("ann", "interactive")+mine.used("ann", "batch")+mine.used("ann", ""), uint64(passed["interactive"]+passed["batch"]+passed[""]), "hour %d: hits are counted of %v", hour, passed)
 		p.now += 3600 * second
 	}
-	if lost < 1000 {
-		t.Errorf("%d races", lost)
-	}
+	must.AtLeast(t, lost, 1000, "races")
 }

@@ -120,12 +120,9 @@ func TestCostOnResponse(t *testing.T) {
 func TestGreatestLog(t *testing.T) {
 	v := newProxy(t).start(`{"capacity": 10, "rules": [{"name": "r", "key": [{"header": "x-user"}], "limits": [{"limit": 1000, "window": "1m", "algorithm": "sliding_log"}]}]}`)
 	for i := range 1000 {
-		if v.now += minute / 1001; !v.send("x-user", "ann") {
-			t.Fatalf("hit %d refused", i)
-		}
+		v.now += minute / 1001
+		must.EqualOrEnd(t, v.send("x-user", "ann"), true, "hit %d passes", i)
 	}
 	must.Equal(t, v.send("x-user", "ann"), false, "passed above the limit")
-	if bound := 10*(8064+96) + 40; v.shared.Bytes() > bound {
-		t.Errorf("shared data has %d bytes, want at most %d", v.shared.Bytes(), bound)
-	}
+	must.AtMost(t, v.shared.Bytes(), 10*(8064+96)+40, "bytes of shared data")
 }

@@ -63,15 +63,11 @@ func TestCut(t *testing.T) {
 				t.Fatalf("%s, seed %d: the client gets %q", algorithm, seed, got[max(0, len(got)-400):])
 			}
 			// A piece has two events and a part of a third at most.
-			if n := strings.Count(sent, "data"); n < 151 || n > 153 {
-				t.Errorf("%s, seed %d: %d events have come", algorithm, seed, n)
-			}
+			must.Between(t, strings.Count(sent, "data"), 151, 153, "%s, seed %d: events that have come", algorithm, seed)
 			rest := v.pass(s, false, `data: {"choices":[],"usage":{"total_tokens":140}}`+"\n\n") + v.pass(s, true, "data: [DONE]\n\n")
 			must.Equal(t, rest, "", "%s: behind its end come", algorithm)
 			v.reset(s)
-			if v.open("x-key", "ann") != nil {
-				t.Errorf("%s: a request passes with 10 left", algorithm)
-			}
+			must.Equal(t, v.open("x-key", "ann") != nil, false, "%s: a request passes with 10 left", algorithm)
 			must.Equal(t, v.count("cut_streams_total"), 1, "%s: streams were cut", algorithm)
 		}
 	}
@@ -94,9 +90,7 @@ func TestCutOfUnasked(t *testing.T) {
 			v.reset(s)
 			n := strings.Count(got, chat)
 			must.Equal(t, strings.ReplaceAll(got, chat, "+"), strings.Repeat("+", n)+chatEnding, "pieces of %d: the client gets", size)
-			if n < c.least || n > c.most {
-				t.Errorf("pieces of %d: %d events of %d have come, want %d to %d", size, n, c.events, c.least, c.most)
-			}
+			must.Between(t, n, c.least, c.most, "pieces of %d: events of %d that have come", size, c.events)
 		}
 	}
 }
@@ -131,9 +125,7 @@ func TestNotCut(t *testing.T) {
 	v.respond(s, false, "content-type", "text/event-stream")
 	v.spend(5000)
 	for i := range 101 {
-		if got := v.pass(s, false, chat); (got == chat) != (i < 100) {
-			t.Fatalf("event %d: %q", i, got)
-		}
+		must.EqualOrEnd(t, v.pass(s, false, chat) == chat, i < 100, "event %d goes on as it is", i)
 	}
 	// The last piece of a response has no need of an end.
 	v = newProxy(t).start(cutRule("openai", "fixed_window"))

@@ -38,9 +38,7 @@ func TestDelayBesideClasses(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [` + classed(ofHour, "") + `, ` + smoothRule[len(`{"rules": [`):])
 	send := func(class string) *stream { return v.pause("x-key", "k", "x-user", "ann", "x-class", class) }
 	for range 20 {
-		if send("rest") != nil || v.reply != nil {
-			t.Fatalf("its class has room: %+v", v.reply)
-		}
+		must.EqualOrEnd(t, send("rest") == nil && v.reply == nil, true, "its class has room: %+v", v.reply)
 		v.now += second / 10
 	}
 	send("interactive")
@@ -48,9 +46,7 @@ func TestDelayBesideClasses(t *testing.T) {
 		if send("rest") != nil || v.reply == nil || v.reply.headers["x-ratelimit-limit"] != "20" || v.reply.headers["retry-after"] != "3598" {
 			t.Fatalf("request %d of a class without room: %+v", i, v.reply)
 		}
-		if send("interactive") == nil {
-			t.Fatalf("request %d of another does not wait: %+v", i, v.reply)
-		}
+		must.EqualOrEnd(t, send("interactive") != nil, true, "request %d of another waits: %+v", i, v.reply)
 	}
 }
 
@@ -75,9 +71,7 @@ func TestDelayEnds(t *testing.T) {
 		t.Errorf("got %+v", v.reply)
 	}
 	v.now += 56 * second
-	if v.pause() == nil {
-		t.Error("a request does not wait for a window that begins in time")
-	}
+	must.Equal(t, v.pause() != nil, true, "a request waits for a window that begins in time")
 }
 
 // A request that has waited for as long as it may, and has no room still, is refused, without a
@@ -87,9 +81,7 @@ func TestDelayRunsOut(t *testing.T) {
 	v.pause()
 	holder := v.last
 	s := v.pause()
-	if s == nil {
-		t.Fatalf("a request does not wait for a place: %+v", v.reply)
-	}
+	must.EqualOrEnd(t, s != nil, true, "a request waits for a place: %+v", v.reply)
 	pass := func(ms int) {
 		for range ms {
 			v.now += 1e6
@@ -101,9 +93,8 @@ func TestDelayRunsOut(t *testing.T) {
 	if pass(150); v.ended[s.ID()] != 1 || v.reply == nil || v.reply.status != 429 {
 		t.Fatalf("it was answered %d times, by %+v", v.ended[s.ID()], v.reply)
 	}
-	if s = v.pause(); s == nil {
-		t.Fatal("the next does not wait")
-	}
+	s = v.pause()
+	must.EqualOrEnd(t, s != nil, true, "the next waits")
 	v.reset(holder)
 	must.EqualOrEnd(t, v.ended[s.ID()], 0, "let go before a tick")
 	if pass(60); v.ended[s.ID()] != 1 || v.reply != nil {
@@ -144,9 +135,8 @@ func TestDelayTakesNothing(t *testing.T) {
 		v.now += 1e6
 		v.tick()
 	}
-	if v.ended[other.ID()] != 1 || v.reply != nil {
-		t.Errorf("the second hit of the hour was not for the one that has waited: %+v", v.reply)
-	}
+	must.Equal(t, v.ended[other.ID()], 1, "times that the one which has waited was let go")
+	must.Equal(t, v.reply == nil, true, "the second hit of the hour was for it: %+v", v.reply)
 	v.now += 2 * second
 	if s := v.pause(); s != nil || v.reply == nil || v.reply.details != "weir_rate_limited:w" {
 		t.Errorf("got %+v", v.reply)
@@ -206,12 +196,8 @@ func TestDelayOfNodes(t *testing.T) {
 			}
 		}
 		seconds := int((w.now - start) / second)
-		if most, least := 10*seconds+1, 10*seconds*slot/(slot+c.every)-2; passed > most || passed < least {
-			t.Errorf("sync_rate %s: %d passed in %d s, want %d to %d", rate, passed, seconds, least, most)
-		}
+		must.Between(t, passed, 10*seconds*slot/(slot+c.every)-2, 10*seconds+1, "sync_rate %s: passed in %d s", rate, seconds)
 		t.Logf("sync_rate %s, answers each %d ms: %d passed, %d refused, %d wait, %d callouts", rate, c.every, passed, refused, len(waiting), asked)
-		if asked > 10*(passed+refused) {
-			t.Errorf("sync_rate %s: %d callouts for %d requests", rate, asked, passed+refused)
-		}
+		must.AtMost(t, asked, 10*(passed+refused), "sync_rate %s: callouts for %d requests", rate, passed+refused)
 	}
 }

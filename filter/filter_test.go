@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
-
 	"weir/internal/must"
 	"weir/internal/proxywasm"
 )
@@ -105,20 +103,16 @@ func TestMatchAndKey(t *testing.T) {
 		v.source = []byte(test.source)
 		must.Equal(t, v.send(strings.Fields(test.request)...), test.want, "request %d, %s %s: passed", i, test.source, test.request)
 	}
-	if v.source = nil; !v.send(":path", "/login") || v.send(":path", "/login") {
-		t.Error("requests without an address do not share a counter")
-	}
+	v.source = nil
+	must.Equal(t, [2]bool{v.send(":path", "/login"), v.send(":path", "/login")}, [2]bool{true, false}, "requests without an address share a counter: passed")
 }
 
 func TestRefusedConfiguration(t *testing.T) {
 	p := newProxy(t)
 	v := p.vm(`{"rules": [{"name": "x", "limits": [{"limit": -1, "window": "1 minute"}]}]}`)
-	if v.configure() == types.OnPluginStartStatusOK {
-		t.Fatal("accepted")
-	}
-	if log := strings.Join(v.log, "\n"); !strings.Contains(log, "rules[0].limits[0].limit") || !strings.Contains(log, "rules[0].limits[0].window") {
-		t.Errorf("the log does not say all that is wrong: %s", log)
-	}
+	must.EqualOrEnd(t, v.configure(), false, "accepted")
+	must.Contains(t, strings.Join(v.log, "\n"), "rules[0].limits[0].limit", "the log says all that is wrong")
+	must.Contains(t, strings.Join(v.log, "\n"), "rules[0].limits[0].window", "the log says all that is wrong")
 	restore := proxywasm.Use(v)
 	defer restore()
 	v.plugin.OnTick()
@@ -175,9 +169,7 @@ func TestRefusedAgain(t *testing.T) {
 		must.EqualOrEnd(t, v.send("x-user", "ann"), false, "passed")
 	}
 	must.Equal(t, v.calls["get"]+v.calls["set"], 0, "shared data was called: %v", v.calls)
-	if want := map[string]int{"now": 100, "request header": 200, "reply": 100}; fmt.Sprint(v.calls) != fmt.Sprint(want) {
-		t.Errorf("got calls %v, want %v", v.calls, want)
-	}
+	must.Same(t, v.calls, map[string]int{"now": 100, "request header": 200, "reply": 100}, "calls")
 	v.now = monday + 66*second
 	must.Equal(t, v.send("x-user", "ann"), true, "refused from memory what has room by now")
 }
@@ -223,9 +215,8 @@ func TestHostCalls(t *testing.T) {
 		{quiet, map[string]int{"now": 1, "request header": 1, "get": 1, "set": 1}},
 	} {
 		clear(p.calls)
-		if test.v.send("x-user", "ann"); fmt.Sprint(p.calls) != fmt.Sprint(test.want) {
-			t.Errorf("got calls %v, want %v", p.calls, test.want)
-		}
+		test.v.send("x-user", "ann")
+		must.Same(t, p.calls, test.want, "calls")
 	}
 }
 
@@ -312,9 +303,7 @@ func TestRates(t *testing.T) {
 	must.Equal(t, b.reply.details, "weir_rate_limited:all", "refused by")
 	w.away = true
 	a.settle = nil
-	if !a.send() || a.send() {
-		t.Error("a local rule does not keep to its limit while the backend is away")
-	}
+	must.Equal(t, [2]bool{a.send(), a.send()}, [2]bool{true, false}, "requests pass by a local rule while the backend is away")
 	for name := range a.metrics {
 		if strings.Contains(name, "=.=local;.;overshoot_bound") {
 			t.Error("a local rule has an overshoot bound")
@@ -336,9 +325,7 @@ func TestRefusedByWhatAnotherTook(t *testing.T) {
 		if !other {
 			w = v
 		}
-		if !v.send() || !w.send() || v.send() {
-			t.Fatalf("%s: not two passed", name)
-		}
+		must.EqualOrEnd(t, [3]bool{v.send(), w.send(), v.send()}, [3]bool{true, true, false}, "%s: passed", name)
 		want(t, v.reply.headers, `ratelimit: "full";r=0;t=3600, "a";r=8;t=3600, "b";r=8;t=3600, "c";r=8;t=3600`)
 	}
 }

@@ -24,9 +24,7 @@ func TestPlacesGoBack(t *testing.T) {
 		"a client that has gone":    func(s *stream) { v.reset(s) },
 	} {
 		first, second := v.open("x-key", "ann"), v.open("x-key", "ann")
-		if first == nil || second == nil || v.open("x-key", "ann") != nil {
-			t.Fatalf("%s: want two of three requests in flight", name)
-		}
+		must.EqualOrEnd(t, [3]bool{first != nil, second != nil, v.open("x-key", "ann") != nil}, [3]bool{true, true, false}, "%s: in flight are", name)
 		want(t, v.reply.headers, `
 			ratelimit-policy: "r";q=2;qu="concurrent-requests"
 			ratelimit: "r";r=0;t=1
@@ -64,27 +62,19 @@ func TestPlacesLast(t *testing.T) {
 		}
 	}
 	held, dead := v.open("x-key", "ann"), other.open("x-key", "ann")
-	if held == nil || dead == nil {
-		t.Fatal("want two in flight")
-	}
-	if wait(27, v); v.open("x-key", "ann") != nil {
-		t.Error("a third is in flight, though nobody knows that the worker has died")
-	}
+	must.EqualOrEnd(t, held != nil && dead != nil, true, "two are in flight")
+	wait(27, v)
+	must.Equal(t, v.open("x-key", "ann") != nil, false, "a third is in flight, though nobody knows that the worker has died")
 	wait(6, v)
 	next := v.open("x-key", "ann")
-	if next == nil {
-		t.Fatal("the place of a worker that has died is still held")
-	}
+	must.EqualOrEnd(t, next != nil, true, "the place of a worker that has died is free")
 	v.reset(next)
-	if wait(240, v); v.open("x-key", "ann") == nil || v.open("x-key", "ann") != nil {
-		t.Error("want one place free, and the other one held")
-	}
-	if wait(60, v); v.open("x-key", "ann") == nil {
-		t.Error("a place is held for longer than hold")
-	}
-	if v.reset(held); held.Holds() {
-		t.Error("a request that has gone is still among those that hold something")
-	}
+	wait(240, v)
+	must.Equal(t, [2]bool{v.open("x-key", "ann") != nil, v.open("x-key", "ann") != nil}, [2]bool{true, false}, "one place is free, and the other one")
+	wait(60, v)
+	must.Equal(t, v.open("x-key", "ann") != nil, true, "a place is free after hold")
+	v.reset(held)
+	must.Equal(t, held.Holds(), false, "a request that has gone is still among those that hold something")
 	must.Equal(t, v.count("lost_places_total"), 1, "places were taken for lost")
 }
 
@@ -142,13 +132,10 @@ func TestPlacesOutliveConfigurations(t *testing.T) {
 		v.tick()
 		next.tick()
 	}
-	if next.open("x-key", "ann") == nil || next.open("x-key", "ann") != nil {
-		t.Error("want one of two places free")
-	}
+	must.Equal(t, [2]bool{next.open("x-key", "ann") != nil, next.open("x-key", "ann") != nil}, [2]bool{true, false}, "one place is free, and the other one")
 	v.reset(s)
-	if v.tick(); next.open("x-key", "ann") == nil {
-		t.Error("the place did not come back")
-	}
+	v.tick()
+	must.Equal(t, next.open("x-key", "ann") != nil, true, "the place has come back")
 }
 
 // Beside other rules a request takes of all, or of none.
@@ -328,9 +315,7 @@ func TestPlacesThroughFaults(t *testing.T) {
 						carry(v)
 					}
 				}
-				if v.reply != nil {
-					t.Fatalf("sync_rate %s, seed %d: a place is lost", rate, seed)
-				}
+				must.EqualOrEnd(t, v.reply == nil, true, "sync_rate %s, seed %d: no place is lost", rate, seed)
 			}
 		}
 	}
@@ -350,9 +335,7 @@ func TestNothingIsHeld(t *testing.T) {
 				s = v.last
 			}
 		}
-		if s == nil {
-			t.Fatal("a request does not pass, though the backend is away")
-		}
+		must.EqualOrEnd(t, s != nil, true, "a request passes, as the backend is away")
 		v.finish(s)
 	}
 	w.advance(2 * time.Second)
@@ -380,9 +363,7 @@ func TestPlacesOfAnOverrideThatIsGone(t *testing.T) {
 		for s := v.pause(); s != nil && v.ended[s.ID()] == 0; {
 			w.advance(time.Millisecond)
 		}
-		if v.reply != nil {
-			t.Fatal("refused")
-		}
+		must.EqualOrEnd(t, v.reply == nil, true, "it passes")
 		return v.last
 	}
 	before := open()

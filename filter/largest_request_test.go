@@ -27,9 +27,8 @@ func TestMostPerRequest(t *testing.T) {
 		}
 	}
 	v.reply = nil
-	if send(`{"max_tokens":200}`, "x-most", "51") != types.ActionContinue || v.reply != nil {
-		t.Errorf("the largest request was refused: %+v", v.reply)
-	}
+	must.Equal(t, send(`{"max_tokens":200}`, "x-most", "51"), types.ActionContinue, "the largest request: action")
+	must.Equal(t, v.reply == nil, true, "the largest request passes: %+v", v.reply)
 	v.tick()
 	v.wantShadow("s", 0, 1)
 }

@@ -64,9 +64,7 @@ func TestLargestTakes(t *testing.T) {
 			}
 			must.Equal(t, passed, test.passes, "passed")
 			must.Equal(t, v.count("decided_alone_total"), 0, "requests were decided alone")
-			if largest < test.answer || largest > wire.MaxAnswer {
-				t.Errorf("the largest answer has %d bytes, want %d to %d", largest, test.answer, wire.MaxAnswer)
-			}
+			must.Between(t, largest, test.answer, wire.MaxAnswer, "bytes of the largest answer")
 		})
 	}
 }

@@ -34,18 +34,15 @@ func TestMarks(t *testing.T) {
 		} else {
 			got, cleared := string(v.request["x-weir-over"]), v.calls["clear route cache"]
 			v.finish(s)
-			if got != want || cleared != 1+min(1, len(want)) {
-				t.Errorf("request %d: marked by %q, want %q; the route was chosen anew %d times", i, got, want, cleared)
-			}
+			must.Equal(t, got, want, "request %d is marked by", i)
+			must.Equal(t, cleared, 1+min(1, len(want)), "request %d: times that the route was chosen anew", i)
 		}
 	}
 	if v.open("x-key", "eve", "x-weir-over", "forged") != nil || v.reply.details != "weir_rate_limited:all" {
 		t.Errorf("got %+v, want a refusal by all", v.reply)
 	}
 	v.now += 3600 * second
-	if s := v.open("x-key", "eve"); s == nil || v.request["x-weir-over"] != nil {
-		t.Errorf("the mark of a new window: %q", v.request["x-weir-over"])
-	}
+	must.Equal(t, v.open("x-key", "eve") != nil && v.request["x-weir-over"] == nil, true, "a request of a new window passes without a mark")
 	v.tick()
 	for name, want := range map[string][4]uint64{"slow": {2, 0, 3, 1}, "cheap": {4, 0, 1, 1}, "all": {5, 1, 0, 0}} {
 		got := [4]uint64{v.outcome(name, "allowed"), v.outcome(name, "rejected"), 0, v.outcome(name, "rejected_by_other")}
@@ -67,9 +64,7 @@ func TestMarkedRequestsCostNothing(t *testing.T) {
 		marked := 0
 		for range 5 {
 			s := v.open()
-			if s == nil {
-				t.Fatalf("%s: refused", more)
-			}
+			must.EqualOrEnd(t, s != nil, true, "%s: it passes", more)
 			if v.request["x-weir-over"] != nil {
 				marked++
 			}
@@ -77,9 +72,7 @@ func TestMarkedRequestsCostNothing(t *testing.T) {
 		}
 		must.Equal(t, marked, 2, "%s: of 5 requests were marked", more)
 		v.now += 1200 * second // one token
-		if s := v.open(); s == nil || v.request["x-weir-over"] != nil {
-			t.Errorf("%s: a token that came back was taken by marked requests", more)
-		}
+		must.Equal(t, v.open() != nil && v.request["x-weir-over"] == nil, true, "%s: a token that came back was not taken by marked requests", more)
 	}
 }
 
@@ -87,16 +80,14 @@ func TestMarkedRequestsCostNothing(t *testing.T) {
 func TestMarksAreOurs(t *testing.T) {
 	v := newProxy(t).start(strings.ReplaceAll(marksRules, `"on_full": "mark", `, ""))
 	v.open("x-key", "ann", "x-weir-over", "mine")
-	if v.calls["remove request header"] != 0 || string(v.request["x-weir-over"]) != "mine" {
-		t.Error("a configuration without marks touches the header")
-	}
+	must.Equal(t, v.calls["remove request header"], 0, "times that the header was removed")
+	must.Equal(t, string(v.request["x-weir-over"]), "mine", "the header")
 	// A shadow rule marks nothing, but its routes may be there already.
 	v = newProxy(t).start(`{"rules": [{"name": "r", "mode": "shadow", "on_full": "mark", "limits": [{"limit": 1, "window": "1h"}]}]}`)
 	for range 2 {
 		v.open("x-weir-over", "mine")
-		if got, there := v.request["x-weir-over"]; there {
-			t.Errorf("beside a shadow rule that would mark, a client's mark goes on: %q", got)
-		}
+		got, there := v.request["x-weir-over"]
+		must.Equal(t, there, false, "beside a shadow rule that would mark, a client's mark goes on: %q", got)
 	}
 }
 
@@ -146,13 +137,11 @@ func TestMarksWhileOthersAsk(t *testing.T) {
 		w := newWorld(t, 1, 1, synced(rate, `{"name": "lane", "on_full": "mark", "limits": [{"limit": 1, "window": "1h", "algorithm": "fixed_window"}]},
 			{"name": "all", "limits": [{"limit": 3, "window": "1h", "algorithm": "fixed_window"}]}`))
 		for i, want := range []string{"", "lane", "lane"} {
-			if passed, mark := w.vms[0].send(), string(w.vms[0].request["x-weir-over"]); !passed || mark != want {
-				t.Errorf("sync_rate %s, request %d: passed %v, marked by %q, want %q", rate, i, passed, mark, want)
-			}
+			must.Equal(t, w.vms[0].send(), true, "sync_rate %s, request %d passes", rate, i)
+			must.Equal(t, string(w.vms[0].request["x-weir-over"]), want, "sync_rate %s, request %d is marked by", rate, i)
 		}
-		if w.vms[0].send() || w.vms[0].request["x-weir-over"] != nil {
-			t.Errorf("sync_rate %s: a request above the other rule's limit passed, or is marked", rate)
-		}
+		must.Equal(t, w.vms[0].send(), false, "sync_rate %s: a request above the other rule's limit passes", rate)
+		must.Equal(t, string(w.vms[0].request["x-weir-over"]), "", "sync_rate %s: a request above the other rule's limit is marked by", rate)
 	}
 }
 
@@ -180,16 +169,13 @@ func TestMarksOfOthers(t *testing.T) {
 		w := newWorld(t, 2, 1, synced("0", test.rules))
 		v := w.vms[0]
 		answer := w.crossing()
-		if test.full && !w.vms[1].send() {
-			t.Fatalf("%s: refused within the limit of the new window", test.name)
-		}
+		must.EqualOrEnd(t, !test.full || w.vms[1].send(), true, "%s: passed within the limit of the new window", test.name)
 		answer()
 		for rounds := 0; v.reply == nil && !v.resumed && rounds < 10; rounds++ {
 			w.deliver(v)
 		}
-		if mark := string(v.request["x-weir-over"]); v.resumed != test.passed || mark != test.mark {
-			t.Errorf("%s: passed %v, marked by %q, want %v, %q", test.name, v.resumed, mark, test.passed, test.mark)
-		}
+		must.Equal(t, v.resumed, test.passed, "%s: passed", test.name)
+		must.Equal(t, string(v.request["x-weir-over"]), test.mark, "%s: marked by", test.name)
 		w.wantSum(test.hits, test.name)
 	}
 }
@@ -280,12 +266,9 @@ func TestMarksOfManyWorkers(t *testing.T) {
 			return nil
 		}))
 		for name, limit := range limits {
-			if passed[name] > limit || counted[name] != passed[name] {
-				t.Errorf("seed %d, sync_rate %s, %s: %d passed without its mark of %d, and the backend has %d", seed, rate, name, passed[name], limit, counted[name])
-			}
+			must.AtMost(t, passed[name], limit, "seed %d, sync_rate %s, %s: passed without its mark", seed, rate, name)
+			must.Equal(t, counted[name], passed[name], "seed %d, sync_rate %s, %s: hits that the backend has", seed, rate, name)
 		}
-		if passed["all"] < 20 {
-			t.Errorf("seed %d: only %d passed", seed, passed["all"])
-		}
+		must.AtLeast(t, passed["all"], 20, "seed %d: passed", seed)
 	}
 }

@@ -76,9 +76,7 @@ func checkUsed(t *testing.T, w *world, want map[string]int64) {
 			t.Logf("%s has used %d, want nothing", key, hits)
 		}
 	}
-	if different > 0 {
-		t.Errorf("%d of %d sums are others", different, len(want))
-	}
+	must.Equal(t, different, 0, "of %d sums are others", len(want))
 }
 
 // A month of a team's traffic, on two gateways that are killed now and then, with prices that
@@ -142,9 +140,8 @@ func TestMonthOfMoney(t *testing.T) {
 			action = a.v.upload(s, true, body)
 		}
 		for rounds := 0; action == types.ActionPause && a.v.reply == nil && !a.v.resumed; rounds++ {
-			if w.deliver(a.v); rounds == 100 {
-				t.Fatal("a request waits for nothing")
-			}
+			w.deliver(a.v)
+			must.EqualOrEnd(t, rounds < 100, true, "what a request waits for comes")
 		}
 		if a.v.reply != nil {
 			refused++
@@ -232,9 +229,8 @@ func TestMonthOfMoney(t *testing.T) {
 	often(20, w.advance, time.Second)
 	want := int64(0)
 	for key, c := range cost {
-		if want += c; c > budget {
-			t.Errorf("key %d has spent %d of %d", key, c, budget)
-		}
+		want += c
+		must.AtMost(t, c, budget, "key %d has spent", key)
 	}
 	checkUsed(t, w, used)
 	sums := map[int64]int{}
@@ -258,7 +254,5 @@ func TestMonthOfMoney(t *testing.T) {
 	}
 	w.wantSum(want, "afterwards")
 	t.Logf("%d passed, %d were refused, %d died; they cost %d", passed, refused, killed, want)
-	if refused == 0 || killed == 0 || passed < requests/10 {
-		t.Error("the month shows too little")
-	}
+	must.Equal(t, refused > 0 && killed > 0 && passed >= requests/10, true, "the month shows enough")
 }

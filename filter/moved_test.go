@@ -51,10 +51,8 @@ func TestMovedRule(t *testing.T) {
 		w := joined(t, 2, 2, synced(rate, `{"name": "user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "1h", "algorithm": "fixed_window"}]}`))
 		want := func(when string, sent, passed int, header string) {
 			t.Helper()
-			got := w.passes(sent, "ann")
-			if limit := w.vms[0].headers()["x-ratelimit-limit"]; got != passed || limit != header {
-				t.Errorf("rate %s, %s: %d of %d pass with a limit of %q, want %d and %q", rate, when, got, sent, limit, passed, header)
-			}
+			must.Equal(t, w.passes(sent, "ann"), passed, "rate %s, %s: of %d pass", rate, when, sent)
+			must.Equal(t, w.vms[0].headers()["x-ratelimit-limit"], header, "rate %s, %s: the limit", rate, when)
 		}
 		want("as configured", 12, 10, "10")
 		w.override(moves(wire.Off))
@@ -122,9 +120,8 @@ func TestMovedRuleAmongOthers(t *testing.T) {
 	w.override(wire.Override{Rule: "user", Mode: wire.Off, Limits: []wire.OverrideLimit{{Max: 1, WidthMillis: 60_000}}},
 		wire.Override{Rule: "user", Mode: wire.Off, Values: []string{"ann"}}, wire.Override{Rule: wire.AllRules, Mode: wire.Shadow})
 	want("nothing fits", "50", "60", "90")
-	if applied, unfit := w.vms[1].plugin.Node().Overrides(); applied != 0 || unfit != 3 {
-		t.Errorf("%d apply and %d do not, want 0 and 3", applied, unfit)
-	}
+	applied, unfit := w.vms[1].plugin.Node().Overrides()
+	must.Equal(t, [2]int{applied, unfit}, [2]int{0, 3}, "applied, and unfit")
 }
 
 // A moved rule stays moved when the configuration changes, from the first request on, and by a rule of the
@@ -135,14 +132,10 @@ func TestMovedRuleOfNewConfiguration(t *testing.T) {
 	}
 	w := joined(t, 1, 1, of(3))
 	w.override(moves(wire.Off))
-	next, _ := w.vms[0].replace(of(2))
-	w.vms[0] = next
-	next.settle = w.deliver
+	w.vms[0], _ = w.vms[0].replace(of(2))
 	must.Equal(t, w.passes(5, "ann"), 5, "of 5 pass")
 	w.override(moves(wire.Shadow))
-	next, _ = next.replace(of(1))
-	w.vms[0] = next
-	next.settle = w.deliver
+	w.vms[0], _ = w.vms[0].replace(of(1))
 	must.Equal(t, w.passes(5, "ann"), 5, "of 5 pass in shadow mode")
 	w.override()
 	must.Equal(t, w.passes(5, "ann"), 0, "of 5 pass of a limit of which a shadow rule has taken 1")

@@ -22,9 +22,8 @@ func TestOverride(t *testing.T) {
 	second.Limits = []wire.OverrideLimit{{Max: 80, WidthMillis: 3_600_000}, first.Limits[1]}
 	w.override(first, second)
 	for _, v := range w.vms {
-		if applied, unfit := v.plugin.Node().Overrides(); applied != 1 || unfit != 1 {
-			t.Errorf("%d apply and %d do not, want 1 of each", applied, unfit)
-		}
+		applied, unfit := v.plugin.Node().Overrides()
+		must.Equal(t, [2]int{applied, unfit}, [2]int{1, 1}, "applied, and unfit")
 		v.source = []byte("10.1.2.3:4711")
 		v.send("x-user", "ann")
 		want(t, v.response, `ratelimit-policy: "user";q=70;w=3600, "user.2";q=10
@@ -88,9 +87,8 @@ func TestPatternsOfOverrides(t *testing.T) {
 		}
 	}
 	limits(" 100 200 900 300 5100 400 5100 500 5100 5100 5100 700 600 5000 800 5000 600 5000")
-	if applied, unfit := w.vms[0].plugin.Node().Overrides(); applied != 10 || unfit != 4 {
-		t.Errorf("%d apply and %d do not, want 10 and 4", applied, unfit)
-	}
+	applied, unfit := w.vms[0].plugin.Node().Overrides()
+	must.Equal(t, [2]int{applied, unfit}, [2]int{10, 4}, "applied, and unfit")
 	w.advance(time.Minute)
 	limits(" 100 200 300 300 5100 400 5100 500 5100 5100 5100 700 600 5000 800 5000 600 5000")
 	w.override(slices.DeleteFunc(list, func(o wire.Override) bool { return o.Mode.IsWhole() })...)

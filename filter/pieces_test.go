@@ -38,14 +38,10 @@ func (v *fakeVM) costs(suffix string) (costs [4]int) {
 			headers = append(headers, fmt.Sprint("x-key-", i), key)
 		}
 		s := v.open(headers...)
-		if s == nil {
-			v.t.Fatal("refused")
-		}
+		must.EqualOrEnd(v.t, s != nil, true, "it passes")
 		v.finish(s, ":status", "503")
 		left := 0
-		if _, err := fmt.Sscan(v.response["x-ratelimit-remaining"]+v.response["x-ratelimit-remaining-cost"], &left); err != nil {
-			v.t.Fatalf("%v: %v", v.response, err)
-		}
+		must.Get(fmt.Sscan(v.response["x-ratelimit-remaining"]+v.response["x-ratelimit-remaining-cost"], &left))(v.t)
 		costs[rule] = 900000000000 - left
 	}
 	return costs

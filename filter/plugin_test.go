@@ -20,9 +20,7 @@ func TestNoTable(t *testing.T) {
 	}
 	v := p.vm(oneRule(`{"limit": 5, "window": "1s"}`))
 	must.Equal(t, v.configure(), false, "started without a table")
-	if !v.send("x-user", "ann") || !v.done() {
-		t.Error("a context that was refused limits requests, or stays")
-	}
+	must.Equal(t, [2]bool{v.send("x-user", "ann"), v.done()}, [2]bool{true, true}, "a context that was refused limits nothing, and is done")
 }
 
 func TestPluginContextLeaves(t *testing.T) {
@@ -89,9 +87,8 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 					t.Errorf("%d requests were decided without the backend, which has answered", alone)
 				}
 				for ticks := 0; v.calls["done"] == 0; ticks++ {
-					if w.advance(10 * time.Millisecond); ticks == 1000 {
-						t.Fatal("a configuration that is gone stays for ever")
-					}
+					w.advance(10 * time.Millisecond)
+					must.EqualOrEnd(t, ticks < 1000, true, "a configuration that is gone does not stay for ever")
 				}
 				if replaced {
 					w.vms = w.vms[1:]
@@ -104,9 +101,8 @@ func TestConfigurationUpdateWhileRequestsWait(t *testing.T) {
 					v.reset(s)
 				}
 				w.quiet()
-				if got, left := w.sum(), last.left(); got != int64(passed) || left != "" {
-					t.Errorf("replaced %v, answered %v: passed %d, and the backend has %d; %s", replaced, answered, passed, got, left)
-				}
+				must.Equal(t, w.sum(), int64(passed), "replaced %v, answered %v: hits that the backend has", replaced, answered)
+				must.Equal(t, last.left(), "", "replaced %v, answered %v: left", replaced, answered)
 			}
 		}
 	}
@@ -119,9 +115,7 @@ func TestTwoContextsWait(t *testing.T) {
 		v := w.vms[0]
 		second := v.vm(`{"namespace": "` + namespace + `", ` + waits[1][1:])
 		second.filter, second.streams = v.filter, 1000
-		if !second.configure() {
-			t.Fatal(second.log)
-		}
+		must.EqualOrEnd(t, second.configure(), true, "configured: %q", second.log)
 		w.vms = append(w.vms, second)
 		w.advance(time.Second)
 		first, other := v.paused(20, "x-user", "ann"), second.paused(5, "x-user", "ann")
@@ -129,12 +123,9 @@ func TestTwoContextsWait(t *testing.T) {
 			w.deliver(second)
 			w.deliver(v)
 		}
-		if v.still(first) != 0 || second.still(other) != 0 {
-			t.Error("somebody waits for ever")
-		}
-		if v.done(); second.plugin.Node() == nil {
-			t.Error("the second has no backend any more")
-		}
+		must.Equal(t, [2]int{v.still(first), second.still(other)}, [2]int{0, 0}, "requests that wait for ever")
+		v.done()
+		must.Equal(t, second.plugin.Node() != nil, true, "the second has a backend still")
 		w.vms = w.vms[1:]
 		w.quiet()
 		must.Equal(t, second.left(), "", "")
@@ -153,9 +144,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			for range 50 { // which takes less than the timeout
 				v.tick()
 			}
-			if n := v.plugin.Node().Backlog().Waiting; n > 0 {
-				t.Errorf("%d requests wait for a backend that is away", n)
-			}
+			must.Equal(t, v.plugin.Node().Backlog().Waiting, 0, "requests wait for a backend that is away")
 			return v
 		},
 		"another configuration": func(v *fakeVM, _ []callout) *fakeVM {
@@ -187,9 +176,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			busy(w)
 			callouts := v.dispatched()
 			w.shortly("an answer", func() { v.answer(callouts[0], 200, w.apply(callouts[0].body)) })
-			if v.plugin.Node().Backlog().Pushes <= len(callouts)-1+len(v.callouts) {
-				t.Fatal("no callout is being filled, and nothing is tested")
-			}
+			must.EqualOrEnd(t, v.plugin.Node().Backlog().Pushes > len(callouts)-1+len(v.callouts), true, "a callout is being filled, or nothing is tested")
 			next := interrupt(v, callouts[1:])
 			for _, c := range callouts[1:] {
 				v.answer(c, 200, w.apply(c.body))
@@ -199,9 +186,7 @@ func TestCalloutsThatAreNotFullArrive(t *testing.T) {
 			w.vms[0], v = next, next
 			w.quiet()
 			for _, s := range streams {
-				if s.Waits() || v.ended[s.ID()] > 1 {
-					t.Fatal("a request waits for ever, or goes on twice")
-				}
+				must.EqualOrEnd(t, !s.Waits() && v.ended[s.ID()] <= 1, true, "a request does not wait for ever, nor go on twice")
 				if s.Passed() {
 					passed++
 				}
@@ -227,9 +212,7 @@ func TestRequestsOfAContextThatGoesAreInTheMetrics(t *testing.T) {
 		}
 		w.pass(200 * time.Millisecond)
 		v.tick()
-		if n := v.calls["done"]; heir && n != 1 || !heir && n != 0 {
-			t.Errorf("heir %v: the context is done %d times", heir, n)
-		}
+		must.Equal(t, v.calls["done"], map[bool]int{true: 1}[heir], "heir %v: times that the context is done", heir)
 		for name, want := range map[string]uint64{
 			"weir_rule=.=user;.;weir_outcome=.=allowed;.;requests_total":  50,
 			"weir_rule=.=user;.;weir_outcome=.=rejected;.;requests_total": 10,
@@ -268,9 +251,8 @@ func TestChangedLimitsWithPendingHits(t *testing.T) {
 		w.advance(300 * time.Millisecond)
 		w.vms[0].send()
 		next, gone := w.vms[0].replace(limits(test.after))
-		if w.vms[0] = next; !gone {
-			t.Errorf("%s: the old context stays though there is another one", test.before)
-		}
+		w.vms[0] = next
+		must.Equal(t, gone, true, "%s: the old context goes, as there is another one", test.before)
 		next.passed(5)
 		often(300, w.advance, 100*time.Millisecond)
 		must.Equal(t, w.sum(), test.want, "%s\nto %s:\nthe backend has hits", test.before, test.after)
@@ -293,12 +275,9 @@ func TestChangedLimitsWithLeases(t *testing.T) {
 			}
 			w.advance(time.Millisecond)
 		}
-		if w.vms[0].leased() == 0 {
-			t.Fatal("nothing is leased")
-		}
+		must.EqualOrEnd(t, w.vms[0].leased() > 0, true, "hits are leased")
 		for i, v := range w.vms {
 			w.vms[i], _ = v.replace(limits(after))
-			w.vms[i].settle = w.deliver
 		}
 		w.quiet()
 		must.Equal(t, w.sum(), passed, "to %s: the backend has hits", after)

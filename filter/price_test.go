@@ -26,9 +26,7 @@ const reservesPrompt = `, "reserve": {"request_json": ["max_completion_tokens", 
 func (v *fakeVM) taken(key string) (units int) {
 	v.t.Helper()
 	s := v.opened("x-key", key, ":path", "/model/free/converse", "x-model", "free")
-	if s == nil {
-		v.t.Fatal("refused")
-	}
+	must.EqualOrEnd(v.t, s != nil, true, "it passes")
 	v.respond(s, true)
 	must.Get(fmt.Sscan(v.response["x-ratelimit-remaining-cost"], &units))(v.t)
 	v.reset(s)
@@ -247,9 +245,7 @@ func TestPricesWithoutReservation(t *testing.T) {
 func TestNamesAreBounded(t *testing.T) {
 	v := newProxy(t).start(strings.Replace(priced("", ""), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4},`, 1))
 	s := v.open("x-key", "ann", ":path", "/models/"+strings.Repeat("m", 50_000)+":generateContent")
-	if kept := s.Names(); kept < 1 || kept > 2*usage.MaxModel {
-		t.Errorf("%d bytes are kept for names", kept)
-	}
+	must.Between(t, s.Names(), 1, 2*usage.MaxModel, "bytes that are kept for names")
 }
 
 // The headers say what is left in the unit of the prices.
@@ -277,9 +273,7 @@ func TestCutInMoney(t *testing.T) {
 			break
 		}
 	}
-	if events != 100 { // of 10 each, and the next is above the limit
-		t.Errorf("cut after %d events, want 100", events)
-	}
+	must.Equal(t, events, 100, "events before it is cut, of 10 each, as the next is above the limit")
 }
 
 // Prices that are set at run time are known to all workers of all nodes within a sync_rate, and those of the

@@ -184,9 +184,7 @@ func TestDelayModel(t *testing.T) {
 				}
 			}
 		}
-		if min(passed, refused, waited, left) < modelSteps()/1000 {
-			t.Errorf("burst %d: %d passed, %d were refused, %d waited, %d left", burst, passed, refused, waited, left)
-		}
+		must.AtLeast(t, min(passed, refused, waited, left), modelSteps()/1000, "burst %d: the fewest of %d that passed, %d refused, %d that waited and %d that left", burst, passed, refused, waited, left)
 		t.Logf("burst %d: %d passed, %d were refused, %d waited, %d left", burst, passed, refused, waited, left)
 	}
 }

@@ -19,9 +19,7 @@ func (v *fakeVM) paused(n int, headers ...string) (streams []*stream) {
 	v.t.Helper()
 	for i := range n {
 		s := v.pause(headers...)
-		if s == nil {
-			v.t.Fatalf("request %d does not wait", i)
-		}
+		must.EqualOrEnd(v.t, s != nil, true, "request %d waits", i)
 		streams = append(streams, s)
 	}
 	return streams
@@ -58,9 +56,7 @@ func TestIdleStreamsAreBounded(t *testing.T) {
 	}
 	must.Equal(t, v.plugin.Idle(), filter.MaxIdle, "streams are kept")
 	v.reset(v.paused(1, "x-user", "ann")[0])
-	if kept, last := v.plugin.KeysMemory(), cap(v.plugin.First().Key); kept > filter.MaxIdleKeys || last > filter.MaxIdleKeys {
-		t.Errorf("%d bytes are kept for the next keys, and %d for the last", kept, last)
-	}
+	must.AtMost(t, max(v.plugin.KeysMemory(), cap(v.plugin.First().Key)), filter.MaxIdleKeys, "bytes that are kept for the next keys, or for the last")
 }
 
 // A request that holds a place until its end has a stream of its own, with its own number.
@@ -68,18 +64,15 @@ func TestRequestsAtTheSameTimeHaveTheirStreams(t *testing.T) {
 	v := newProxy(t).start(`{"rules": [{"name": "r", "match": {"path": {"exact": "/held"}}, "limits": [{"limit": 2, "algorithm": "in_flight"}]}]}`)
 	defer proxywasm.Use(v)()
 	v.receive("GET", "/", nil)
-	if s, _ := v.plugin.OnRequest(9, true); s != nil {
-		t.Fatal("a request that is over has a stream")
-	}
+	s, _ := v.plugin.OnRequest(9, true)
+	must.EqualOrEnd(t, s == nil, true, "a request that is over has no stream")
 	v.receive("GET", "/held", nil)
 	var streams [2]types.HttpContext
 	for i := range streams {
 		v.context = uint32(i + 1)
 		streams[i], _ = v.plugin.OnRequest(v.context, true)
 	}
-	if streams[0] == nil || streams[1] == nil || streams[0] == streams[1] {
-		t.Fatalf("two requests at the same time have the streams %p and %p", streams[0], streams[1])
-	}
+	must.EqualOrEnd(t, streams[0] != nil && streams[1] != nil && streams[0] != streams[1], true, "two requests at the same time have their streams, %p and %p", streams[0], streams[1])
 	for i := range streams {
 		must.Equal(t, streams[i].(*stream).ID(), uint32(i+1), "the number of a request's stream")
 	}
@@ -93,9 +86,8 @@ func TestBodyWaitsForTheBackend(t *testing.T) {
 			w := joined(t, 2, 1, configuration)
 			for i, want := range []int{5, 0} {
 				w.vms[i].headersOnly = headersOnly
-				if passed := w.vms[i].passed(6, "x-user", "ann"); passed != want || w.sum() != 5 {
-					t.Errorf("headers only %v: node %d passed %d, and the backend has %d hits, want %d and 5", headersOnly, i, passed, w.sum(), want)
-				}
+				must.Equal(t, w.vms[i].passed(6, "x-user", "ann"), want, "headers only %v: node %d passed", headersOnly, i)
+				w.wantSum(5, fmt.Sprint("headers only ", headersOnly))
 			}
 			v := w.vms[1]
 			s := v.paused(1, "x-user", "bob")[0]
@@ -123,9 +115,7 @@ func TestStreamGoneWhileItWaits(t *testing.T) {
 		must.EqualOrEnd(t, first, second, "the stream's memory is not used again, and nothing is tested")
 		c := v.callouts[len(v.callouts)-2]
 		v.answer(c, 200, w.apply(c.body))
-		if !second.Waits() || len(v.ended) != 0 {
-			t.Errorf("the answer of a stream that is gone decided another one: %v", v.ended)
-		}
+		must.Equal(t, second.Waits() && len(v.ended) == 0, true, "the answer of a stream that is gone decides no other one: %v", v.ended)
 		w.deliver(v)
 		if second.Waits() || v.ended[second.ID()] != 1 || v.ended[gone] != 0 {
 			t.Errorf("ended: %v", v.ended)
@@ -147,12 +137,8 @@ func TestCalloutRefusedWhileOthersWait(t *testing.T) {
 	v.refuse = true
 	// One callout ends. The next request takes the wish along, and fails.
 	v.answer(callouts[0], 503, nil)
-	if s := v.pause("x-user", "bob"); s != nil {
-		t.Error("a request waits for a callout that nobody has taken")
-	}
-	if got := v.reply; got != nil {
-		t.Errorf("bob was answered %+v", got)
-	}
+	must.Equal(t, v.pause("x-user", "bob") == nil, true, "a request does not wait for a callout that nobody has taken")
+	must.Equal(t, v.reply == nil, true, "bob was answered by nobody but %+v", v.reply)
 	must.Equal(t, v.still(streams), 9, "streams that wait: others were decided within a stream's callback")
 	want(t, sent(v.last.Headers()), `x-ratelimit-remaining: 4`)
 	v.answer(callouts[1], 200, w.apply(callouts[1].body))
@@ -221,8 +207,6 @@ func TestLeasedHitsAllocateNothing(t *testing.T) {
 		}
 		v.settle, v.calls, v.response, v.ended = nil, nil, nil, nil
 		must.Equal(t, testing.AllocsPerRun(int(min(leased/8, 50)), func() { v.stream() }), 0, "%s: allocations", algorithm)
-		if v.leased() >= leased {
-			t.Errorf("%s: nothing was taken from the lease", algorithm)
-		}
+		must.Equal(t, v.leased() < leased, true, "%s: some was taken from the lease", algorithm)
 	}
 }

@@ -61,15 +61,13 @@ func TestKeyOfBody(t *testing.T) {
 	}
 	v := newProxy(t).start(rule)
 	v.open()
-	if got := string(v.plugin.First().Key); got != textKey("none") || v.count("unread_bodies_total") != 0 {
-		t.Errorf("a request without a body has the key %q", got)
-	}
+	must.Equal(t, string(v.plugin.First().Key), textKey("none"), "the key of a request without a body")
+	must.Equal(t, v.count("unread_bodies_total"), 0, "bodies were not read")
 	s, _ := v.ask()
 	v.upload(s, false, `{"model":"b"}`)
 	defer proxywasm.Use(v)()
-	if s.OnHttpRequestTrailers(1) != types.ActionContinue || string(v.plugin.First().Key) != textKey("b") {
-		t.Errorf("a request with trailers has the key %q", v.plugin.First().Key)
-	}
+	must.Equal(t, s.OnHttpRequestTrailers(1), types.ActionContinue, "a request with trailers: action")
+	must.Equal(t, string(v.plugin.First().Key), textKey("b"), "the key of a request with trailers")
 }
 
 // Rules apply by what the body says, and requests that no such rule is for don't wait for theirs.
@@ -98,9 +96,8 @@ func TestMatchOfBody(t *testing.T) {
 		before := v.outcome("shadow", "shadow_allowed")
 		bad := v.count("bad_costs_total")
 		s, action := v.ask(":path", c.path, "x-cost", "none")
-		if action != types.ActionPause || v.upload(s, true, c.body) != types.ActionContinue {
-			t.Fatalf("%s: action %d", c.body, action)
-		}
+		must.EqualOrEnd(t, action, types.ActionPause, "%s: the headers' action", c.body)
+		must.EqualOrEnd(t, v.upload(s, true, c.body), types.ActionContinue, "%s: action", c.body)
 		v.respond(s, false)
 		var got []string
 		for _, item := range strings.Split(v.response["ratelimit"], ", ") {
@@ -167,9 +164,8 @@ func TestOverridesOfBody(t *testing.T) {
 		"overrides": {"by": {"request_json": "tier", "regex": "([0-9])x?"}, "values": {"3": [{"limit": 30, "window": "1h", "algorithm": "fixed_window"}], "": [{"limit": 0, "window": "1h", "algorithm": "fixed_window"}]}}}]}`)
 	for body, want := range map[string]string{`{"tier":3}`: "29", `{"tier":"3"}`: "29", `{"tier":3.0}`: "29", `{"tier":"3x"}`: "29", `{"tier":4}`: "4"} {
 		s, _ := v.ask("x-key", body)
-		if v.upload(s, true, body) != types.ActionContinue || v.leaves(s) != want {
-			t.Errorf("%s leaves %s, want %s", body, v.response["x-ratelimit-remaining"], want)
-		}
+		must.Equal(t, v.upload(s, true, body), types.ActionContinue, "%s: action", body)
+		must.Equal(t, v.leaves(s), want, "%s leaves", body)
 	}
 	s, _ := v.ask("x-key", "none")
 	if v.upload(s, true, `{}`) != types.ActionPause || v.reply == nil || v.reply.status != 429 {

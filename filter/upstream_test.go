@@ -17,9 +17,7 @@ const upstreamRule = `{"headers": ["ratelimit", "retry-after"], "rules": [{"name
 func (v *fakeVM) told(key, details, status string, fields ...string) {
 	v.t.Helper()
 	s := v.opened("x-key", key)
-	if s == nil {
-		v.t.Fatalf("%s is refused: %+v", key, v.reply)
-	}
+	must.EqualOrEnd(v.t, s != nil, true, "%s passes: %+v", key, v.reply)
 	v.tell(s, details, append([]string{":status", status}, fields...)...)
 }
 
@@ -68,9 +66,7 @@ func TestUpstream(t *testing.T) {
 			if c.waits == "" {
 				return
 			}
-			if got := other.reply; got != nil {
-				t.Errorf("bob: %+v", got)
-			}
+			must.Equal(t, other.reply == nil, true, "bob passes: %+v", other.reply)
 			p.now += 60 * second
 			v.wantRetry(t, "when the time has come", "ann", "")
 		})
@@ -145,9 +141,7 @@ func TestBurstFollowsUpstream(t *testing.T) {
 		{"limit": 100, "limit_from": {"header": "x-limit", "max": 100}, "window": "1m", "algorithm": "token_bucket", "burst": 50}]}]}`)
 	v.tell(v.opened("x-key", "ann", "x-limit", "80"), "via_upstream", ":status", "200", "x-ratelimit-limit-requests", "4")
 	must.Equal(t, v.passes("ann", "x-limit", "80"), 3, "requests pass behind the first")
-	if v.plugin.Varies(0) == 0 {
-		t.Error("people are not told that requests set limits")
-	}
+	must.Equal(t, v.plugin.Varies(0) != 0, true, "people are told that requests set limits")
 }
 
 // What is known of keys takes no memory by their length, and requests for many keys with limits of their own allocate nothing.
@@ -170,9 +164,7 @@ func TestMemoryOfLimitsTold(t *testing.T) {
 	for i, s := range open {
 		v.tell(s, "via_upstream", ":status", "200", "x-ratelimit-limit-requests", fmt.Sprint(5000+i))
 	}
-	if kept := heap() - before; kept > keys*60_000/4 {
-		t.Errorf("%d bytes are kept", kept)
-	}
+	must.AtMost(t, heap()-before, keys*60_000/4, "bytes that are kept")
 	var known []string
 	for i := range 2 * keys { // of the second half nothing was told
 		s := v.opened("x-key", name(i))
@@ -184,14 +176,10 @@ func TestMemoryOfLimitsTold(t *testing.T) {
 		}
 		v.reset(s)
 	}
-	if len(known) <= 32 || len(known) > 64 {
-		t.Errorf("the limits of %d keys are known", len(known))
-	}
+	must.Between(t, len(known), 33, 64, "keys whose limits are known")
 	request := func(key string) float64 {
 		return testing.AllocsPerRun(len(known), func() { v.reset(v.opened("x-key", key)) })
 	}
 	usual, at := request("nobody"), 0
-	if got := testing.AllocsPerRun(2*len(known), func() { v.reset(v.opened("x-key", known[at%len(known)])); at++ }); got > usual {
-		t.Errorf("%v allocations, and %v without a limit told", got, usual)
-	}
+	must.AtMost(t, testing.AllocsPerRun(2*len(known), func() { v.reset(v.opened("x-key", known[at%len(known)])); at++ }), usual, "allocations with a limit told")
 }

@@ -85,21 +85,17 @@ func TestUsage(t *testing.T) {
 	rules := v.usage("/.weir/usage", "x-user", "ann")
 	must.Equal(t, used(rules), "user=3 cost=13 method=5", "used")
 	first, second := rules[0].Limits[0], rules[0].Limits[1]
-	if fmt.Sprint(first) != "{user token_bucket 7 9 3 6 60000 9 26}" || fmt.Sprint(second) != "{user.2 sliding_window 9 9 3 6 1500 2 2}" {
-		t.Errorf("got %v, %v", first, second)
-	}
+	must.Equal(t, [2]string{fmt.Sprint(first), fmt.Sprint(second)}, [2]string{"{user token_bucket 7 9 3 6 60000 9 26}", "{user.2 sliding_window 9 9 3 6 1500 2 2}"}, "limits")
 	if r := rules[1]; rules[0].Unit != "requests" || rules[0].OnFull != "refuse" || rules[0].Source != "proxy" || r.Unit != "hits" || r.OnFull != "mark" {
 		t.Errorf("got %+v", rules)
 	}
-	if got := v.usage("/.weir/usage?x=y", "x-user", "gold")[0].Limits[0]; got.Limit != 70 || got.Burst != 90 || got.Remaining != 89 {
-		t.Errorf("an override: got %+v", got)
-	}
+	gold := v.usage("/.weir/usage?x=y", "x-user", "gold")[0].Limits[0]
+	must.Equal(t, [3]uint64{gold.Limit, gold.Burst, gold.Remaining}, [3]uint64{70, 90, 89}, "an override's limit, burst, and what remains")
 	must.Equal(t, used(v.usage("/.weir/usage", "x-user", "carl")), "user=0 cost=13 method=5", "an unused key")
 	must.Equal(t, v.count("absent_costs_total"), bad, "absent costs that usage counted")
 	for _, path := range []string{"/.weir/usage/", "/.weir/usag", "/x/.weir/usage", "/.weir/usage2"} {
-		if v.receive("GET", path, nil); !v.stream() {
-			t.Errorf("%s: got %+v", path, v.reply)
-		}
+		v.receive("GET", path, nil)
+		must.Equal(t, v.stream(), true, "%s passes: %+v", path, v.reply)
 	}
 }
 
@@ -139,9 +135,8 @@ func TestUsageMethods(t *testing.T) {
 		}
 	}
 	v.receive("HEAD", "/.weir/usage", nil)
-	if v.stream() || v.reply.status != 200 {
-		t.Errorf("HEAD: got %+v", v.reply)
-	}
+	must.Equal(t, v.stream(), false, "HEAD passes")
+	must.Equal(t, v.reply.status, 200, "HEAD: status")
 	v = newProxy(t).start(strings.Replace(usageRules, `"usage_path": "/.weir/usage", `, "", 1))
 	v.receive("GET", "/.weir/usage", nil)
 	must.Equal(t, v.stream(), true, "without a path: answered")
@@ -181,9 +176,8 @@ func TestUsageFromBackend(t *testing.T) {
 			t.Errorf("rate %s: an unused key: got %+v", rate, r)
 		}
 		w.advance(time.Second)
-		if n := b.count("weir_rule=.=user;.;warnings_total"); w.sum() != sum || n != warnings {
-			t.Errorf("rate %s: usage has taken %d hits, and warned %d times", rate, w.sum()-sum, n-warnings)
-		}
+		w.wantSum(sum, "rate "+rate+", as usage takes nothing")
+		must.Equal(t, b.count("weir_rule=.=user;.;warnings_total"), warnings, "rate %s: times warned, and not by usage", rate)
 		w.away = true
 		w.pass(10 * time.Second)
 		rules = b.usage("/u", "x-user", "ann")
@@ -208,14 +202,10 @@ func TestUsageFlood(t *testing.T) {
 	for i := range 1000 {
 		v.usage("/u", "x-user", fmt.Sprint(i))
 	}
-	if asked < 10 || asked > 20 {
-		t.Errorf("1000 requests in a second asked %d times", asked)
-	}
+	must.Between(t, asked, 10, 20, "times that 1000 requests in a second have asked")
 	w.pass(time.Second)
 	v.usage("/u", "x-user", "next")
-	if asked < 11 {
-		t.Error("it asks no more")
-	}
+	must.AtLeast(t, asked, 11, "times that it has asked, with the next second's")
 }
 
 // Whatever is asked, the answer is JSON, and says nothing of keys that are not the request's own.

@@ -81,9 +81,7 @@ func TestBorrow(t *testing.T) {
 		}
 	}
 	for i := range lends.lent.pages {
-		if got, most := cap(lends.lent.pages[i].value), tables[0].pageBytes; got > most {
-			t.Errorf("page %d has %d bytes of memory, want at most %d", i, got, most)
-		}
+		must.AtMost(t, cap(lends.lent.pages[i].value), tables[0].pageBytes, "bytes of memory of page %d", i)
 	}
 	if lends.Bytes() != copies.Bytes() || lent < 40_000 || evicted < 1000 {
 		t.Errorf("%d bytes, and by copies %d; %d lent, %d evicted", lends.Bytes(), copies.Bytes(), lent, evicted)
@@ -100,9 +98,8 @@ func TestHold(t *testing.T) {
 	var s Slot
 	for i := range addresses {
 		addresses[i] = table.Address(1, fmt.Append(nil, i))
-		if _, found := table.Hold(addresses[i]); found {
-			t.Fatal("holds an entry that nobody has written")
-		}
+		_, found := table.Hold(addresses[i])
+		must.EqualOrEnd(t, found, false, "holds an entry that nobody has written")
 		table.Borrow(&s, addresses[i])
 		table.Write(&s, make([]byte, 8), Meta{ExpiresNanos: 1e18}, 0)
 		s.Return()
@@ -152,7 +149,6 @@ func TestHold(t *testing.T) {
 	table = must.Get(Open(&copies, Options{Namespace: "n", Capacity: 40}, rand.Uint64))(t)
 	table.Read(&s, addresses[0])
 	table.Write(&s, make([]byte, 8), Meta{ExpiresNanos: 1e18}, 0)
-	if _, found := table.Hold(addresses[0]); found {
-		t.Error("holds an entry of a table that lends nothing")
-	}
+	_, found := table.Hold(addresses[0])
+	must.Equal(t, found, false, "holds an entry of a table that lends nothing")
 }

@@ -32,15 +32,11 @@ func TestMap(t *testing.T) {
 		t.Error("a wrong number writes")
 	}
 	wants(t, &m, "a", "one")
-	if !m.Set(a, []byte("longer than the first"), first) || m.Set(a, []byte("two"), first) {
-		t.Error("a number writes once, if it is that of the last write")
-	}
+	must.Equal(t, [2]bool{m.Set(a, []byte("longer than the first"), first), m.Set(a, []byte("two"), first)}, [2]bool{true, false}, "a number writes, if it is that of the last write, and once")
 	must.Equal(t, wants(t, &m, "a", "longer than the first"), 4, "the fourth write has the number")
 	must.Equal(t, m.Set(b, nil, 0), true, "0 does not write")
 	wants(t, &m, "b", "")
-	if m.Len() != 3 || m.Bytes() != len("abc"+"longer than the first"+"one") {
-		t.Errorf("got %d keys of %d bytes", m.Len(), m.Bytes())
-	}
+	must.Equal(t, [2]int{m.Len(), m.Bytes()}, [2]int{3, len("abc" + "longer than the first" + "one")}, "keys, and bytes")
 	value := []byte("mine")
 	m.Set(a, value, 0)
 	got, _, _ := m.Get(a, nil)

@@ -32,6 +32,13 @@ func hasAt(table *Table, a Address) bool {
 	return table.Read(&s, a)
 }
 
+// wantAt wants a payload at an address.
+func wantAt(t *testing.T, table *Table, s *Slot, a Address, want []byte, words string, args ...any) {
+	t.Helper()
+	must.Equal(t, table.Read(s, a), true, words+": found", args...)
+	must.Same(t, s.Payload(), want, words, args...)
+}
+
 // Workers with a plugin of another version read the same table: its bytes stay what they are.
 func TestFormat(t *testing.T) {
 	t.Parallel()
@@ -54,9 +61,8 @@ func TestFormat(t *testing.T) {
 		"weir2:n":              "02 1011121314151617 2021222324252627 02000000",
 		"weir2:n:\x00\x00\x01": "02 1f00 6061 05000000 3031323334353637 40414243444546c7 7061796c6f6164 1800 0000 01000000 0100000000000000 40414243444546c7",
 	} {
-		if got, _, _ := data.Get([]byte(name), nil); hex.EncodeToString(got) != strings.ReplaceAll(want, " ", "") {
-			t.Errorf("%q: got %x, want %s", name, got, want)
-		}
+		got, _, _ := data.Get([]byte(name), nil)
+		must.Equal(t, hex.EncodeToString(got), strings.ReplaceAll(want, " ", ""), "%q", name)
 	}
 }
 
@@ -103,9 +109,7 @@ func TestPagesAreApart(t *testing.T) {
 		for _, number := range []uint64{1 << bit, 1<<bit - 1} {
 			// The page of a number is that of the hashes which are this part of all.
 			a := Address{hi: number << 40}
-			if got := table.page(a); uint64(got) != number {
-				t.Fatalf("got page %d of %x, want %d", got, a.hi, number)
-			}
+			must.EqualOrEnd(t, uint64(table.page(a)), number, "the page of %x", a.hi)
 			table.Read(&s, a)
 			if other, ok := names[string(s.name)]; ok && other != number {
 				t.Errorf("pages %d and %d are both called %x", number, other, s.name)
@@ -127,9 +131,7 @@ func TestFingerprints(t *testing.T) {
 		putAt(t, table, &s, a, []byte{byte(i)}, Meta{ExpiresNanos: now + second}, now)
 	}
 	for i, a := range all {
-		if !table.Read(&s, a) || !bytes.Equal(s.Payload(), []byte{byte(i)}) {
-			t.Errorf("%v has %v, want %d", a, s.Payload(), i)
-		}
+		wantAt(t, table, &s, a, []byte{byte(i)}, "payload at %v", a)
 	}
 }
 
@@ -162,15 +164,13 @@ func TestExpiry(t *testing.T) {
 				table.Read(&s, Address{1, 1})
 				table.Rewrite(&s, Meta{ExpiresNanos: test.expires}, 0)
 			}
-			if putAt(t, table, &s, Address{2, 2}, nil, Meta{}, test.before); !hasAt(table, Address{1, 1}) {
-				t.Errorf("%s, %s: gone by %d", test.name, way, test.before)
-			}
+			putAt(t, table, &s, Address{2, 2}, nil, Meta{}, test.before)
+			must.Equal(t, hasAt(table, Address{1, 1}), true, "%s, %s: still there at %d", test.name, way, test.before)
 			if test.after < 0 {
 				continue
 			}
-			if putAt(t, table, &s, Address{3, 3}, nil, Meta{}, test.after); hasAt(table, Address{1, 1}) {
-				t.Errorf("%s, %s: still there at %d", test.name, way, test.after)
-			}
+			putAt(t, table, &s, Address{3, 3}, nil, Meta{}, test.after)
+			must.Equal(t, hasAt(table, Address{1, 1}), false, "%s, %s: still there at %d", test.name, way, test.after)
 		}
 	}
 }
@@ -220,9 +220,8 @@ func TestGrowsIntoExpired(t *testing.T) {
 		putAt(t, table, &s, Address{i, 0}, make([]byte, 100), Meta{ExpiresNanos: 5 * unit}, 0)
 	}
 	putAt(t, table, &s, Address{2, 0}, make([]byte, table.pageBytes-1-payloadAt), Meta{ExpiresNanos: 9 * unit}, 6*unit)
-	if s.Crowded() || len(s.page) != table.pageBytes {
-		t.Errorf("crowded %v, with %d bytes of %d", s.Crowded(), len(s.page), table.pageBytes)
-	}
+	must.Equal(t, s.Crowded(), false, "crowded")
+	must.Equal(t, len(s.page), table.pageBytes, "bytes of the page")
 }
 
 // An entry that takes more or less room than before leaves those around it as they are.
@@ -241,9 +240,7 @@ func TestEntriesGrowAndShrink(t *testing.T) {
 				if i == changed {
 					want = bytes.Repeat([]byte{9}, length)
 				}
-				if !table.Read(&s, Address{i, 0}) || !bytes.Equal(s.Payload(), want) {
-					t.Errorf("entry %d of %d bytes: entry %d is %v", changed, length, i, s.Payload())
-				}
+				wantAt(t, table, &s, Address{i, 0}, want, "entry %d of %d bytes: entry %d", changed, length, i)
 			}
 		}
 	}
@@ -256,12 +253,8 @@ func TestLongestPayload(t *testing.T) {
 	var s Slot
 	longest := bytes.Repeat([]byte{7}, MaxPayload)
 	putAt(t, table, &s, Address{1, 1}, longest, Meta{}, now)
-	if !table.Read(&s, Address{1, 1}) || !bytes.Equal(s.Payload(), longest) {
-		t.Errorf("got %d bytes, want %d", len(s.Payload()), MaxPayload)
-	}
-	if table.Write(&s, make([]byte, MaxPayload+1), Meta{}, now) {
-		t.Error("a payload is written whose length has no room")
-	}
+	wantAt(t, table, &s, Address{1, 1}, longest, "the longest payload")
+	must.Equal(t, table.Write(&s, make([]byte, MaxPayload+1), Meta{}, now), false, "a payload is written whose length has no room")
 }
 
 // If a page makes no sense from somewhere on, the part before stays of use.
@@ -297,9 +290,8 @@ func TestDamagedPages(t *testing.T) {
 			data.Set(name, page, 0)
 		}
 		for i := range 3 {
-			if damage(); table.Read(&s, Address{uint64(i), 0}) != (i < test.found) {
-				t.Errorf("%s: entry %d is found %v", test.name, i, i >= test.found)
-			}
+			damage()
+			must.Equal(t, table.Read(&s, Address{uint64(i), 0}), i < test.found, "%s: entry %d is found", test.name, i)
 			must.Equal(t, s.Corrupt(), i >= test.found && test.name != "the second entry has the third in it", "%s: entry %d: corrupt", test.name, i)
 		}
 		// An entry that needs all of the page has the others evicted. None that makes no sense is
@@ -308,9 +300,7 @@ func TestDamagedPages(t *testing.T) {
 		putAt(t, table, &s, Address{0, 0}, make([]byte, table.pageBytes-1-payloadAt), Meta{}, now)
 		evicted := 0
 		s.Evicted(func(payload []byte) { evicted++ })
-		if evicted != test.found-1 || len(s.page) != table.pageBytes {
-			t.Errorf("%s: %d are evicted, want %d; the page has %d bytes", test.name, evicted, test.found-1, len(s.page))
-		}
+		must.Equal(t, [2]int{evicted, len(s.page)}, [2]int{test.found - 1, table.pageBytes}, "%s: entries that are evicted, and bytes of the page", test.name)
 	}
 }
 
@@ -337,9 +327,7 @@ func TestSizes(t *testing.T) {
 		{1, 96, long, 1, 1 + len("weir2:") + len(long) + len(":123")}, // a page has a byte at least
 	} {
 		table := must.Get(Open(&fakeData{}, Options{Namespace: test.namespace, Capacity: test.capacity, BytesPerCounter: test.each}, random(1)))(t)
-		if got := table.pageBytes + len(table.name) + numberSize; table.Pages() != test.pages || got != test.bytes {
-			t.Errorf("%d counters of %d bytes: %d pages of %d bytes, want %d of %d", test.capacity, test.each, table.Pages(), got, test.pages, test.bytes)
-		}
+		must.Equal(t, [2]int{table.Pages(), table.pageBytes + len(table.name) + numberSize}, [2]int{test.pages, test.bytes}, "%d counters of %d bytes: pages, and bytes of each", test.capacity, test.each)
 	}
 }
 
@@ -357,9 +345,8 @@ func TestSizesLater(t *testing.T) {
 		data := &fakeData{}
 		open(t, data, 100)
 		table := must.Get(Open(data, Options{Namespace: "test", Capacity: test.capacity, BytesPerCounter: test.each}, random(1)))(t)
-		if got := table.pageBytes + len(table.name) + numberSize; table.Pages() != 6 || got != test.bytes || table.Fits(test.capacity) != test.fits {
-			t.Errorf("capacity %d: pages of %d bytes, want %d; fits %v", test.capacity, got, test.bytes, table.Fits(test.capacity))
-		}
+		must.Equal(t, [2]int{table.Pages(), table.pageBytes + len(table.name) + numberSize}, [2]int{6, test.bytes}, "capacity %d: pages, and bytes of each", test.capacity)
+		must.Equal(t, table.Fits(test.capacity), test.fits, "capacity %d fits", test.capacity)
 	}
 }
 
@@ -375,7 +362,5 @@ func TestNumbersOfATable(t *testing.T) {
 		}
 		seen[table.ID()] = name
 	}
-	if a, b := (Address{1, 2}), (Address{2, 2}); a.Hash() == b.Hash() {
-		t.Error("two addresses have the same hash")
-	}
+	must.Equal(t, Address{1, 2}.Hash() == Address{2, 2}.Hash(), false, "two addresses have the same hash")
 }

@@ -24,9 +24,7 @@ func TestRecent(t *testing.T) {
 			worker.hit(key)
 		}
 	}
-	if gets > 4 { // two keys on one or two pages, and none of both was there
-		t.Errorf("got %d gets of 200 hits of two keys", gets)
-	}
+	must.AtMost(t, gets, 4, "gets of 200 hits of two keys, which are on one or two pages, and none of both was there")
 	before := gets
 	worker.slot.Recent.Forget()
 	worker.hit("ann")
@@ -93,9 +91,8 @@ func TestRecentRests(t *testing.T) {
 		one.hit("ann")
 		other.hit("bob")
 	}
-	if lost -= 20_000; lost > 20_000/restAfterWrong+2 {
-		t.Errorf("%d writes were lost of 20,000", lost)
-	}
+	lost -= 20_000
+	must.AtMost(t, lost, 20_000/restAfterWrong+2, "writes that were lost of 20,000")
 }
 
 // A number that means something else than a write is never predicted.

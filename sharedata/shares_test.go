@@ -39,13 +39,11 @@ func TestGroupsKeepTheirShares(t *testing.T) {
 		}
 	}
 	alone := entries(1, 0, 10*room)
-	if put(alone, full); left(table, alone) != int(room) {
-		t.Errorf("a group that is alone has %d entries, want all %d of a page", left(table, alone), room)
-	}
+	put(alone, full)
+	must.Equal(t, left(table, alone), int(room), "entries of a group that is alone, all of a page")
 	second := entries(2, 0, room/2)
-	if put(second, used); left(table, second) != int(room/2) || left(table, alone) != int(room-room/2) {
-		t.Errorf("two groups have %d and %d entries of %d", left(table, alone), left(table, second), room)
-	}
+	put(second, used)
+	must.Equal(t, [2]int{left(table, alone), left(table, second)}, [2]int{int(room - room/2), int(room / 2)}, "entries of two groups, of %d", room)
 	third := entries(3, 0, room/3)
 	put(third, used)
 	for range 3 {
@@ -53,9 +51,8 @@ func TestGroupsKeepTheirShares(t *testing.T) {
 		put(entries(2, 100*room, 10*room), full)
 	}
 	must.Equal(t, left(table, third), int(room/3), "left of the %d entries of a third group", room/3)
-	if put(entries(3, room, room), used); left(table, third) == 0 {
-		t.Error("a group's new entries push out its older ones of the same use")
-	}
+	put(entries(3, room, room), used)
+	must.Equal(t, left(table, third) > 0, true, "a group's new entries leave some of its older ones of the same use")
 }
 
 // Whatever is written: no group makes room while another has more, and who makes room has the least

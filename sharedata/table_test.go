@@ -53,9 +53,7 @@ func TestEntriesKeepTheirPayload(t *testing.T) {
 		want[key] = payload
 	}
 	for key, payload := range want {
-		if !table.Read(&s, table.Address(0, []byte(key))) || !bytes.Equal(s.Payload(), payload) {
-			t.Errorf("%s: got %v, want %v", key, s.Payload(), payload)
-		}
+		wantAt(t, table, &s, table.Address(0, []byte(key)), payload, "%s", key)
 	}
 }
 
@@ -68,9 +66,8 @@ func TestFound(t *testing.T) {
 		if read := table.Read(&s, table.Address(0, []byte("k"))); read != found || s.Found() != found || s.Corrupt() {
 			t.Errorf("read %v and found %v, corrupt %v, want %v", read, s.Found(), s.Corrupt(), found)
 		}
-		if table.Write(&s, []byte("payload"), Meta{}, now); !s.Found() {
-			t.Error("what was written is not found")
-		}
+		table.Write(&s, []byte("payload"), Meta{}, now)
+		must.Equal(t, s.Found(), true, "what was written is found")
 	}
 }
 
@@ -100,9 +97,7 @@ func TestOpenLater(t *testing.T) {
 	small := open(t, data, 100)
 	put(small, &s, "k", []byte("kept"), Meta{ExpiresNanos: now + second}, now)
 	large := open(t, data, 10_000)
-	if !large.Read(&s, large.Address(0, []byte("k"))) || string(s.Payload()) != "kept" {
-		t.Errorf("after a changed capacity: got %q", s.Payload())
-	}
+	wantAt(t, large, &s, large.Address(0, []byte("k")), []byte("kept"), "after a changed capacity")
 	if large.Pages() != small.Pages() || large.pageBytes != largestPage-len(large.name)-numberSize || large.Fits(10_000) || !small.Fits(100) {
 		t.Errorf("got %d pages of %d bytes, after %d of %d", large.Pages(), large.pageBytes, small.Pages(), small.pageBytes)
 	}
@@ -145,9 +140,8 @@ func TestAnotherFormatBeside(t *testing.T) {
 		}
 	}
 	for name, value := range others {
-		if got, _, _ := data.Get([]byte(name), nil); !bytes.Equal(got, value) {
-			t.Errorf("%q was overwritten: %x", name, got)
-		}
+		got, _, _ := data.Get([]byte(name), nil)
+		must.Equal(t, string(got), string(value), "%q", name)
 	}
 }
 
@@ -204,9 +198,8 @@ func TestWhoMakesRoom(t *testing.T) {
 	if has(table, "heavy") || has(table, "older") || !has(table, "later") {
 		t.Error("expired entries should have gone first")
 	}
-	if s.Evicted(func([]byte) { t.Error("an expired entry counts as evicted") }); data.Len() != 2 {
-		t.Errorf("got %d keys of shared data", data.Len())
-	}
+	s.Evicted(func([]byte) { t.Error("an expired entry counts as evicted") })
+	must.Equal(t, data.Len(), 2, "keys of shared data")
 	put(table, &s, "later", make([]byte, 600), live, now+20*second)
 	put(table, &s, "huge", make([]byte, 5000), live, now+20*second)
 	if has(table, "later") || !has(table, "huge") {
@@ -233,9 +226,8 @@ func TestEveryRaceIsLostOnce(t *testing.T) {
 		interferes = true
 		mine.hit("k")
 	}
-	if mine.wantCount(t, "k", 2000); sets != 3000 {
-		t.Errorf("%d writes, want 1000 that are lost and 2000 that are not", sets)
-	}
+	mine.wantCount(t, "k", 2000)
+	must.Equal(t, sets, 3000, "writes, 1000 that are lost and 2000 that are not")
 }
 
 func TestHammer(t *testing.T) {
@@ -346,9 +338,7 @@ func TestSlotIsUsedAgain(t *testing.T) {
 	put(other, &s, "k", []byte("two"), Meta{ExpiresNanos: now + second}, now)
 	for want, from := range map[string]*Table{"one": table, "two": other} {
 		var fresh Slot
-		if !from.Read(&fresh, from.Address(0, []byte("k"))) || string(fresh.Payload()) != want {
-			t.Errorf("got %q, want %q", fresh.Payload(), want)
-		}
+		wantAt(t, from, &fresh, from.Address(0, []byte("k")), []byte(want), "payload of its own table")
 	}
 	data.Map.Set(s.name, []byte{Format + 1}, 0)
 	table, s = s.table, Slot{}

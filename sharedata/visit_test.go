@@ -59,8 +59,6 @@ func FuzzVisit(f *testing.F) {
 		data.Map.Set(append(append([]byte(nil), table.name...), 0, 0, 0), page, 0)
 		size := 0
 		table.Visit(now, func(_ Group, payload []byte) { size += payloadAt + len(payload) })
-		if size > len(page) {
-			t.Errorf("%d bytes are seen of %d", size, len(page))
-		}
+		must.AtMost(t, size, len(page), "bytes that are seen of a page")
 	})
 }

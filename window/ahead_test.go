@@ -43,9 +43,7 @@ func TestAheadLeavesHalf(t *testing.T) {
 		for range nodes {
 			left -= l.Ahead(left, nodes)
 		}
-		if left < l.Max/2 {
-			t.Fatalf("limit %d, %d nodes: %d left", l.Max, nodes, left)
-		}
+		must.AtLeast(t, left, l.Max/2, "limit %d, %d nodes: left", l.Max, nodes)
 	}
 }
 

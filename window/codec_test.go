@@ -169,9 +169,7 @@ func TestCountInPlace(t *testing.T) {
 		}
 	}
 	for _, k := range []Kind{FixedWindow, SlidingWindow, FirstHitWindow, TokenBucket, SlidingBuckets} {
-		if counted[k] < 1000 || full[k] < 1000 {
-			t.Errorf("kind %d is counted in place %d times, and %d times full", k, counted[k], full[k])
-		}
+		must.AtLeast(t, min(counted[k], full[k]), 1000, "kind %d: times that it is counted in place, or full", k)
 	}
 	must.Equal(t, len(counted), 5, "counted in place: %v", counted)
 }

@@ -87,9 +87,7 @@ func TestFaults(t *testing.T) {
 		{"the largest bucket", tokens(MaxLimit, MaxLimit, minute), Sound, Sound},
 		{"a larger one", tokens(1, MaxLimit+1, minute), Sound, WrongBurst},
 	} {
-		if shape, got := test.limit.Shape.Fault(), test.limit.Fault(); shape != test.shape || got != test.want {
-			t.Errorf("%s: fault %d, of the shape %d, want %d and %d", test.name, got, shape, test.want, test.shape)
-		}
+		must.Equal(t, [2]Fault{test.limit.Shape.Fault(), test.limit.Fault()}, [2]Fault{test.shape, test.want}, "%s: fault of the shape, and of the limit", test.name)
 	}
 }
 

@@ -58,9 +58,8 @@ func TestLate(t *testing.T) {
 		s := leasedAt(&l, 30, at)
 		l.Advance(&s, at+second)
 		test.change(&s)
-		if s.Claim(); !s.InFlight() || s.Late() != test.want {
-			t.Errorf("%d: in flight %v, late %v, want %v", i, s.InFlight(), s.Late(), test.want)
-		}
+		s.Claim()
+		must.Equal(t, [2]bool{s.InFlight(), s.Late()}, [2]bool{true, test.want}, "%d: in flight, and late", i)
 	}
 }
 
@@ -80,9 +79,8 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 			s.EndFlight()
 		}
 		l.Advance(&s, monday+minute)
-		if l.Leased(&s) != 0 || pending(&s) != test.pending {
-			t.Errorf("%+v: leased %d, pending %d, want 0 and %d", l, l.Leased(&s), pending(&s), test.pending)
-		}
+		must.Equal(t, l.Leased(&s), 0, "%+v: leased", l)
+		must.Equal(t, pending(&s), test.pending, "%+v: pending", l)
 	}
 }
 
@@ -130,13 +128,9 @@ func TestLeasesOutOfOrder(t *testing.T) {
 		l.Lease(&s, grantOf(10, at), granted(&l, at, at, 20)) // the second grant
 		must.Equal(t, l.Quota()-l.Remaining(&s), 10, "%+v: used until the first grant is known", l)
 		l.Lease(&s, &Grant{Hits: 10, At: at, Answered: at, Newer: false}, granted(&l, at, at, 10)) // the first
-		if got := l.Quota() - l.Remaining(&s); got != 0 || l.Leased(&s) != 20 {
-			t.Errorf("%+v: %d are used and %d leased, want 0 and 20", l, got, l.Leased(&s))
-		}
+		must.Equal(t, [2]uint64{l.Quota() - l.Remaining(&s), l.Leased(&s)}, [2]uint64{0, 20}, "%+v: used, and leased", l)
 		l.Settle(&s, true, true, granted(&l, at, at, 5))
-		if l.Leased(&s) != 20 || l.Quota()-l.Remaining(&s) != 0 {
-			t.Errorf("%+v: after an older total %d are leased", l, l.Leased(&s))
-		}
+		must.Equal(t, [2]uint64{l.Quota() - l.Remaining(&s), l.Leased(&s)}, [2]uint64{0, 20}, "%+v: used, and leased after an older total", l)
 	}
 }
 
@@ -150,26 +144,21 @@ func TestTokensOfALeaseComeBack(t *testing.T) {
 		return s
 	}
 	s := lease(30, 100)
-	if l.Advance(&s, monday+70*second); l.Leased(&s) != 30 {
-		t.Errorf("leased %d of a bucket that lacks 30", l.Leased(&s))
-	}
-	if l.Advance(&s, monday+80*second); l.Leased(&s) != 20 || l.Remaining(&s) != 100 {
-		t.Errorf("leased %d of a bucket that lacks 20, %d remain", l.Leased(&s), l.Remaining(&s))
-	}
+	l.Advance(&s, monday+70*second)
+	must.Equal(t, l.Leased(&s), 30, "leased of a bucket that lacks 30")
+	l.Advance(&s, monday+80*second)
+	must.Equal(t, [2]uint64{l.Leased(&s), l.Remaining(&s)}, [2]uint64{20, 100}, "leased of a bucket that lacks 20, and what remains")
 	s.ReturnLease(5)
-	if l.Advance(&s, monday+90*second); l.Leased(&s) != 5 || pending(&s) != -5 {
-		t.Errorf("leased %d and pending %d of a bucket that lacks 10, want 5 and -5", l.Leased(&s), pending(&s))
-	}
-	if l.Advance(&s, monday+100*second); !s.Hits[0].idle() {
-		t.Errorf("a full bucket has %+v", s.Hits[0])
-	}
+	l.Advance(&s, monday+90*second)
+	must.Equal(t, [2]int64{int64(l.Leased(&s)), pending(&s)}, [2]int64{5, -5}, "leased and pending of a bucket that lacks 10")
+	l.Advance(&s, monday+100*second)
+	must.Equal(t, s.Hits[0].idle(), true, "a full bucket has nothing: %+v", s.Hits[0])
 	// If they come back before the answer is there, they are of use to requests that have waited.
 	s = State{}
 	l.Advance(&s, monday+second)
 	l.Lease(&s, &Grant{Hits: 1, Wanted: 1, At: monday, Answered: monday, Newer: true}, granted(&l, monday, monday, 1))
-	if l.Advance(&s, monday+second); l.Leased(&s) != 1 || l.Remaining(&s) != 100 {
-		t.Errorf("leased %d, %d remain", l.Leased(&s), l.Remaining(&s))
-	}
+	l.Advance(&s, monday+second)
+	must.Equal(t, [2]uint64{l.Leased(&s), l.Remaining(&s)}, [2]uint64{1, 100}, "leased for who has waited, and what remains")
 }
 
 // No log may have a limit above what its orphans say.
@@ -177,9 +166,7 @@ func TestMostLogged(t *testing.T) {
 	t.Parallel()
 	for width := MinWidth; width <= MaxWidth; width *= 3 {
 		l := log(0, width/MinWidth*MinWidth)
-		if most := l.LargestLog(); most >= mostLogged {
-			t.Errorf("a window of %d ms may have a log of %d", width/MinWidth, most)
-		}
+		must.AtMost(t, l.LargestLog(), mostLogged-1, "the largest log of %d ms", width/MinWidth)
 	}
 }
 
@@ -291,9 +278,7 @@ func TestLeaseAhead(t *testing.T) {
 		var s State
 		l.Advance(&s, now)
 		at := now + test.ahead
-		if got := l.Lease(&s, grantOf(30, at), granted(&l, 0, at, 30)); got != test.want || l.Leased(&s) > 0 != test.want {
-			t.Errorf("%+v, ahead by %d ns: kept %v, leased %d", l, test.ahead, got, l.Leased(&s))
-		}
+		must.Equal(t, [2]bool{l.Lease(&s, grantOf(30, at), granted(&l, 0, at, 30)), l.Leased(&s) > 0}, [2]bool{test.want, test.want}, "%+v, ahead by %d ns: kept, and leased", l, test.ahead)
 	}
 }
 
@@ -313,9 +298,7 @@ func TestLeaseOfAnotherWindow(t *testing.T) {
 		"no hits in a window": {Hits{}, Totals{Newest: uint64(monday), Hits: []uint64{0}}, false},
 	} {
 		s := State{Newest: monday + second, Start: monday, Hits: [2]Hits{test.hits}}
-		if got := l.Lease(&s, grantOf(1, monday+second), &test.total); got != test.want || l.Leased(&s) > 0 != test.want {
-			t.Errorf("%s: kept %v, leased %d", name, got, l.Leased(&s))
-		}
+		must.Equal(t, [2]bool{l.Lease(&s, grantOf(1, monday+second), &test.total), l.Leased(&s) > 0}, [2]bool{test.want, test.want}, "%s: kept, and leased", name)
 		if got, counts := l.LeaseNumber(monday+second, &test.total); got != test.total.Newest || counts != (len(test.total.Hits) > 0 && test.total.Hits[0] > 0) {
 			t.Errorf("%s: the number is %d, want the answer's; it counts: %v", name, got, counts)
 		}
@@ -324,9 +307,8 @@ func TestLeaseOfAnotherWindow(t *testing.T) {
 	total := Totals{Newest: 7}
 	at := monday + second
 	inMinute, _ := f.LeaseNumber(at, &total)
-	if inSecond, _ := b.LeaseNumber(at, &total); inMinute != uint64(at/minute) || inSecond != uint64(at/second) {
-		t.Error("a window or bucket of the clock is not that of the grant's time")
-	}
+	inSecond, _ := b.LeaseNumber(at, &total)
+	must.Equal(t, [2]uint64{inMinute, inSecond}, [2]uint64{uint64(at / minute), uint64(at / second)}, "a window and a bucket of the clock, those of the grant's time")
 }
 
 // A grant whose answer comes when the next window has started, which others' hits began, is neither
@@ -343,13 +325,11 @@ func TestLeaseOfAWindowThatHasEnded(t *testing.T) {
 	}
 	// A backend that has no window has none to tell of.
 	for _, total := range []Totals{total, {Newest: uint64(at), Hits: []uint64{0}}} {
-		if _, counts := l.LeaseNumber(at, &total); counts {
-			t.Errorf("the hit goes back to a window that isn't its own: %+v", total)
-		}
+		_, counts := l.LeaseNumber(at, &total)
+		must.Equal(t, counts, false, "the hit goes back to a window that isn't its own: %+v", total)
 	}
-	if total.Subtract(&l, at, 1); total.Hits[0] != 1 {
-		t.Errorf("of another's hit %d is left", total.Hits[0])
-	}
+	total.Subtract(&l, at, 1)
+	must.Equal(t, total.Hits[0], 1, "left of another's hit")
 }
 
 // Numbers of leases, and of what goes back, stay within their bounds.
@@ -357,19 +337,16 @@ func TestLeaseIsBounded(t *testing.T) {
 	t.Parallel()
 	var h Hits
 	for range 2 {
-		if h.lease(math.MaxUint64); h.Lease != MaxHits || h.Total != MaxHits {
-			t.Errorf("got %+v", h)
-		}
+		h.lease(math.MaxUint64)
+		must.Equal(t, [2]uint64{h.Lease, h.Total}, [2]uint64{MaxHits, MaxHits}, "leased, and in all")
 	}
 	for range 2 {
-		if h.giveUp(math.MaxUint64); h.Pending != -MaxHits {
-			t.Errorf("got %+v", h)
-		}
+		h.giveUp(math.MaxUint64)
+		must.Equal(t, h.Pending, -MaxHits, "pending")
 	}
 	h = Hits{Total: 3, Lease: 2}
-	if h.lease(2); h != (Hits{Total: 4, Lease: 4}) {
-		t.Errorf("got %+v", h)
-	}
+	h.lease(2)
+	must.Equal(t, h, Hits{Total: 4, Lease: 4}, "two more than all but one that are leased")
 }
 
 // Hits that the backend has not heard of for sure are those that were counted here, in all windows,
@@ -407,9 +384,8 @@ func TestDoubt(t *testing.T) {
 		{Hits{Total: 10, Pending: 3, InFlight: -5, Lease: 2}, 6},
 	} {
 		s := State{Hits: [2]Hits{test.hits, test.hits}}
-		if s.Doubt(); s.Hits[0].Sum() != test.want || s.Hits[1].Sum() != test.want {
-			t.Errorf("%+v: %d and %d hits, want %d", test.hits, s.Hits[0].Sum(), s.Hits[1].Sum(), test.want)
-		}
+		s.Doubt()
+		must.Equal(t, [2]uint64{s.Hits[0].Sum(), s.Hits[1].Sum()}, [2]uint64{test.want, test.want}, "%+v: hits", test.hits)
 	}
 }
 
@@ -443,9 +419,8 @@ func TestLeaseWearsToTheToken(t *testing.T) {
 	for _, l := range leasing {
 		if !l.Kind.Refills() && !l.Kind.Bucketed() {
 			s := State{Newest: monday + second, Start: monday, Hits: [2]Hits{{Total: 30, Lease: 30}}}
-			if l.WearLease(&s, 30, 100, monday, monday+second); l.Leased(&s) != 30 {
-				t.Errorf("%+v: %d of 30 are left", l, l.Leased(&s))
-			}
+			l.WearLease(&s, 30, 100, monday, monday+second)
+			must.Equal(t, l.Leased(&s), 30, "%+v: left of 30", l)
 		}
 	}
 }
@@ -465,16 +440,13 @@ func TestLateGrantOfALog(t *testing.T) {
 	l.Count(&s, 3)
 	totals.Newest, totals.Hits, totals.Ages = uint64(at+7), append([]uint64{3}, totals.Hits...), []uint64{0, 2, 3, 4, 5, 6, 7}
 	must.EqualOrEnd(t, l.Lease(&s, grantOf(3, at+7), totals), true, "the grant has no place")
-	if l.Leased(&s) != 1 || l.Remaining(&s) != 1 || s.Unheard() != 1 {
-		t.Errorf("%d are leased, %d remain of 10 after 9, %d are to be pushed, want 1 of each", l.Leased(&s), l.Remaining(&s), s.Unheard())
-	}
+	must.Equal(t, [3]uint64{l.Leased(&s), l.Remaining(&s), s.Unheard()}, [3]uint64{1, 1, 1}, "leased, remaining of 10 after 9, and to be pushed")
 }
 
 // Totals without ages are none of buckets. Whatever an answer tells, its reader goes on.
 func TestWithoutAges(t *testing.T) {
 	l := Limit{Max: 10, Shape: Shape{Kind: SlidingBuckets, Width: 1e9, Precision: LogPrecision}}
 	total := Totals{Newest: 5, Hits: []uint64{3}}
-	if total.Subtract(&l, 5*LogPrecision, 1); total.Hits[0] != 3 {
-		t.Errorf("got %+v", total)
-	}
+	total.Subtract(&l, 5*LogPrecision, 1)
+	must.Equal(t, total.Hits[0], 3, "hits")
 }

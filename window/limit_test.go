@@ -19,16 +19,14 @@ func TestHitsAreBounded(t *testing.T) {
 			l.Advance(&s, monday)
 			l.Count(&s, cost)
 			must.Equal(t, pending(&s), int64(min(cost, MaxHits)), "%+v: %d hits count as", l, cost)
-			if l.Count(&s, 5); pending(&s) != min(int64(min(cost, MaxHits))+5, MaxHits) {
-				t.Errorf("%+v: %d hits and 5 count as %d", l, cost, pending(&s))
-			}
+			l.Count(&s, 5)
+			must.Equal(t, pending(&s), min(int64(min(cost, MaxHits))+5, MaxHits), "%+v: %d hits and 5 count as", l, cost)
 			s.Claim()
 			s.EndFlight()
 			l.GiveBack(&s, l.Number(&s), cost)
 			l.GiveBack(&s, l.Number(&s), math.MaxUint64)
-			if got := pending(&s); got != -MaxHits || l.Used(&s) != 0 {
-				t.Errorf("%+v: given back %d hits, %d are used", l, got, l.Used(&s))
-			}
+			must.Equal(t, pending(&s), -MaxHits, "%+v: pending", l)
+			must.Equal(t, l.Used(&s), 0, "%+v: used", l)
 		}
 	}
 }
@@ -75,9 +73,7 @@ func TestGiveBack(t *testing.T) {
 func TestGiveBackNewest(t *testing.T) {
 	t.Parallel()
 	for _, l := range leasing {
-		if l.Quota() < 4 {
-			t.Fatalf("%+v: want room for 4 hits", l)
-		}
+		must.AtLeast(t, l.Quota(), 4, "%+v: room for hits", l)
 		for _, after := range []int64{0, l.Width / 4, l.Width / 3, l.Width / 2, l.Width - l.Width/8, l.Width - 1, l.Width + 1, l.Width + l.Width/700, l.Width + l.Width/3} {
 			var s State
 			l.Advance(&s, monday)
@@ -97,9 +93,8 @@ func TestGiveBackNewest(t *testing.T) {
 					t.Errorf("%+v: of %d hits, %d of which are %d ns old, %d go back for %d: %d remain of %d", l, used, l.Quota()/2, after, given, hits, has, had)
 				}
 			}
-			if l.GiveBackNewest(&s, math.MaxUint64); l.Used(&s) != 0 {
-				t.Errorf("%+v: %d are used though all went back", l, l.Used(&s))
-			}
+			l.GiveBackNewest(&s, math.MaxUint64)
+			must.Equal(t, l.Used(&s), 0, "%+v: used though all went back", l)
 		}
 	}
 }
@@ -270,9 +265,8 @@ func TestTimesAreBounded(t *testing.T) {
 	for _, l := range leasing {
 		for now, want := range map[int64]int64{math.MinInt64: 0, -1: 0, 0: 0, 1: 1, maxTime: maxTime, maxTime + 1: maxTime, math.MaxInt64: maxTime} {
 			var s State
-			if l.Advance(&s, now); s.Newest != want {
-				t.Errorf("%+v: %d is taken for %d", l, now, s.Newest)
-			}
+			l.Advance(&s, now)
+			must.Equal(t, s.Newest, want, "%+v: %d is taken for", l, now)
 		}
 	}
 }

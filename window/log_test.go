@@ -157,9 +157,7 @@ func followLog(t *testing.T, random *rand.Rand, l Limit, steps int) (packedTimes
 		if want := AppendState(nil, &l, &b, false); !bytes.Equal(encoded, want) {
 			t.Fatalf("step %d: a packed log becomes %x, want %x", step, encoded, want)
 		}
-		if most := MaxStateSize(&l, false); len(encoded) > most {
-			t.Fatalf("step %d: %d bytes, want at most %d", step, len(encoded), most)
-		}
+		must.AtMost(t, len(encoded), MaxStateSize(&l, false), "step %d: bytes", step)
 	}
 	return packedTimes, refused
 }
@@ -212,9 +210,7 @@ func FuzzBrokenLog(f *testing.F) {
 		}
 		sum := l.Used(&s)
 		l.Advance(&s, s.Newest+max(0, min(later, minute)))
-		if l.Used(&s) > sum {
-			t.Fatalf("%x: %d hits become %d", b, sum, l.Used(&s))
-		}
+		must.AtMost(t, l.Used(&s), sum, "%x: hits of %d", b, sum)
 		l.FitsAt(&s, min(cost, 500))
 		l.Standing(&s, s.Newest)
 		l.Count(&s, min(cost, 500))
@@ -224,8 +220,7 @@ func FuzzBrokenLog(f *testing.F) {
 		if c.Decode(encoded, &again) != len(encoded) || l.Used(&again) != used {
 			t.Fatalf("%x: %d hits are written as %x", b, used, encoded)
 		}
-		if l.GiveBackNewest(&s, 3); l.Used(&s) > used {
-			t.Fatalf("%x: hits come back", b)
-		}
+		l.GiveBackNewest(&s, 3)
+		must.AtMost(t, l.Used(&s), used, "%x: hits after some went back", b)
 	})
 }

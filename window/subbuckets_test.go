@@ -1,7 +1,6 @@
 package window
 
 import (
-	"maps"
 	"testing"
 
 	"weir/internal/must"
@@ -15,13 +14,11 @@ func TestBucketsBeforeTheEpoch(t *testing.T) {
 		var s, again State
 		l.Advance(&s, 0)
 		l.Settle(&s, true, true, &Totals{Newest: 0, Hits: []uint64{3, 5}, Ages: []uint64{0, 1}})
-		if encoded := AppendState(nil, &l, &s, true); DecodeState(encoded, &again) != len(encoded) {
-			t.Errorf("%+v was written as %x", s, encoded)
-		}
+		encoded := AppendState(nil, &l, &s, true)
+		must.Equal(t, DecodeState(encoded, &again), len(encoded), "%+v was written as %x: bytes that are read", s, encoded)
 		must.Equal(t, sumBuckets(&again), 3, "%+v: the first bucket has hits", l)
-		if l.Settle(&s, true, true, &Totals{}); sumBuckets(&s) != 0 {
-			t.Errorf("%+v: %+v is left of what others have given back", l, s)
-		}
+		l.Settle(&s, true, true, &Totals{})
+		must.Equal(t, sumBuckets(&s), 0, "%+v: left of what others have given back: %+v", l, s)
 	}
 }
 
@@ -68,9 +65,8 @@ func TestBucketsSettle(t *testing.T) {
 				t.Errorf("%s: buckets are not sorted: %+v", test.name, s.Buckets)
 			}
 		}
-		if !maps.Equal(got, test.want) || s.Newest != now+test.moved {
-			t.Errorf("%s: got %+v, %d s later, want %+v", test.name, got, (s.Newest-now)/second, test.want)
-		}
+		must.Same(t, got, test.want, "%s", test.name)
+		must.Equal(t, s.Newest-now, test.moved, "%s: ns that the state's time goes on", test.name)
 	}
 }
 

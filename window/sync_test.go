@@ -125,9 +125,7 @@ func TestNodesMerge(t *testing.T) {
 					}
 				}
 				for i := range nodes {
-					if got, want := sums(&l, &nodes[i]), sums(&l, &nodes[0]); got != want {
-						t.Fatalf("node %d has %d hits, node 0 %d", i, got, want)
-					}
+					must.EqualOrEnd(t, sums(&l, &nodes[i]), sums(&l, &nodes[0]), "hits of node %d, and of node 0", i)
 				}
 				one := State{} // what a single node would have counted
 				for _, number := range slices.Sorted(maps.Keys(counted)) {
@@ -139,9 +137,7 @@ func TestNodesMerge(t *testing.T) {
 					l.Count(&one, uint64(counted[number]))
 				}
 				l.Advance(&one, now)
-				if got, want := sums(&l, &nodes[0]), sums(&l, &one); got != want {
-					t.Fatalf("nodes have %d hits, one would have %d", got, want)
-				}
+				must.EqualOrEnd(t, sums(&l, &nodes[0]), sums(&l, &one), "hits of all nodes, and of one")
 			}
 		})
 	}
@@ -171,15 +167,13 @@ func TestGiveBackAfterAnAnswer(t *testing.T) {
 	}
 	l := firstHit(10, minute)
 	s := State{Newest: monday + 2*minute, Start: monday + 2*minute, Hits: [2]Hits{{Pending: 3}}}
-	if l.GiveBack(&s, uint64(monday), 2); s.Hits[0].Pending != 3 {
-		t.Errorf("given back into a later window: %+v", s.Hits[0])
-	}
+	l.GiveBack(&s, uint64(monday), 2)
+	must.Equal(t, s.Hits[0].Pending, 3, "given back into a later window: pending")
 	// The last nanosecond of a window is in it, and the next window's first one is not.
 	for within, want := range map[int64]int64{minute - 1: 1, minute: 3} {
 		s.Hits[0].Pending = 3
-		if l.GiveBack(&s, uint64(s.Start+within), 2); s.Hits[0].Pending != want {
-			t.Errorf("%d ns after the start: %+v", within, s.Hits[0])
-		}
+		l.GiveBack(&s, uint64(s.Start+within), 2)
+		must.Equal(t, s.Hits[0].Pending, want, "%d ns after the start: pending", within)
 	}
 }
 
@@ -205,9 +199,8 @@ func TestSettleLateOrOdd(t *testing.T) {
 		{"of nothing", State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, false, Totals{}, [2]Hits{{6, 2, 0, 0}, {}}},
 	} {
 		s := test.state
-		if l.Settle(&s, !test.other, true, &test.total); s.Hits != test.want {
-			t.Errorf("%s: got %+v, want %+v", test.name, s.Hits, test.want)
-		}
+		l.Settle(&s, !test.other, true, &test.total)
+		must.Equal(t, s.Hits, test.want, "%s", test.name)
 	}
 }
 
@@ -234,9 +227,8 @@ func TestSettleAfterANewerAnswer(t *testing.T) {
 		{"and of nothing", l, State{Newest: monday, Hits: [2]Hits{{1, 2, 5, 0}, {}}}, Totals{}, [2]Hits{{6, 2, 0, 0}, {}}},
 	} {
 		s := test.state
-		if test.limit.Settle(&s, true, false, &test.total); s.Hits != test.want {
-			t.Errorf("%s: got %+v, want %+v", test.name, s.Hits, test.want)
-		}
+		test.limit.Settle(&s, true, false, &test.total)
+		must.Equal(t, s.Hits, test.want, "%s", test.name)
 	}
 }
 
@@ -385,9 +377,8 @@ func TestOwe(t *testing.T) {
 		}
 		remaining := l.Remaining(&s)
 		s.Owe()
-		if !s.Pending() || l.Remaining(&s) != remaining {
-			t.Errorf("%+v: pending %v, %d remaining, want %d", l.Shape, s.Pending(), l.Remaining(&s), remaining)
-		}
+		must.Equal(t, s.Pending(), true, "%+v: pending", l.Shape)
+		must.Equal(t, l.Remaining(&s), remaining, "%+v: remaining", l.Shape)
 		var p Push
 		s.Claim()
 		l.Outgoing(&s, 1, &p)

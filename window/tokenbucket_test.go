@@ -34,9 +34,8 @@ func TestBucketIsFullAgain(t *testing.T) {
 	} {
 		s := State{Newest: monday + second, Start: test.start, Hits: [2]Hits{test.hits}}
 		l.Advance(&s, now)
-		if s.Hits[0] != test.want || s.Start != test.began {
-			t.Errorf("%s: got %+v from %d on, want %+v from %d on", test.name, s.Hits[0], s.Start-now, test.want, test.began-now)
-		}
+		must.Equal(t, s.Hits[0], test.want, "%s", test.name)
+		must.Equal(t, s.Start, test.began, "%s: it began", test.name)
 	}
 	// At a time before the tokens could have come back, the bucket begins with the epoch.
 	s := State{Hits: [2]Hits{{Pending: 50, Total: 10}}, Newest: 60 * second}
@@ -109,9 +108,7 @@ func TestTimesOfTokens(t *testing.T) {
 		{tokens(0, 100, second), monday, 0, maxTime},
 	} {
 		s := State{Start: test.start}
-		if got := tokensBackAt(&test.limit, &s, test.tokens); got != test.want {
-			t.Errorf("%+v: %d tokens are back %d ns from the start, want %d", test.limit, test.tokens, got-test.start, test.want-test.start)
-		}
+		must.Equal(t, tokensBackAt(&test.limit, &s, test.tokens)-test.start, test.want-test.start, "%+v: ns until %d tokens are back", test.limit, test.tokens)
 		if back := tokensIn(&test.limit, test.start, test.want); test.limit.Max > 0 && test.want < maxTime && back < test.tokens {
 			t.Errorf("%+v: %d tokens are back when %d should be", test.limit, back, test.tokens)
 		}
@@ -183,9 +180,8 @@ func TestLateTokens(t *testing.T) {
 		l.Advance(&s, monday+test.later)
 		total := &Totals{Newest: uint64(monday + test.again), Hits: []uint64{test.lacked}}
 		g := &Grant{Hits: test.hits, Wanted: test.wanted, At: monday, Answered: monday + test.again, Newer: true, Nodes: 2}
-		if kept := l.Lease(&s, g, total); !kept || l.Leased(&s) != test.leased {
-			t.Errorf("%s: kept %v, leased %d, want %d", test.name, kept, l.Leased(&s), test.leased)
-		}
+		must.Equal(t, l.Lease(&s, g, total), true, "%s: kept", test.name)
+		must.Equal(t, l.Leased(&s), test.leased, "%s: leased", test.name)
 	}
 }
 
@@ -278,9 +274,8 @@ func TestTokensSettle(t *testing.T) {
 		want := State{Newest: s.Newest, Start: start + test.start, Hits: [2]Hits{test.hits}}
 		want.Hits[0].Total = test.total
 		refill(&test.limit, &want, want.Newest)
-		if s.Hits[0] != want.Hits[0] || s.Start != want.Start {
-			t.Errorf("%s: got %+v from %d s on, want %+v from %d s on", test.name, s.Hits[0], (s.Start-start)/second, want.Hits[0], (want.Start-start)/second)
-		}
+		must.Equal(t, s.Hits[0], want.Hits[0], "%s", test.name)
+		must.Equal(t, s.Start, want.Start, "%s: it began", test.name)
 	}
 }
 
@@ -293,9 +288,8 @@ func TestLeaseKeepsTimes(t *testing.T) {
 		s := State{Newest: now, Start: monday, Hits: [2]Hits{{Total: 40}}}
 		leaseTokens(&l, &s, &Grant{Hits: test.hits, At: now, Answered: now}, &Totals{Newest: uint64(monday), Hits: []uint64{40}})
 		l.CountLeased(&s, test.hits)
-		if at, _ := l.FitsAt(&s, l.Remaining(&s)+1); uint64(at-now) != test.fits {
-			t.Errorf("a lease of %d of 30: a token comes back in %d ns, want %d", test.hits, at-now, test.fits)
-		}
+		at, _ := l.FitsAt(&s, l.Remaining(&s)+1)
+		must.Equal(t, uint64(at-now), test.fits, "a lease of %d of 30: ns until a token comes back", test.hits)
 	}
 }
 
@@ -313,7 +307,6 @@ func TestBackendsBucketStartsAhead(t *testing.T) {
 	if b := AppendState(nil, &l, &s, true); s.Start > s.Newest || DecodeState(b, &read) != len(b) {
 		t.Errorf("the bucket starts at %d, and it is %d: %+v", s.Start-monday, s.Newest-monday, read)
 	}
-	if l.Advance(&s, monday+second); tokensMissing(&l, &s, s.Newest) != 2 {
-		t.Errorf("%d tokens are missing when it starts, want the backend's 2", tokensMissing(&l, &s, s.Newest))
-	}
+	l.Advance(&s, monday+second)
+	must.Equal(t, tokensMissing(&l, &s, s.Newest), 2, "tokens that are missing when it starts, the backend's")
 }

@@ -404,9 +404,7 @@ func TestClockJumps(t *testing.T) {
 				passed++
 			}
 		}
-		if passed > 10 {
-			t.Fatalf("%+v: passed %d at once after a jump from %d to %d", l, passed, now, jumped)
-		}
+		must.AtMost(t, passed, 10, "%+v: passed at once after a jump from %d to %d", l, now, jumped)
 		// However late it is by the state, two windows on (one for what ended, one to wear off)
 		// there is room again.
 		if clock := min(max(jumped, 0), maxTime); clock < maxTime-4*width {

@@ -44,9 +44,7 @@ func (w *world) used() (all map[string]int64) {
 
 func (w *world) wantUsed(want map[string]int64) {
 	w.t.Helper()
-	if got := w.used(); !maps.Equal(got, want) {
-		w.t.Errorf("used %v, want %v", got, want)
-	}
+	must.Same(w.t, w.used(), want, "used")
 }
 
 // Hits that pass are told by key and day, and no others. A charge counts on the day of its request with
@@ -164,9 +162,8 @@ func useAtRandom(t *testing.T, rate int64, seed uint64) {
 	w.quiet()
 	maps.DeleteFunc(want, func(_ string, hits int64) bool { return hits == 0 })
 	w.wantUsed(want)
-	if got := w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }); got != 0 || len(want) == 0 {
-		t.Errorf("%d were lost, of %d keys", got, len(want))
-	}
+	must.Equal(t, w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }), 0, "hits lost, of %d keys", len(want))
+	must.Equal(t, len(want) > 0, true, "keys were used")
 }
 
 // Workers die, or end with or without an heir, while messages are lost, doubled and late. What is missing in the usage was
@@ -177,9 +174,7 @@ func TestUsedTellsGaps(t *testing.T) {
 		d, g, l := dieAtRandom(t, seed)
 		died, told, lost = died+d, told+g, lost+l
 	}
-	if died < 60 || told < 60 || lost < 60 {
-		t.Errorf("%d workers died, and left %d gaps with %d hits", died, told, lost)
-	}
+	must.AtLeast(t, min(died, told, int(lost)), 60, "the fewest of %d workers that died, %d gaps and %d hits lost", died, told, lost)
 }
 
 func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
@@ -257,9 +252,8 @@ func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
 	}
 	w.quiet()
 	gaps, since, err := w.teller.Gaps(t.Context(), "default", 0, wire.MaxUsedDay)
-	if err != nil || !since.IsZero() {
-		t.Fatal(since, err)
-	}
+	must.OK(t, err)
+	must.EqualOrEnd(t, since.IsZero(), true, "gaps are told since %v", since)
 	from := map[string]int64{}
 	for i := range gaps {
 		g := &gaps[i]
@@ -269,9 +263,7 @@ func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
 		for lives != "" && !dead[lives] {
 			lives = heirs[lives] // which may have died before it had told all
 		}
-		if lives == "" {
-			t.Errorf("seed %d: a gap of %q, which has not died: %+v", seed, name, g)
-		}
+		must.Equal(t, lives != "", true, "seed %d: a gap of %q is of one that has died: %+v", seed, name, g)
 	}
 	used := w.used()
 	for name, n := range want {
@@ -283,9 +275,7 @@ func dieAtRandom(t *testing.T, seed uint64) (died, told int, lost int64) {
 				in += h.cost
 			}
 		}
-		if missing < 0 || missing > in {
-			t.Errorf("seed %d: %d of %d hits of %s are missing, and %d were counted in a gap", seed, missing, n, name, in)
-		}
+		must.Between(t, missing, 0, in, "seed %d: missing of %d hits of %s, up to those that were counted in a gap", seed, n, name)
 	}
 	return died, len(gaps), lost
 }
@@ -313,9 +303,7 @@ func TestUsedIsBounded(t *testing.T) {
 	for _, hits := range got {
 		sum += hits
 	}
-	if sum != 2*users || got["rule-0 others  0"] != 2*more || len(got) != most+1 {
-		t.Errorf("%d were used, others %d, by %d", sum, got["rule-0 others  0"], len(got))
-	}
+	must.Equal(t, [3]int64{sum, got["rule-0 others  0"], int64(len(got))}, [3]int64{2 * users, 2 * more, most + 1}, "used, by others, and keys")
 }
 
 // A node that leaves tells all that it knows, and an heir what the node could not tell.
@@ -387,9 +375,8 @@ func TestUsedEndsAfterTheLastMessage(t *testing.T) {
 			heir.answer(push)
 		}
 	}
-	if p.wantUsed(map[string]int64{"rule-0 ann  0": 7}); sender == 0 || !ended {
-		t.Errorf("the end of %d is told: %t", sender, ended)
-	}
+	p.wantUsed(map[string]int64{"rule-0 ann  0": 7})
+	must.Equal(t, sender != 0 && ended, true, "the end of %d is told", sender)
 }
 
 // An answer that is another's does not end a message, and a backend that knows none is asked again.
@@ -398,9 +385,7 @@ func TestUsedIsToldAgain(t *testing.T) {
 	f.sendOf("ann", 7)
 	for i, outcome := range []link.Outcome{link.PushRefused, link.PushAnswered, link.PushAnswered, 415, link.PushLost} {
 		for tries := 0; !slices.ContainsFunc(f.sent, tellsUsage); tries++ {
-			if tries == 100 {
-				t.Fatal("it is not told again")
-			}
+			must.EqualOrEnd(t, tries < 100, true, "it is told again")
 			w.pass(time.Second)
 			f.tick()
 		}

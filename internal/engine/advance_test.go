@@ -91,9 +91,7 @@ func TestAdvance(t *testing.T) {
 	for i, f := range w.nodes {
 		d := f.check(0, "ann", 0)
 		f.Look(&d, f.time())
-		if left := d.Rule.Limits[0].Remaining(&d.Counter.States[0]); left < 997 || left > 999 {
-			t.Errorf("node %d: %d hits are left, want 997 to 999", i, left)
-		}
+		must.Between(t, d.Rule.Limits[0].Remaining(&d.Counter.States[0]), 997, 999, "node %d: hits that are left", i)
 	}
 }
 
@@ -127,9 +125,7 @@ func TestAdvanceOfManyKeys(t *testing.T) {
 			hits += keys - uint64(rules-2)
 		}
 		must.Equal(t, f.Tallies.Advanced-before, hits, "hits were advanced")
-		if early < 4 || early > 20 { // 12,288 keys each
-			t.Errorf("the host was asked for %d early ticks, want 4 to 20", early)
-		}
+		must.Between(t, early, 4, 20, "early ticks that the host was asked for, of 12,288 keys each")
 	}
 }
 
@@ -143,9 +139,7 @@ func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
 		}
 		w.advance(500 * time.Millisecond)
 	}
-	if w.sum() < 390 {
-		t.Fatalf("%d hits are counted", w.sum())
-	}
+	must.AtLeast(t, w.sum(), 390, "hits are counted")
 	for range 40 {
 		for range 5 {
 			w.nodes[0].ask("ann")
@@ -153,12 +147,8 @@ func TestAdvanceEndsWhereKeysAreNear(t *testing.T) {
 		}
 		w.advance(500 * time.Millisecond)
 	}
-	if _, waited := w.nodes[2].ask("ann"); !waited {
-		t.Error("a request for a near key has not waited")
-	}
-	if _, waited := w.nodes[2].ask("ben"); waited {
-		t.Error("a request for another key has waited")
-	}
+	w.nodes[2].wantAsked(0, "ann", counter.Allowed, true, "a near key")
+	w.nodes[2].wantAsked(0, "ben", counter.Allowed, false, "another key")
 }
 
 // A node that has nothing to do gives its part back, and so does a node that is replaced: so nothing is kept
@@ -206,9 +196,8 @@ func TestPartsAreBackOnceLeft(t *testing.T) {
 			for ; !f.Left(); rounds++ {
 				w.advance(100 * time.Millisecond)
 			}
-			if got := w.takeAll(f, 0, "somebody else", f.rule(0).Tag, 1000); got != 1000 || rounds > 10 {
-				t.Errorf("somebody else gets %d hits of the limit, want all; it left after %d ticks", got, rounds)
-			}
+			must.Equal(t, w.takeAll(f, 0, "somebody else", f.rule(0).Tag, 1000), 1000, "hits of the limit that somebody else gets")
+			must.AtMost(t, rounds, 10, "ticks after which it left")
 		})
 	}
 }
@@ -233,9 +222,8 @@ func TestPartsAreBackThoughAnswersAreSlow(t *testing.T) {
 		}
 		f.sent = append(slow, f.sent...)
 	}
-	if took := time.Duration(w.now - from); took > 2*trip+2*tick || w.pushes == before {
-		t.Errorf("it left after %v, and %d answers", took, w.pushes-before)
-	}
+	must.AtMost(t, time.Duration(w.now-from), 2*trip+2*tick, "it left after")
+	must.Equal(t, w.pushes != before, true, "it had answers")
 }
 
 // A node whose hits on credit the backend has refused for good leaves as soon as others: no notice could say any more that all
@@ -272,13 +260,11 @@ func TestPartsOfEarlierPushesGoBack(t *testing.T) {
 		w.advance(100 * time.Millisecond)
 	}
 	f.HearPart(&wire.Near{Present: true, Whole: true, Epoch: part.Epoch, Version: part.Version, Divisor: part.Divisor}, 1, monday+second)
-	if f.Left() || f.Part().Divisor != 0 {
-		t.Fatalf("it has left, and the backend keeps 1/%d of each limit for it", part.Divisor)
-	}
+	must.EqualOrEnd(t, f.Left(), false, "it has left")
+	must.EqualOrEnd(t, f.Part().Divisor, 0, "the part that the backend keeps for it: 1/")
 	for rounds := 0; !f.Left(); rounds++ {
-		if w.advance(100 * time.Millisecond); rounds > 10 {
-			t.Fatal("it does not say that it has no part")
-		}
+		w.advance(100 * time.Millisecond)
+		must.EqualOrEnd(t, rounds <= 10, true, "it says that it has no part")
 	}
 }
 
@@ -329,9 +315,7 @@ func TestPartsEnd(t *testing.T) {
 		f := w.nodes[0]
 		f.tick()
 		f.process.off += jump
-		if verdict, waited := f.ask("ann"); !waited {
-			t.Errorf("after a jump of %v: got %d without a wait", time.Duration(jump), verdict)
-		}
+		f.wantAsked(0, "ann", counter.Allowed, true, "after a jump of %v", time.Duration(jump))
 	}
 }
 
@@ -344,9 +328,7 @@ func TestPartsEndByTheBackendsTime(t *testing.T) {
 	w.now += 11 * second
 	f.process.off -= 11 * second
 	f.Shift(11 * second)
-	if verdict, waited := f.ask("ann"); !waited {
-		t.Errorf("got %d without a wait", verdict)
-	}
+	f.wantAsked(0, "ann", counter.Allowed, true, "after the sleep")
 }
 
 // Keys with overrides wait for nothing either, once the list has their limits. Overrides of many limits leave room in the
@@ -368,9 +350,7 @@ func TestAdvanceOfOverrides(t *testing.T) {
 	}
 	w.hear(t, 4)
 	w.wantLimits("ann", 2000)
-	if !asked("ann") || asked("bob") {
-		t.Error("want ann's request alone to wait, for the list has no such limit yet")
-	}
+	must.Equal(t, [2]bool{asked("ann"), asked("bob")}, [2]bool{true, false}, "ann's request waits, for the list has no such limit yet, and bob's")
 	for i := range many {
 		asked(fmt.Sprint("user ", i))
 	}
@@ -381,9 +361,7 @@ func TestAdvanceOfOverrides(t *testing.T) {
 			waited++
 		}
 	}
-	if waited == 0 || waited == many {
-		t.Errorf("%d of %d wait", waited, many)
-	}
+	must.Between(t, waited, 1, many-1, "of %d wait", many)
 	f.askOf(1, "ann")
 	if w.hear(t, 4); t.Failed() {
 		return
@@ -500,9 +478,7 @@ func TestLateAnswersGiveNoPart(t *testing.T) {
 			near.AddLimit(wire.NearRule(r.Near[0], r.Tag))
 			hear(f, near)
 			must.Equal(t, f.Part().Divisor, 0, "the worker's part of each limit: 1/")
-			if verdict, waited := f.ask("ann"); !waited {
-				t.Errorf("got %d without a wait", verdict)
-			}
+			f.wantAsked(0, "ann", counter.Allowed, true, "without a part")
 		})
 	}
 }
@@ -564,9 +540,7 @@ func TestNearInItsWindowOnly(t *testing.T) {
 	w := fleetOf(t, 3, users(fixed(1000)))
 	w.takeAll(w.nodes[0], 0, "ann", 0, 600)
 	w.hear(t, 3)
-	if _, waited := w.nodes[2].ask("ann"); !waited {
-		t.Error("a request for a near key has not waited")
-	}
+	w.nodes[2].wantAsked(0, "ann", counter.Allowed, true, "a near key")
 	w.now = (w.now/hour+1)*hour - 2*second
 	w.hear(t, 4)
 	w.nodes[2].wantAsked(0, "ann", counter.Allowed, false, "in the next window")
@@ -590,10 +564,7 @@ func TestFullKeysAreTold(t *testing.T) {
 	w.giveBack(f, "ann", -1000)
 	w.hear(t, 3)
 	for i, asks := range []bool{true, false} {
-		verdict, waited := f.ask("ann")
-		if verdict != counter.Rejected || waited {
-			t.Errorf("request %d: got %d, waited: %t", i, verdict, waited)
-		}
+		f.wantAsked(0, "ann", counter.Rejected, false, "request %d", i)
 		pushes := f.taken()
 		must.Equal(t, slices.ContainsFunc(pushes, takes), asks, "request %d: asks", i)
 		for _, p := range pushes {

@@ -29,9 +29,7 @@ func TestTenNodes(t *testing.T) {
 			w.random = rand.New(rand.NewPCG(seed, 5))
 			passed := w.interleave()
 			w.quiet()
-			if passed > 90 || passed < 85 {
-				t.Errorf("%+v, seed %d: passed %d of 90", shape, seed, passed)
-			}
+			must.Between(t, passed, 85, 90, "%+v, seed %d: passed of 90", shape, seed)
 			w.wantSum(3*passed, "%+v, seed %d", shape, seed)
 			for _, f := range w.nodes {
 				w.wantNothingLeft("%+v, seed %d", shape, seed)
@@ -64,9 +62,7 @@ func TestTenNodesLease(t *testing.T) {
 				w.advance(2 * time.Millisecond)
 			}
 		}
-		if passed > 2000 || passed < 1950 {
-			t.Errorf("%+v: passed %d of 2000", shape, passed)
-		}
+		must.Between(t, passed, 1950, 2000, "%+v: passed of 2000", shape)
 		w.quiet()
 		w.wantSum(passed, "%+v", shape)
 	}
@@ -117,9 +113,8 @@ func TestBackendDecidesWhatTheTableForgets(t *testing.T) {
 		count(&passed, w.any().send(strconv.Itoa(i%100)))
 		w.pass(time.Millisecond)
 	}
-	if passed != 50*100 || w.sum() != 50*100 {
-		t.Errorf("passed %d, the backend has %d, want 5000", passed, w.sum())
-	}
+	must.Equal(t, passed, 50*100, "passed")
+	w.wantSum(50*100, "in the end")
 }
 
 // A cost above the limit is refused without asking; cost 0 asks, and takes nothing.
@@ -132,9 +127,8 @@ func TestBackendDecidesCosts(t *testing.T) {
 	}{
 		{0, true, 0}, {6, false, 0}, {math.MaxUint64, false, 0}, {5, true, 5}, {1, false, 5}, {0, true, 5},
 	} {
-		if got := f.sendOf("", step.cost); got != step.want || w.sum() != step.sum {
-			t.Errorf("cost %d: passed %v, and the backend has %d, want %v and %d", step.cost, got, w.sum(), step.want, step.sum)
-		}
+		must.Equal(t, f.sendOf("", step.cost), step.want, "cost %d: passed", step.cost)
+		w.wantSum(step.sum, "cost %d", step.cost)
 	}
 	must.Equal(t, len(f.sent), 0, "a push is out")
 }
@@ -151,9 +145,8 @@ func TestCountRejectedHits(t *testing.T) {
 			}
 			w.quiet()
 			// While hits that one node has leased are unused, another node may refuse.
-			if passed > 5 || passed < 6-processes || w.sum() != 12 {
-				t.Errorf("sync_rate %d, %d nodes: passed %d, the backend has %d, want 5 and 12", rate, processes, passed, w.sum())
-			}
+			must.Between(t, passed, 6-processes, 5, "sync_rate %d, %d nodes: passed", rate, processes)
+			w.wantSum(12, "sync_rate %d, %d nodes", rate, processes)
 		}
 	}
 }
@@ -179,9 +172,7 @@ func TestWaitingHasADeadline(t *testing.T) {
 		w.pass(2 * time.Millisecond)
 		f.tick()
 		must.Equal(t, f.still(requests), 0, "of 10 wait after the timeout")
-		if f.Tallies.Late != 10 || f.Tallies.Alone != 10 {
-			t.Errorf("after the timeout: %+v", f.Tallies)
-		}
+		must.Equal(t, [2]uint64{f.Tallies.Late, f.Tallies.Alone}, [2]uint64{10, 10}, "decided late, and alone")
 		for _, p := range pushes {
 			f.answer(p)
 		}
@@ -190,9 +181,8 @@ func TestWaitingHasADeadline(t *testing.T) {
 			r.Leave()
 		}
 		w.quiet()
-		if got, want, left := w.sum(), int64(min(10, how.limit)), f.left(); got != want || left != "" {
-			t.Errorf("the backend has %d hits, want %d; %s", got, want, left)
-		}
+		w.wantSum(int64(min(10, how.limit)), "once all have gone")
+		must.Equal(t, f.left(), "", "left")
 	}
 }
 
@@ -206,9 +196,8 @@ func TestWaitingRequestsShareCallouts(t *testing.T) {
 			w.pass(3 * time.Millisecond)
 			w.deliver(f)
 		}
-		if passed := allowed(requests); passed != 50 || w.pushes > pushes {
-			t.Errorf("passed %d of 100 with %d callouts, want 50 with %d at most", passed, w.pushes, pushes)
-		}
+		must.Equal(t, allowed(requests), 50, "passed of 100")
+		must.AtMost(t, w.pushes, pushes, "callouts")
 	}
 }
 
@@ -241,9 +230,7 @@ func TestCalloutsThatFailLeaveRoomForOthers(t *testing.T) {
 				}
 				w.pass(300 * time.Millisecond)
 				f.tick()
-				if len(r.verdicts) > 1 {
-					t.Errorf("%s: a request was told %v", name, r.verdicts)
-				}
+				must.AtMost(t, len(r.verdicts), 1, "%s: verdicts that a request was told", name)
 				r.Leave()
 			}
 			often(200, w.advance, 100*time.Millisecond)
@@ -263,9 +250,7 @@ func (w *world) shortly(what string, call func()) {
 	w.t.Helper()
 	start := w.now
 	call()
-	if took := time.Duration(w.now - start); took > 7*time.Millisecond/4 {
-		w.t.Errorf("%s took %v", what, took)
-	}
+	must.AtMost(w.t, time.Duration(w.now-start), 7*time.Millisecond/4, "%s took", what)
 }
 
 // While the most requests wait that may, further requests are decided as if the backend were away.
@@ -283,15 +268,13 @@ func TestTooManyWait(t *testing.T) {
 					passed--
 				}
 			}
-			if passed != 0 || f.Tallies.Crowded != 20 || f.Tallies.Alone != 20 || f.Tallies.Late != 0 {
-				t.Errorf("fallback %d, sync rate %v: %d too few passed, %+v", fallback, time.Duration(rate), passed, f.Tallies)
-			}
+			must.Equal(t, passed, 0, "fallback %d, sync rate %v: too few passed", fallback, time.Duration(rate))
+			must.Equal(t, [3]uint64{f.Tallies.Crowded, f.Tallies.Alone, f.Tallies.Late}, [3]uint64{20, 20, 0}, "crowded, alone and late")
 			for f.still(requests) > 0 {
 				w.advance(time.Millisecond)
 			}
-			if got := allowed(requests); got > 5 || f.Tallies.Crowded != 20 {
-				t.Errorf("fallback %d, sync rate %v: %d of those that waited passed, %+v", fallback, time.Duration(rate), got, f.Tallies)
-			}
+			must.AtMost(t, allowed(requests), 5, "fallback %d, sync rate %v: of those that waited passed", fallback, time.Duration(rate))
+			must.Equal(t, f.Tallies.Crowded, 20, "crowded in the end")
 			passed = map[failure.Mode]int{failure.Local: 5, failure.Allow: 20, failure.Deny: 0}[fallback]
 		}
 	}
@@ -335,18 +318,14 @@ func TestManyRequestsGoOnALittleAtATime(t *testing.T) {
 				}
 				w.pass(time.Millisecond)
 				w.shortly("a tick", f.tick)
-				if rounds > 1000 {
-					t.Fatalf("%d requests wait for ever", f.Backlog().Waiting)
-				}
+				must.EqualOrEnd(t, rounds <= 1000, true, "%d requests go on", f.Backlog().Waiting)
 			}
 			for _, r := range requests {
 				must.EqualOrEnd(t, len(r.verdicts), 1, "a request was told %v", r.verdicts)
 			}
 			// Each of them takes 10 µs or 20, which is from 30 to 60 ms of ticks that work for half
 			// of the time.
-			if took, most := time.Duration(w.now-from), time.Duration(f.options.Timeout)+150*time.Millisecond; took > most {
-				t.Errorf("all went on after %v, want %v at most", took, most)
-			}
+			must.AtMost(t, time.Duration(w.now-from), time.Duration(f.options.Timeout)+150*time.Millisecond, "all went on after")
 		})
 	}
 }
@@ -379,9 +358,8 @@ func TestManyWishesShareCallouts(t *testing.T) {
 		w.shortly("a tick", f.tick)
 	}
 	// The first asks go alone, and then it takes 20 ms to take in what a thousand asked for.
-	if alone := f.Tallies.Alone; pushes > 12 || alone > requests/5 {
-		t.Errorf("%d of %d requests were decided alone, with %d callouts", alone, requests, pushes)
-	}
+	must.AtMost(t, pushes, 12, "callouts")
+	must.AtMost(t, f.Tallies.Alone, requests/5, "of %d requests were decided alone", requests)
 	w.quiet()
 	w.wantSum(requests, "when all is quiet")
 	w.wantNothingLeft("when all is quiet")
@@ -400,9 +378,7 @@ func TestAnswersChangePlaces(t *testing.T) {
 	granted, full := f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)
 	f.Answered(pushes[1].ticket, link.PushAnswered, full)
 	f.Answered(pushes[0].ticket, link.PushAnswered, granted)
-	if still, passed := f.still(requests), allowed(requests); still != 0 || passed != 1 {
-		t.Errorf("%d wait, %d passed of two requests for the last hit, want 0 and 1", still, passed)
-	}
+	must.Equal(t, [2]int{f.still(requests), allowed(requests)}, [2]int{0, 1}, "of two requests for the last hit those that wait, and that passed")
 }
 
 // A grant whose answer is on its way while another request passes without the backend is worth no
@@ -472,9 +448,8 @@ func TestLogsInTurn(t *testing.T) {
 		if i == 5 {
 			want = counter.Rejected
 		}
-		if r.verdict != want || r.remaining[0] != left {
-			t.Errorf("request %d: verdict %v, %v remaining; want %v and %d", i, r.verdict, r.remaining, want, left)
-		}
+		must.Equal(t, r.verdict, want, "request %d: verdict", i)
+		must.Equal(t, r.remaining[0], left, "request %d: remaining", i)
 		w.pass(100 * time.Microsecond)
 	}
 }
@@ -492,9 +467,8 @@ func TestLogsWhoseAnswersCross(t *testing.T) {
 		a, b := w.nodes[0], w.nodes[1]
 		check := func(request string, r *told, left, fewer uint64) {
 			t.Helper()
-			if r.verdict != counter.Allowed || r.remaining[0] > left || r.remaining[0] < left-fewer {
-				t.Errorf("%+v, %s request: verdict %v, %v remaining; want %d", test, request, r.verdict, r.remaining, left)
-			}
+			must.Equal(t, r.verdict, counter.Allowed, "%+v, %s request: verdict", test, request)
+			must.Between(t, r.remaining[0], left-fewer, left, "%+v, %s request: remaining", test, request)
 		}
 		first := a.bring(0)
 		for _, p := range a.taken() {
@@ -581,11 +555,8 @@ func TestGrantedAndAsksNoMore(t *testing.T) {
 				other = fmt.Sprint("other ", i)
 			}
 			w.pass(time.Duration(minute - w.now%minute - second/20))
-			r, answers := f.paused(user), [][]byte(nil)
-			pushes := f.taken()
-			for _, p := range pushes {
-				answers = append(answers, w.apply(p.body))
-			}
+			r := f.paused(user)
+			hear := f.late()
 			w.pass(time.Second / 10)
 			d := f.check(0, other, 1)
 			s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
@@ -594,9 +565,7 @@ func TestGrantedAndAsksNoMore(t *testing.T) {
 			f.answerAll()
 			s.fails = [2]wire.Missing{}
 			must.Equal(t, f.Away(), wire.PartitionOf(f.id(0, user)), "partitions that are away")
-			for i, p := range pushes {
-				f.Answered(p.ticket, link.PushAnswered, answers[i])
-			}
+			hear()
 			must.Equal(t, f.still([]*fakeRequest{r}), 0, "requests wait")
 			must.Equal(t, allowed([]*fakeRequest{r}), want.passed, "requests pass")
 			must.Equal(t, f.Tallies.Late, 1, "requests are decided alone after a wait")

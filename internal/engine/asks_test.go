@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -38,9 +37,7 @@ func TestEagerWishesAreBounded(t *testing.T) {
 		}
 	}
 	for i, wish := range n.Unsent() {
-		if found := n.Find(wish); (found == wish) == (i%3 == 0) {
-			t.Fatalf("wish %d: found %p, not %p", i, found, wish)
-		}
+		must.EqualOrEnd(t, n.Find(wish) == wish, i%3 != 0, "wish %d is found", i)
 	}
 }
 
@@ -66,20 +63,16 @@ func TestSpareTakesAreSmall(t *testing.T) {
 		for ticks := 0; n.Backlog().Waiting > 0; ticks++ {
 			n.deliver()
 			n.process.now += 1e6
-			if n.Tick(); ticks > 1000 {
-				t.Fatalf("requests wait for ever: %+v", n.Backlog())
-			}
+			n.Tick()
+			must.EqualOrEnd(t, ticks <= 1000, true, "requests go on: %+v", n.Backlog())
 		}
 		n.advance(time.Second)
 	}
 	spare := n.Spare()
-	if len(spare) < 40 {
-		t.Errorf("%d takes are kept", len(spare))
-	}
+	must.AtLeast(t, len(spare), 40, "takes that are kept")
 	for _, s := range spare {
-		if keys, requests := s.Capacity(); max(keys, requests) > engine.MaxIdleParts {
-			t.Fatalf("an ask keeps room for %d keys and %d requests", keys, requests)
-		}
+		keys, requests := s.Capacity()
+		must.AtMost(t, max(keys, requests), engine.MaxIdleParts, "keys or requests that an ask keeps room for")
 	}
 	checkAsked(t, n)
 }
@@ -99,9 +92,7 @@ func TestWishesOfRequestsThatHaveGone(t *testing.T) {
 			}
 			n.paused(user).Leave()
 			n.Tick()
-			if unsent := n.Backlog().Unsent; unsent > engine.LeastUnsent {
-				t.Fatalf("rate %d: %d asks that nobody waits for", rate, unsent)
-			}
+			must.EqualOrEnd(t, n.Backlog().Unsent <= engine.LeastUnsent, true, "rate %d: asks that nobody waits for are few", rate)
 		}
 		n.paused("ann")
 		wished := 0
@@ -150,13 +141,11 @@ func TestThoseWhoHaveGoneTakeNoRoom(t *testing.T) {
 		for range 2 * engine.MaxWaiting {
 			f.paused("bob").Leave()
 		}
-		if got := f.Backlog(); got.Waiting != len(first) || got.Unsent > engine.LeastUnsent {
-			t.Errorf("at a rate of %v %+v with %d requests that wait", time.Duration(rate), got, len(first))
-		}
+		must.Equal(t, f.Backlog().Waiting, len(first), "at a rate of %v requests wait", time.Duration(rate))
+		must.AtMost(t, f.Backlog().Unsent, engine.LeastUnsent, "at a rate of %v asks are kept", time.Duration(rate))
 		for _, wish := range f.Unsent() {
-			if _, n := wish.Capacity(); n > 4*len(first) {
-				t.Errorf("at a rate of %v a wish of %d requests keeps room for %d", time.Duration(rate), len(first), n)
-			}
+			_, n := wish.Capacity()
+			must.AtMost(t, n, 4*len(first), "at a rate of %v requests that a wish of %d keeps room for", time.Duration(rate), len(first))
 		}
 		often(100, f.advance, 50*time.Millisecond)
 		must.Equal(t, f.still(first), 0, "at a rate of %v requests wait for ever", time.Duration(rate))
@@ -176,9 +165,7 @@ func TestAsksAreCollected(t *testing.T) {
 				asks, sent = append(asks, len(push.Takes)), append(sent, p)
 			}
 		}
-		if !slices.Equal(asks, want) {
-			t.Errorf("%s: callouts with %d asks, want %d", what, asks, want)
-		}
+		must.Same(t, asks, want, "%s: asks of callouts", what)
 		return sent
 	}
 	n.paused("before")
@@ -191,9 +178,7 @@ func TestAsksAreCollected(t *testing.T) {
 	want("soon after it")
 	n.Tick()
 	want("a tick in the same millisecond")
-	if n.tickMillis == 1 {
-		t.Error("ticks hurry although an answer comes")
-	}
+	must.Equal(t, n.tickMillis != 1, true, "ticks do not hurry, as an answer comes")
 	for _, p := range first {
 		n.answer(p)
 	}

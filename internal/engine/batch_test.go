@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -31,9 +32,7 @@ func TestAnyRuleFitsABatch(t *testing.T) {
 			pending := wire.Item{LimitCounter: rule.CounterOf([16]byte{}, &r.Limits[i], width), Limit: r.Limits[i].Max}
 			answers += pending.AnswerSize()
 		}
-		if engine.AnswerBytes+answers > wire.MaxAnswer {
-			t.Errorf("a window of %d ns: %d bytes more than an answer may have", width, engine.AnswerBytes+answers-wire.MaxAnswer)
-		}
+		must.AtMost(t, engine.AnswerBytes+answers, wire.MaxAnswer, "bytes of an answer, with a window of %d ns", width)
 	}
 }
 
@@ -53,9 +52,7 @@ func TestLargeTakesShareNoBatch(t *testing.T) {
 			for b.Fits(more) {
 				before := b.AnswerSize()
 				b.Add(more)
-				if grown := b.AnswerSize() - before; grown != more.AnswerSize() {
-					t.Fatalf("%d rules: an answer of %d bytes, want %d", rules, more.AnswerSize(), grown)
-				}
+				must.EqualOrEnd(t, b.AnswerSize()-before, more.AnswerSize(), "%d rules: bytes that an answer grows by", rules)
 				shared++
 			}
 			body := b.Body()
@@ -64,7 +61,5 @@ func TestLargeTakesShareNoBatch(t *testing.T) {
 			}
 		}
 	}
-	if shared == 0 {
-		t.Error("no take shared a batch")
-	}
+	must.Equal(t, shared > 0, true, "takes share a batch")
 }

@@ -43,9 +43,8 @@ func TestBreaker(t *testing.T) {
 		failing[0].failing(1)
 		must.Equal(t, failing[0].Tallies.Failed, 2, "failed pushes")
 		for i, f := range failing {
-			if r, _ := f.request("ann"); r.Waiting() {
-				t.Errorf("worker %d of the process has a request wait though the breaker is open", i)
-			}
+			r, _ := f.request("ann")
+			must.Equal(t, r.Waiting(), false, "worker %d of the process has a request wait though the breaker is open", i)
 		}
 		if r, _ := w.nodes[4].request("ann"); !r.Waiting() {
 			t.Error("the breaker of another process is open")
@@ -59,29 +58,24 @@ func TestBreaker(t *testing.T) {
 			w.pass(5 * time.Millisecond)
 			out := 0
 			for _, f := range failing {
-				if r, _ := f.request("ann"); r.Waiting() {
-					t.Fatal("a request waits though the breaker is open")
-				}
+				r, _ := f.request("ann")
+				must.EqualOrEnd(t, r.Waiting(), false, "a request waits though the breaker is open")
 				f.tick()
 				out += len(f.sent)
 			}
-			if probes += out; out > 1 {
-				t.Fatalf("%d probes at a time", out)
-			}
+			probes += out
+			must.EqualOrEnd(t, out <= 1, true, "there is one probe at a time, of %d", out)
 			for _, f := range failing {
 				w.lossBefore = 1
 				w.deliver(f)
 			}
 		}
-		if probes < 2 || probes > 20 {
-			t.Errorf("%d probes in two seconds", probes)
-		}
+		must.Between(t, probes, 2, 20, "probes in two seconds")
 		w.lossBefore = 0
 		often(200, w.advance, 50*time.Millisecond)
 		for i, f := range failing {
-			if r, _ := f.request(fmt.Sprint("new", i)); !r.Waiting() {
-				t.Errorf("worker %d asks nobody though the backend is back", i)
-			}
+			r, _ := f.request(fmt.Sprint("new", i))
+			must.Equal(t, r.Waiting(), true, "worker %d asks, as the backend is back", i)
 		}
 	}
 }
@@ -114,9 +108,8 @@ func TestHangingCallouts(t *testing.T) {
 		f.sent = nil
 	}
 	w.quiet()
-	if got, left := w.sum(), f.left(); got != 300 || left != "" {
-		t.Errorf("the backend has %d of 300 hits; %s", got, left)
-	}
+	w.wantSum(300, "in the end")
+	must.Equal(t, f.left(), "", "left")
 }
 
 // An answer with a grant for more than was asked, with another number of grants or of rooms, is
@@ -126,10 +119,8 @@ func TestOddGrants(t *testing.T) {
 		w, f := joined(t, how.rate, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(how.limit)))
 		requests := f.pausedOften(1, "ann")
 		p := f.taken()[0]
-		good, err := wire.DecodeAnswer(w.apply(p.body))
-		if err != nil || len(good.Grants) != 1 {
-			t.Fatalf("got %+v, %v", good, err)
-		}
+		good := must.Get(wire.DecodeAnswer(w.apply(p.body)))(t)
+		must.EqualOrEnd(t, len(good.Grants), 1, "grants")
 		total := good.Grants[0].Totals[0]
 		many := func(n int) (totals []wire.Total) {
 			for range n {
@@ -155,17 +146,15 @@ func TestOddGrants(t *testing.T) {
 				f.tick()
 				again = slices.DeleteFunc(f.taken(), asked)
 			}
-			if len(again) != 1 || string(again[0].body) != string(p.body) {
-				t.Fatalf("answer %d: the push was not sent again as it is", i)
-			}
+			must.EqualOrEnd(t, len(again), 1, "answer %d: pushes that are sent again", i)
+			must.EqualOrEnd(t, string(again[0].body), string(p.body), "answer %d: the push is as it was", i)
 			p = again[0]
 		}
 		f.answer(p)
 		requests[0].Leave()
 		w.quiet()
-		if left := f.left(); w.sum() != 0 || left != "" {
-			t.Errorf("the backend has %d hits, of requests that were refused; %s", w.sum(), left)
-		}
+		w.wantSum(0, "of requests that were refused")
+		must.Equal(t, f.left(), "", "left")
 	}
 }
 
@@ -214,14 +203,10 @@ func TestLongAnswersAreSettledSoon(t *testing.T) {
 	}
 	w.deliver(f)
 	f.tick()
-	if f.tickMillis == 1 {
-		t.Fatal("ticks come fast already, and nothing is tested")
-	}
+	must.EqualOrEnd(t, f.tickMillis != 1, true, "ticks come slowly, or nothing is tested")
 	w.processes[0].before = func(*fakeNode, string) { w.now += 10_000 }
 	w.deliver(f)
-	if n := f.still(requests); n == 0 {
-		t.Fatal("all are settled at once, and nothing is tested")
-	}
+	must.EqualOrEnd(t, f.still(requests) > 0, true, "some are not settled at once, or nothing is tested")
 	must.Equal(t, f.tickMillis, 1, "milliseconds to the next tick")
 	for range 100 {
 		f.tick()
@@ -277,9 +262,8 @@ func TestOvershootOfOneLostCallout(t *testing.T) {
 		bounds("before", 0, 0, 0)
 		f.paused("ann")
 		f.loseAll()
-		if f.BreakerOpen() || f.Tallies.Alone != 1 {
-			t.Fatalf("the breaker is open: %v, %d decided alone", f.BreakerOpen(), f.Tallies.Alone)
-		}
+		must.EqualOrEnd(t, f.BreakerOpen(), false, "the breaker is open")
+		must.EqualOrEnd(t, f.Tallies.Alone, 1, "decided alone")
 		bounds("once a request was decided alone", test.want, test.want, 0)
 		w.pass(time.Hour - 4*time.Second)
 		bounds("within the hour", test.want, test.want, 0)
@@ -311,9 +295,7 @@ func TestOvershootKeepsTheMostNodes(t *testing.T) {
 	w.advance(time.Second)
 	w.nodes = w.nodes[:1]
 	often(600, w.advance, time.Second)
-	if f := w.nodes[0]; f.Nodes() != 1 || f.Overshoot(0) != 15 {
-		t.Errorf("%d nodes, and a bound of %d, want 1 and 15", f.Nodes(), f.Overshoot(0))
-	}
+	must.Equal(t, [2]uint64{w.nodes[0].Nodes(), w.nodes[0].Overshoot(0)}, [2]uint64{1, 15}, "nodes, and the bound")
 }
 
 // A log forgets hits that are above its limit. If some above are grants that were answered too late,
@@ -333,25 +315,17 @@ func TestOvershootOfLogs(t *testing.T) {
 	for range 5 {
 		ask()
 	}
-	late := f.taken()
-	var answers [][]byte
-	for _, p := range late {
-		answers = append(answers, w.apply(p.body))
-	}
+	hear := f.late()
 	w.pass(250 * time.Millisecond) // their timeout, and a little
 	f.tick()
 	w.advance(2 * time.Second)
-	for i, p := range late {
-		f.Answered(p.ticket, link.PushAnswered, answers[i])
-	}
+	hear()
 	w.advance(2 * time.Second)
 	for range 10 {
 		ask()
 		w.advance(time.Second)
 	}
-	if passed, bound := uint64(allowed(requests)), f.Overshoot(0); passed <= 10 || passed > 10+bound {
-		t.Errorf("%d requests passed a limit of 10, and the overshoot bound is %d", passed, bound)
-	}
+	must.Between(t, uint64(allowed(requests)), 11, 10+f.Overshoot(0), "requests that passed a limit of 10, up to the overshoot bound")
 }
 
 // A batch that has begun is sent or forgotten, though another worker was faster to look whether the

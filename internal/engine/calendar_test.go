@@ -75,15 +75,11 @@ func overCalendar(t *testing.T, c window.Calendar, from, ends, rate int64, hits 
 		w.advance(next)
 	}
 	for _, next := range []bool{false, true} {
-		if n := passed[next]; n > hits || n < hits*9/10 {
-			t.Errorf("in the next window: %v: %d passed of %d", next, n, hits)
-		}
+		must.Between(t, passed[next], hits*9/10, hits, "in the next window: %v: passed of %d", next, hits)
 	}
 	if rate < 0 {
 		return
 	}
 	w.quiet()
-	if got := w.sum(); got > int64(passed[false]+passed[true]) || got < int64(passed[true]) {
-		t.Errorf("the backend has %d hits, want %d, or %d with the window before", got, passed[true], passed[false]+passed[true])
-	}
+	must.Between(t, w.sum(), int64(passed[true]), int64(passed[false]+passed[true]), "hits that the backend has, with the window before perhaps")
 }

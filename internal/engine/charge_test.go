@@ -52,9 +52,7 @@ func (f *fakeNode) reserve(user string, hits uint64) *charged {
 		c.Decided(f.checks, now, c.verdict)
 	}
 	for rounds := 0; c.verdict == counter.Unsure; rounds++ {
-		if rounds == 100 {
-			f.process.t.Fatal("a request waits for nothing")
-		}
+		must.EqualOrEnd(f.process.t, rounds < 100, true, "what a request waits for comes")
 		f.settle(f)
 	}
 	return c
@@ -101,9 +99,7 @@ func reviseCharges(t *testing.T, shape window.Shape, rate int64, seed uint64) {
 				costs += c.charges[0].Cost
 			}
 		}
-		if costs > budget+over {
-			t.Fatalf("seed %d: %d hits are reserved or spent, of a budget of %d and %d above what was reserved", seed, costs, budget, over)
-		}
+		must.EqualOrEnd(t, costs <= budget+over, true, "seed %d: %d hits are reserved or spent, of a budget of %d and %d above what was reserved: there is room", seed, costs, budget, over)
 		if len(running) > 0 && random.IntN(2) == 0 {
 			i := random.IntN(len(running))
 			c, cost := running[i], random.Uint64N(50)
@@ -148,9 +144,7 @@ func TestOvershootTellsCharges(t *testing.T) {
 	w.advance(1500 * time.Millisecond)
 	for i, f := range w.nodes {
 		// A hit or two may be leased on top.
-		if got := f.Overshoot(0); got < 200 || got > 210 {
-			t.Errorf("node %d: bound %d, want 200", i, got)
-		}
+		must.Between(t, f.Overshoot(0), 200, 210, "node %d: bound", i)
 	}
 	w.advance(20 * time.Second)
 	for i, f := range w.nodes {
@@ -163,9 +157,7 @@ func TestGrantsGoBackAtOnce(t *testing.T) {
 	w, f := alone(t, 0, engine.Options{}, all(fixed(10)), all(fixed(1)).here())
 	requests := f.pausedOften(2, "")
 	f.deliver()
-	if got := allowed(requests); got != 1 || f.still(requests) != 0 {
-		t.Fatalf("%d requests pass, and %d wait", got, f.still(requests))
-	}
+	must.EqualOrEnd(t, [2]int{allowed(requests), f.still(requests)}, [2]int{1, 0}, "requests that pass, and that wait")
 	f.deliver()
 	must.Equal(t, w.sum(), 1, "hits of the backend")
 }
@@ -219,14 +211,11 @@ func TestSpent(t *testing.T) {
 		spent := func() bool { return f.Charges.Spent(&c.charges[0], f.time()) }
 		must.Equal(t, spent(), false, "spent before it is charged")
 		c.revise(1100)
-		if got := spent(); got == f.rule(0).Synced() {
-			t.Errorf("spent at once: %v, and synchronised: %v", got, f.rule(0).Synced())
-		}
+		must.Equal(t, spent(), !f.rule(0).Synced(), "spent at once")
 		w.advance(2 * time.Second)
 		must.Equal(t, spent(), true, "not spent after two seconds")
-		if c.revise(950); spent() {
-			t.Error("spent after hits have gone back")
-		}
+		c.revise(950)
+		must.Equal(t, spent(), false, "spent after hits have gone back")
 	}
 }
 
@@ -259,9 +248,8 @@ func TestChargesAreKnownAtOnce(t *testing.T) {
 						}
 					}
 				}
-				if passed != 50 || spent != 50_000 {
-					t.Errorf("%s, rate %v, %d nodes: %d of 200 requests pass, and spend %d of 50000", shape.Name(), time.Duration(rate), nodes, passed, spent)
-				}
+				must.Equal(t, passed, 50, "%s, rate %v, %d nodes: of 200 requests pass", shape.Name(), time.Duration(rate), nodes)
+				must.Equal(t, spent, 50_000, "%s, rate %v, %d nodes: spent", shape.Name(), time.Duration(rate), nodes)
 			}
 		}
 	}

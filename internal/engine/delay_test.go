@@ -48,16 +48,11 @@ func TestDelayIsSmooth(t *testing.T) {
 	for i, r := range waiting {
 		for len(r.verdicts) == 0 {
 			p.run(time.Millisecond)
-			if n := f.still(waiting); n < 20-i-1 {
-				t.Fatalf("%d wait while request %d does", n, i)
-			}
+			must.EqualOrEnd(t, f.still(waiting) >= 20-i-1, true, "those behind request %d wait while it does", i)
 		}
-		if after := p.now - start; after < int64(i+1)*second/10 || after > int64(i+1)*second/10+2e6 {
-			t.Errorf("request %d passes after %v", i, time.Duration(after))
-		}
-		if r.verdicts[0] != counter.Allowed || r.Delayed() != p.now-start {
-			t.Errorf("request %d: %v, delayed by %v", i, r.verdicts, time.Duration(r.Delayed()))
-		}
+		must.Between(t, p.now-start, int64(i+1)*second/10, int64(i+1)*second/10+2e6, "request %d passes after ns", i)
+		must.Equal(t, r.verdicts[0], counter.Allowed, "request %d: verdict", i)
+		must.Equal(t, r.Delayed(), p.now-start, "request %d: delayed by ns", i)
 	}
 	if f.run(time.Second); f.tickMillis != f.TickMillis() || f.Waits() {
 		t.Errorf("ticks come every %d ms, and %d wait", f.tickMillis, f.Delayed())
@@ -137,13 +132,9 @@ func TestDelayInOrder(t *testing.T) {
 		}
 		seconds := int((p.now - begin) / second)
 		for user, n := range passed {
-			if bound := int(limit.Max)*(seconds+1) + 1; n > bound || n < int(limit.Max)*seconds/3 {
-				t.Errorf("kind %d: %d requests of %s passed in %d s of %d each", limit.Kind, n, user, seconds, limit.Max)
-			}
+			must.Between(t, n, int(limit.Max)*seconds/3, int(limit.Max)*(seconds+1)+1, "kind %d: requests of %s that passed in %d s of %d each", limit.Kind, user, seconds, limit.Max)
 		}
-		if refused == 0 {
-			t.Errorf("kind %d: no line was ever full", limit.Kind)
-		}
+		must.Equal(t, refused > 0, true, "kind %d: a line was full once", limit.Kind)
 		t.Logf("kind %d: passed %v, refused %d, late %d", limit.Kind, passed, refused, late)
 	}
 }

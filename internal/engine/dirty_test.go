@@ -41,16 +41,13 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 		n.advance(time.Second)
 		n.advance(time.Second)
 	}
-	if waiting := n.Backlog().Keys; !n.Calm() || waiting != keys {
-		t.Fatalf("%d keys wait, and nothing is tested", waiting)
-	}
+	must.EqualOrEnd(t, n.Calm(), true, "the first block is calm, or nothing is tested")
+	must.EqualOrEnd(t, n.Backlog().Keys, keys, "keys wait, or nothing is tested")
 	n.Leave()
-	if left := n.Backlog().Keys; left != 0 || n.Left() {
-		t.Errorf("%d keys are left, and nothing is on its way", left)
-	}
-	if n.deliver(); !n.Left() {
-		t.Errorf("left with everything answered: %+v", n.Backlog())
-	}
+	must.Equal(t, n.Backlog().Keys, 0, "keys are left")
+	must.Equal(t, n.Left(), false, "left with hits on their way")
+	n.deliver()
+	must.Equal(t, n.Left(), true, "left with everything answered: %+v", n.Backlog())
 	must.Equal(t, n.process.sum(), 2*keys, "the backend has hits")
 }
 
@@ -91,9 +88,7 @@ func TestFloodKeepsNoKeyBack(t *testing.T) {
 			f.answer(p)
 		}
 	}
-	if ticks > 50 {
-		t.Errorf("pushed after %d ticks", ticks)
-	}
+	must.AtMost(t, ticks, 50, "ticks after which it was pushed")
 }
 
 // busy is a process whose clock goes on with each access to shared data, so that work takes time.
@@ -163,16 +158,10 @@ func TestTicksAreShort(t *testing.T) {
 			for _, p := range f.taken() {
 				timed(func() { f.answer(p) })
 			}
-			if ticks > 1000 {
-				t.Fatalf("%d keys are left", f.Backlog().Keys)
-			}
+			must.EqualOrEnd(t, ticks <= 1000, true, "%d keys that are left go", f.Backlog().Keys)
 		}
-		if longest > 5*time.Millisecond/4 {
-			t.Errorf("a callback took %v", longest)
-		}
-		if took := time.Duration(w.now - due); took > time.Second {
-			t.Errorf("%d keys took %v", keys, took)
-		}
+		must.AtMost(t, longest, 5*time.Millisecond/4, "a callback took")
+		must.AtMost(t, time.Duration(w.now-due), time.Second, "%d keys took", keys)
 		w.processes[0].before = nil
 		w.advance(2 * time.Second)
 	}
@@ -186,9 +175,8 @@ func TestAnswersHurryTheNextTick(t *testing.T) {
 	const keys = (engine.MaxBatches + 1) * wire.MaxItems
 	f.chargeAll(keys)
 	f.tick()
-	if n := len(f.sent); n != engine.MaxBatches || f.tickMillis == 1 {
-		t.Fatalf("%d callouts, ticks each %d ms; want %d, and no hurry while none is answered", n, f.tickMillis, engine.MaxBatches)
-	}
+	must.EqualOrEnd(t, len(f.sent), engine.MaxBatches, "callouts")
+	must.EqualOrEnd(t, f.tickMillis != 1, true, "no hurry while none is answered")
 	first := f.sent[0]
 	f.sent = f.sent[1:]
 	f.answer(first)
@@ -230,9 +218,7 @@ func TestPushesAllocateNothingForAKey(t *testing.T) {
 					}
 				}
 			}
-			if items < 5*keys {
-				t.Errorf("%d items were pushed of %d keys", items, keys)
-			}
+			must.AtLeast(t, items, 5*keys, "items pushed of %d keys", keys)
 		})
 	}
 }

@@ -196,11 +196,8 @@ func (p *fakeProcess) startOf(rate int64, options engine.Options, rules ...fakeR
 			Shadow: r.shadow, Reveal: r.reveal, WarnAt: r.warnAt, Delay: r.delay,
 		})
 	}
-	var err error
 	f.options, f.identities = options, counter.NewIdentities(options.KeySecret)
-	if f.Engine, err = engine.New(&options); err != nil {
-		p.t.Fatal(err)
-	}
+	f.Engine = must.Get(engine.New(&options))(p.t)
 	f.tickMillis = f.TickMillis()
 	p.nodes = append(p.nodes, f)
 	return f
@@ -308,9 +305,7 @@ func (w *world) wantSum(want int64, when string, args ...any) {
 func (w *world) wantNothingLeft(when string, args ...any) {
 	w.t.Helper()
 	for i, f := range w.nodes {
-		if left := f.left(); left != "" {
-			w.t.Errorf("%s: node %d has %s left", fmt.Sprintf(when, args...), i, left)
-		}
+		must.Equal(w.t, f.left(), "", "%s: node %d has left", fmt.Sprintf(when, args...), i)
 	}
 }
 
@@ -440,6 +435,20 @@ func (f *fakeNode) lose(p fakePush) { f.Answered(p.ticket, link.PushLost, nil) }
 func (f *fakeNode) answerAll() {
 	for _, p := range f.taken() {
 		f.answer(p)
+	}
+}
+
+// late has the backend take in all pushes that are out. Their answers come with hear.
+func (f *fakeNode) late() (hear func()) {
+	pushes := f.taken()
+	var answers [][]byte
+	for _, p := range pushes {
+		answers = append(answers, f.process.apply(p.body))
+	}
+	return func() {
+		for i, p := range pushes {
+			f.Answered(p.ticket, link.PushAnswered, answers[i])
+		}
 	}
 }
 

@@ -33,9 +33,7 @@ func TestOutageLongerThanTheWindow(t *testing.T) {
 	run(5 * time.Second)
 	w.lossBefore = 0
 	run(10 * time.Second)
-	if pushes := run(10 * time.Second); pushes < 20 {
-		t.Errorf("%d pushes in 100 intervals after an outage", pushes)
-	}
+	must.AtLeast(t, run(10*time.Second), 20, "pushes in 100 intervals after an outage")
 }
 
 // Four workers that hit a key all the time push it once an interval, and ask for a lease before the
@@ -62,13 +60,9 @@ func TestPushesOfABusyKey(t *testing.T) {
 		}
 	}
 	questions = w.questions - questions
-	if pushes := w.pushes - before - questions; pushes > 15+15*2/3 {
-		t.Errorf("%d pushes of one key in 15 intervals", pushes)
-	}
+	must.AtMost(t, w.pushes-before-questions, 15+15*2/3, "pushes of one key in 15 intervals")
 	// All workers together ask what is new, where they have not heard.
-	if questions > 15*4/3 {
-		t.Errorf("%d questions in 15 intervals", questions)
-	}
+	must.AtMost(t, questions, 15*4/3, "questions in 15 intervals")
 }
 
 // A key that nobody hits costs nothing. One worker of four asks what is new.
@@ -139,9 +133,8 @@ func TestOrphansAreBounded(t *testing.T) {
 		f = heir
 		flood(f, 100)
 		kept = f.Backlog().Evicted
-		if n := sent - kept - int(f.Tallies.Lost); kept > most || n < 0 || n > 2*capacity {
-			t.Errorf("of %d hits those of %d evicted counters wait, and %d are lost", sent, kept, f.Tallies.Lost)
-		}
+		must.AtMost(t, kept, most, "evicted counters whose hits wait")
+		must.Between(t, sent-kept-int(f.Tallies.Lost), 0, 2*capacity, "of %d hits those that neither wait nor are lost", sent)
 	}
 	must.Equal(t, kept, most, "evicted counters whose hits wait")
 }
@@ -157,9 +150,7 @@ func TestDirtyListDuringAnOutage(t *testing.T) {
 		w.advance(time.Second)
 	}
 	for i, f := range w.nodes {
-		if n := f.Backlog().Keys; n > 40 {
-			t.Errorf("worker %d remembers %d times 20 keys", i, n)
-		}
+		must.AtMost(t, f.Backlog().Keys, 40, "keys that worker %d remembers, of 20", i)
 	}
 }
 
@@ -179,9 +170,7 @@ func TestClockOff(t *testing.T) {
 				most = max(most, w.sum())
 			}
 		}
-		if most < 15 {
-			t.Errorf("clock off by %v: of 20 hits a window the backend has at most %d", off, most)
-		}
+		must.AtLeast(t, most, 15, "clock off by %v: of 20 hits a window the backend has at most", off)
 	}
 }
 
@@ -207,9 +196,7 @@ func TestClockOfANewWorker(t *testing.T) {
 		}
 		exchange()
 	}
-	if passed > 6 { // one before the first answer, in a window of the wrong clock
-		t.Errorf("passed %d, want 5 and one by the wrong clock", passed)
-	}
+	must.AtMost(t, passed, 6, "passed of 5, with one before the first answer, in a window of the wrong clock")
 }
 
 // Whatever order requests, ticks and answers of several workers take, between every get and every
@@ -307,9 +294,7 @@ func TestTokenBucketOfTwoNodes(t *testing.T) {
 			}
 			w.advance(test.pause)
 		}
-		if passed > test.most || passed < test.most*9/10 {
-			t.Errorf("%+v, sync_rate %v: passed %d of %d, want about %d", test.limit, time.Duration(test.rate), passed, 2*test.requests, test.most)
-		}
+		must.Between(t, passed, test.most*9/10, test.most, "%+v, sync_rate %v: passed of %d", test.limit, time.Duration(test.rate), 2*test.requests)
 	}
 }
 
@@ -328,9 +313,7 @@ func TestLargeEntriesShareAPage(t *testing.T) {
 				passed[user]++
 			}
 		}
-		if passed["ann"] != 367 || passed["bob"] != 367 {
-			t.Errorf("%d logs: passed %v, want 367 each", limits, passed)
-		}
+		must.Equal(t, [2]int{passed["ann"], passed["bob"]}, [2]int{367, 367}, "%d logs: passed", limits)
 	}
 }
 
@@ -362,9 +345,8 @@ func TestOutageAfterGrants(t *testing.T) {
 					f.Leave()
 				}
 				w.quiet()
-				if got := w.sum(); got != passed || passed < 100 {
-					t.Errorf("%+v, sync rate %v, %v: the backend has %d hits of %d that passed", shape, time.Duration(rate), outage, got, passed)
-				}
+				w.wantSum(passed, "%+v, sync rate %v, %v", shape, time.Duration(rate), outage)
+				must.AtLeast(t, passed, 100, "%+v, sync rate %v, %v: passed", shape, time.Duration(rate), outage)
 			}
 		}
 	}
@@ -386,7 +368,5 @@ func TestOrphansEndWithTheirWindows(t *testing.T) {
 	f.tick()
 	flood("other ", 1000)
 	must.Equal(t, f.Tallies.Lost, lost, "hits lost")
-	if n := f.Backlog().Evicted; n < 900 || n > 1000+80 {
-		t.Errorf("hits of %d evicted counters wait, of 1,000 users", n)
-	}
+	must.Between(t, f.Backlog().Evicted, 900, 1000+80, "evicted counters whose hits wait, of 1,000 users")
 }

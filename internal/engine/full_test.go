@@ -51,9 +51,7 @@ func TestFullKeysThatHaveRoomAgain(t *testing.T) {
 			}
 			w.hear(t, 30)
 		}
-		if refused > 1 {
-			t.Errorf("%s is back: %d of 20 requests were refused", name, refused)
-		}
+		must.AtMost(t, refused, 1, "%s is back: of 20 requests were refused", name)
 	}
 }
 
@@ -66,13 +64,9 @@ func TestFullKeysWhileTheBackendIsAway(t *testing.T) {
 	must.EqualOrEnd(t, f.BreakerOpen(), true, "the breaker is closed")
 	w.pass(2 * time.Duration(jitter.LongestPause))
 	for i := range 3 {
-		if verdict := f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &newRequest().Wait); verdict == counter.Rejected {
-			t.Errorf("request %d was refused", i)
-		}
+		must.Equal(t, f.Decide([]rule.Check{f.check(0, "ann", 1)}, f.time(), &newRequest().Wait) != counter.Rejected, true, "request %d is not refused", i)
 	}
-	if asks := len(f.taken()); asks > 1 {
-		t.Errorf("%d callouts test whether the backend is back, want 1 at most", asks)
-	}
+	must.AtMost(t, len(f.taken()), 1, "callouts that test whether the backend is back")
 }
 
 // breakOff loses callouts until the breaker is open.
@@ -93,9 +87,8 @@ func TestRefusalsOfKeysThatStayFull(t *testing.T) {
 	var soon []bool
 	for range 6 {
 		d, now := []rule.Check{f.check(0, "ann", 1)}, f.time()
-		if verdict := f.Decide(d, now, &newRequest().Wait); verdict != counter.Rejected || !d[0].Asks {
-			t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
-		}
+		must.EqualOrEnd(t, f.Decide(d, now, &newRequest().Wait), counter.Rejected, "a full key")
+		must.EqualOrEnd(t, d[0].Asks, true, "it asks")
 		at, ok := rule.RetryAt(d, now)
 		if soon = append(soon, at == now); !ok || at != now && at != (now/hour+1)*hour {
 			t.Errorf("come again after %v, %t", time.Duration(at-now), ok)
@@ -112,9 +105,8 @@ func TestRefusalsOfReusedDemands(t *testing.T) {
 	w, f := alone(t, second, engine.Options{OnBackendFailure: failure.Deny}, users(fixed(1000)))
 	w.fill(t, f, "ann")
 	d := []rule.Check{f.check(0, "ann", 1)}
-	if verdict := f.Decide(d, f.time(), &newRequest().Wait); verdict != counter.Rejected || !d[0].Asks {
-		t.Fatalf("got %d, asks: %t", verdict, d[0].Asks)
-	}
+	must.EqualOrEnd(t, f.Decide(d, f.time(), &newRequest().Wait), counter.Rejected, "a full key")
+	must.EqualOrEnd(t, d[0].Asks, true, "it asks")
 	f.breakOff()
 	now := f.time()
 	must.EqualOrEnd(t, f.Decide(d, now, &newRequest().Wait), counter.Rejected, "without the backend")

@@ -62,12 +62,8 @@ func TestLimitUnderChurn(t *testing.T) {
 				// Others come before anybody has told the backend of it.
 				count(&passed, w.any().send("ann"))
 			}
-			if w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) == 0 {
-				t.Error("nothing was evicted")
-			}
-			if passed > hits || passed < hits*9/10 {
-				t.Errorf("limit %d, %d nodes: %d passed", hits, nodes, passed)
-			}
+			must.Equal(t, w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) > 0, true, "counters were evicted")
+			must.Between(t, passed, hits*9/10, hits, "limit %d, %d nodes: passed", hits, nodes)
 		}
 	}
 }
@@ -85,13 +81,9 @@ func TestLeasesOfDifferentWindows(t *testing.T) {
 		w.advance(time.Millisecond)
 	}
 	for at, n := range inSecond {
-		if n > 300 {
-			t.Errorf("%d passed in second %d", n, at-monday/second)
-		}
+		must.AtMost(t, n, 300, "passed in second %d", at-monday/second)
 	}
-	if passed > 2000 || passed < 1960 {
-		t.Errorf("passed %d of 2000", passed)
-	}
+	must.Between(t, passed, 1960, 2000, "passed of 2000")
 	w.quiet()
 	w.wantSum(int64(passed), "in the long window")
 }
@@ -110,9 +102,7 @@ func TestEvictedLeasesGoBack(t *testing.T) {
 			count(&passed, w.any().send(strconv.Itoa(i%150)))
 			w.advance(time.Millisecond)
 		}
-		if w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) == 0 {
-			t.Errorf("%+v: nothing was evicted", shape)
-		}
+		must.Equal(t, w.tallied(func(t *entry.Tallies) uint64 { return t.Evicted }) > 0, true, "%+v: counters were evicted", shape)
 		w.quiet()
 		w.wantSum(passed, "%+v", shape)
 		must.Equal(t, w.tallied(func(t *entry.Tallies) uint64 { return t.Lost }), 0, "%+v: lost hits", shape)
@@ -160,15 +150,9 @@ func TestTokensThatComeBackBeforeTheAnswer(t *testing.T) {
 	w.advance(time.Second)
 	f := w.nodes[0]
 	f.settle = func(f *fakeNode) {
-		pushes := f.taken()
-		var answers [][]byte
-		for _, p := range pushes {
-			answers = append(answers, w.apply(p.body))
-		}
+		hear := f.late()
 		w.pass(20 * time.Millisecond)
-		for i, p := range pushes {
-			f.Answered(p.ticket, link.PushAnswered, answers[i])
-		}
+		hear()
 	}
 	for i := range 300 {
 		must.EqualOrEnd(t, f.send(""), true, "request %d was refused by a bucket that is full", i)
@@ -230,9 +214,8 @@ func TestLeasesOfBucketsLeaveInTime(t *testing.T) {
 				}
 			}
 		}
-		if above > 0 || passed < 10*int(test.max) {
-			t.Errorf("%+v: %d passed, %d of them above the limit", test, passed, above)
-		}
+		must.Equal(t, above, 0, "%+v: passed above the limit", test)
+		must.AtLeast(t, passed, 10*int(test.max), "%+v: passed", test)
 	}
 }
 
@@ -252,9 +235,8 @@ func TestRejectedHitsBesideALease(t *testing.T) {
 	full := window.Totals{Newest: d.Rule.Limits[0].Number(&d.Counter.States[0]), Hits: []uint64{20}}
 	d.Counter.Learn(0, w.now, &full)
 	d.Counter.Granted(0, 1, 4, 0, false, w.now, 1) // a request of 4 has just been refused
-	if !stays.Write(d, w.now) || d.Counter.Leased() != 3 {
-		t.Fatalf("%d are leased, want the 3 that came too late", d.Counter.Leased())
-	}
+	must.EqualOrEnd(t, stays.Write(d, w.now), true, "written")
+	must.EqualOrEnd(t, d.Counter.Leased(), 3, "leased, which came too late")
 	before := w.sum()
 	if stays.send("ann") || len(stays.taken()) != 0 || stays.leased(0, "ann") != 3 {
 		t.Fatal("want it rejected without a question, beside the lease")
@@ -314,13 +296,11 @@ func TestQuestionBesideALease(t *testing.T) {
 	}
 	w.pass(time.Second)
 	last.revise(1)
-	if d := f.stored(0, "ann"); !d.Counter.Pending() || d.Counter.Leased() == 0 {
-		t.Fatal("want hits pending beside a lease")
-	}
+	d := f.stored(0, "ann")
+	must.EqualOrEnd(t, d.Counter.Pending() && d.Counter.Leased() > 0, true, "hits are pending beside a lease")
 	f.question("ann")
-	if d := f.stored(0, "ann"); d.Counter.Pending() || d.Counter.Leased() == 0 {
-		t.Fatal("want the hits pushed beside the question, and the lease to stay")
-	}
+	d = f.stored(0, "ann")
+	must.EqualOrEnd(t, !d.Counter.Pending() && d.Counter.Leased() > 0, true, "the hits are pushed beside the question, and the lease stays")
 	w.quiet()
 	w.wantSum(401, "when the key is not used any more")
 }
@@ -380,15 +360,12 @@ func TestRefusalStandsIfNoHitsCome(t *testing.T) {
 	f.answer(f.taken()[0])
 	r, _ := f.requestOf("ann", 220)
 	pushes := f.taken()
-	if len(first.verdicts) != 1 || len(pushes) != 2 {
-		t.Fatalf("%d pushes, want hits to come and those of the request", len(pushes))
-	}
+	must.EqualOrEnd(t, [2]int{len(first.verdicts), len(pushes)}, [2]int{1, 2}, "verdicts of the first, and pushes: for hits to come and those of the request")
 	f.process.apply(pushes[0].body)
 	f.Answered(pushes[1].ticket, link.PushAnswered, f.process.apply(pushes[1].body))
 	often(10, f.advance, time.Second)
-	if !slices.Equal(r.verdicts, []counter.Verdict{counter.Rejected}) || f.Tallies.Alone != 0 {
-		t.Errorf("got %d, and %d were decided alone", r.verdicts, f.Tallies.Alone)
-	}
+	must.Same(t, r.verdicts, []counter.Verdict{counter.Rejected}, "verdicts")
+	must.Equal(t, f.Tallies.Alone, 0, "decided alone")
 }
 
 // The backend grants hits for requests to come, and then refuses a request that it has not all hits for. The
@@ -397,21 +374,18 @@ func TestRefusedWhileHitsCome(t *testing.T) {
 	for _, limit := range []window.Limit{fixed(440), sliding(440)} {
 		_, f := alone(t, second, engine.Options{}, users(limit))
 		first, _ := f.requestOf("ann", 220)
-		if f.answer(f.taken()[0]); !slices.Equal(first.verdicts, []counter.Verdict{counter.Allowed}) {
-			t.Fatalf("got %d of an unused limit", first.verdicts)
-		}
+		f.answer(f.taken()[0])
+		must.Same(t, first.verdicts, []counter.Verdict{counter.Allowed}, "verdicts of an unused limit")
 		r, verdict := f.requestOf("ann", 220)
 		pushes := f.taken()
-		if verdict != counter.Unsure || len(pushes) != 2 {
-			t.Fatalf("got %d, and %d pushes, want hits to come and those of the request", verdict, len(pushes))
-		}
+		must.EqualOrEnd(t, verdict, counter.Unsure, "the request")
+		must.EqualOrEnd(t, len(pushes), 2, "pushes: for hits to come and those of the request")
 		answers := [][]byte{f.process.apply(pushes[0].body), f.process.apply(pushes[1].body)}
 		f.Answered(pushes[1].ticket, link.PushAnswered, answers[1])
 		must.EqualOrEnd(t, len(r.verdicts), 0, "%d before the hits have come", r.verdicts)
 		f.Answered(pushes[0].ticket, link.PushAnswered, answers[0])
-		if f.deliver(); !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
-			t.Errorf("got %d of a limit with room", r.verdicts)
-		}
+		f.deliver()
+		must.Same(t, r.verdicts, []counter.Verdict{counter.Allowed}, "verdicts of a limit with room")
 	}
 }
 
@@ -448,9 +422,8 @@ func TestAllThatIsLeft(t *testing.T) {
 				f.process.pass(2 * time.Millisecond)
 				f.tick() // hits that go back are on their way now
 			}
-			if f.deliver(); !slices.Equal(r.verdicts, []counter.Verdict{counter.Allowed}) {
-				t.Errorf("%v, answer %d first: got %d of a limit with room", limit.Kind, first, r.verdicts)
-			}
+			f.deliver()
+			must.Same(t, r.verdicts, []counter.Verdict{counter.Allowed}, "%v, answer %d first: verdicts of a limit with room", limit.Kind, first)
 		}
 	}
 }
@@ -478,9 +451,7 @@ func TestFullByWhatIsOnItsWay(t *testing.T) {
 				r, verdict = f.request("ann")
 			}
 			asked := f.taken()
-			if len(ahead) != 1 || len(asked) != 1 {
-				t.Fatalf("%d pushes ahead of requests, and %d of one", len(ahead), len(asked))
-			}
+			must.EqualOrEnd(t, [2]int{len(ahead), len(asked)}, [2]int{1, 1}, "pushes ahead of requests, and of one")
 			late := w.apply(ahead[0].body)
 			left := 1000 - uint64(w.sum())
 			must.EqualOrEnd(t, w.takeAll(f, 0, "ann", 0, left), left, "another sender does not get all that is left")

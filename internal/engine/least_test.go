@@ -132,9 +132,7 @@ func TestLeastLimit(t *testing.T) {
 				top := must.Get(b.Top(t.Context(), "default", ""))(t)
 				m := top.Rules[0].Measured
 				l := m.Limits[0]
-				if l.Sure == nil {
-					t.Fatalf("%+v: nothing is sure", l)
-				}
+				must.EqualOrEnd(t, l.Sure != nil, true, "%+v: some are sure", l)
 				sure, unseen := *l.Sure, *l.Unseen
 				if share := over(sure); share > 0.001 || l.Least > sure || int(l.Hits) != total {
 					t.Errorf("%+v: %d are sure to refuse little, and refuse %.2f %%", l, sure, 100*share)

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -70,14 +71,11 @@ func TestLogsAfterAnOutage(t *testing.T) {
 		if all > 100 {
 			above++
 		}
-		if all > 101 {
-			t.Errorf("seed %d: %d have passed, %d of them while the backend was away", seed, all, alone)
-		}
+		must.AtMost(t, all, 101, "seed %d: passed, and %d of them while the backend was away", seed, alone)
 		if alone == 100 {
 			full++
 		}
 	}
-	if full < 50 || above > 5 {
-		t.Errorf("%d logs were full, and %d let a hit more pass", full, above)
-	}
+	must.AtLeast(t, full, 50, "logs that were full")
+	must.AtMost(t, above, 5, "logs that let a hit more pass")
 }

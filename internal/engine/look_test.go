@@ -102,7 +102,6 @@ func TestLookAtRulesHere(t *testing.T) {
 func TestLookAtNothing(t *testing.T) {
 	p := newProcess(t)
 	seen := observe.Look([]observe.Process{{Namespace: "default", Data: &p.Map, Rules: []rule.Rule{{}}}})
-	if fmt.Sprint(seen) != "{[[{0 0}]] [[]]}" || p.Len() != 0 {
-		t.Errorf("%v, and %d keys in shared data", seen, p.Len())
-	}
+	must.Equal(t, fmt.Sprint(seen), "{[[{0 0}]] [[]]}", "seen")
+	must.Equal(t, p.Len(), 0, "keys in shared data")
 }

@@ -55,9 +55,8 @@ func TestTenThousandWait(t *testing.T) {
 			t.Fatalf("a request overtakes request %d", next)
 		}
 	}
-	if took := p.now - monday; next < n || took > n*second/100+second/10 {
-		t.Errorf("%d were let go in %v", next, time.Duration(took))
-	}
+	must.Equal(t, next, n, "were let go")
+	must.AtMost(t, time.Duration(p.now-monday), n*time.Second/100+time.Second/10, "all were let go after")
 
 	for i := range n {
 		user := fmt.Sprint("user ", i)
@@ -96,23 +95,17 @@ func TestWorkerDies(t *testing.T) {
 	for lives.still(waiting) == 3 && p.now-begin < 30*second {
 		alone(time.Millisecond)
 	}
-	if after := p.now - begin; after < 9*second || after > 11*second {
-		t.Errorf("a dead worker holds others up for %v", time.Duration(after))
-	}
-	if alone(30 * time.Millisecond); lives.still(waiting) > 0 || lives.inOrders() != 0 {
-		t.Errorf("%d wait, and %d entries of the order stay", lives.still(waiting), lives.inOrders())
-	}
+	must.Between(t, time.Duration(p.now-begin), 9*time.Second, 11*time.Second, "a dead worker holds others up for")
+	alone(30 * time.Millisecond)
+	must.Equal(t, [2]int{lives.still(waiting), lives.inOrders()}, [2]int{0, 0}, "requests that wait, and entries of the order")
 	// The worker had not died.
 	lives.send("ann")
 	behind := lives.pausedOften(2, "ann")
 	dies.tick()
 	p.run(550 * time.Millisecond)
-	if n := dies.still(dead); n > 0 {
-		t.Errorf("%d of the late worker wait", n)
-	}
-	if p.run(time.Second); lives.still(behind) > 0 || allowed(append(dead, behind...)) != 5 || lives.inOrders() != 0 {
-		t.Errorf("%d passed, and %d entries of the order stay", allowed(append(dead, behind...)), lives.inOrders())
-	}
+	must.Equal(t, dies.still(dead), 0, "of the late worker wait")
+	p.run(time.Second)
+	must.Equal(t, [3]int{lives.still(behind), allowed(append(dead, behind...)), lives.inOrders()}, [3]int{0, 5, 0}, "requests that wait, that have passed, and entries of the order")
 }
 
 // The entry of a line is renewed for as long as requests wait, whether or not room comes.
@@ -209,9 +202,8 @@ func TestDelayAsTheClockGoesBack(t *testing.T) {
 		if back == time.Hour {
 			waiting = append(waiting, a.paused("ann")) // before anybody has noticed
 		}
-		if p.run(2100 * time.Millisecond); a.still(waiting) > 0 || a.inOrders() != 0 {
-			t.Errorf("after %v back %d wait, and %d entries of the order stay", back, a.still(waiting), a.inOrders())
-		}
+		p.run(2100 * time.Millisecond)
+		must.Equal(t, [2]int{a.still(waiting), a.inOrders()}, [2]int{0, 0}, "after %v back: requests that wait, and entries of the order", back)
 		if got := allowed(waiting); got < 5 || back != 5*time.Second && got < len(waiting)-3 {
 			t.Errorf("after %v back %d of %d have passed", back, got, len(waiting))
 		}

@@ -30,9 +30,8 @@ func TestNothingIsSentWhileTheBreakerIsOpen(t *testing.T) {
 		w, f := joined(t, 0, engine.Options{}, users(fixed(50)), users(fixed(1000)).here())
 		requests := f.pausedOften(engine.MaxAsking+3, "ben")
 		f.loseAll()
-		if !f.BreakerOpen() || f.Backlog().Unsent == 0 {
-			t.Fatalf("open: %v, and %d questions are left", f.BreakerOpen(), f.Backlog().Unsent)
-		}
+		must.EqualOrEnd(t, f.BreakerOpen(), true, "the breaker is open")
+		must.EqualOrEnd(t, f.Backlog().Unsent > 0, true, "questions are left")
 		act(f)
 		must.Equal(t, len(f.sent), 0, "%s: pushes while the breaker is open", name)
 		w.pass(time.Millisecond)
@@ -51,9 +50,8 @@ func TestAskTestsTheBackend(t *testing.T) {
 	w.pass(10 * time.Second)
 	d := []rule.Check{f.check(0, "ann", 0)}
 	f.Look(&d[0], f.time())
-	if f.Ask(d, &newRequest().Wait) || len(f.sent) != 1 {
-		t.Errorf("%d pushes, want the test and no wait", len(f.sent))
-	}
+	must.Equal(t, f.Ask(d, &newRequest().Wait), false, "it waits")
+	must.Equal(t, len(f.sent), 1, "pushes: the test")
 }
 
 // A grant that has gone back lets nothing pass, though the rule that had no room only marks.
@@ -190,9 +188,7 @@ func TestAnsweredPartEndsNoLaterWait(t *testing.T) {
 			f.tick()
 		}
 	}
-	if lost == 0 || len(own) == 0 {
-		t.Fatalf("%d pushes were lost, and %d questions are on their way; nothing is tested", lost, len(own))
-	}
+	must.EqualOrEnd(t, lost > 0 && len(own) > 0, true, "%d pushes were lost, and %d questions are on their way, or nothing is tested", lost, len(own))
 	w.pass(time.Millisecond)
 	must.Equal(t, len(a.verdicts), 0, "decided before")
 	f.tick()

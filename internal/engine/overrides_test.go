@@ -145,9 +145,7 @@ func TestOverridesKeepCounters(t *testing.T) {
 			counted := w.sum()
 			move(50)
 			send(5)
-			if passed > max(50, counted) {
-				t.Errorf("%d passed, want at most the %d that were counted before", passed, counted)
-			}
+			must.AtMost(t, passed, max(50, counted), "passed, of those that were counted before")
 			w.ticks(30*time.Second, time.Second)
 			before := passed
 			move(200)
@@ -158,9 +156,7 @@ func TestOverridesKeepCounters(t *testing.T) {
 			case shape.Kind.Refills():
 				return
 			case shape.IsLog():
-				if passed > before+200 {
-					t.Errorf("%d passed of the higher limit, want at most 200", passed-before)
-				}
+				must.AtMost(t, passed, before+200, "passed of the higher limit, and %d before", before)
 				return
 			case passed != max(before, 200):
 				t.Errorf("%d passed of the higher limit, want 200", passed)
@@ -184,9 +180,7 @@ func TestLeasesOfALowerLimit(t *testing.T) {
 			}
 			w.advance(50 * time.Millisecond)
 		}
-		if sum := w.sum(); sum == passed {
-			t.Fatalf("nothing is leased: %d hits", sum)
-		}
+		must.EqualOrEnd(t, w.sum() != passed, true, "hits are leased")
 		w.override(override("ann", limit))
 		w.ticks(within, time.Second)
 		must.Equal(t, w.sum(), passed, "%d: hits that have passed, at the backend", limit)
@@ -276,26 +270,21 @@ func TestLongListOfOverrides(t *testing.T) {
 	for i := range count {
 		list = append(list, override(fmt.Sprintf("user %06d", i), uint64(i+10)))
 	}
-	if bytes := len(wire.List(list)); bytes < 4*wire.MaxPart {
-		t.Fatalf("a list of %d bytes is not long", bytes)
-	}
+	must.AtLeast(t, len(wire.List(list)), 4*wire.MaxPart, "bytes of a long list")
 	w.override(list...)
 	w.processes[0].before = func(*fakeNode, string) { w.now += 100 } // so that ticks have to end
 	w.ticks(time.Second, time.Second)
 	often(1000, w.advance, time.Millisecond) // as hosts do that are asked to hurry
 	for i, f := range w.nodes {
-		if applied, unfit := f.Overrides(); applied != count || unfit != 0 {
-			t.Errorf("node %d has applied %d, and can't apply %d", i, applied, unfit)
-		}
+		applied, unfit := f.Overrides()
+		must.Equal(t, [2]int{applied, unfit}, [2]int{count, 0}, "node %d: applied, and unfit", i)
 	}
 	for _, i := range []int{0, 1, 5000, count - 1} {
 		w.wantLimits(fmt.Sprintf("user %06d", i), uint64(i+10))
 	}
 	w.wantLimits("another", 5)
 	f := w.nodes[0]
-	if n := testing.AllocsPerRun(100, func() { f.limitOf("user 000007") }); n > 3 { // a test's own
-		t.Errorf("%v allocations to find an override", n)
-	}
+	must.AtMost(t, testing.AllocsPerRun(100, func() { f.limitOf("user 000007") }), 3, "allocations to find an override, and a test's own")
 }
 
 // One worker brings a long list for its process, part by part, and the others leave it to that one.
@@ -313,9 +302,8 @@ func TestOneWorkerBringsTheList(t *testing.T) {
 	before := w.pushes
 	often(parts+2, w.advance, 50*time.Millisecond)
 	w.wantLimits("user 000000", 10)
-	if asked := w.pushes - before; parts < 8 || asked > parts+4 {
-		t.Errorf("%d parts of a list took %d questions", parts, asked)
-	}
+	must.AtLeast(t, parts, 8, "parts of a list")
+	must.AtMost(t, w.pushes-before, parts+4, "questions for %d parts of a list", parts)
 }
 
 // An override that does not fit its rule does nothing, and counts.
@@ -336,9 +324,8 @@ func TestUnfitOverrides(t *testing.T) {
 		f.process.ticks(time.Second, time.Second)
 		f.process.wantLimits("ann", 100)
 		f.process.wantLimits("bob", 7)
-		if applied, unfit := f.Overrides(); applied != 1 || unfit != 1 {
-			t.Errorf("%s: %d applied, %d unfit, want one of each", name, applied, unfit)
-		}
+		applied, unfit := f.Overrides()
+		must.Equal(t, [2]int{applied, unfit}, [2]int{1, 1}, "%s: applied, and unfit", name)
 	}
 	// Those of rules that others have are none of its business.
 	f := newWorld(t, 1, 1, second, engine.Options{}, users(fixed(100))).nodes[0]
@@ -346,9 +333,8 @@ func TestUnfitOverrides(t *testing.T) {
 	other.Rule = "rule 7"
 	f.process.override(other)
 	f.process.ticks(time.Second, time.Second)
-	if applied, unfit := f.Overrides(); applied != 0 || unfit != 0 {
-		t.Errorf("another rule: %d applied, %d unfit", applied, unfit)
-	}
+	applied, unfit := f.Overrides()
+	must.Equal(t, [2]int{applied, unfit}, [2]int{0, 0}, "another rule: applied, and unfit")
 }
 
 // Limits of an override are for those of the same window, whatever their order; of several of one
@@ -401,9 +387,8 @@ func TestOverridesOvershoot(t *testing.T) {
 	for _, f := range w.nodes {
 		bound = max(bound, f.Overshoot(0))
 	}
-	if bound != 1400 || uint64(passed) > 700+bound || passed <= 700 {
-		t.Errorf("%d passed of 700, with a bound of %d, want 1400", passed, bound)
-	}
+	must.Equal(t, bound, 1400, "bound")
+	must.Between(t, uint64(passed), 701, 700+bound, "passed of 700, up to the bound")
 }
 
 // A node that takes over the keys of a node with other rules goes by its own.
@@ -416,9 +401,7 @@ func TestOverridesAndInheritedKeys(t *testing.T) {
 		old.send("ann")
 		w.advance(100 * time.Millisecond)
 	}
-	if leased := old.leased(1, "ann"); leased == 0 {
-		t.Error("nothing is leased")
-	}
+	must.Equal(t, old.leased(1, "ann") > 0, true, "hits are leased")
 	heir := w.processes[0].startOf(second, engine.Options{}, users(fixed(1000)))
 	heir.CatchUp()
 	heir.Inherit(old.Engine)
@@ -454,8 +437,7 @@ func TestListThatNobodyGives(t *testing.T) {
 			}))
 		}
 	}
-	if most := int(10_000 / f.TickMillis()); asked > most+2 || asked < most/4 {
-		t.Errorf("asked %d times in ten seconds, want %d at most", asked, most)
-	}
+	most := int(10_000 / f.TickMillis())
+	must.Between(t, asked, most/4, most+2, "times asked in ten seconds")
 	f.process.wantLimits("ann", 5)
 }

@@ -42,10 +42,8 @@ func (w *world) wantTold() {
 	w.t.Helper()
 	_, version, err := w.store.Overrides(w.t.Context(), "default", 1)
 	must.OK(w.t, err)
-	applied, err := store.ReadApplied(w.t.Context(), w.store, "default")
-	if err != nil || len(applied) != len(w.processes) {
-		w.t.Fatalf("%d processes have told (%v), want %d", len(applied), err, len(w.processes))
-	}
+	applied := must.Get(store.ReadApplied(w.t.Context(), w.store, "default"))(w.t)
+	must.EqualOrEnd(w.t, len(applied), len(w.processes), "processes that have told")
 	for _, said := range applied {
 		must.Equal(w.t, said.Version, version, "a process has told of version")
 	}
@@ -58,9 +56,7 @@ func TestIdleProcessesPoll(t *testing.T) {
 	w := idlers(t, 2, 4)
 	before := w.pushes
 	w.ticks(10*time.Minute, time.Second)
-	if each := (w.pushes - before) / 2; each < 18 || each > 24 {
-		t.Errorf("a process has asked %d times in 10 minutes", each)
-	}
+	must.Between(t, (w.pushes-before)/2, 18, 24, "times that a process has asked in 10 minutes")
 	w.wantKnown(time.Second)
 }
 
@@ -91,9 +87,7 @@ func TestBusyWorkersDoNotPoll(t *testing.T) {
 	f.send("bob")
 	for f.leased(0, "bob") > 0 {
 		w.ticks(time.Second, time.Second)
-		if f.leased(0, "bob") > 0 && f.polls() {
-			t.Fatal("a worker that has a lease polls")
-		}
+		must.EqualOrEnd(t, f.leased(0, "bob") > 0 && f.polls(), false, "a worker that has a lease polls")
 	}
 	w.ticks(20*time.Second, time.Second)
 	must.Equal(t, f.polls(), true, "it does not poll when it has none")
@@ -124,22 +118,17 @@ func TestPollsAreCut(t *testing.T) {
 	w.holds, w.cuts = false, true
 	w.wantKnown(time.Second)
 	for i, f := range w.nodes {
-		if f.BreakerOpen() || f.Tallies.Failed != 0 {
-			t.Errorf("node %d has %d failures", i, f.Tallies.Failed)
-		}
+		must.Equal(t, f.BreakerOpen(), false, "node %d: the breaker is open", i)
+		must.Equal(t, f.Tallies.Failed, 0, "node %d: failures", i)
 	}
 	before := w.pushes
 	w.ticks(10*time.Minute, time.Second)
-	if asked := w.pushes - before; asked < 500 {
-		t.Errorf("the process has asked %d times in 10 minutes without polls", asked)
-	}
+	must.AtLeast(t, w.pushes-before, 500, "times that the process has asked in 10 minutes without polls")
 	w.holds, w.cuts = true, false
 	w.ticks(3*time.Minute, time.Second)
 	before = w.pushes
 	w.ticks(10*time.Minute, time.Second)
-	if asked := w.pushes - before; asked > 24 {
-		t.Errorf("the process has asked %d times in 10 minutes though it may poll again", asked)
-	}
+	must.AtMost(t, w.pushes-before, 24, "times that the process has asked in 10 minutes, as it may poll again")
 }
 
 // An answer that was kept back says nothing of the time, but that a clock was set.
@@ -151,15 +140,12 @@ func TestPollsAndClocks(t *testing.T) {
 		p.off, w.holds = int64(-20*time.Second), true
 		off := func() time.Duration { return time.Duration(w.now - w.nodes[0].time()) }
 		for range 10 {
-			if w.ticks(time.Minute, time.Second); off().Abs() > 100*time.Millisecond {
-				t.Errorf("timeout %v: it is %v off", timeout, off())
-			}
+			w.ticks(time.Minute, time.Second)
+			must.AtMost(t, off().Abs(), 100*time.Millisecond, "timeout %v: it is off by", timeout)
 		}
 		p.off = int64(2 * time.Minute)
 		w.ticks(3*time.Minute, time.Second)
-		if off().Abs() > 100*time.Millisecond {
-			t.Errorf("timeout %v: it is %v off after the clock was set", timeout, off())
-		}
+		must.AtMost(t, off().Abs(), 100*time.Millisecond, "timeout %v: after the clock was set it is off by", timeout)
 		w.wantKnown(time.Second)
 	}
 }
@@ -170,9 +156,8 @@ func TestLeavingDoesNotPoll(t *testing.T) {
 	w := idlers(t, 1, 1)
 	f := w.nodes[0]
 	must.EqualOrEnd(t, f.polls(), true, "it does not poll")
-	if f.Leave(); !f.Left() {
-		t.Error("it waits for its poll")
-	}
+	f.Leave()
+	must.Equal(t, f.Left(), true, "it does not wait for its poll")
 	f.loseAll()
 	w.ticks(2*time.Minute, time.Second)
 	must.Equal(t, f.polls(), false, "it polls though it has left")

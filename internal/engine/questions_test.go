@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -44,13 +43,10 @@ func TestQuestionsHearOfOthers(t *testing.T) {
 			}
 			// The last request that has room goes over the limit, and so do those within the time until the
 			// charges are pushed and heard of.
-			if most := limit/cost + 1 + int(2*rate/int64(every)); passes < limit/cost+1 || passes > most {
-				t.Errorf("%s, rate %v: %d requests pass, want %d to %d", shape.Name(), time.Duration(rate), passes, limit/cost+1, most)
-			}
+			must.Between(t, passes, limit/cost+1, limit/cost+1+int(2*rate/int64(every)), "%s, rate %v: requests that pass", shape.Name(), time.Duration(rate))
 			charges.advance(time.Second)
-			if passed, _ := charges.question("ann"); passed {
-				t.Errorf("%s, rate %v: a question passes at the node that charges", shape.Name(), time.Duration(rate))
-			}
+			passed, _ := charges.question("ann")
+			must.Equal(t, passed, false, "%s, rate %v: a question passes at the node that charges", shape.Name(), time.Duration(rate))
 		}
 	}
 }
@@ -69,9 +65,7 @@ func TestQuestionsWaitWhereNothingIsKnown(t *testing.T) {
 			before := asks.Tallies.Waited
 			_, left := asks.question("ann")
 			waits = append(waits, asks.Tallies.Waited != before)
-			if leased := takes.leased(0, "ann"); left > want || left < want-leased {
-				t.Errorf("%s: %d are left, want %d less %d that are leased", shape.Name(), left, want, leased)
-			}
+			must.Between(t, left, want-takes.leased(0, "ann"), want, "%s: hits that are left, less those that are leased", shape.Name())
 		}
 		ask(limit)
 		c := takes.reserve("ann", 800)
@@ -82,9 +76,7 @@ func TestQuestionsWaitWhereNothingIsKnown(t *testing.T) {
 		c.revise(100)
 		often(20, w.advance, 100*time.Millisecond)
 		ask(900)
-		if want := []bool{true, true, false, true}; !slices.Equal(waits, want) {
-			t.Errorf("%s: questions wait: %v, want %v", shape.Name(), waits, want)
-		}
+		must.Same(t, waits, []bool{true, true, false, true}, "%s: questions wait", shape.Name())
 	}
 }
 
@@ -105,9 +97,7 @@ func TestQuestionsShareAnAnswer(t *testing.T) {
 	for range 5 {
 		w.deliver(f)
 	}
-	if still, passed := f.still(requests), allowed(requests); still != 0 || passed != 20 {
-		t.Errorf("%d of 20 questions pass, %d wait", passed, still)
-	}
+	must.Equal(t, [2]int{f.still(requests), allowed(requests)}, [2]int{0, 20}, "of 20 questions those that wait, and that pass")
 }
 
 // At a sync_rate of 0 a node's own charges count in its questions, whichever the backend hears of first.

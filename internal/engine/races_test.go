@@ -54,9 +54,7 @@ func TestAdversary(t *testing.T) {
 				t.Fatalf("kind %d, seed %d: passed %v, want 100 in all, and at most 25 each", kind, seed, passed)
 			}
 		}
-		if races < 100 {
-			t.Errorf("kind %d: %d races were lost: too few", kind, races)
-		}
+		must.AtLeast(t, races, 100, "kind %d: races that were lost", kind)
 	}
 }
 

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -80,16 +79,10 @@ func TestLocalRulesNeedNoBackend(t *testing.T) {
 			before := f.Tallies
 			for i, want := range []bool{true, true, true, false, false} {
 				r := f.bring(1, 2)
-				if got := r.verdict == counter.Allowed; got != want || r.Waiting() {
-					t.Errorf("fallback %d: request %d of local rules: %v", fallback, i, r.verdict)
-				}
+				must.Equal(t, [2]bool{r.verdict == counter.Allowed, r.Waiting()}, [2]bool{want, false}, "fallback %d: request %d of local rules passes and waits", fallback, i)
 			}
-			if !f.passes(2) || f.passes(2) {
-				t.Errorf("fallback %d: a local rule of four is not kept", fallback)
-			}
-			if f.Tallies.Alone != before.Alone || f.Tallies.Waited != before.Waited || f.Tallies.Failed != before.Failed {
-				t.Errorf("fallback %d: local rules are counted among what was decided alone: %+v", fallback, f.Tallies)
-			}
+			must.Equal(t, [2]bool{f.passes(2), f.passes(2)}, [2]bool{true, false}, "fallback %d: the fourth and the fifth request of a local rule of four pass", fallback)
+			must.Equal(t, [3]uint64{f.Tallies.Alone, f.Tallies.Waited, f.Tallies.Failed}, [3]uint64{before.Alone, before.Waited, before.Failed}, "fallback %d: alone, waited and failed", fallback)
 			must.Equal(t, f.Overshoot(1), 0, "fallback %d: a local rule may overshoot by", fallback)
 		}
 	}
@@ -144,13 +137,10 @@ func TestRefusedHereIsNotAsked(t *testing.T) {
 	}
 	asked := w.pushes
 	for range 20 {
-		if r := f.bring(0, 1); r.Waiting() || r.verdict != counter.Rejected {
-			t.Fatalf("a request without room here: %v", r.verdict)
-		}
+		must.EqualOrEnd(t, f.bring(0, 1).verdict, counter.Rejected, "a request without room here")
 	}
-	if passed != 3 || w.pushes != asked || w.sum() != 3 {
-		t.Errorf("passed %d of 3, with %d questions more and %d hits in the backend", passed, w.pushes-asked, w.sum())
-	}
+	must.Equal(t, [2]int{passed, w.pushes - asked}, [2]int{3, 0}, "passed of 3, and questions more")
+	w.wantSum(3, "in the end")
 }
 
 // Requests that wait for the backend take nothing else. If others have taken that when the grant is
@@ -164,15 +154,11 @@ func TestGrantWithoutRoomElsewhere(t *testing.T) {
 		}
 		f.deliver()
 		f.deliver()
-		if lucky.verdict != counter.Allowed || late.verdict != counter.Rejected {
-			t.Errorf("%+v: %v and %v, want one to pass", shape, lucky.verdict, late.verdict)
-		}
-		if !slices.Equal(late.verdicts, []counter.Verdict{counter.Allowed, counter.Rejected}) || !slices.Equal(late.remaining, []uint64{4, 0}) {
-			t.Errorf("%+v: the second is told of %v with %v remaining", shape, late.verdicts, late.remaining)
-		}
-		if wait := late.retryAt - late.at; !late.retries || wait != minute {
-			t.Errorf("%+v: the second is to come back in %v", shape, time.Duration(wait))
-		}
+		must.Equal(t, [2]counter.Verdict{lucky.verdict, late.verdict}, [2]counter.Verdict{counter.Allowed, counter.Rejected}, "%+v: verdicts", shape)
+		must.Same(t, late.verdicts, []counter.Verdict{counter.Allowed, counter.Rejected}, "%+v: verdicts that the second is told", shape)
+		must.Same(t, late.remaining, []uint64{4, 0}, "%+v: what remains, as the second is told", shape)
+		must.Equal(t, late.retries, true, "%+v: the second is to come back", shape)
+		must.Equal(t, late.retryAt-late.at, minute, "%+v: ns until the second is to come back", shape)
 		f.advance(time.Second)
 		w.quiet()
 		if got := w.sum(); got != 1 && shape.Kind != window.TokenBucket || got > 1 {
@@ -193,20 +179,17 @@ func TestLeaseRunsDryMeanwhile(t *testing.T) {
 	w, f := alone(t, 0, engine.Options{}, users(fixed(10)), users(fixed(50)).at(second))
 	r := f.bring(0, 1)
 	f.deliver() // the lease of what it needs; now it asks for the rest
-	if !r.Waiting() || f.leased(1, "ann") != 1 {
-		t.Fatalf("waits %v, %d leased", r.Waiting(), f.leased(1, "ann"))
-	}
-	if other := f.bring(1); other.verdict != counter.Allowed || f.leased(1, "ann") != 0 {
-		t.Fatalf("the lease is not used by another: %v", other.verdict)
-	}
+	must.EqualOrEnd(t, r.Waiting(), true, "it waits")
+	must.EqualOrEnd(t, f.leased(1, "ann"), 1, "leased")
+	must.EqualOrEnd(t, f.bring(1).verdict, counter.Allowed, "another")
+	must.EqualOrEnd(t, f.leased(1, "ann"), 0, "leased, as another has used it")
 	f.deliver()
 	must.EqualOrEnd(t, r.Waiting(), true, "does not wait again: %v", r.verdict)
 	for range 4 {
 		f.deliver()
 	}
-	if r.verdict != counter.Allowed || len(r.fakeRequest.verdicts) != 1 {
-		t.Errorf("told %v", r.fakeRequest.verdicts)
-	}
+	must.Equal(t, r.verdict, counter.Allowed, "verdict")
+	must.Equal(t, len(r.fakeRequest.verdicts), 1, "times that it was told")
 	w.quiet()
 	often(10, w.advance, time.Minute) // what is left of the lease goes back
 	w.wantSum(3, "1 of the first rule and 2 of the second")
@@ -236,9 +219,7 @@ func TestGrantForNobody(t *testing.T) {
 func TestIntervalsOfTheirOwn(t *testing.T) {
 	bucket := limit(window.FixedWindow, 100_000, day)
 	w, f := alone(t, -1, engine.Options{}, users(bucket).at(10*second), users(bucket).at(second/10), users(bucket))
-	if millis := f.TickMillis(); millis < 10 || millis > 12 {
-		t.Errorf("ticks every %d ms, want those of a tenth of 100 ms", millis)
-	}
+	must.Between(t, f.TickMillis(), 10, 12, "ms between ticks, those of a tenth of 100 ms")
 	items := map[wire.ID]int{}
 	count := func() {
 		for _, p := range f.taken() {
@@ -299,9 +280,8 @@ func TestRuleChangesItsRate(t *testing.T) {
 				}
 				return passed
 			}
-			if got := pass(w.nodes[0], 5); got != 5 || w.sum() != 0 {
-				t.Errorf("%s: %d of 5 passed here, %d hits in the backend", what, got, w.sum())
-			}
+			must.Equal(t, pass(w.nodes[0], 5), 5, "%s: of 5 passed here", what)
+			w.wantSum(0, "%s, without a backend", what)
 			f := replace(moving.at(rate))
 			must.Equal(t, pass(f, 4), 4, "%s: of 4 passed with a backend", what)
 			w.quiet()
@@ -327,16 +307,13 @@ func TestLeaseOfARuleThatLosesItsBackend(t *testing.T) {
 		w.advance(50 * time.Millisecond)
 	}
 	leased := f.leased(1, "ann")
-	if leased == 0 {
-		t.Fatal("nothing is leased")
-	}
+	must.EqualOrEnd(t, leased > 0, true, "hits are leased")
 	heir := f.process.startOf(-1, engine.Options{}, other, users(long).here())
 	heir.Inherit(f.Engine)
 	f.sent = nil
 	w.nodes = []*fakeNode{heir}
 	often(20, w.advance, 100*time.Millisecond)
-	if got := w.sum(); got != 40 || heir.leased(1, "ann") != 0 {
-		t.Errorf("of %d leased hits %d are left; the backend has %d hits, want 40", leased, heir.leased(1, "ann"), got)
-	}
+	w.wantSum(40, "of which %d were leased", leased)
+	must.Equal(t, heir.leased(1, "ann"), 0, "leased hits that are left")
 	w.wantNothingLeft("in the end")
 }

@@ -42,9 +42,7 @@ func TestReportsTellWhatIsRecent(t *testing.T) {
 					least += rate(s)
 				}
 			}
-			if got := int(p.Recent.Requests); got < least || got > most {
-				t.Errorf("%d s: %d requests in the last %.1f s, want %d to %d", at, got, seconds, least, most)
-			}
+			must.Between(t, int(p.Recent.Requests), least, most, "%d s: requests in the last %.1f s", at, seconds)
 			if len(p.Used.Keys) != 1 || p.Used.Keys[0].Recent != p.Recent.Hits || p.Recent.Hits != p.Recent.Requests {
 				t.Errorf("%d s: %+v", at, p)
 			}
@@ -55,7 +53,6 @@ func TestReportsTellWhatIsRecent(t *testing.T) {
 			checked++
 		}
 	}
-	if checked < 20 || refused == 0 {
-		t.Errorf("%d reports, with %d refused requests", checked, refused)
-	}
+	must.AtLeast(t, checked, 20, "reports")
+	must.Equal(t, refused > 0, true, "requests were refused")
 }

@@ -55,14 +55,10 @@ func TestReport(t *testing.T) {
 	if len(r.Rules) != 2 || r.Namespace != "default" || r.Node != f.Table().ID() {
 		t.Fatalf("got %+v", r)
 	}
-	if size := len(f.reports[len(f.reports)-1]); size > wire.MaxReport {
-		t.Errorf("%d bytes", size)
-	}
+	must.AtMost(t, len(f.reports[len(f.reports)-1]), wire.MaxReport, "bytes")
 	for i := range r.Rules {
 		p := &r.Rules[i]
-		if p.Requests != requests || p.Hits != requests || p.Every != sampled {
-			t.Errorf("%s: %d requests of %d hits, one in %d, want %d", p.Name, p.Requests, p.Hits, p.Every, requests)
-		}
+		must.Equal(t, [3]uint64{p.Requests, p.Hits, p.Every}, [3]uint64{requests, requests, sampled}, "%s: requests, hits, and one in how many is looked at", p.Name)
 		found := map[wire.ID]*wire.ReportKey{}
 		for j := range p.Used.Keys {
 			found[p.Used.Keys[j].ID] = &p.Used.Keys[j]
@@ -99,9 +95,7 @@ func TestReport(t *testing.T) {
 	if len(s.Keys) == 0 || len(s.Keys) > wire.MaxReportSample || s.Threshold == math.MaxUint64 {
 		t.Errorf("%d keys up to %x", len(s.Keys), s.Threshold)
 	}
-	if len(r.Rules[1].Limits)+len(r.Rules[1].Sample.Keys) > 0 {
-		t.Error("an enforced rule is sampled")
-	}
+	must.Equal(t, len(r.Rules[1].Limits)+len(r.Rules[1].Sample.Keys), 0, "limits and sampled keys of an enforced rule")
 	// It speaks of the last minute or two.
 	often(130, f.advance, time.Second)
 	f.send("zoe")
@@ -141,9 +135,7 @@ func TestRulesAreTold(t *testing.T) {
 	w := newWorld(t, 1, 2, second, engine.Options{Configuration: 5}, shadow, all(fixed(20)).here())
 	f, other := w.nodes[0], w.nodes[1]
 	first := f.report()
-	if first.Digest == 0 || len(first.Told) > 0 {
-		t.Fatalf("the first report has the digest %x and %d bytes of rules", first.Digest, len(first.Told))
-	}
+	must.EqualOrEnd(t, first.Digest != 0 && len(first.Told) == 0, true, "the first report has a digest, %x, and no rules", first.Digest)
 	silent := len(f.reports)
 	often(20, f.advance, time.Second)
 	must.Equal(t, len(f.reports), silent, "%d reports of a node without requests", len(f.reports)-silent)
@@ -174,9 +166,7 @@ func TestRulesAreTold(t *testing.T) {
 		ask(f)
 		f.advance(time.Millisecond)
 	}
-	if len(f.reports) > told+2 {
-		t.Errorf("%d reports at once", len(f.reports)-told-1)
-	}
+	must.AtMost(t, len(f.reports), told+2, "reports, with two at once")
 	other.options.Rules[0].Shadow = false // moved at run time
 	must.Equal(t, other.report().Digest, first.Digest, "another worker has the digest")
 }
@@ -242,8 +232,7 @@ func TestFirstReportAfterIdling(t *testing.T) {
 	f.reports = nil
 	for i := range 15 {
 		f.send("ann")
-		if f.advance(100 * time.Millisecond); (len(f.reports) > 0) != (i > 9) {
-			t.Fatalf("%d reports after %d requests in as many tenths of a second", len(f.reports), i+1)
-		}
+		f.advance(100 * time.Millisecond)
+		must.EqualOrEnd(t, len(f.reports) > 0, i > 9, "reported after %d requests in as many tenths of a second", i+1)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/rule"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -103,9 +104,7 @@ func TestStraightWay(t *testing.T) {
 		}
 	}
 	for _, shape := range longest {
-		if straight[shape.Kind] < 1000 {
-			t.Errorf("%d of kind %d went the straight way: such runs show little", straight[shape.Kind], shape.Kind)
-		}
+		must.AtLeast(t, straight[shape.Kind], 1000, "of kind %d went the straight way", shape.Kind)
 	}
 	if refused < 1000 || remembered < 50 || evicted < 1000 || back < 100 {
 		t.Errorf("%d refused, %d of these remembered, %d evicted, %d times back: such runs show little", refused, remembered, evicted, back)

@@ -9,6 +9,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/link"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -48,12 +49,8 @@ func TestTokensWhoseAnswersAreLost(t *testing.T) {
 					}
 					w.advance(20 * time.Millisecond)
 				}
-				if most := most(bucket, passed); most > 21 {
-					t.Errorf("sync rate %v, %d tokens a second, loss %v: a bucket of 20 lacked %.1f", time.Duration(rate), perSecond, loss, most)
-				}
-				if least := 120 * int(perSecond) / 15; len(passed) < least {
-					t.Errorf("sync rate %v, %d tokens a second, loss %v: %d passed, want %d", time.Duration(rate), perSecond, loss, len(passed), least)
-				}
+				must.AtMost(t, most(bucket, passed), 21, "sync rate %v, %d tokens a second, loss %v: tokens that a bucket of 20 lacked", time.Duration(rate), perSecond, loss)
+				must.AtLeast(t, len(passed), 120*int(perSecond)/15, "sync rate %v, %d tokens a second, loss %v: passed", time.Duration(rate), perSecond, loss)
 			}
 		}
 	}
@@ -111,12 +108,8 @@ func TestTokensWhoseAnswersAreLate(t *testing.T) {
 						return true
 					})
 				}
-				if most := most(bucket, passed); most > float64(burst)+1 {
-					t.Errorf("%v late, %d tokens a second: a bucket of %d lacked %.1f", late, perSecond, burst, most)
-				}
-				if least := 60 * int(perSecond) / 4; len(passed) < least {
-					t.Errorf("%v late, %d tokens a second, burst %d: %d passed, want %d", late, perSecond, burst, len(passed), least)
-				}
+				must.AtMost(t, most(bucket, passed), float64(burst)+1, "%v late, %d tokens a second: tokens that a bucket of %d lacked", late, perSecond, burst)
+				must.AtLeast(t, len(passed), 60*int(perSecond)/4, "%v late, %d tokens a second, burst %d: passed", late, perSecond, burst)
 			}
 		}
 	}

@@ -87,7 +87,5 @@ func TestTurnsAreBounded(t *testing.T) {
 			f.come(outcomes[i/20%len(outcomes)])
 		}
 	}
-	if most := 2 * (seconds/10 + 1); told > most || told < 4 {
-		t.Errorf("told %d times in %d s, want 4 to %d", told, seconds, most)
-	}
+	must.Between(t, told, 4, 2*(seconds/10+1), "times told in %d s", seconds)
 }

@@ -9,23 +9,27 @@ import (
 
 	"weir/internal/counter"
 	"weir/internal/engine"
-	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
 
-// unheard returns a node with a part of the limit of 1,000 of rule 0, of which ann's last hits are advanced and not counted,
-// and a check of hers that waits, as its last request found no part.
-func unheard(t *testing.T, others ...fakeRule) (*world, *fakeNode, []rule.Check) {
+// credited returns a node with a part of the limit of 1,000 of rule 0, of which five hits of ann's are advanced and not counted.
+func credited(t *testing.T, others ...fakeRule) (*world, *fakeNode) {
 	t.Helper()
 	w := fleetOf(t, 1, append([]fakeRule{users(fixed(1000))}, others...)...)
 	w.interval()
-	f := w.nodes[0]
 	for range 5 {
-		f.wantAsked(0, "ann", counter.Allowed, false, "advance")
+		w.nodes[0].wantAsked(0, "ann", counter.Allowed, false, "advance")
 	}
+	return w, w.nodes[0]
+}
+
+// unheard is [credited], with a check of ann's that waits, as its last request found no part.
+func unheard(t *testing.T, others ...fakeRule) (*world, *fakeNode, []rule.Check) {
+	t.Helper()
+	w, f := credited(t, others...)
 	checks := []rule.Check{f.check(0, "ann", 1)}
 	f.DropPart()
 	must.EqualOrEnd(t, f.Decide(checks, f.time(), &newRequest().Wait), counter.Unsure, "without a part")
@@ -180,9 +184,8 @@ func TestUnheardBesideARefusal(t *testing.T) {
 				f.deliver()
 				verdict = append(r.verdicts, verdict)[0]
 			}
-			if verdict != counter.Rejected || r.left != 995 || f.Advanced(&checks[0]) != 5 {
-				t.Errorf("verdict %d; %d are left to ann, want 995; %d of her hits are advanced", verdict, r.left, f.Advanced(&checks[0]))
-			}
+			must.Equal(t, verdict, counter.Rejected, "the request")
+			must.Equal(t, [2]uint64{r.left, f.Advanced(&checks[0])}, [2]uint64{995, 5}, "left to ann, and her hits that are advanced")
 		})
 	}
 }
@@ -245,10 +248,7 @@ func TestAnswersThatOvertake(t *testing.T) {
 				take(f)
 				w.pass(1100 * time.Millisecond)
 				f.tick()
-				pushes, late := f.taken(), [][]byte(nil)
-				for _, p := range pushes {
-					late = append(late, w.apply(p.body))
-				}
+				hear := f.late()
 				w.pass(apart)
 				f.DropPart()
 				r, verdict := f.request("ann")
@@ -256,9 +256,7 @@ func TestAnswersThatOvertake(t *testing.T) {
 				f.answerAll()
 				must.EqualOrEnd(t, f.still([]*fakeRequest{r}), 0, "the request waits")
 				must.Equal(t, left(f, f.stored(0, "ann")), 1000-4-4-1, "left with the later answer")
-				for i, p := range pushes {
-					f.Answered(p.ticket, link.PushAnswered, late[i])
-				}
+				hear()
 				must.Equal(t, left(f, f.stored(0, "ann")), 1000-4-1, "left with both")
 			})
 		}
@@ -284,10 +282,7 @@ func TestAnswersOvertakeHitsThatGoBack(t *testing.T) {
 				other.Charges.GiveBack(&of, others.back, other.time())
 				w.pass(1100 * time.Millisecond)
 				f.tick()
-				pushes, late := f.taken(), [][]byte(nil)
-				for _, p := range pushes {
-					late = append(late, w.apply(p.body))
-				}
+				hear := f.late()
 				w.pass(apart)
 				other.tick()
 				other.answerAll()
@@ -296,12 +291,8 @@ func TestAnswersOvertakeHitsThatGoBack(t *testing.T) {
 				f.answerAll()
 				must.EqualOrEnd(t, f.still([]*fakeRequest{r}), 0, "requests wait")
 				want := 1000 - 9 - 9 + 5 - others.take + others.back - 1
-				if before := left(f, f.stored(0, "ann")); before > want {
-					t.Errorf("%+v, others %+v, answers apart by %v: %d are left with the later answer, want %d at most", shape, others, apart, before, want)
-				}
-				for i, p := range pushes {
-					f.Answered(p.ticket, link.PushAnswered, late[i])
-				}
+				must.AtMost(t, left(f, f.stored(0, "ann")), want, "%+v, others %+v, answers apart by %v: left with the later answer", shape, others, apart)
+				hear()
 				must.Equal(t, left(f, f.stored(0, "ann")), want, "%+v, others %+v, answers apart by %v: left with both", shape, others, apart)
 			}
 		}
@@ -324,12 +315,7 @@ func TestUnheardByTheNextConfiguration(t *testing.T) {
 		"no backend any more":       {users(fixed(1000)).here(), false, []uint64{1000}, []uint64{995}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := fleetOf(t, 1, users(fixed(1000)))
-			w.interval()
-			f := w.nodes[0]
-			for range 5 {
-				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
-			}
+			w, f := credited(t)
 			n := f.process.startOf(second, engine.Options{Before: f.Engine}, test.next)
 			if test.gone {
 				n.Inherit(f.Engine)
@@ -357,12 +343,7 @@ func TestTheEarlierConfigurationIsForgotten(t *testing.T) {
 		"by its heir":              {users(fixed(1000)), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := fleetOf(t, 1, users(fixed(1000)))
-			w.interval()
-			f := w.nodes[0]
-			for range 5 {
-				f.wantAsked(0, "ann", counter.Allowed, false, "advance")
-			}
+			w, f := credited(t)
 			n := f.process.startOf(second, engine.Options{Before: f.Engine}, test.next)
 			if n.options.Before = nil; test.inherits {
 				n.Inherit(f.Engine)

@@ -68,7 +68,5 @@ func TestVariantsOvershoot(t *testing.T) {
 	w.advance(time.Second)
 	variantsOf(f, 700, 20)
 	f.breakOff()
-	if got := f.Overshoot(0); got != 1400 || f.Nodes() != 3 {
-		t.Errorf("got %d of %d nodes, want 1400", got, f.Nodes())
-	}
+	must.Equal(t, [2]uint64{f.Overshoot(0), f.Nodes()}, [2]uint64{1400, 3}, "the bound, and nodes")
 }

@@ -21,16 +21,14 @@ func TestWarnings(t *testing.T) {
 		window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: 2 * hour, Precision: hour}, Max: 1000},
 	)
 	rule.warnAt, rule.reveal = []uint16{800}, 255
-	w, f := alone(t, second, engine.Options{}, rule)
-	w.now = w.now / hour * hour
+	_, f := alone(t, second, engine.Options{}, rule)
 	tell := func(want string) {
 		t.Helper()
 		got := ""
 		for _, w := range f.report().Warnings {
 			must.Equal(t, w.Rule, "rule-0", "%+v", w)
-			if value, _, _, _ := wire.NextValue(w.Name); w.ID != f.id(0, string(value)) {
-				t.Errorf("%q is the name of %v", value, w.ID)
-			}
+			value, _, _, _ := wire.NextValue(w.Name)
+			must.Equal(t, w.ID, f.id(0, string(value)), "whose name is %q", value)
 			ends := int64(w.EndMillis)
 			if ends != 0 {
 				ends -= f.time() / 1e6 / 3600_000 * 3600_000
@@ -61,17 +59,15 @@ func TestWarnings(t *testing.T) {
 func TestManyWarnings(t *testing.T) {
 	rule := users(fixed(10))
 	rule.warnAt = []uint16{500}
-	w, f := alone(t, second, engine.Options{}, rule)
-	w.now = w.now / hour * hour
+	_, f := alone(t, second, engine.Options{}, rule)
 	told := map[wire.ID]bool{}
 	for range 5 {
 		for i := range 2 * wire.MaxReportWarnings {
 			f.reserve(fmt.Sprint("user", i), 5)
 		}
 		r := f.report()
-		if len(f.reports[len(f.reports)-1]) > wire.MaxReport || len(r.Warnings) > wire.MaxReportWarnings {
-			t.Fatalf("%d warnings in %d bytes", len(r.Warnings), len(f.reports[len(f.reports)-1]))
-		}
+		must.AtMost(t, len(f.reports[len(f.reports)-1]), wire.MaxReport, "bytes of a report")
+		must.AtMost(t, len(r.Warnings), wire.MaxReportWarnings, "warnings of a report")
 		for _, w := range r.Warnings {
 			told[w.ID] = true
 		}
@@ -84,8 +80,7 @@ func TestManyWarnings(t *testing.T) {
 func TestWarningSteps(t *testing.T) {
 	rule := users(fixed(100))
 	rule.warnAt = []uint16{500, 800, 1000}
-	w, f := alone(t, second, engine.Options{}, rule)
-	w.now = w.now / hour * hour
+	_, f := alone(t, second, engine.Options{}, rule)
 	tell := func(want string) {
 		t.Helper()
 		got := ""

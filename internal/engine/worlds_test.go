@@ -19,6 +19,7 @@ import (
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
 	"weir/internal/failure"
+	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store"
 	"weir/internal/store/memory"
@@ -47,9 +48,7 @@ func (w *randomWorld) hashTo(file string) {
 			_, err = fmt.Fprintf(f, "%v %d %x\n", w.far, w.seed, w.seen.Sum(nil))
 			err = errors.Join(err, f.Close())
 		}
-		if err != nil {
-			w.t.Error(err)
-		}
+		must.Report(w.t, err)
 	})
 }
 
@@ -73,9 +72,8 @@ func TestFarWorlds(t *testing.T) {
 	for _, backend := range worldStores[:3] {
 		worlds := nightly.Or(backend.worlds, 6) // in the first four of them the backend is mostly away
 		t.Run(backend.name, func(t *testing.T) {
-			if all := runWorlds(t, "TestFarWorlds/"+backend.name, worlds, true, backend.start(t)); all.advanced < uint64(all.passed/100) {
-				t.Errorf("%d of %d hits were advanced", all.advanced, all.passed)
-			}
+			all := runWorlds(t, "TestFarWorlds/"+backend.name, worlds, true, backend.start(t))
+			must.AtLeast(t, all.advanced, uint64(all.passed/100), "of %d hits were advanced", all.passed)
 		})
 	}
 }
@@ -426,9 +424,7 @@ func (w *randomWorld) run() {
 	}
 	w.lossy, w.away = false, 0
 	w.pass(10 * second)
-	if n := len(w.waits()); n > 0 {
-		w.t.Fatalf("%d requests wait for ever", n)
-	}
+	must.EqualOrEnd(w.t, len(w.waits()), 0, "requests wait for ever")
 	w.conserved()
 	for _, l := range w.alive() {
 		w.leave(l)
@@ -703,12 +699,9 @@ func (w *randomWorld) pass(nanos int64) {
 }
 
 func (w *randomWorld) dueBy(end int64) bool {
-	for _, c := range w.callouts {
-		if c.arrives != 0 && c.arrives <= end || c.back != 0 && c.back <= end || c.due != 0 && c.due <= end {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.callouts, func(c *randomCallout) bool {
+		return c.arrives != 0 && c.arrives <= end || c.back != 0 && c.back <= end || c.due != 0 && c.due <= end
+	})
 }
 
 func (w *randomWorld) tick(l *life, f *fakeNode) {

@@ -131,9 +131,8 @@ func TestProxyForwards(t *testing.T) {
 			r := send(t, c, http.MethodPost, base+"/a%2Fb?c=1", strings.NewReader("mark this"),
 				"x-do", "property request protocol;set 0 :path /changed%2F?d=2;set 0 :authority other.example;set 0 a b",
 				"x-do-response", "get 0 :path;set 2 :status 203;set 2 x-more 1")
-			if r.status != 203 || r.body != "MARK THIS" {
-				t.Errorf("status %d, body %q", r.status, r.body)
-			}
+			must.Equal(t, r.status, 203, "status")
+			must.Equal(t, r.body, "MARK THIS", "body")
 			for name, want := range map[string]string{
 				"X-Request": "POST other.example/changed%2F?d=2",
 				"X-Plugin":  name + " 0|0|0|0",
@@ -169,9 +168,7 @@ func TestProxyForwardsTrailers(t *testing.T) {
 			if err = errors.Join(err, answer.Body.Close()); err != nil || string(got) != want {
 				t.Errorf("HTTP/2 %t, %q: %q, %v", http2, body, got, err)
 			}
-			if answer.Trailer.Get("X-Sum") != "7" || answer.Trailer.Get("X-Trailers") != "1" {
-				t.Errorf("HTTP/2 %t, %q: trailers %v", http2, body, answer.Trailer)
-			}
+			must.Equal(t, [2]string{answer.Trailer.Get("X-Sum"), answer.Trailer.Get("X-Trailers")}, [2]string{"7", "1"}, "HTTP/2 %t, %q: trailers", http2, body)
 		}
 	}
 }
@@ -218,9 +215,7 @@ func TestProxyLocalReplyWithoutBody(t *testing.T) {
 	two.Transport.(*http.Transport).Protocols = protocols(true)
 	for want, c := range map[string]*http.Client{"0": client(t), "": two} {
 		r := get(t, c, base, "x-do", "reply 429 no 8", "content-type", "application/grpc")
-		if got := r.header.Get("Content-Length"); got != want || r.header.Get("Grpc-Status") != "8" {
-			t.Errorf("length %q, want %q: %v", got, want, r.header)
-		}
+		must.Equal(t, [2]string{r.header.Get("Content-Length"), r.header.Get("Grpc-Status")}, [2]string{want, "8"}, "length, and status")
 	}
 }
 
@@ -254,9 +249,8 @@ func TestProxyUpgrades(t *testing.T) {
 	for range 3 {
 		must.Get(io.WriteString(both, "mark"))(t)
 		got := make([]byte, 4)
-		if _, err := io.ReadFull(both, got); err != nil || string(got) != "mark" {
-			t.Fatalf("got %q, %v", got, err)
-		}
+		must.Get(io.ReadFull(both, got))(t)
+		must.EqualOrEnd(t, string(got), "mark", "echo")
 	}
 	r = ask("reply 403 late")
 	body, err := io.ReadAll(r.Body)
@@ -311,9 +305,7 @@ func TestProxyStreams(t *testing.T) {
 			wrote <- err
 		}()
 	}
-	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
-		t.Errorf("rest %q, %v", rest, err)
-	}
+	must.Equal(t, string(must.Get(io.ReadAll(lines))(t)), "", "the rest")
 	must.Report(t, <-wrote)
 }
 
@@ -488,9 +480,8 @@ func TestProxyRefusesConfiguration(t *testing.T) {
 
 func TestProxyConfigure(t *testing.T) {
 	p, base := serve(t, ProxyConfig{VMID: "vm", Workers: 2, Plugin: Plugin{Configuration: []byte("incr canary")}})
-	if v, _, _ := p.Process().SharedData("vm").Get("canary"); string(v) != "3" {
-		t.Errorf("canary and two workers counted %q", v)
-	}
+	v, _, _ := p.Process().SharedData("vm").Get("canary")
+	must.Equal(t, string(v), "3", "counted by the canary and two workers")
 	must.Equal(t, p.Process().Metrics().Snapshot()["dones"], 0, "the canary was told its end")
 	answer := make(chan result, 1)
 	go func() { answer <- get(t, client(t), base, "x-do", "pause;wait continue 0") }()

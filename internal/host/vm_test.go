@@ -67,9 +67,8 @@ func TestHostCalls(t *testing.T) {
 			for _, name := range []string{"created", "configured", "x"} {
 				p.metrics.define(Counter, name)
 			}
-			if _, got := ask(t, r, test.commands); got != test.want {
-				t.Errorf("%s\n got %q\nwant %q", test.commands, got, test.want)
-			}
+			_, got := ask(t, r, test.commands)
+			must.Equal(t, got, test.want, "%s", test.commands)
 		})
 	}
 }
@@ -83,19 +82,14 @@ func TestSharedDataSizesAndEnd(t *testing.T) {
 	other := newVM(t, p, VMConfig{ID: "other"})
 	ask(t, newRoot(t, a, ""), "sdset key longer_value 0;sdset key value 1")
 	must.Equal(t, data.Set("empty", nil, 1), StatusOK, "create: status")
-	if n, size := data.Len(), data.Bytes(); n != 2 || size != len("keyvalueempty") {
-		t.Errorf("%d keys, %d bytes", n, size)
-	}
-	if _, _, s := data.Get("empty"); s != StatusOK {
-		t.Errorf("an empty value lost its key: status %d", s)
-	}
-	if _, got := ask(t, newRoot(t, other, ""), "sdget key"); got != " cas 0 1" {
-		t.Errorf("vm_ids share data: %s", got)
-	}
+	must.Equal(t, [2]int{data.Len(), data.Bytes()}, [2]int{2, len("keyvalueempty")}, "keys, and bytes")
+	_, _, s := data.Get("empty")
+	must.Equal(t, s, StatusOK, "an empty value's status")
+	_, got := ask(t, newRoot(t, other, ""), "sdget key")
+	must.Equal(t, got, " cas 0 1", "of another vm_id")
 	must.OK(t, a.Close())
-	if _, got := ask(t, newRoot(t, b, ""), "sdget key"); got != "value cas 2 0" {
-		t.Errorf("data went with the first VM: %s", got)
-	}
+	_, got = ask(t, newRoot(t, b, ""), "sdget key")
+	must.Equal(t, got, "value cas 2 0", "after the first VM")
 	must.OK(t, b.Close())
 	must.Equal(t, data.Len(), 0, "keys outlive the last VM")
 }
@@ -132,9 +126,8 @@ func TestInitializationTrapsHostCalls(t *testing.T) {
 	must.Is(t, err, ErrFailed, "main: error")
 	vm := must.Get(startAssembled(t, p, abi, function{"malloc", i32ToI32, []byte{constant, 1, call, 0}},
 		function{"proxy_on_configure", twoToI32, []byte{constant, 7, constant, 0, constant, 4, constant, 0, constant, 4, call, 1}}))(t)
-	if _, err := vm.NewRoot(Plugin{Configuration: []byte("x")}); !errors.Is(err, ErrFailed) {
-		t.Errorf("allocation: error %v", err)
-	}
+	_, err = vm.NewRoot(Plugin{Configuration: []byte("x")})
+	must.Is(t, err, ErrFailed, "allocation: error")
 }
 
 func TestCompileRefuses(t *testing.T) {
@@ -168,9 +161,8 @@ func TestRefusedConfigurationSaysWhy(t *testing.T) {
 		!slices.Contains(start.Log, "limits[0]: too large") {
 		t.Errorf("error %v", err)
 	}
-	if len(vm.contexts) != 0 || vm.Err() != nil {
-		t.Errorf("contexts %v, err %v", vm.contexts, vm.Err())
-	}
+	must.Equal(t, len(vm.contexts), 0, "contexts")
+	must.OK(t, vm.Err())
 }
 
 func TestLogging(t *testing.T) {
@@ -191,9 +183,7 @@ func TestResponsePhase(t *testing.T) {
 	r := newRoot(t, newVM(t, NewProcess(ProcessConfig{}), VMConfig{}), "")
 	s, _ := ask(t, r, "get 0 :path")
 	h := NewHeaders(":status", "200", "x-do", "get 0 :path;set 0 a b;get 2 :status;set 2 x-new v;property response code")
-	if action, err := s.ResponseHeaders(h, false); action != Continue || err != nil {
-		t.Fatal(action, err)
-	}
+	must.EqualOrEnd(t, must.Get(s.ResponseHeaders(h, false))(t), Continue, "action")
 	must.Equal(t, h.Value("x-result"), " 2|2|200 0|0|\xc8\x00\x00\x00\x00\x00\x00\x00 0", "")
 	must.Equal(t, h.Value("x-new"), "v", "the header was not set")
 }
@@ -209,9 +199,8 @@ func TestLogPhaseReadsRequest(t *testing.T) {
 	for _, name := range []string{"logs", "dones", "deletes"} {
 		must.Equal(t, p.Metrics().Snapshot()[name], 1, "%s", name)
 	}
-	if _, err := s.RequestHeaders(&Headers{}, true); !errors.Is(err, ErrClosed) {
-		t.Errorf("after close: %v", err)
-	}
+	_, err := s.RequestHeaders(&Headers{}, true)
+	must.Is(t, err, ErrClosed, "after close")
 }
 
 func TestLocalReplyRunsResponsePhase(t *testing.T) {
@@ -219,18 +208,14 @@ func TestLocalReplyRunsResponsePhase(t *testing.T) {
 	s, got := ask(t, r, "reply 429 slow_down 8 x-why limit x-do get_0_:path;reply 500 ignored")
 	must.Equal(t, got, "0|0", "statuses")
 	l := s.LocalReply()
-	if l == nil {
-		t.Fatal("no local reply")
-	}
+	must.EqualOrEnd(t, l != nil, true, "there is a local reply")
 	want := NewHeaders(":status", "429", "x-why", "limit", "x-do", "get 0 :path", "content-length", "9",
 		"content-type", "text/plain", "x-response-phases", "1", "x-result", " 2")
 	must.Same(t, l.Headers.fields, want.fields, "headers")
 	if l.Status != 429 || l.Details != "by_plugin" || string(l.Body) != "slow down" {
 		t.Errorf("reply %+v", l)
 	}
-	if s.Paused(Request) || s.Paused(Response) {
-		t.Error("the reply is held back")
-	}
+	must.Equal(t, [2]bool{s.Paused(Request), s.Paused(Response)}, [2]bool{}, "the reply is held back")
 }
 
 // As Envoy's: a HEAD request gets no message and no body, and what a plugin makes of the request's
@@ -260,9 +245,7 @@ func TestLocalReplyOf(t *testing.T) {
 				got = append(got, name+"="+value)
 			}
 		}
-		if got := strings.Join(got, " "); got != test.want || string(s.LocalReply().Body) != test.body {
-			t.Errorf("%s %s, %s: got %s, body %q, want %s, body %q", test.method, test.contentType, test.do, got, s.LocalReply().Body, test.want, test.body)
-		}
+		must.Equal(t, [2]string{strings.Join(got, " "), string(s.LocalReply().Body)}, [2]string{test.want, test.body}, "%s %s, %s: headers, and the body", test.method, test.contentType, test.do)
 		s.Close()
 	}
 }
@@ -294,9 +277,7 @@ func TestTickActsOnPausedStream(t *testing.T) {
 	s, _ := ask(t, r, "pause;wait continue 0")
 	s.Close()
 	must.OK(t, vm.Tick(r))
-	if p.Metrics().Snapshot()["wake_2"] != 1 {
-		t.Errorf("metrics %v", p.Metrics().Snapshot())
-	}
+	must.Equal(t, p.Metrics().Snapshot()["wake_2"], 1, "times that it was not there")
 }
 
 func TestCalloutAnswers(t *testing.T) {
@@ -319,9 +300,8 @@ func TestCalloutAnswers(t *testing.T) {
 			t.Errorf("callout %+v", c)
 		}
 		must.OK(t, vm.HTTPCallResponse(c.ID, test.answer))
-		if _, got := ask(t, r, "last"); got != test.want {
-			t.Errorf("answer %q, want %q", got, test.want)
-		}
+		_, got := ask(t, r, "last")
+		must.Equal(t, got, test.want, "answer")
 		must.Equal(t, !s.Paused(Request) && s.LocalReply() == nil, i == 0, "answer %d: continued", i)
 		must.Is(t, vm.HTTPCallResponse(c.ID, test.answer), ErrNoCallout, "second answer")
 	}
@@ -348,23 +328,16 @@ func TestRootsSideBySide(t *testing.T) {
 		t.Errorf("ids %d, %d, %d", old.ID(), s.ID(), next.ID())
 	}
 	old.Close()
-	if _, err := old.NewStream(StreamInfo{}); !errors.Is(err, ErrClosed) {
-		t.Errorf("new stream in a closing root: %v", err)
-	}
+	_, err := old.NewStream(StreamInfo{})
+	must.Is(t, err, ErrClosed, "new stream in a closing root")
 	must.Equal(t, old.Closed(), false, "the old root went before its stream")
-	if _, got := ask(t, next, "ids"); got != "2" {
-		t.Errorf("%s root contexts in the guest", got)
-	}
-	if a, err := s.ResponseHeaders(NewHeaders(":status", "200"), true); a != Continue || err != nil {
-		t.Error(a, err)
-	}
+	_, got := ask(t, next, "ids")
+	must.Equal(t, got, "2", "root contexts in the guest")
+	must.Equal(t, must.Get(s.ResponseHeaders(NewHeaders(":status", "200"), true))(t), Continue, "action")
 	s.Close()
-	if !old.Closed() || next.Closed() {
-		t.Errorf("closed: old %v, next %v", old.Closed(), next.Closed())
-	}
-	if _, got := ask(t, next, "ids"); got != "1" {
-		t.Errorf("%s root contexts in the guest", got)
-	}
+	must.Equal(t, [2]bool{old.Closed(), next.Closed()}, [2]bool{true, false}, "closed are the old and the next")
+	_, got = ask(t, next, "ids")
+	must.Equal(t, got, "1", "root contexts in the guest")
 }
 
 // A root that answers false to on_done lives until it calls done.
@@ -398,15 +371,13 @@ func TestTrapFailsTheVMForGood(t *testing.T) {
 	if err := vm.HTTPCallResponse(id, CalloutResponse{}); !errors.Is(err, ErrFailed) || !waiting.Paused(Request) {
 		t.Errorf("an answer reached a failed VM: %v", err)
 	}
-	if _, err := r.NewStream(StreamInfo{}); !errors.Is(err, ErrFailed) {
-		t.Errorf("new stream: %v", err)
-	}
+	_, err = r.NewStream(StreamInfo{})
+	must.Is(t, err, ErrFailed, "new stream")
 	must.Is(t, vm.Tick(r), ErrFailed, "tick")
 	waiting.Close()
 	s.Close()
-	if _, got := ask(t, newRoot(t, other, ""), "ids"); got != "1" {
-		t.Errorf("the other VM: %s", got)
-	}
+	_, got := ask(t, newRoot(t, other, ""), "ids")
+	must.Equal(t, got, "1", "the other VM")
 }
 
 func TestBodies(t *testing.T) {
@@ -435,9 +406,7 @@ func TestBodies(t *testing.T) {
 	if out, _, err := s.Body(Response, []byte("mark it"), true); err != nil || string(out) != "MARK IT" {
 		t.Errorf("response body %q, %v", out, err)
 	}
-	if a, err := s.Trailers(Response, trailers); a != Continue || err != nil {
-		t.Error(a, err)
-	}
+	must.Equal(t, must.Get(s.Trailers(Response, trailers))(t), Continue, "action")
 }
 
 // pausedWith is a stream whose headers are paused, in a plugin with the option or without; a tick
@@ -446,9 +415,7 @@ func pausedWith(t *testing.T, vm *VM, headersOnly bool) (*Root, *Stream) {
 	t.Helper()
 	r := must.Get(vm.NewRoot(Plugin{AllowOnHeadersStopIteration: headersOnly}))(t)
 	s, _ := ask(t, r, "pause;wait continue 0")
-	if !s.Paused(Request) || s.Stopped(Request) == headersOnly {
-		t.Fatalf("paused %v, stopped %v", s.Paused(Request), s.Stopped(Request))
-	}
+	must.EqualOrEnd(t, [2]bool{s.Paused(Request), s.Stopped(Request)}, [2]bool{true, !headersOnly}, "paused, and stopped")
 	return r, s
 }
 
@@ -499,9 +466,8 @@ func TestHeadersStopAlone(t *testing.T) {
 		s.Close()
 	}
 	_, s := pausedWith(t, vm, true)
-	if action, err := s.Trailers(Request, NewHeaders("a", "b")); action != Continue || err != nil || s.Paused(Request) {
-		t.Errorf("trailers: got %v, %v, paused %v", action, err, s.Paused(Request))
-	}
+	must.Equal(t, must.Get(s.Trailers(Request, NewHeaders("a", "b")))(t), Continue, "trailers: action")
+	must.Equal(t, s.Paused(Request), false, "trailers: paused")
 }
 
 // The host keeps a part of a body only. Then it answers 413, or reads no more, whichever the plugin
@@ -536,9 +502,7 @@ func TestNoBodyCallback(t *testing.T) {
 		function{"proxy_on_request_headers", threeToI32, []byte{constant, 1}}))(t)
 	r := must.Get(vm.NewRoot(Plugin{AllowOnHeadersStopIteration: true}))(t)
 	s := newStream(t, r)
-	if action, err := s.RequestHeaders(NewHeaders(), false); action != Pause || err != nil {
-		t.Fatal(action, err)
-	}
+	must.EqualOrEnd(t, must.Get(s.RequestHeaders(NewHeaders(), false))(t), Pause, "action")
 	if out, action, err := s.Body(Request, []byte("body"), true); string(out) != "body" || action != Continue || err != nil || s.Paused(Request) {
 		t.Errorf("got %q, %v, %v", out, action, err)
 	}
@@ -549,9 +513,8 @@ func TestMemorySize(t *testing.T) {
 	r := newRoot(t, vm, "")
 	before := vm.MemorySize()
 	ask(t, r, "grow 20000000")
-	if after := vm.MemorySize(); before == 0 || after < before+20_000_000 {
-		t.Errorf("memory from %d to %d", before, after)
-	}
+	must.AtLeast(t, vm.MemorySize(), before+20_000_000, "memory")
+	must.Equal(t, before > 0, true, "memory before")
 }
 
 func FuzzPairs(f *testing.F) {

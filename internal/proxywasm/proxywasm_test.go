@@ -49,26 +49,20 @@ func TestContextsAreAMap(t *testing.T) {
 		if table.newestID != 0 {
 			got++
 		}
-		if len(model) != got {
-			t.Fatalf("got %d contexts, want %d", got, len(model))
-		}
+		must.EqualOrEnd(t, got, len(model), "contexts")
 	}
 	for id := range model {
 		if s, ok := table.get(id).(*fakeStream); !ok || s.id != id {
 			t.Fatalf("%d: got %v", id, s)
 		}
 	}
-	if len(table.ids) > 2048 {
-		t.Errorf("the table has grown to %d places for %d contexts", len(table.ids), table.used)
-	}
+	must.AtMost(t, len(table.ids), 2048, "places that the table has grown to for %d contexts", table.used)
 }
 
 func TestContextsOfNothing(t *testing.T) {
 	t.Parallel()
 	var table contexts
-	if table.get(1) != nil {
-		t.Error("an empty table has a context")
-	}
+	must.Equal(t, table.get(1) == nil, true, "an empty table has no context")
 	table.remove(1)
 }
 

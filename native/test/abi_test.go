@@ -49,9 +49,7 @@ func TestVersions(t *testing.T) {
 
 func minor(t *testing.T, version string) (minor int) {
 	t.Helper()
-	if _, err := fmt.Sscanf(version, "1.%d.", &minor); err != nil {
-		t.Fatal(version, err)
-	}
+	must.Get(fmt.Sscanf(version, "1.%d.", &minor))(t)
 	return minor
 }
 
@@ -109,9 +107,7 @@ func functionsOf(t *testing.T) (names []string) {
 	for _, f := range regexp.MustCompile(`\b(CB|ON)\((\w+)\)\(`).FindAllStringSubmatch(string(text), -1) {
 		names = append(names, map[string]string{"CB": "envoy_dynamic_module_callback_", "ON": "envoy_dynamic_module_on_"}[f[1]]+f[2])
 	}
-	if len(names) < 50 {
-		t.Fatalf("only %d functions", len(names))
-	}
+	must.AtLeast(t, len(names), 50, "functions")
 	return names
 }
 
@@ -226,9 +222,7 @@ func numbers(t *testing.T) [][2]string {
 	list("metadata_source_", "METADATA_DYNAMIC", "Dynamic")
 	text := must.Get(os.ReadFile("../attributes.c"))(t)
 	attributes := regexp.MustCompile(`\{"([a-z0-9_.]+)", (\w+), (true|false)\}`).FindAllStringSubmatch(string(text), -1)
-	if len(attributes) < 20 {
-		t.Fatalf("only %d attributes", len(attributes))
-	}
+	must.AtLeast(t, len(attributes), 20, "attributes")
 	for _, a := range attributes {
 		var name strings.Builder
 		for _, word := range strings.FieldsFunc(strings.Replace(a[1], "useragent", "user_agent", 1), func(r rune) bool { return r == '.' || r == '_' }) {

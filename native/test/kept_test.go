@@ -54,9 +54,7 @@ func TestKept(t *testing.T) {
 				}
 				delete(want, name)
 			}
-			if len(want) > 0 {
-				t.Errorf("%s, %s: the response lacks %v", path, do, want)
-			}
+			must.Equal(t, len(want), 0, "%s, %s: headers that the response lacks: %v", path, do, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/engine/jitter"
+	"weir/internal/must"
 	"weir/sharedata"
 )
 
@@ -18,26 +19,19 @@ func TestBreakerPauses(t *testing.T) {
 		now += 60e9
 		l.failed(now, now)
 		if failure < breakAfter-1 {
-			if l.Open() {
-				t.Fatalf("open after %d failures", failure+1)
-			}
+			must.EqualOrEnd(t, l.Open(), false, "open after %d failures", failure+1)
 			continue
 		}
 		pause := l.shared.retryAt - now
 		usual := min(int64(50e6)<<min(failure-breakAfter+1, 20), jitter.LongestPause)
-		if pause < usual/2 || pause > 3*usual/2 {
-			t.Errorf("failure %d: a pause of %v, want about %v", failure+1, time.Duration(pause), time.Duration(usual))
-		}
+		must.Between(t, time.Duration(pause), time.Duration(usual/2), time.Duration(3*usual/2), "failure %d: a pause of", failure+1)
 		seen[pause] = true
 	}
-	if len(seen) < 30 {
-		t.Errorf("of 38 pauses %d differ", len(seen))
-	}
+	must.AtLeast(t, len(seen), 30, "of 38 pauses differ")
 	l.see(now, now+1, now)
 	l.reached(1)
-	if l.Open() || l.Reach() != Near {
-		t.Error("open after an answer")
-	}
+	must.Equal(t, l.Open(), false, "open after an answer")
+	must.Equal(t, l.Reach(), Near, "the backend after an answer")
 }
 
 // Callouts that were sent before the breaker opened say nothing new, and a clock that went back
@@ -50,20 +44,12 @@ func TestBreakerAndOldNews(t *testing.T) {
 	for range 20 {
 		l.failed(int64(now), sentAt)
 	}
-	if l.shared.failures != breakAfter {
-		t.Errorf("%d failures, want %d: the others are of callouts from before", l.shared.failures, breakAfter)
-	}
+	must.Equal(t, l.shared.failures, breakAfter, "failures: the others are of callouts from before")
 	now -= 3600e9
-	if l.Reach() == Away || !l.Enter() {
-		t.Error("a clock that went back by an hour keeps the breaker open")
-	}
-	if l.Enter() {
-		t.Error("two probes")
-	}
+	must.Equal(t, l.Reach() != Away && l.Enter(), true, "a probe goes though the clock went back by an hour")
+	must.Equal(t, l.Enter(), false, "two probes")
 	now += 201e6
-	if !l.Enter() {
-		t.Error("a probe that is not answered keeps others away")
-	}
+	must.Equal(t, l.Enter(), true, "another probe goes if one is not answered")
 }
 
 // clock is a host's clock that a test sets.
@@ -82,8 +68,7 @@ func TestClockCorrection(t *testing.T) {
 		{80e9, 79e9, 73e9, 2.75e9},         // the clock was set meanwhile
 		{90e9, 90e9 + 10e6, 90e9 + 5e6, 0}, // agrees again
 	} {
-		if c.see(step.sent, step.received, step.backend); c.offset != step.offset {
-			t.Errorf("step %d: offset %d, want %d", i, c.offset, step.offset)
-		}
+		c.see(step.sent, step.received, step.backend)
+		must.Equal(t, c.offset, step.offset, "step %d: offset", i)
 	}
 }

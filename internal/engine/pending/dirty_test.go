@@ -91,9 +91,7 @@ func TestDirtyKeysAreVisitedInOrder(t *testing.T) {
 				}
 			}
 			must.EqualOrEnd(t, list.Count, len(model), "seed %d: keys", seed)
-			if !slices.IsSorted(visited) {
-				t.Fatalf("seed %d: out of order: %v", seed, visited)
-			}
+			must.EqualOrEnd(t, slices.IsSorted(visited), true, "seed %d: in order: %v", seed, visited)
 			if list.block == len(list.blocks) {
 				list.rewind()
 				for _, k := range model {
@@ -151,9 +149,7 @@ func TestDirtyKeysAreBounded(t *testing.T) {
 		list.Add(sharedata.Address{}, r, 0)
 		other.Add(sharedata.Address{}, r, 0)
 	}
-	if n := len(list.blocks); list.Count != maxDirty || n != maxDirty/dirtyBlockKeys {
-		t.Errorf("%d keys in %d blocks, want %d", list.Count, n, maxDirty)
-	}
+	must.Equal(t, [2]int{list.Count, len(list.blocks)}, [2]int{maxDirty, maxDirty / dirtyBlockKeys}, "keys, and blocks")
 	inheriting := allocations(func() { list.inherit(other) })
 	if list.Add(sharedata.Address{}, r, 0); list.Count != 2*maxDirty || other.Count != 0 || inheriting > 10 {
 		t.Errorf("%d keys, and %d that were left, after %d allocations; want %d", list.Count, other.Count, inheriting, 2*maxDirty)
@@ -187,9 +183,8 @@ func TestCalmIsBounded(t *testing.T) {
 		must.Equal(t, list.Calm(start+at), calm, "%v after it was looked at: calm is %v", time.Duration(at), !calm)
 	}
 	heir := &Dirty{}
-	if heir.inherit(list); heir.Calm(start) {
-		t.Error("calm by another's clock")
-	}
+	heir.inherit(list)
+	must.Equal(t, heir.Calm(start), false, "calm by another's clock")
 }
 
 // However many variants there have been, the list of keys keeps those that keys have.
@@ -216,9 +211,7 @@ func TestVariantsAreForgotten(t *testing.T) {
 		}
 	}
 	list.rewind()
-	if n := len(list.Rules); n > 3*leastRules {
-		t.Errorf("the list has %d rules for %d keys", n, list.Count)
-	}
+	must.AtMost(t, len(list.Rules), 3*leastRules, "rules of the list, for %d keys", list.Count)
 }
 
 // allocations is how often a function allocates.

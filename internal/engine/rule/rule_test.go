@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weir/internal/counter"
+	"weir/internal/must"
 	"weir/window"
 )
 
@@ -22,9 +23,8 @@ func TestLargestEarlierLimit(t *testing.T) {
 	before := of(10, "other", "a")
 	for _, step := range []struct{ hits, want uint64 }{{50, 10}, {20, 50}, {80, 50}, {5, 80}} {
 		next := of(step.hits, "a")
-		if next.Succeed(&before); next.Before(0) != step.want {
-			t.Errorf("a limit of %d: got %d before, want %d", step.hits, next.Before(0), step.want)
-		}
+		next.Succeed(&before)
+		must.Equal(t, next.Before(0), step.want, "a limit of %d: before", step.hits)
 		before = next
 	}
 }
@@ -46,7 +46,5 @@ func TestRulesAreDismissedWhileSomethingIsLeft(t *testing.T) {
 			kept = from.List[2].Variant(from.List[2].Limits)
 		}
 	}
-	if len(heir.dismissed) > 3 {
-		t.Errorf("%d rules are remembered", len(heir.dismissed))
-	}
+	must.AtMost(t, len(heir.dismissed), 3, "rules that are remembered")
 }
