@@ -2,7 +2,6 @@
 package must
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -70,22 +69,6 @@ func Same[T any](t testing.TB, got, want T, words string, args ...any) {
 func empty(of any) bool {
 	v := reflect.ValueOf(of)
 	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
-}
-
-// AtLeast fails a test unless got is least or more.
-func AtLeast[T cmp.Ordered](t testing.TB, got, least T, words string, args ...any) {
-	t.Helper()
-	if got < least {
-		t.Errorf("%s: got %v, want at least %v", fmt.Sprintf(words, args...), got, least)
-	}
-}
-
-// AtMost fails a test unless got is most or less.
-func AtMost[T cmp.Ordered](t testing.TB, got, most T, words string, args ...any) {
-	t.Helper()
-	if got > most {
-		t.Errorf("%s: got %v, want at most %v", fmt.Sprintf(words, args...), got, most)
-	}
 }
 
 // Is fails a test unless an error is, or wraps, another.
