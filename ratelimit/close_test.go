@@ -92,9 +92,8 @@ func TestRestartsKeepTheLimit(t *testing.T) {
 							}
 						}
 						told = max(told, limiter(t, n, "r").OvershootBound())
-						if _, err := limiter(t, n, "r").Decide(t.Context(), Key{"ann"}, 1); !errors.Is(err, ErrClosed) {
-							t.Errorf("after Close: %v", err)
-						}
+						_, err := limiter(t, n, "r").Decide(t.Context(), Key{"ann"}, 1)
+						must.Is(t, err, ErrClosed, "after Close")
 					}
 					if passed != limit || told != 0 {
 						t.Errorf("%d passed of a limit of %d in %d restarts, and the overshoot bound is %d", passed, limit, restarts, told)
@@ -157,13 +156,13 @@ func TestCloseTellsWhatFailedMeanwhile(t *testing.T) {
 				fails.Store(new(cmp.Or(test.before, test.after)))
 				held := make(chan struct{})
 				defer close(held)
-				n := must.Get(NewNamespace(Options{Name: "test", Windows: []time.Duration{time.Hour}, Backend: answers(func([]byte) ([]byte, error) {
+				n := node(t, Options{Windows: []time.Duration{time.Hour}, Backend: answers(func([]byte) ([]byte, error) {
 					if err := *fails.Load(); err != nil {
 						return nil, err
 					}
 					<-held
 					return nil, errors.New("late")
-				})}))(t)
+				})})
 				must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
 				if test.before != nil {
 					must.Equal(t, n.Sync(t.Context()) != nil, true, "a push fails")

@@ -75,7 +75,7 @@ func TestEachByItself(t *testing.T) {
 func TestEachTogether(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // in turns
 	counted := &counting{Backend: newWorld()}
-	n := must.Get(NewNamespace(Options{Name: "n", Backend: counted, Exact: true, Collect: 1, Rules: rule(FixedWindow(3, time.Hour))}))(t)
+	n := node(t, Options{Backend: counted, Exact: true, Collect: 1, Rules: rule(FixedWindow(3, time.Hour))})
 	l, begin := limiter(t, n, "r"), make(chan struct{})
 	var working sync.WaitGroup
 	const calls = 32
@@ -232,14 +232,9 @@ func TestEachErrors(t *testing.T) {
 		w := newWorld()
 		l := limiter(t, w.node(t, Options{Exact: true, Rules: rule(FixedWindow(3, time.Hour))}), "r")
 		places := must.Get(NewLimiter(InFlight(1)))(t)
-		closed, err := NewLimiter(FixedWindow(1, time.Hour))
-		if err == nil {
-			err = closed.namespace.Close(t.Context())
-		}
-		must.OK(t, err)
-		if d, err := DecideEach(t.Context()); len(d) != 0 || err != nil {
-			t.Errorf("no demands: %v, %v", d, err)
-		}
+		closed := must.Get(NewLimiter(FixedWindow(1, time.Hour)))(t)
+		must.OK(t, closed.namespace.Close(t.Context()))
+		must.Equal(t, len(must.Get(DecideEach(t.Context()))(t)), 0, "decisions of no demands")
 		for name, demand := range map[string]Demand{"none": {}, "places": places.Demand(nil, 1), "closed": closed.Demand(nil, 1)} {
 			if _, err := DecideEach(t.Context(), l.Demand(Key{name}, 1), demand); err == nil || name == "closed" && !errors.Is(err, ErrClosed) {
 				t.Errorf("%s: %v", name, err)

@@ -30,12 +30,8 @@ func TestFleetWaitsForNothing(t *testing.T) {
 			var group sync.WaitGroup
 			end := time.Now().Add(span)
 			for i, n := range all {
+				l := limiter(t, n, "r")
 				group.Go(func() {
-					l, err := n.Limiter("r")
-					if err != nil {
-						t.Error(err)
-						return
-					}
 					random := rand.New(rand.NewPCG(1, uint64(i)))
 					keys := rand.NewZipf(random, 1.2, 1, 19_999)
 					for at := time.Now(); at.Before(end); at = time.Now() {
@@ -91,9 +87,8 @@ func TestWaitInAFleet(t *testing.T) {
 					group.Go(func() { // its node has a part of the limits as long as it has requests
 						for j := 0; ctx.Err() == nil; j++ {
 							<-time.After(time.Second)
-							if _, err := l.Allow(t.Context(), fmt.Sprint("other", i, j)); err != nil {
-								t.Error(err)
-							}
+							_, err := l.Allow(t.Context(), fmt.Sprint("other", i, j))
+							must.Report(t, err)
 						}
 					})
 					for call := range at[i] {
@@ -153,9 +148,7 @@ func TestFullKeysRefuseAtOnce(t *testing.T) {
 		before := l.namespace.Stats()
 		for range 100 {
 			pause(100 * time.Millisecond)
-			if ok, err := l.Allow(t.Context(), "k"); ok || err != nil {
-				t.Errorf("passes: %t, %v", ok, err)
-			}
+			must.Equal(t, must.Get(l.Allow(t.Context(), "k"))(t), false, "passes")
 		}
 		must.Equal(t, l.namespace.Stats().WaitedRequests-before.WaitedRequests, 0, "of 100 requests for a full key waited")
 	})

@@ -25,9 +25,8 @@ func TestMovedRule(t *testing.T) {
 			plan := must.Get(users.WithLimits(FixedWindow(5, 24*time.Hour)))(t)
 			move := func(set ...wire.Override) {
 				t.Helper()
-				if _, _, err := w.backend.By(nil).ResetRule(t.Context(), "shop", "per-user"); err != nil {
-					t.Fatal(err)
-				}
+				_, _, err := w.backend.By(nil).ResetRule(t.Context(), "shop", "per-user")
+				must.OK(t, err)
 				must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop", set...))(t)
 				<-time.After(defaultSyncRate)
 			}

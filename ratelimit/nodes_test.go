@@ -85,10 +85,8 @@ func (w *world) set(change func()) {
 // node defines a namespace of the world. It is closed when the test ends.
 func (w *world) node(t *testing.T, o Options) *Namespace {
 	t.Helper()
-	o.Name, o.Backend = "test", w
-	n := must.Get(NewNamespace(o))(t)
-	t.Cleanup(func() { n.Close(context.Background()) })
-	return n
+	o.Backend = w
+	return node(t, o)
 }
 
 // sum returns the backend's hits of the first limits of all keys.
@@ -197,9 +195,7 @@ func TestSeveralHitsAtATime(t *testing.T) {
 							}
 							pause(time.Millisecond)
 						}
-						if allowed, err := asked.Allow(t.Context(), key...); allowed || err != nil {
-							t.Fatalf("%s, limit %d, %d nodes: a hit above the limit got %v, %v", kind, limit, nodes, allowed, err)
-						}
+						must.EqualOrEnd(t, must.Get(asked.Allow(t.Context(), key...))(t), false, "%s, limit %d, %d nodes: a hit above the limit", kind, limit, nodes)
 					}
 				})
 			}
@@ -410,8 +406,7 @@ func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		late := func() time.Time { return time.Now().Add(-40 * time.Second) }
-		n := must.Get(NewNamespace(Options{Name: "test", Now: late, Backend: w, Rules: rule(FixedWindow(10, time.Minute))}))(t)
-		defer n.Close(context.Background())
+		n := w.node(t, Options{Now: late, Rules: rule(FixedWindow(10, time.Minute))})
 		on := w.node(t, Options{Rules: rule(FixedWindow(10, time.Minute))})
 		pause(time.Second)
 		passed := 0
@@ -536,13 +531,12 @@ func TestABackendThatDisagrees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				n := must.Get(NewNamespace(Options{Name: "test", Backend: answers(test.answer), Windows: []time.Duration{time.Hour}}))(t)
+				n := node(t, Options{Backend: answers(test.answer), Windows: []time.Duration{time.Hour}})
 				must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
 				if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v, want %q", err, test.want)
 				}
 				must.Equal(t, n.Stats().LostHits, test.lost, "hits lost")
-				n.Close(context.Background())
 			})
 		})
 	}
@@ -617,9 +611,8 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 			for i := range hits {
 				key := strconv.Itoa(random.IntN(100))
 				must.Equal(t, decide(t, l, 1, key).Allowed, true, "refused far below the limit")
-				if _, err := n.Increment(t.Context(), Key{key}, 240*time.Hour, 1); err != nil {
-					t.Error(err)
-				}
+				_, err := n.Increment(t.Context(), Key{key}, 240*time.Hour, 1)
+				must.Report(t, err)
 				if i%200 == 0 {
 					must.Report(t, n.Sync(t.Context()))
 				}
@@ -701,8 +694,7 @@ func TestLargeThenSmall(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 17))
 				shared := limiter(t, newWorld().node(t, Options{Rules: rule(limits...)}), "r")
-				alone, err := NewLimiter(limits...) // decides at once, and says what is left
-				must.OK(t, err)
+				alone := must.Get(NewLimiter(limits...))(t) // decides at once, and says what is left
 				// quota is the most that ever passes.
 				quota := decide(t, alone, 0, "k").Remaining
 				// By the way to the backend the two count at slightly different times. So nobody asks where windows or buckets

@@ -66,12 +66,11 @@ func TestOwnPushes(t *testing.T) {
 				b := &watched{world: newWorld(), keeps: !c.foreign}
 				b.slow = c.slow
 				told := 0
-				n := must.Get(NewNamespace(Options{Name: "test", Backend: b, Exact: true, Timeout: c.timeout, Rules: rule(FixedWindow(10, time.Hour)), OnPushError: func(error) {
+				n := node(t, Options{Backend: b, Exact: true, Timeout: c.timeout, Rules: rule(FixedWindow(10, time.Hour)), OnPushError: func(error) {
 					held <- struct{}{}
 					told++
 					<-held
-				}}))(t)
-				t.Cleanup(func() { n.Close(context.Background()) })
+				}})
 				l := limiter(t, n, "r")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -119,7 +118,7 @@ func TestDialKeepsDeadlines(t *testing.T) {
 func TestEachWaitsForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &watched{world: newWorld(), keeps: true}
-		n := must.Get(NewNamespace(Options{Name: "test", Backend: b, Rules: rule(FixedWindow(1000, time.Hour))}))(t)
+		n := node(t, Options{Backend: b, Rules: rule(FixedWindow(1000, time.Hour))})
 		l, late := limiter(t, n, "r"), uint64(0)
 		for range 990 {
 			start := time.Now()

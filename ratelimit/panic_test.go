@@ -48,10 +48,10 @@ func TestPanics(t *testing.T) {
 					name := fmt.Sprintf("%s, mode %d, exact %v", fault, mode, exact)
 					f, caught := &faulty{world: newWorld()}, panics.Caught()
 					var told atomic.Int32
-					n := must.Get(NewNamespace(Options{
-						Name: "test", Backend: f, Now: f.now, Exact: exact, OnBackendFailure: mode, Rules: rule(FixedWindow(10, time.Hour)),
+					n := node(t, Options{
+						Backend: f, Now: f.now, Exact: exact, OnBackendFailure: mode, Rules: rule(FixedWindow(10, time.Hour)),
 						OnPushError: func(err error) { told.Add(1) },
-					}))(t)
+					})
 					pause(time.Minute)
 					l := limiter(t, n, "r")
 					passed := 0
@@ -99,13 +99,13 @@ func TestPanics(t *testing.T) {
 // Without a backend, too, a call whose decision panics is decided. If it panics again, it has an error.
 func TestPanicsAlone(t *testing.T) {
 	faults := 0
-	n := must.Get(NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(10, time.Hour)), Now: func() time.Time {
+	n := node(t, Options{Rules: rule(FixedWindow(10, time.Hour)), Now: func() time.Time {
 		if faults > 0 {
 			faults--
 			panic("a fault of the clock")
 		}
 		return time.Now()
-	}}))(t)
+	}})
 	l := limiter(t, n, "r")
 	for i, test := range []struct {
 		faults  int
@@ -126,12 +126,12 @@ func TestPanicsAlone(t *testing.T) {
 // A namespace that begins anew changes nothing that calls read that are under way: nothing passes above the limit.
 func TestPanicsBesideEachOther(t *testing.T) {
 	var calls, passed, failed atomic.Int64
-	n := must.Get(NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(1000, 8000*time.Hour)), Now: func() time.Time {
+	n := node(t, Options{Rules: rule(FixedWindow(1000, 8000*time.Hour)), Now: func() time.Time {
 		if calls.Add(1)%200 < 8 {
 			panic("a fault of the clock")
 		}
 		return time.Now()
-	}}))(t)
+	}})
 	l := limiter(t, n, "r")
 	var group sync.WaitGroup
 	for range 4 {
