@@ -77,9 +77,8 @@ func TestGroups(t *testing.T) {
 		{"(.*)", strings.Repeat("x", pattern.MaxGroupText+1), ""},
 	} {
 		g := must.Get(pattern.CompileGroup(c.expr))(t)
-		if got, _ := g.Of([]byte(c.text)); string(got) != c.want {
-			t.Errorf("%s of %s: got %q, want %q", c.expr, c.text, got, c.want)
-		}
+		got, _ := g.Of([]byte(c.text))
+		must.Equal(t, string(got), c.want, "%s of %s", c.expr, c.text)
 		if n := testing.AllocsPerRun(10, func() { g.Of([]byte(c.text)) }); n > 0 && len(c.text) < 33 {
 			t.Errorf("%s: %v allocations", c.expr, n)
 		}

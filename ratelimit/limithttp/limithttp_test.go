@@ -493,9 +493,8 @@ func TestWriterIsWhole(t *testing.T) {
 		_, flushes := w.(http.Flusher)
 		fmt.Fprint(w, reads, writes, hijacks, flushes)
 	}))
-	if _, body := get(t, server.Client(), server.URL); body != "true true true true" {
-		t.Errorf("got %s", body)
-	}
+	_, body := get(t, server.Client(), server.URL)
+	must.Equal(t, body, "true true true true", "")
 }
 
 func TestClientIP(t *testing.T) {

@@ -61,9 +61,8 @@ func TestPushRefused(t *testing.T) {
 	t.Parallel()
 	store := must.Get(stores.Open("memory"))(t)
 	defer store.Close()
-	if _, err := store.Push(t.Context(), []byte("?")); !errors.Is(err, ratelimit.ErrPushRefused) {
-		t.Errorf("got %v, want %v", err, ratelimit.ErrPushRefused)
-	}
+	_, err := store.Push(t.Context(), []byte("?"))
+	must.Is(t, err, ratelimit.ErrPushRefused, "")
 }
 
 // An invalid name is refused without repeating a part that may be a password.
