@@ -73,9 +73,7 @@ func TestBesideAsWithTheLock(t *testing.T) {
 		}
 	}
 	for _, r := range rules {
-		if n := refused[r.Name]; n < 500 || n > 5500 {
-			t.Errorf("%s: %d were refused: such runs show little", r.Name, n)
-		}
+		must.Between(t, refused[r.Name], 500, 5500, "%s: refusals, without which a run shows little", r.Name)
 	}
 }
 

@@ -50,9 +50,7 @@ func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 				pause(5 * time.Minute)
 				select {
 				case lasted := <-waited:
-					if lasted > n.timeout {
-						t.Errorf("the call waited for %v, want at most %v", lasted, n.timeout)
-					}
+					must.AtMost(t, lasted, n.timeout, "the call waited")
 				default:
 					t.Error("the call still waits, five minutes after the namespace was closed")
 				}

@@ -153,9 +153,8 @@ func TestEach_hammer(t *testing.T) {
 			var sum int64
 			for key := range allowed {
 				n := allowed[key].Load()
-				if sum += n; n > limit {
-					t.Errorf("exact %t: %d hits of key %d were allowed", exact, n, key)
-				}
+				sum += n
+				must.AtMost(t, n, limit, "exact %t: hits of key %d that were allowed", exact, key)
 			}
 			for _, n := range all {
 				must.Report(t, n.Close(t.Context()))
@@ -213,15 +212,11 @@ func TestEach_panics(t *testing.T) {
 				}
 				for _, d := range demands {
 					// Hits that the backend has granted are lost to a node that panics as it hears of them.
-					if n := passed[d.key[0]]; n < 2 || n > 3 {
-						t.Errorf("exact %t, a panic at reading %d: %d hits of %s have passed, want 3", exact, at, n, d.key)
-					}
+					must.Between(t, passed[d.key[0]], 2, 3, "exact %t, a panic at reading %d: hits of %s that have passed", exact, at, d.key)
 				}
 			})
 		}
-		if caught < 8 {
-			t.Errorf("exact %t: %d panics were caught", exact, caught)
-		}
+		must.AtLeast(t, caught, 8, "exact %t: panics that were caught", exact)
 	}
 }
 

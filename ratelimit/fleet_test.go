@@ -119,18 +119,16 @@ func TestWaitInAFleet(t *testing.T) {
 				}
 				sum := 0
 				for i := range passed {
-					if sum += passed[i]; sum > (i+1)*limit {
-						t.Errorf("%v calls have room in windows of %d", passed, limit)
-					}
+					sum += passed[i]
+					must.AtMost(t, sum, (i+1)*limit, "%v calls have room in windows of %d: those of %d windows", passed, limit, i+1)
 				}
 				// A sliding window has little room at first, as the window before weighs on it.
 				if name == "fixed" && sum < windows*limit*9/10 {
 					t.Errorf("%v calls have room in windows of %d", passed, limit)
 				}
 				others := uint64(nodes * windows * window / time.Second)
-				if t.Log(passed, advanced); advanced <= others {
-					t.Errorf("%d hits were advanced, of which up to %d are of other keys, want some of this", advanced, others)
-				}
+				t.Log(passed, advanced)
+				must.AtLeast(t, advanced, others+1, "hits that were advanced, of which up to %d are of other keys", others)
 			})
 		})
 	}
@@ -186,9 +184,7 @@ func TestRemainingWithAdvancedHits(t *testing.T) {
 		if advanced := n.Stats().AdvancedHits; advanced == 0 || mixed == 0 {
 			t.Errorf("%d hits were advanced, and %d calls asked the backend after that: this shows nothing", advanced, mixed)
 		}
-		if exact < 1900 {
-			t.Errorf("what remains is told as it is %d times of 2000", exact)
-		}
+		must.AtLeast(t, exact, 1900, "times of 2000 that what remains is told as it is")
 	})
 }
 
@@ -209,8 +205,6 @@ func TestCloseGivesPartsBack(t *testing.T) {
 		decide(t, l, 1, "another")
 		began := time.Now()
 		must.OK(t, n.Close(t.Context()))
-		if took := time.Since(began); took > 4*time.Second {
-			t.Errorf("Close took %v", took)
-		}
+		must.AtMost(t, time.Since(began), 4*time.Second, "Close took")
 	})
 }

@@ -103,9 +103,7 @@ func TestMovedRuleAllocatesNothing(t *testing.T) {
 					decide()
 				}
 			}
-			if allocated := testing.AllocsPerRun(50, decide); allocated > 0 {
-				t.Errorf("mode %v: %v allocations", mode, allocated)
-			}
+			must.Equal(t, testing.AllocsPerRun(50, decide), 0, "mode %v: allocations", mode)
 		}
 		if s := n.Stats(); s.OffRequests != 10_051 || s.WouldReject != 0 {
 			t.Errorf("%+v", s)

@@ -228,9 +228,7 @@ func TestLimitIsLowered(t *testing.T) {
 		// A bucket that lacks the tokens of half a minute, and possibly leased tokens, has some
 		// left.
 		early := asked(t, one, 10, 0)
-		if early < 3 || early > 5 {
-			t.Errorf("%d passed of a bucket that lacks %v, want 3 to 5", early, time.Until(full))
-		}
+		must.Between(t, early, 3, 5, "passed of a bucket that lacks %v", time.Until(full))
 		full = full.Add(time.Duration(early) * time.Minute / 10)
 		pause(5 * time.Second)
 		two = change(two)
@@ -240,9 +238,7 @@ func TestLimitIsLowered(t *testing.T) {
 		for range 300 {
 			got += asked(t, one, 1, 500*time.Millisecond) + asked(t, two, 1, 500*time.Millisecond)
 		}
-		if got < 49 || got > 50 {
-			t.Errorf("%d passed in 5 minutes, want 50", got)
-		}
+		must.Between(t, got, 49, 50, "passed in 5 minutes")
 	})
 }
 
@@ -264,9 +260,7 @@ func TestTwoLimitsBesideEachOther(t *testing.T) {
 			}
 		}
 		// A full bucket lasts for a minute.
-		if used := high + low; used > lasts+time.Minute || used < lasts*9/10 {
-			t.Errorf("tokens of %v passed in %v: %v of the higher limit, %v of the lower", used, lasts, high, low)
-		}
+		must.Between(t, high+low, lasts*9/10, lasts+time.Minute, "time of tokens that passed in %v, %v of the higher limit, %v of the lower", lasts, high, low)
 	})
 }
 
@@ -310,9 +304,7 @@ func TestExactlyOnce(t *testing.T) {
 				if got := w.sum(t); got != total || lost != 0 {
 					t.Errorf("the backend has %d, and %d were lost, want %d", got, lost, total)
 				}
-				if failures < 50 {
-					t.Errorf("only %d failures: this test shows nothing", failures)
-				}
+				must.AtLeast(t, failures, 50, "failures, without which this test shows nothing")
 			})
 		})
 	}

@@ -315,12 +315,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		decide(t, l, 1, "k", strconv.Itoa(i))
 	}
 	must.Equal(t, decide(t, l, 1, "heavy").Allowed, false, "the flood bought a fresh quota")
-	if most := 96*capacity + 100; n.data.Bytes() > most {
-		t.Errorf("%d bytes of shared data, want at most %d", n.data.Bytes(), most)
-	}
-	if got := n.Stats().EvictedCounters; got < spray-3*capacity || got > spray {
-		t.Errorf("%d counters of %d had to make room", got, spray)
-	}
+	must.AtMost(t, n.data.Bytes(), 96*capacity+100, "bytes of shared data")
+	must.Between(t, n.Stats().EvictedCounters, spray-3*capacity, spray, "counters of %d that had to make room", spray)
 }
 
 // Demands on several rules are decided together, and the decision has each limit.

@@ -97,9 +97,8 @@ func TestWait(t *testing.T) {
 				must.OK(t, errors.Join(failed...))
 				for i, at := range after {
 					// A tick is at most a millisecond late.
-					if want := time.Duration(i) * test.pace; at < want || at > want+time.Duration(i+1)*2*time.Millisecond {
-						t.Errorf("call %d had room after %v, want %v", i, at, want)
-					}
+					want := time.Duration(i) * test.pace
+					must.Between(t, at, want, want+time.Duration(i+1)*2*time.Millisecond, "call %d had room after", i)
 				}
 				must.Equal(t, must.Get(l.Allow(t.Context(), "bob"))(t), true, "another key")
 			})
@@ -129,9 +128,8 @@ func TestWaitIsBounded(t *testing.T) {
 			for i, err := range failed {
 				must.Equal(t, errors.Is(err, ratelimit.ErrNoRoom), i >= 3, "%s: call %d: %v", rule, i, err)
 			}
-			if took := time.Since(start); len(after) != 3 || took > 210*time.Millisecond {
-				t.Errorf("%s: %d calls had room, in %v", rule, len(after), took)
-			}
+			must.AtMost(t, time.Since(start), 210*time.Millisecond, "%s: the calls took", rule)
+			must.Equal(t, len(after), 3, "%s: calls that had room", rule)
 		}
 		l, _ := n.Limiter("usual")
 		if err := l.WaitN(t.Context(), nil, 2); !errors.Is(err, ratelimit.ErrNoRoom) || !strings.Contains(err.Error(), `rule "usual"`) {
@@ -183,9 +181,7 @@ func TestWaitEnds(t *testing.T) {
 			start = time.Now()
 			must.Report(t, n.Close(t.Context()))
 			group.Wait()
-			if took := time.Since(start); took > 500*time.Millisecond {
-				t.Errorf("Close took %v", took)
-			}
+			must.AtMost(t, time.Since(start), 500*time.Millisecond, "Close took")
 			must.Is(t, l.Wait(t.Context()), ratelimit.ErrClosed, "after Close")
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A watch tells the time of day, also after someone has set that.
@@ -14,9 +16,7 @@ func TestWatch(t *testing.T) {
 		t.Helper()
 		before := time.Now()
 		told := w.now()
-		if after := time.Now(); told < before.UnixNano() || told > after.UnixNano() {
-			t.Errorf("told %d between %d and %d", told, before.UnixNano(), after.UnixNano())
-		}
+		must.Between(t, told, before.UnixNano(), time.Now().UnixNano(), "told")
 	}
 	tell()
 	w.offset.Add(-int64(time.Hour))

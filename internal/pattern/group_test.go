@@ -60,9 +60,8 @@ func TestGroup(t *testing.T) {
 			}
 		}
 	}
-	if taken < 500 || none < 3000 {
-		t.Errorf("%d parts are taken, and %d are not there", taken, none)
-	}
+	must.AtLeast(t, taken, 500, "parts that are taken")
+	must.AtLeast(t, none, 3000, "parts that are not there")
 }
 
 func TestGroups(t *testing.T) {

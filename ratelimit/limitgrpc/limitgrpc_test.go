@@ -121,9 +121,7 @@ func (w *world) check(t *testing.T, kv ...string) (metadata.MD, error) {
 	var header, trailer metadata.MD
 	_, err := w.client.Check(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {
-		if len(header) > 0 {
-			t.Errorf("a call that fails has the header %v", header)
-		}
+		must.Equal(t, len(header), 0, "a call that fails has the header %v", header)
 		return trailer, err
 	}
 	return header, nil
@@ -139,9 +137,7 @@ func (w *world) watch(t *testing.T, kv ...string) (metadata.MD, error) {
 			if received == 3 {
 				return header, nil
 			}
-			if len(header) > 0 {
-				t.Errorf("a stream that fails has the header %v", header)
-			}
+			must.Equal(t, len(header), 0, "a stream that fails has the header %v", header)
 			return stream.Trailer(), err
 		}
 	}
