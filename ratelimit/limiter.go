@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -631,15 +632,11 @@ func (c *call) await(ctx context.Context) error {
 		return nil
 	}
 	c.wait.Leave()
-	err := ctx.Err()
-	if err == nil {
-		err = ErrClosed
-	}
 	what := "the backend"
 	if c.patient {
 		what = "room"
 	}
-	return fmt.Errorf("ratelimit: namespace %q: wait for %s: %w", n.name, what, err)
+	return fmt.Errorf("ratelimit: namespace %q: wait for %s: %w", n.name, what, cmp.Or(ctx.Err(), ErrClosed))
 }
 
 // conclude fills in the decision.

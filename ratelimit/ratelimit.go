@@ -206,14 +206,9 @@ func (o *Options) complete() error {
 	case len(o.Rules)+len(o.Windows) > maxRules:
 		return fmt.Errorf("rules: want at most %d rules and windows, got %d", maxRules, len(o.Rules)+len(o.Windows))
 	}
-	if o.Capacity == 0 {
-		o.Capacity = defaultCapacity
-	}
-	if o.SyncRate == 0 && !o.Exact {
-		o.SyncRate = defaultSyncRate
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
+	o.Capacity, o.Timeout = cmp.Or(o.Capacity, defaultCapacity), cmp.Or(o.Timeout, defaultTimeout)
+	if !o.Exact {
+		o.SyncRate = cmp.Or(o.SyncRate, defaultSyncRate)
 	}
 	return nil
 }
