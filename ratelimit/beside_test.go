@@ -98,9 +98,7 @@ func TestExactBesideEachOther(t *testing.T) {
 	t.Parallel()
 	const most, keys, goroutines = 3000, 2, 8
 	n := node(t, Options{Capacity: 100, Rules: besides(most)})
-	if n.beside.Load() == nil {
-		t.Fatal("all calls take the lock")
-	}
+	must.EqualOrEnd(t, n.beside.Load() != nil, true, "calls take without the lock")
 	for name, l := range n.limiters {
 		var passed, back [keys]atomic.Uint64
 		var all sync.WaitGroup
@@ -163,12 +161,8 @@ func TestNobodyTakesBesideWhoWaits(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- l.WaitN(t.Context(), Key{"ann"}, 2) }()
 		synctest.Wait()
-		if n.beside.Load() != nil {
-			t.Error("others may take the place of a call that waits")
-		}
+		must.Equal(t, n.beside.Load() != nil, false, "others may take the place of a call that waits")
 		must.OK(t, <-done)
-		if n.beside.Load() == nil {
-			t.Error("nobody waits, and all calls take the lock")
-		}
+		must.Equal(t, n.beside.Load() != nil, true, "nobody waits, and calls take without the lock")
 	})
 }

@@ -189,9 +189,7 @@ func TestEach_panics(t *testing.T) {
 				passed := map[string]int{}
 				ask := func() {
 					decisions, err := DecideEach(t.Context(), demands...)
-					if err != nil {
-						t.Errorf("exact %t, a panic at reading %d: %v", exact, at, err)
-					}
+					must.Is(t, err, nil, "exact %t, a panic at reading %d", exact, at)
 					for i, d := range decisions {
 						if d.At.IsZero() || d.Limiter != l {
 							t.Errorf("exact %t, a panic at reading %d: demand %d got %+v", exact, at, i, d)

@@ -107,9 +107,7 @@ func TestWaitInAFleet(t *testing.T) {
 				var passed [windows]int
 				advanced := uint64(0)
 				for i := range at {
-					if !slices.IsSorted(at[i][:]) {
-						t.Errorf("node %d: calls have room at %v", i, at[i])
-					}
+					must.Equal(t, slices.IsSorted(at[i][:]), true, "node %d: calls have room in their order: %v", i, at[i])
 					for _, then := range at[i] {
 						if then != math.MaxInt64 {
 							passed[then/window]++

@@ -24,9 +24,7 @@ func TestGiveBackOfOthers(t *testing.T) {
 				}
 				want := func(what string, node int, cost uint64, allowed bool) {
 					t.Helper()
-					if d := decide(t, nodes[node], cost, "k"); d.Allowed != allowed {
-						t.Errorf("%s, exact %v, %s: %d hits of node %d: allowed %v, %d left", kind, exact, what, cost, node, d.Allowed, d.Remaining)
-					}
+					must.Equal(t, decide(t, nodes[node], cost, "k").Allowed, allowed, "%s, exact %v, %s: %d hits of node %d: allowed", kind, exact, what, cost, node)
 					pause(time.Millisecond)
 				}
 				want("at first", 1, 10, true)
@@ -67,9 +65,7 @@ func TestGiveBackBesideAnother(t *testing.T) {
 				w.set(func() { w.later = 0 })
 				must.OK(t, back.GiveBack(t.Context(), Key{"k"}, 5))
 				pause(2 * time.Second)
-				if d := decide(t, back, 100, "k"); !d.Allowed {
-					t.Errorf("%s, the first answer by %v later: %d of 100 are left once all are back", kind, later, d.Remaining)
-				}
+				must.Equal(t, decide(t, back, 100, "k").Allowed, true, "%s, the first answer by %v later: 100 of 100 once all are back", kind, later)
 			})
 		}
 	}

@@ -288,9 +288,7 @@ func TestExactlyOnce(t *testing.T) {
 				total := int64(0)
 				for range 3000 {
 					cost := uint64(random.IntN(3))
-					if !decide(t, limiter(t, nodes[random.IntN(2)], "r"), cost, strconv.Itoa(random.IntN(60))).Allowed {
-						t.Fatal("refused far below the limit")
-					}
+					must.EqualOrEnd(t, decide(t, limiter(t, nodes[random.IntN(2)], "r"), cost, strconv.Itoa(random.IntN(60))).Allowed, true, "far below the limit")
 					total += int64(cost)
 					<-time.After(time.Duration(random.IntN(30)) * time.Millisecond)
 				}
@@ -301,9 +299,8 @@ func TestExactlyOnce(t *testing.T) {
 					must.Report(t, n.Close(t.Context()))
 					lost += int64(n.Stats().LostHits)
 				}
-				if got := w.sum(t); got != total || lost != 0 {
-					t.Errorf("the backend has %d, and %d were lost, want %d", got, lost, total)
-				}
+				must.Equal(t, w.sum(t), total, "hits that the backend has")
+				must.Equal(t, lost, 0, "hits were lost")
 				must.AtLeast(t, failures, 50, "failures, without which this test shows nothing")
 			})
 		})
@@ -362,9 +359,7 @@ func TestWaits(t *testing.T) {
 		}
 		w.set(func() { w.slow = false })
 		pause(20 * time.Second)
-		if d := decide(t, l, 10, "ann"); !d.Allowed {
-			t.Errorf("the hits of a request that has gone were not given back: %+v", d)
-		}
+		must.Equal(t, decide(t, l, 10, "ann").Allowed, true, "once the hits of a request that has gone are given back")
 		must.Report(t, n.Close(t.Context()))
 		must.Equal(t, w.sum(t), 12, "the backend has hits")
 	})
@@ -499,9 +494,8 @@ func testIdentity(t *testing.T, secret string) {
 			got = append(got, c.ID)
 			return nil
 		})
-		if err != nil || len(got) != 1 || got[0] != want {
-			t.Errorf("got %x, %v, want %x", got, err, want)
-		}
+		must.OK(t, err)
+		must.Same(t, got, []wire.ID{want}, "")
 	})
 }
 
@@ -613,9 +607,8 @@ func TestEverythingAtOnce_hammer(t *testing.T) {
 	}
 	group.Wait()
 	must.Report(t, n.Close(t.Context()))
-	if got, lost := w.sum(t), int64(n.Stats().LostHits); got+lost != 2*workers*hits || lost != 0 {
-		t.Errorf("the backend has %d hits, %d are lost, want %d in all", got, lost, 2*workers*hits)
-	}
+	must.Equal(t, w.sum(t), 2*workers*hits, "hits that the backend has")
+	must.Equal(t, n.Stats().LostHits, 0, "hits were lost")
 }
 
 // If the backend decides every request, a request that does not fit into one question is refused
@@ -663,9 +656,7 @@ func TestExactFitsOneQuestion(t *testing.T) {
 				if !strings.HasSuffix(got, want) || passed != 0 {
 					t.Errorf("%d rules of %+v: got %q, %d passed, want the error %q", test.rules, test.limit, got, passed, want)
 				}
-				if d := decide(t, limiter(t, nodes[0], "r0"), 1); !d.Allowed {
-					t.Errorf("one of %d rules alone: got %+v", test.rules, d)
-				}
+				must.Equal(t, decide(t, limiter(t, nodes[0], "r0"), 1).Allowed, true, "one of %d rules alone", test.rules)
 			} else if got != "" || passed > 5 || passed == 0 || test.exact && passed != 5 {
 				t.Errorf("%d rules of %+v, exact %v: %q, %d passed, want 5", test.rules, test.limit, test.exact, got, passed)
 			}
@@ -707,9 +698,7 @@ func TestLargeThenSmall(t *testing.T) {
 						continue
 					}
 					large := left + onWay + 1 + random.Uint64N(quota-left-onWay)
-					if got := decide(t, shared, large, "k"); got.Allowed {
-						t.Errorf("%s, seed %d: %d of %d hits that are left are allowed", kind, seed, large, left)
-					}
+					must.Equal(t, decide(t, shared, large, "k").Allowed, false, "%s, seed %d: %d of %d hits that are left", kind, seed, large, left)
 					if random.IntN(3) > 0 {
 						later(time.Second)
 					}

@@ -91,9 +91,7 @@ func TestOwnPushes(t *testing.T) {
 					t.Errorf("%s, %d: after %v: %t, %v; want %v and %v", name, i, lasted, allowed, err, c.lasts, c.fails)
 				}
 				b.set(func() {
-					if got := b.own == 1; got != c.own {
-						t.Errorf("%s, %d: the caller sent %d pushes, want its own: %t", name, i, b.own, c.own)
-					}
+					must.Equal(t, b.own == 1, c.own, "%s, %d: the caller sent %d pushes, its own", name, i, b.own)
 				})
 				pause(time.Second)
 				if held <- struct{}{}; c.slow && c.timeout == 0 && told == 0 {

@@ -87,9 +87,7 @@ func TestPanics(t *testing.T) {
 						pause(10 * time.Millisecond)
 					}
 					must.Equal(t, passed, 10, "%s: passed", name)
-					if err := n.Close(t.Context()); err != nil {
-						t.Errorf("%s: %v", name, err)
-					}
+					must.Is(t, n.Close(t.Context()), nil, "%s: Close", name)
 				})
 			}
 		}
@@ -117,9 +115,8 @@ func TestPanicsAlone(t *testing.T) {
 			t.Errorf("step %d: got %+v, %v", i, d, err)
 		}
 	}
-	if faults = 1; !errors.Is(l.GiveBack(t.Context(), Key{"k"}, 1), panics.Err) {
-		t.Error("a panic of GiveBack is no error")
-	}
+	faults = 1
+	must.Is(t, l.GiveBack(t.Context(), Key{"k"}, 1), panics.Err, "a panic of GiveBack")
 	must.Equal(t, decide(t, l, 0, "k").Remaining, 7, "are left")
 }
 

@@ -266,9 +266,8 @@ func TestKeysAndRulesCountApart(t *testing.T) {
 	})
 	a, b := limiter(t, n, "a"), limiter(t, n, "b")
 	for _, key := range [][]string{nil, {""}, {"a", "bc"}, {"ab", "c"}, {"abc"}, {"a", "b", "c"}, {"a\x00bc"}} {
-		if !decide(t, a, 1, key...).Allowed || !decide(t, b, 1, key...).Allowed {
-			t.Errorf("key %q: refused at its first hit", key)
-		}
+		must.Equal(t, decide(t, a, 1, key...).Allowed, true, "key %q: its first hit", key)
+		must.Equal(t, decide(t, b, 1, key...).Allowed, true, "key %q: its first hit of the other rule", key)
 		must.Equal(t, decide(t, a, 1, key...).Allowed, false, "key %q: allowed twice", key)
 	}
 	must.Equal(t, rate(t, n, "abc", time.Second), 0, "a rule's hits count as a key's without one")
@@ -448,9 +447,7 @@ func TestDocumentation(t *testing.T) {
 	example, _, _ = strings.Cut(example, "\n}\n")
 	lines := strings.Split(texts[0], "\n")[2:4]
 	for _, line := range lines {
-		if line = strings.TrimPrefix(line, "//\t"); !strings.Contains(example, "\t"+line+"\n") {
-			t.Errorf("the first example lacks %q", line)
-		}
+		must.Contains(t, example, "\t"+strings.TrimPrefix(line, "//\t")+"\n", "the first example")
 	}
 }
 
