@@ -111,47 +111,59 @@ func kinds(limit uint64) map[string]Limit {
 	}
 }
 
+// bubble runs a test in a bubble of synctest, beside others.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	})
+}
+
+// eachKind runs a test of limits of each kind, with and without a backend that decides every request.
+func eachKind(t *testing.T, limit uint64, test func(t *testing.T, kind string, l Limit, exact bool)) {
+	t.Helper()
+	for kind, l := range kinds(limit) {
+		for _, exact := range []bool{false, true} {
+			bubble(t, fmt.Sprintf("%s/exact=%v", kind, exact), func(t *testing.T) { test(t, kind, l, exact) })
+		}
+	}
+}
+
 // Nodes that are asked at once never admit more together than a limit of any kind, and use it up.
 // If the backend decides every request, they admit exactly the limit.
 func TestNodesKeepOneLimit(t *testing.T) {
 	t.Parallel()
 	const limit, nodes = 400, 3
 	asks := nightly.Or(1500, 600)
-	for name, l := range kinds(limit) {
-		for _, exact := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/exact=%v", name, exact), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld()
-					var passed uint64
-					var mu sync.Mutex
-					var clients sync.WaitGroup
-					for i := range nodes {
-						n := w.node(t, Options{Rules: rule(l), Exact: exact})
-						clients.Go(func() {
-							random := rand.New(rand.NewPCG(1, uint64(i)))
-							var requests sync.WaitGroup
-							for range asks {
-								requests.Go(func() {
-									d := decide(t, limiter(t, n, "r"), 1, "ann")
-									if mu.Lock(); d.Allowed {
-										passed++
-									}
-									mu.Unlock()
-								})
-								<-time.After(time.Duration(random.IntN(4)) * time.Millisecond)
-							}
-							requests.Wait()
-						})
-					}
-					clients.Wait()
-					if passed > limit || passed < limit*97/100 || exact && passed != limit {
-						t.Errorf("%d passed of a limit of %d", passed, limit)
-					}
-				})
+	eachKind(t, limit, func(t *testing.T, _ string, l Limit, exact bool) {
+		w := newWorld()
+		var passed uint64
+		var mu sync.Mutex
+		var clients sync.WaitGroup
+		for i := range nodes {
+			n := w.node(t, Options{Rules: rule(l), Exact: exact})
+			clients.Go(func() {
+				random := rand.New(rand.NewPCG(1, uint64(i)))
+				var requests sync.WaitGroup
+				for range asks {
+					requests.Go(func() {
+						d := decide(t, limiter(t, n, "r"), 1, "ann")
+						if mu.Lock(); d.Allowed {
+							passed++
+						}
+						mu.Unlock()
+					})
+					<-time.After(time.Duration(random.IntN(4)) * time.Millisecond)
+				}
+				requests.Wait()
 			})
 		}
-	}
+		clients.Wait()
+		if passed > limit || passed < limit*97/100 || exact && passed != limit {
+			t.Errorf("%d passed of a limit of %d", passed, limit)
+		}
+	})
 }
 
 // asked asks a node a number of times, with pauses, and returns how many requests passed.
@@ -268,41 +280,38 @@ func TestTwoLimitsBesideEachOther(t *testing.T) {
 func TestExactlyOnce(t *testing.T) {
 	t.Parallel()
 	for name, exact := range map[string]bool{"leases": false, "exact": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				random := rand.New(rand.NewPCG(3, 4))
-				w.loseOneOf(4)
-				var failures int
-				options := Options{
-					Rules: rule(FixedWindow(1e9, 240*time.Hour)), Exact: exact, Capacity: 32, // so that counters make room
-					OnPushError: func(err error) {
-						w.set(func() { failures++ })
-						if !errors.Is(err, errLost) || !strings.Contains(err.Error(), `namespace "test": push`) {
-							t.Error(err)
-						}
-					},
-				}
-				nodes := []*Namespace{w.node(t, options), w.node(t, options)}
-				total := int64(0)
-				for range 3000 {
-					cost := uint64(random.IntN(3))
-					must.EqualOrEnd(t, decide(t, limiter(t, nodes[random.IntN(2)], "r"), cost, strconv.Itoa(random.IntN(60))).Allowed, true, "far below the limit")
-					total += int64(cost)
-					<-time.After(time.Duration(random.IntN(30)) * time.Millisecond)
-				}
-				w.set(func() { w.loses = nil })
-				lost := int64(0)
-				for _, n := range nodes {
-					pause(10 * time.Second)
-					must.Report(t, n.Close(t.Context()))
-					lost += int64(n.Stats().LostHits)
-				}
-				must.Equal(t, w.sum(t), total, "hits that the backend has")
-				must.Equal(t, lost, 0, "hits were lost")
-				must.AtLeast(t, failures, 50, "failures, without which this test shows nothing")
-			})
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld()
+			random := rand.New(rand.NewPCG(3, 4))
+			w.loseOneOf(4)
+			var failures int
+			options := Options{
+				Rules: rule(FixedWindow(1e9, 240*time.Hour)), Exact: exact, Capacity: 32, // so that counters make room
+				OnPushError: func(err error) {
+					w.set(func() { failures++ })
+					if !errors.Is(err, errLost) || !strings.Contains(err.Error(), `namespace "test": push`) {
+						t.Error(err)
+					}
+				},
+			}
+			nodes := []*Namespace{w.node(t, options), w.node(t, options)}
+			total := int64(0)
+			for range 3000 {
+				cost := uint64(random.IntN(3))
+				must.EqualOrEnd(t, decide(t, limiter(t, nodes[random.IntN(2)], "r"), cost, strconv.Itoa(random.IntN(60))).Allowed, true, "far below the limit")
+				total += int64(cost)
+				<-time.After(time.Duration(random.IntN(30)) * time.Millisecond)
+			}
+			w.set(func() { w.loses = nil })
+			lost := int64(0)
+			for _, n := range nodes {
+				pause(10 * time.Second)
+				must.Report(t, n.Close(t.Context()))
+				lost += int64(n.Stats().LostHits)
+			}
+			must.Equal(t, w.sum(t), total, "hits that the backend has")
+			must.Equal(t, lost, 0, "hits were lost")
+			must.AtLeast(t, failures, 50, "failures, without which this test shows nothing")
 		})
 	}
 }
@@ -312,27 +321,24 @@ func TestBackendFailure(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[FailureMode]struct{ passed, counted int }{FailLocal: {10, 10}, FailAllow: {30, 0}, FailDeny: {0, 0}} {
 		for _, exact := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d/exact=%v", mode, exact), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld()
-					n := w.node(t, Options{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: exact, OnBackendFailure: mode})
-					w.set(func() { w.away = true })
-					passed := 0
-					for range 30 {
-						if decide(t, limiter(t, n, "r"), 1, "ann").Allowed {
-							passed++
-						}
+			bubble(t, fmt.Sprintf("%d/exact=%v", mode, exact), func(t *testing.T) {
+				w := newWorld()
+				n := w.node(t, Options{Rules: rule(FixedWindow(10, 240*time.Hour)), Exact: exact, OnBackendFailure: mode})
+				w.set(func() { w.away = true })
+				passed := 0
+				for range 30 {
+					if decide(t, limiter(t, n, "r"), 1, "ann").Allowed {
+						passed++
 					}
-					must.Equal(t, limiter(t, n, "r").OvershootBound(), map[FailureMode]uint64{FailAllow: window.MaxHits, FailLocal: window.MaxHits}[mode], "hits above the limit are possible")
-					if passed != want.passed || n.Stats().DecidedAlone == 0 {
-						t.Errorf("%d passed, want %d; %+v", passed, want.passed, n.Stats())
-					}
-					w.set(func() { w.away = false })
-					pause(20 * time.Second)
-					must.Report(t, n.Close(t.Context()))
-					must.Equal(t, w.sum(t), int64(want.counted), "hits that the backend has")
-				})
+				}
+				must.Equal(t, limiter(t, n, "r").OvershootBound(), map[FailureMode]uint64{FailAllow: window.MaxHits, FailLocal: window.MaxHits}[mode], "hits above the limit are possible")
+				if passed != want.passed || n.Stats().DecidedAlone == 0 {
+					t.Errorf("%d passed, want %d; %+v", passed, want.passed, n.Stats())
+				}
+				w.set(func() { w.away = false })
+				pause(20 * time.Second)
+				must.Report(t, n.Close(t.Context()))
+				must.Equal(t, w.sum(t), int64(want.counted), "hits that the backend has")
 			})
 		}
 	}
@@ -474,29 +480,24 @@ func TestCountsConverge(t *testing.T) {
 func TestIdentityIsThePlugins(t *testing.T) {
 	t.Parallel()
 	for _, secret := range []string{"", "of-this-deployment"} {
-		testIdentity(t, secret)
-	}
-}
-
-func testIdentity(t *testing.T, secret string) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		// BLAKE2s-256 of the rule's name and the key's values, each with its length before it, cut
-		// to 16 bytes.
-		identities := counter.NewIdentities(secret)
-		want := identities.Of([]byte("\x08per-user\x03ann"))
-		w := newWorld()
-		n := w.node(t, Options{KeySecret: secret, Rules: []Rule{{Name: "per-user", Limits: []Limit{SlidingWindow(10, time.Minute)}}}})
-		decide(t, limiter(t, n, "per-user"), 1, "ann")
-		must.OK(t, n.Sync(t.Context()))
-		var got []wire.ID
-		err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
-			got = append(got, c.ID)
-			return nil
+		bubble(t, "secret "+secret, func(t *testing.T) {
+			// BLAKE2s-256 of the rule's name and the key's values, each with its length before it, cut
+			// to 16 bytes.
+			identities := counter.NewIdentities(secret)
+			want := identities.Of([]byte("\x08per-user\x03ann"))
+			w := newWorld()
+			n := w.node(t, Options{KeySecret: secret, Rules: []Rule{{Name: "per-user", Limits: []Limit{SlidingWindow(10, time.Minute)}}}})
+			decide(t, limiter(t, n, "per-user"), 1, "ann")
+			must.OK(t, n.Sync(t.Context()))
+			var got []wire.ID
+			err := w.store.Counters(t.Context(), "test", nil, func(c store.LimitCounter) error {
+				got = append(got, c.ID)
+				return nil
+			})
+			must.OK(t, err)
+			must.Same(t, got, []wire.ID{want}, "")
 		})
-		must.OK(t, err)
-		must.Same(t, got, []wire.ID{want}, "")
-	})
+	}
 }
 
 // A push that the backend refuses for good is given up, and reported. The answer to another push
@@ -514,16 +515,13 @@ func TestABackendThatDisagrees(t *testing.T) {
 		}, 0, "want the answer to a push, got other bytes"},
 		"no answer": {func([]byte) ([]byte, error) { return []byte("<html>"), nil }, 0, "want the answer to a push, got other bytes"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				n := node(t, Options{Backend: answers(test.answer), Windows: []time.Duration{time.Hour}})
-				must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
-				if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
-					t.Errorf("got %v, want %q", err, test.want)
-				}
-				must.Equal(t, n.Stats().LostHits, test.lost, "hits lost")
-			})
+		bubble(t, name, func(t *testing.T) {
+			n := node(t, Options{Backend: answers(test.answer), Windows: []time.Duration{time.Hour}})
+			must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
+			if err := n.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			must.Equal(t, n.Stats().LostHits, test.lost, "hits lost")
 		})
 	}
 }
