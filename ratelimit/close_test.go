@@ -116,9 +116,8 @@ func TestCloseCutShortSaysWhatIsLeft(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			err := n.Close(ctx)
-			if want := `ratelimit: namespace "test": ` + test.want; !errors.Is(err, context.Canceled) || err.Error() != want {
-				t.Errorf("got %q, want %q", err, want)
-			}
+			must.Is(t, err, context.Canceled, "")
+			must.Equal(t, fmt.Sprint(err), `ratelimit: namespace "test": `+test.want, "")
 			pause(time.Second) // what was on its way arrives
 		})
 	}
@@ -157,10 +156,7 @@ func TestCloseTellsWhatFailedMeanwhile(t *testing.T) {
 			if fails.Store(&test.after); test.after == nil {
 				cancel()
 			}
-			want := `ratelimit: namespace "test": ` + test.want
-			if err := n.Close(ctx); err == nil || err.Error() != want {
-				t.Errorf("got %q, want %q", err, want)
-			}
+			must.Equal(t, fmt.Sprint(n.Close(ctx)), `ratelimit: namespace "test": `+test.want, "")
 		})
 	}
 }

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -184,24 +185,21 @@ func TestDialTLS(t *testing.T) {
 		tls  *tls.Config
 		want string
 	}{
-		{&tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}, ""},
+		{&tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}, "<nil>"},
 		{&tls.Config{RootCAs: authority.Pool}, "want a client certificate"},
 		{&tls.Config{RootCAs: trusttest.New(t).Pool, Certificates: []tls.Certificate{pair}}, "unknown authority"},
 		{nil, "unknown authority"},
 	} {
 		backend := dial(t, s.URL, DialOptions{TLS: test.tls})
 		_, err := backend.Push(t.Context(), greeting)
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("error %v, want %q", err, test.want)
-		}
+		must.Contains(t, fmt.Sprint(err), test.want, "")
 		must.Report(t, backend.Close())
 	}
 	for url, o := range map[string]DialOptions{
 		"http://weir:9180":  {TLS: &tls.Config{}},
 		"https://weir:9180": {TLS: &tls.Config{}, HTTPClient: &http.Client{}},
 	} {
-		if _, err := Dial(url, o); err == nil || !strings.Contains(err.Error(), "want TLS only with an https URL") {
-			t.Errorf("%s: error %v", url, err)
-		}
+		_, err := Dial(url, o)
+		must.Contains(t, fmt.Sprint(err), "want TLS only with an https URL", "%s", url)
 	}
 }

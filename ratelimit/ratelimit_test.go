@@ -154,9 +154,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	} {
 		o := Options{Name: "test"}
 		test.change(&o)
-		if _, err := NewNamespace(o); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want an error with %q", test.name, err, test.want)
-		}
+		_, err := NewNamespace(o)
+		must.Contains(t, fmt.Sprint(err), test.want, "%s", test.name)
 	}
 }
 
@@ -347,14 +346,13 @@ func TestDecideTogether(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	other := limiter(t, define(t, newFakeClock(), Options{Name: "other", Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}}}), "r")
-	for name, demands := range map[string][]Demand{
+	for want, demands := range map[string][]Demand{
 		`demands[1]: want rules of one namespace, got one of "test" and one of "other"`: {all.Demand(nil, 1), other.Demand(nil, 1)},
 		"demands[0]: want a demand made by Limiter.Demand":                              {{}},
 		`demands[1]: want a single demand of rule "all"`:                                {all.Demand(nil, 1), all.Demand(nil, 1)},
 	} {
-		if _, err := Decide(t.Context(), demands...); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("got %v, want an error with %q", err, name)
-		}
+		_, err := Decide(t.Context(), demands...)
+		must.Contains(t, fmt.Sprint(err), want, "")
 	}
 	must.Equal(t, must.Get(Decide(t.Context()))(t).Allowed, true, "nothing asked")
 }

@@ -1,6 +1,7 @@
 package jsonpath_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,11 +125,9 @@ func TestCompile(t *testing.T) {
 		"a.[b,c]":                               `a [ at byte 3, which is supported only with a \ before it`,
 		strings.Repeat("a", jsonpath.MaxPath+1): "a character at byte 1025, but 1024 bytes are the most",
 	} {
-		if p, err := jsonpath.Compile(path); err == nil || err.Error() != want {
-			t.Errorf("%.20s: %v, want %s", path, err, want)
-		} else if p != nil {
-			t.Errorf("%.20s is a path", path)
-		}
+		p, err := jsonpath.Compile(path)
+		must.Equal(t, fmt.Sprint(err), want, "%.20s", path)
+		must.Equal(t, p, nil, "%.20s: path", path)
 	}
 }
 

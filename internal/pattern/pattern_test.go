@@ -2,6 +2,7 @@ package pattern_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"regexp/syntax"
@@ -154,11 +155,9 @@ func TestErrors(t *testing.T) {
 		strings.Repeat("(", 4000):  `a group at byte 101 in more than 100 others`,
 		strings.Repeat("\n", 4097): `more than 4096 bytes`,
 	} {
-		if p, err := pattern.Compile(expr); err == nil || err.Error() != want {
-			t.Errorf("%.20q: %v, want %s", expr, err, want)
-		} else if p != nil {
-			t.Errorf("%.20q has a pattern", expr)
-		}
+		p, err := pattern.Compile(expr)
+		must.Equal(t, fmt.Sprint(err), want, "%.20q", expr)
+		must.Equal(t, p, nil, "%.20q: pattern", expr)
 	}
 }
 
