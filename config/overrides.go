@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 
 	"weir/internal/wire"
@@ -74,25 +75,13 @@ func readKeyOverrides(v *value, parts int, limits func(v *value) []window.Limit)
 			}
 		})
 		for i := range overrides {
-			if sameKey(overrides[i].Key, o.Key) {
+			if slices.Equal(overrides[i].Key, o.Key) {
 				v.fail("key given twice")
 			}
 		}
 		overrides = append(overrides, o)
 	})
 	return overrides
-}
-
-func sameKey(a, b []string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // readOtherLimits reads limits that replace a rule's. They share its counters, so they may only

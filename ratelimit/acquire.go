@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/window"
 )
@@ -123,12 +122,5 @@ func (n *Namespace) held(visit func(c *engine.Charge, since int64) (more bool)) 
 				return
 			}
 		}
-	}
-}
-
-// hold records the places of an allowed call of Acquire.
-func (c *call) hold(demands []engine.Check, now int64, verdict counter.Verdict) {
-	if c.held != nil && verdict == counter.Allowed {
-		*c.held = c.namespace.take(demands, c.limiters, now)
 	}
 }

@@ -69,14 +69,10 @@ func TestAcquire(t *testing.T) {
 	if d, err := flight.Decide(t.Context(), nil, 0); err != nil || d.Remaining != 1 || !d.Allowed {
 		t.Errorf("nobody holds anything, and got %+v, %v", d, err)
 	}
-	if _, err := flight.Decide(t.Context(), nil, 1); err == nil {
-		t.Error("Decide takes a place that nobody gives back")
-	}
-	if _, err := ratelimit.Decide(t.Context(), flight.Demand(nil, 1)); err == nil {
-		t.Error("Decide takes a place that nobody gives back")
-	}
-	if err := flight.GiveBack(t.Context(), nil, 1); err == nil {
-		t.Error("GiveBack gives back a place that somebody may hold")
+	_, alone := flight.Decide(t.Context(), nil, 1)
+	_, together := ratelimit.Decide(t.Context(), flight.Demand(nil, 1))
+	for _, err := range []error{alone, together, flight.GiveBack(t.Context(), nil, 1), flight.Wait(t.Context())} {
+		must.Contains(t, fmt.Sprint(err), "want Acquire", "a place that nobody gives back, or that somebody may hold")
 	}
 	must.OK(t, n.Close(t.Context()))
 	again()
@@ -128,9 +124,8 @@ func TestAcquireOfPrograms(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if most.Load() > limit || passed.Load() == 0 {
-			t.Errorf("sync rate %v: up to %d of %d were held, %d passed", rate, most.Load(), limit, passed.Load())
-		}
+		must.AtMost(t, most.Load(), limit, "sync rate %v: places that were held", rate)
+		must.AtLeast(t, passed.Load(), 1, "sync rate %v: requests that passed", rate)
 	}
 }
 

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -35,13 +34,9 @@ func TestTakesWithoutTheLock(t *testing.T) {
 	for name, l := range n.limiters {
 		decide(t, l, 1, "ann")
 		n.mu.Lock()
-		if allowed, err := l.Allow(t.Context(), "ann"); !allowed || err != nil {
-			t.Errorf("%s: %v, %v", name, allowed, err)
-		}
+		must.Equal(t, must.Get(l.Allow(t.Context(), "ann"))(t), true, name)
 		must.Equal(t, decide(t, l, 2, "ann").Remaining, 6, name)
-		if allowed, err := l.AllowN(t.Context(), Key{"ann"}, 7); allowed || err != nil {
-			t.Errorf("%s: too many: %v, %v", name, allowed, err)
-		}
+		must.Equal(t, must.Get(l.AllowN(t.Context(), Key{"ann"}, 7))(t), false, "%s: too many", name)
 		must.Equal(t, decide(t, l, 1, "ann").Remaining, 5, name)
 		n.mu.Unlock()
 		for i := range 11 {
@@ -49,9 +44,8 @@ func TestTakesWithoutTheLock(t *testing.T) {
 		}
 	}
 	must.OK(t, n.Close(t.Context()))
-	if _, err := n.limiters["fixed"].Allow(t.Context(), "ann"); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	_, err := n.limiters["fixed"].Allow(t.Context(), "ann")
+	must.Is(t, err, ErrClosed, "after Close")
 }
 
 // Calls without the lock get the same answers as those with it.
@@ -79,9 +73,7 @@ func TestBesideAsWithTheLock(t *testing.T) {
 		}
 	}
 	for _, r := range rules {
-		if n := refused[r.Name]; n < 500 || n > 5500 {
-			t.Errorf("%s: %d were refused: such runs show little", r.Name, n)
-		}
+		must.Between(t, refused[r.Name], 500, 5500, "%s: refusals, without which a run shows little", r.Name)
 	}
 }
 
@@ -105,10 +97,8 @@ func TestBesideMovesHitsOfAWrongClock(t *testing.T) {
 func TestExactBesideEachOther(t *testing.T) {
 	t.Parallel()
 	const most, keys, goroutines = 3000, 2, 8
-	n := must.Get(NewNamespace(Options{Name: "test", Capacity: 100, Rules: besides(most)}))(t)
-	if n.beside.Load() == nil {
-		t.Fatal("all calls take the lock")
-	}
+	n := node(t, Options{Capacity: 100, Rules: besides(most)})
+	must.EqualOrEnd(t, n.beside.Load() != nil, true, "calls take without the lock")
 	for name, l := range n.limiters {
 		var passed, back [keys]atomic.Uint64
 		var all sync.WaitGroup
@@ -171,12 +161,8 @@ func TestNobodyTakesBesideWhoWaits(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- l.WaitN(t.Context(), Key{"ann"}, 2) }()
 		synctest.Wait()
-		if n.beside.Load() != nil {
-			t.Error("others may take the place of a call that waits")
-		}
+		must.Equal(t, n.beside.Load() != nil, false, "others may take the place of a call that waits")
 		must.OK(t, <-done)
-		if n.beside.Load() == nil {
-			t.Error("nobody waits, and all calls take the lock")
-		}
+		must.Equal(t, n.beside.Load() != nil, true, "nobody waits, and calls take without the lock")
 	})
 }

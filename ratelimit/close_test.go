@@ -18,50 +18,46 @@ import (
 func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 	t.Parallel()
 	for name, deadline := range map[string]bool{"without a deadline": false, "with a deadline": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				w.slow = true
-				n := w.node(t, Options{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
-				l := limiter(t, n, "r")
-				gone, leave := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				defer leave()
-				if _, err := l.Decide(gone, Key{"ann"}, 1); !errors.Is(err, context.DeadlineExceeded) {
-					t.Fatal(err)
-				}
-				ctx := t.Context()
-				if deadline {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, time.Minute)
-					defer cancel()
-				}
-				start := time.Now()
-				waited := make(chan time.Duration, 1)
-				go func() {
-					_, _ = l.Decide(ctx, Key{"ann"}, 1)
-					waited <- time.Since(start)
-				}()
-				pause(10 * time.Millisecond)
-				closed := make(chan struct{})
-				go func() {
-					n.Close(t.Context())
-					close(closed)
-				}()
-				pause(5 * time.Minute)
-				select {
-				case lasted := <-waited:
-					if lasted > n.timeout {
-						t.Errorf("the call waited for %v, want at most %v", lasted, n.timeout)
-					}
-				default:
-					t.Error("the call still waits, five minutes after the namespace was closed")
-				}
-				select {
-				case <-closed:
-				default:
-					t.Error("Close has not returned after five minutes")
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld()
+			w.slow = true
+			n := w.node(t, Options{Rules: rule(FixedWindow(10, time.Hour)), Exact: true})
+			l := limiter(t, n, "r")
+			gone, leave := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer leave()
+			if _, err := l.Decide(gone, Key{"ann"}, 1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			ctx := t.Context()
+			if deadline {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+			}
+			start := time.Now()
+			waited := make(chan time.Duration, 1)
+			go func() {
+				_, _ = l.Decide(ctx, Key{"ann"}, 1)
+				waited <- time.Since(start)
+			}()
+			pause(10 * time.Millisecond)
+			closed := make(chan struct{})
+			go func() {
+				n.Close(t.Context())
+				close(closed)
+			}()
+			pause(5 * time.Minute)
+			select {
+			case lasted := <-waited:
+				must.AtMost(t, lasted, n.timeout, "the call waited")
+			default:
+				t.Error("the call still waits, five minutes after the namespace was closed")
+			}
+			select {
+			case <-closed:
+			default:
+				t.Error("Close has not returned after five minutes")
+			}
 		})
 	}
 }
@@ -71,38 +67,30 @@ func TestCloseAnswersACallWhoseMemoryWasUsedBefore(t *testing.T) {
 func TestRestartsKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit, restarts, calls = 5, 5, 4
-	for name, l := range kinds(limit) {
-		for mode, exact := range map[string]bool{"exact": true, "leases": false} {
-			t.Run(name+"/"+mode, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld()
-					passed, told := 0, uint64(0)
-					for range restarts {
-						n := w.node(t, Options{Rules: rule(l), Exact: exact})
-						decided := make(chan bool, calls)
-						for range calls {
-							go func() { decided <- decide(t, limiter(t, n, "r"), 1, "ann").Allowed }()
-						}
-						synctest.Wait()
-						must.Report(t, n.Close(t.Context()))
-						for range calls {
-							if <-decided {
-								passed++
-							}
-						}
-						told = max(told, limiter(t, n, "r").OvershootBound())
-						if _, err := limiter(t, n, "r").Decide(t.Context(), Key{"ann"}, 1); !errors.Is(err, ErrClosed) {
-							t.Errorf("after Close: %v", err)
-						}
-					}
-					if passed != limit || told != 0 {
-						t.Errorf("%d passed of a limit of %d in %d restarts, and the overshoot bound is %d", passed, limit, restarts, told)
-					}
-				})
-			})
+	eachKind(t, limit, func(t *testing.T, _ string, l Limit, exact bool) {
+		w := newWorld()
+		passed, told := 0, uint64(0)
+		for range restarts {
+			n := w.node(t, Options{Rules: rule(l), Exact: exact})
+			decided := make(chan bool, calls)
+			for range calls {
+				go func() { decided <- decide(t, limiter(t, n, "r"), 1, "ann").Allowed }()
+			}
+			synctest.Wait()
+			must.Report(t, n.Close(t.Context()))
+			for range calls {
+				if <-decided {
+					passed++
+				}
+			}
+			told = max(told, limiter(t, n, "r").OvershootBound())
+			_, err := limiter(t, n, "r").Decide(t.Context(), Key{"ann"}, 1)
+			must.Is(t, err, ErrClosed, "after Close")
 		}
-	}
+		if passed != limit || told != 0 {
+			t.Errorf("%d passed of a limit of %d in %d restarts, and the overshoot bound is %d", passed, limit, restarts, told)
+		}
+	})
 }
 
 // Whoever cuts Close short reads why, of which namespace, and whether the backend lacks anything, hits or usage.
@@ -120,20 +108,17 @@ func TestCloseCutShortSaysWhatIsLeft(t *testing.T) {
 		"hits":         {hits: 2, want: "close: not all hits and usage were pushed: context canceled"},
 		"both of them": {reveal: RevealPlain, hits: 2, want: "close: not all hits and usage were pushed: context canceled"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newWorld().node(t, Options{Exact: test.exact, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1000, time.Hour)}, Reveal: test.reveal}}})
-				for range test.hits {
-					decide(t, limiter(t, n, "r"), 1, "ann")
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				cancel()
-				err := n.Close(ctx)
-				if want := `ratelimit: namespace "test": ` + test.want; !errors.Is(err, context.Canceled) || err.Error() != want {
-					t.Errorf("got %q, want %q", err, want)
-				}
-				pause(time.Second) // what was on its way arrives
-			})
+		bubble(t, name, func(t *testing.T) {
+			n := newWorld().node(t, Options{Exact: test.exact, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1000, time.Hour)}, Reveal: test.reveal}}})
+			for range test.hits {
+				decide(t, limiter(t, n, "r"), 1, "ann")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			err := n.Close(ctx)
+			must.Is(t, err, context.Canceled, "")
+			must.Equal(t, fmt.Sprint(err), `ratelimit: namespace "test": `+test.want, "")
+			pause(time.Second) // what was on its way arrives
 		})
 	}
 }
@@ -150,34 +135,28 @@ func TestCloseTellsWhatFailedMeanwhile(t *testing.T) {
 		"away all the time":        {errors.New("away"), errors.New("away still"), `close: not all hits and usage were pushed: ratelimit: namespace "test": push: away still`},
 		"away, and then cut short": {errors.New("away"), nil, "close: not all hits and usage were pushed: context canceled"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var fails atomic.Pointer[error]
-				fails.Store(new(cmp.Or(test.before, test.after)))
-				held := make(chan struct{})
-				defer close(held)
-				n := must.Get(NewNamespace(Options{Name: "test", Windows: []time.Duration{time.Hour}, Backend: answers(func([]byte) ([]byte, error) {
-					if err := *fails.Load(); err != nil {
-						return nil, err
-					}
-					<-held
-					return nil, errors.New("late")
-				})}))(t)
-				must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
-				if test.before != nil {
-					must.Equal(t, n.Sync(t.Context()) != nil, true, "a push fails")
+		bubble(t, name, func(t *testing.T) {
+			var fails atomic.Pointer[error]
+			fails.Store(new(cmp.Or(test.before, test.after)))
+			held := make(chan struct{})
+			defer close(held)
+			n := node(t, Options{Windows: []time.Duration{time.Hour}, Backend: answers(func([]byte) ([]byte, error) {
+				if err := *fails.Load(); err != nil {
+					return nil, err
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if fails.Store(&test.after); test.after == nil {
-					cancel()
-				}
-				want := `ratelimit: namespace "test": ` + test.want
-				if err := n.Close(ctx); err == nil || err.Error() != want {
-					t.Errorf("got %q, want %q", err, want)
-				}
-			})
+				<-held
+				return nil, errors.New("late")
+			})})
+			must.Equal(t, increment(t, n, "k", time.Hour, 3), 3, "rate")
+			if test.before != nil {
+				must.Equal(t, n.Sync(t.Context()) != nil, true, "a push fails")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if fails.Store(&test.after); test.after == nil {
+				cancel()
+			}
+			must.Equal(t, fmt.Sprint(n.Close(ctx)), `ratelimit: namespace "test": `+test.want, "")
 		})
 	}
 }

@@ -1,9 +1,8 @@
 package ratelimit
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -61,8 +60,7 @@ func TestDial(t *testing.T) {
 			}
 			passed := 0
 			for range 2 {
-				n := must.Get(NewNamespace(options))(t)
-				t.Cleanup(func() { n.Close(context.Background()) })
+				n := node(t, options)
 				for range 60 {
 					if decide(t, limiter(t, n, "r"), 1, "ann").Allowed {
 						passed++
@@ -81,12 +79,9 @@ func TestDialFails(t *testing.T) {
 	genuine := weirServe("s3cret")
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*answer.Load()).ServeHTTP(w, r) }))
 	define := func(token string) *Namespace {
-		n := must.Get(NewNamespace(Options{
-			Name: "test", Backend: dial(t, url, DialOptions{Token: token}), Windows: []time.Duration{240 * time.Hour},
-			SyncRate: time.Hour, Timeout: time.Minute,
-		}))(t)
-		t.Cleanup(func() { n.Close(context.Background()) })
-		return n
+		return node(t, Options{
+			Backend: dial(t, url, DialOptions{Token: token}), Windows: []time.Duration{240 * time.Hour}, SyncRate: time.Hour, Timeout: time.Minute,
+		})
 	}
 	away := http.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	answer.Store(&away)
@@ -101,14 +96,12 @@ func TestDialFails(t *testing.T) {
 		{"away", away.ServeHTTP, "EOF"},
 		{"no answer of Weir's", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }, "want the answer to a push"},
 		{"another one's answer", func(w http.ResponseWriter, _ *http.Request) {
-			if _, err := w.Write(wire.AppendAnswer(nil, &wire.Answer{NowNanos: 1})); err != nil {
-				t.Error(err)
-			}
+			_, err := w.Write(wire.AppendAnswer(nil, &wire.Answer{NowNanos: 1}))
+			must.Report(t, err)
 		}, "want the answer to a push"},
 		{"a long answer", func(w http.ResponseWriter, _ *http.Request) {
-			if _, err := w.Write(make([]byte, wire.MaxAnswer+wire.MaxNear+1)); err != nil {
-				t.Error(err)
-			}
+			_, err := w.Write(make([]byte, wire.MaxAnswer+wire.MaxNear+1))
+			must.Report(t, err)
 		}, "the backend's answer: want at most"},
 		{"a proxy's 400", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }, "400 Bad Request"},
 	} {
@@ -128,9 +121,8 @@ func TestDialFails(t *testing.T) {
 	}))
 	answer.Store(&trusted)
 	must.Report(t, n.Close(t.Context()))
-	if got, lost := rate(t, define("s3cret"), "ann", 240*time.Hour), n.Stats().LostHits; got < 6 || got > 7 || lost != 0 {
-		t.Errorf("the backend has %v hits, want 7, and %d were lost", got, lost)
-	}
+	must.Between(t, rate(t, define("s3cret"), "ann", 240*time.Hour), 6, 7, "hits of 7 that the backend has")
+	must.Equal(t, n.Stats().LostHits, 0, "hits were lost")
 }
 
 // A push that the backend calls invalid is not sent again. The same status from a server in between
@@ -139,9 +131,8 @@ func TestDialInvalidPush(t *testing.T) {
 	t.Parallel()
 	s := dial(t, serve(t, weirServe("")), DialOptions{})
 	for name, push := range map[string][]byte{"no push": []byte("?"), "too long": make([]byte, wire.MaxBody+1)} {
-		if _, err := s.Push(t.Context(), push); !errors.Is(err, ErrPushRefused) {
-			t.Errorf("%s: got %v, want %v", name, err, ErrPushRefused)
-		}
+		_, err := s.Push(t.Context(), push)
+		must.Is(t, err, ErrPushRefused, name)
 	}
 }
 
@@ -163,12 +154,9 @@ func TestDialSharesConnections(t *testing.T) {
 	greeting := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1})
 	for _, o := range []DialOptions{{}, {HTTPClient: http.DefaultClient}} {
 		c := must.Get(Dial(url, o))(t)
-		if _, err := c.Push(t.Context(), greeting); err != nil {
-			t.Error(err)
-		}
-		if err := c.Close(); err != nil || shared.closed != 0 {
-			t.Errorf("closed %d times, %v", shared.closed, err)
-		}
+		must.Get(c.Push(t.Context(), greeting))(t)
+		must.Report(t, c.Close())
+		must.Equal(t, shared.closed, 0, "times closed")
 	}
 }
 
@@ -197,24 +185,21 @@ func TestDialTLS(t *testing.T) {
 		tls  *tls.Config
 		want string
 	}{
-		{&tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}, ""},
+		{&tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}, "<nil>"},
 		{&tls.Config{RootCAs: authority.Pool}, "want a client certificate"},
 		{&tls.Config{RootCAs: trusttest.New(t).Pool, Certificates: []tls.Certificate{pair}}, "unknown authority"},
 		{nil, "unknown authority"},
 	} {
 		backend := dial(t, s.URL, DialOptions{TLS: test.tls})
 		_, err := backend.Push(t.Context(), greeting)
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("error %v, want %q", err, test.want)
-		}
+		must.Contains(t, fmt.Sprint(err), test.want, "")
 		must.Report(t, backend.Close())
 	}
 	for url, o := range map[string]DialOptions{
 		"http://weir:9180":  {TLS: &tls.Config{}},
 		"https://weir:9180": {TLS: &tls.Config{}, HTTPClient: &http.Client{}},
 	} {
-		if _, err := Dial(url, o); err == nil || !strings.Contains(err.Error(), "want TLS only with an https URL") {
-			t.Errorf("%s: error %v", url, err)
-		}
+		_, err := Dial(url, o)
+		must.Contains(t, fmt.Sprint(err), "want TLS only with an https URL", "%s", url)
 	}
 }

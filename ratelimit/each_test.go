@@ -75,7 +75,7 @@ func TestEachByItself(t *testing.T) {
 func TestEachTogether(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // in turns
 	counted := &counting{Backend: newWorld()}
-	n := must.Get(NewNamespace(Options{Name: "n", Backend: counted, Exact: true, Collect: 1, Rules: rule(FixedWindow(3, time.Hour))}))(t)
+	n := node(t, Options{Backend: counted, Exact: true, Collect: 1, Rules: rule(FixedWindow(3, time.Hour))})
 	l, begin := limiter(t, n, "r"), make(chan struct{})
 	var working sync.WaitGroup
 	const calls = 32
@@ -153,9 +153,8 @@ func TestEach_hammer(t *testing.T) {
 			var sum int64
 			for key := range allowed {
 				n := allowed[key].Load()
-				if sum += n; n > limit {
-					t.Errorf("exact %t: %d hits of key %d were allowed", exact, n, key)
-				}
+				sum += n
+				must.AtMost(t, n, limit, "exact %t: hits of key %d that were allowed", exact, key)
 			}
 			for _, n := range all {
 				must.Report(t, n.Close(t.Context()))
@@ -190,9 +189,7 @@ func TestEach_panics(t *testing.T) {
 				passed := map[string]int{}
 				ask := func() {
 					decisions, err := DecideEach(t.Context(), demands...)
-					if err != nil {
-						t.Errorf("exact %t, a panic at reading %d: %v", exact, at, err)
-					}
+					must.Is(t, err, nil, "exact %t, a panic at reading %d", exact, at)
 					for i, d := range decisions {
 						if d.At.IsZero() || d.Limiter != l {
 							t.Errorf("exact %t, a panic at reading %d: demand %d got %+v", exact, at, i, d)
@@ -213,15 +210,11 @@ func TestEach_panics(t *testing.T) {
 				}
 				for _, d := range demands {
 					// Hits that the backend has granted are lost to a node that panics as it hears of them.
-					if n := passed[d.key[0]]; n < 2 || n > 3 {
-						t.Errorf("exact %t, a panic at reading %d: %d hits of %s have passed, want 3", exact, at, n, d.key)
-					}
+					must.Between(t, passed[d.key[0]], 2, 3, "exact %t, a panic at reading %d: hits of %s that have passed", exact, at, d.key)
 				}
 			})
 		}
-		if caught < 8 {
-			t.Errorf("exact %t: %d panics were caught", exact, caught)
-		}
+		must.AtLeast(t, caught, 8, "exact %t: panics that were caught", exact)
 	}
 }
 
@@ -232,14 +225,9 @@ func TestEachErrors(t *testing.T) {
 		w := newWorld()
 		l := limiter(t, w.node(t, Options{Exact: true, Rules: rule(FixedWindow(3, time.Hour))}), "r")
 		places := must.Get(NewLimiter(InFlight(1)))(t)
-		closed, err := NewLimiter(FixedWindow(1, time.Hour))
-		if err == nil {
-			err = closed.namespace.Close(t.Context())
-		}
-		must.OK(t, err)
-		if d, err := DecideEach(t.Context()); len(d) != 0 || err != nil {
-			t.Errorf("no demands: %v, %v", d, err)
-		}
+		closed := must.Get(NewLimiter(FixedWindow(1, time.Hour)))(t)
+		must.OK(t, closed.namespace.Close(t.Context()))
+		must.Equal(t, len(must.Get(DecideEach(t.Context()))(t)), 0, "decisions of no demands")
 		for name, demand := range map[string]Demand{"none": {}, "places": places.Demand(nil, 1), "closed": closed.Demand(nil, 1)} {
 			if _, err := DecideEach(t.Context(), l.Demand(Key{name}, 1), demand); err == nil || name == "closed" && !errors.Is(err, ErrClosed) {
 				t.Errorf("%s: %v", name, err)

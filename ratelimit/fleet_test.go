@@ -30,12 +30,8 @@ func TestFleetWaitsForNothing(t *testing.T) {
 			var group sync.WaitGroup
 			end := time.Now().Add(span)
 			for i, n := range all {
+				l := limiter(t, n, "r")
 				group.Go(func() {
-					l, err := n.Limiter("r")
-					if err != nil {
-						t.Error(err)
-						return
-					}
 					random := rand.New(rand.NewPCG(1, uint64(i)))
 					keys := rand.NewZipf(random, 1.2, 1, 19_999)
 					for at := time.Now(); at.Before(end); at = time.Now() {
@@ -75,68 +71,61 @@ func TestWaitInAFleet(t *testing.T) {
 	t.Parallel()
 	const nodes, limit, window, windows, every = 10, 300, 30 * time.Second, 4, 900 * time.Millisecond
 	for name, of := range map[string]Limit{"fixed": FixedWindow(limit, window), "sliding": SlidingWindow(limit, window)} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				start := time.Now()
-				must.EqualOrEnd(t, start.UnixNano()%int64(window), 0, "a window has to begin with the test")
-				ctx, stop := context.WithCancel(t.Context())
-				time.AfterFunc(windows*window-time.Second, stop)
-				var group sync.WaitGroup
-				all := make([]*Namespace, nodes)
-				var at [nodes][(windows*window - 10*time.Second) / every]time.Duration // when each call had room
-				for i := range all {
-					all[i] = w.node(t, Options{Rules: rule(of)})
-					l := limiter(t, all[i], "r")
-					group.Go(func() { // its node has a part of the limits as long as it has requests
-						for j := 0; ctx.Err() == nil; j++ {
-							<-time.After(time.Second)
-							if _, err := l.Allow(t.Context(), fmt.Sprint("other", i, j)); err != nil {
-								t.Error(err)
-							}
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld()
+			start := time.Now()
+			must.EqualOrEnd(t, start.UnixNano()%int64(window), 0, "a window has to begin with the test")
+			ctx, stop := context.WithCancel(t.Context())
+			time.AfterFunc(windows*window-time.Second, stop)
+			var group sync.WaitGroup
+			all := make([]*Namespace, nodes)
+			var at [nodes][(windows*window - 10*time.Second) / every]time.Duration // when each call had room
+			for i := range all {
+				all[i] = w.node(t, Options{Rules: rule(of)})
+				l := limiter(t, all[i], "r")
+				group.Go(func() { // its node has a part of the limits as long as it has requests
+					for j := 0; ctx.Err() == nil; j++ {
+						<-time.After(time.Second)
+						_, err := l.Allow(t.Context(), fmt.Sprint("other", i, j))
+						must.Report(t, err)
+					}
+				})
+				for call := range at[i] {
+					group.Go(func() {
+						at[i][call] = math.MaxInt64
+						<-time.After(10*time.Second + time.Duration(call)*every)
+						if err := l.Wait(ctx, "k"); err == nil {
+							at[i][call] = time.Since(start)
+						} else if ctx.Err() == nil {
+							t.Error(err)
 						}
 					})
-					for call := range at[i] {
-						group.Go(func() {
-							at[i][call] = math.MaxInt64
-							<-time.After(10*time.Second + time.Duration(call)*every)
-							if err := l.Wait(ctx, "k"); err == nil {
-								at[i][call] = time.Since(start)
-							} else if ctx.Err() == nil {
-								t.Error(err)
-							}
-						})
+				}
+			}
+			group.Wait()
+			var passed [windows]int
+			advanced := uint64(0)
+			for i := range at {
+				must.Equal(t, slices.IsSorted(at[i][:]), true, "node %d: calls have room in their order: %v", i, at[i])
+				for _, then := range at[i] {
+					if then != math.MaxInt64 {
+						passed[then/window]++
 					}
 				}
-				group.Wait()
-				var passed [windows]int
-				advanced := uint64(0)
-				for i := range at {
-					if !slices.IsSorted(at[i][:]) {
-						t.Errorf("node %d: calls have room at %v", i, at[i])
-					}
-					for _, then := range at[i] {
-						if then != math.MaxInt64 {
-							passed[then/window]++
-						}
-					}
-					advanced += all[i].Stats().AdvancedHits
-				}
-				sum := 0
-				for i := range passed {
-					if sum += passed[i]; sum > (i+1)*limit {
-						t.Errorf("%v calls have room in windows of %d", passed, limit)
-					}
-				}
-				// A sliding window has little room at first, as the window before weighs on it.
-				if name == "fixed" && sum < windows*limit*9/10 {
-					t.Errorf("%v calls have room in windows of %d", passed, limit)
-				}
-				others := uint64(nodes * windows * window / time.Second)
-				if t.Log(passed, advanced); advanced <= others {
-					t.Errorf("%d hits were advanced, of which up to %d are of other keys, want some of this", advanced, others)
-				}
-			})
+				advanced += all[i].Stats().AdvancedHits
+			}
+			sum := 0
+			for i := range passed {
+				sum += passed[i]
+				must.AtMost(t, sum, (i+1)*limit, "%v calls have room in windows of %d: those of %d windows", passed, limit, i+1)
+			}
+			// A sliding window has little room at first, as the window before weighs on it.
+			if name == "fixed" && sum < windows*limit*9/10 {
+				t.Errorf("%v calls have room in windows of %d", passed, limit)
+			}
+			others := uint64(nodes * windows * window / time.Second)
+			t.Log(passed, advanced)
+			must.AtLeast(t, advanced, others+1, "hits that were advanced, of which up to %d are of other keys", others)
 		})
 	}
 }
@@ -153,9 +142,7 @@ func TestFullKeysRefuseAtOnce(t *testing.T) {
 		before := l.namespace.Stats()
 		for range 100 {
 			pause(100 * time.Millisecond)
-			if ok, err := l.Allow(t.Context(), "k"); ok || err != nil {
-				t.Errorf("passes: %t, %v", ok, err)
-			}
+			must.Equal(t, must.Get(l.Allow(t.Context(), "k"))(t), false, "passes")
 		}
 		must.Equal(t, l.namespace.Stats().WaitedRequests-before.WaitedRequests, 0, "of 100 requests for a full key waited")
 	})
@@ -193,9 +180,7 @@ func TestRemainingWithAdvancedHits(t *testing.T) {
 		if advanced := n.Stats().AdvancedHits; advanced == 0 || mixed == 0 {
 			t.Errorf("%d hits were advanced, and %d calls asked the backend after that: this shows nothing", advanced, mixed)
 		}
-		if exact < 1900 {
-			t.Errorf("what remains is told as it is %d times of 2000", exact)
-		}
+		must.AtLeast(t, exact, 1900, "times of 2000 that what remains is told as it is")
 	})
 }
 
@@ -216,8 +201,6 @@ func TestCloseGivesPartsBack(t *testing.T) {
 		decide(t, l, 1, "another")
 		began := time.Now()
 		must.OK(t, n.Close(t.Context()))
-		if took := time.Since(began); took > 4*time.Second {
-			t.Errorf("Close took %v", took)
-		}
+		must.AtMost(t, time.Since(began), 4*time.Second, "Close took")
 	})
 }

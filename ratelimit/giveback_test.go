@@ -14,35 +14,29 @@ import (
 // gets them.
 func TestGiveBackOfOthers(t *testing.T) {
 	t.Parallel()
-	for kind, l := range kinds(100) {
-		for _, exact := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				var nodes [2]*Limiter
-				for i := range nodes {
-					nodes[i] = limiter(t, w.node(t, Options{Rules: rule(l), Exact: exact}), "r")
-				}
-				want := func(what string, node int, cost uint64, allowed bool) {
-					t.Helper()
-					if d := decide(t, nodes[node], cost, "k"); d.Allowed != allowed {
-						t.Errorf("%s, exact %v, %s: %d hits of node %d: allowed %v, %d left", kind, exact, what, cost, node, d.Allowed, d.Remaining)
-					}
-					pause(time.Millisecond)
-				}
-				want("at first", 1, 10, true)
-				want("at first", 0, 45, true)
-				want("at first", 0, 45, true)
-				want("full", 0, 1, false)
-				must.OK(t, nodes[1].GiveBack(t.Context(), Key{"k"}, 60))
-				want("60 are back", 1, 30, true)
-				pause(2 * time.Second)
-				want("30 are left", 0, 30, true)
-				pause(2 * time.Second)
-				want("none is left", 0, 1, false)
-				want("none is left", 1, 1, false)
-			})
+	eachKind(t, 100, func(t *testing.T, _ string, l Limit, exact bool) {
+		w := newWorld()
+		var nodes [2]*Limiter
+		for i := range nodes {
+			nodes[i] = limiter(t, w.node(t, Options{Rules: rule(l), Exact: exact}), "r")
 		}
-	}
+		want := func(what string, node int, cost uint64, allowed bool) {
+			t.Helper()
+			must.Equal(t, decide(t, nodes[node], cost, "k").Allowed, allowed, "%s: %d hits of node %d: allowed", what, cost, node)
+			pause(time.Millisecond)
+		}
+		want("at first", 1, 10, true)
+		want("at first", 0, 45, true)
+		want("at first", 0, 45, true)
+		want("full", 0, 1, false)
+		must.OK(t, nodes[1].GiveBack(t.Context(), Key{"k"}, 60))
+		want("60 are back", 1, 30, true)
+		pause(2 * time.Second)
+		want("30 are left", 0, 30, true)
+		pause(2 * time.Second)
+		want("none is left", 0, 1, false)
+		want("none is left", 1, 1, false)
+	})
 }
 
 // While hits are on their way back, others that this node has not heard of go back, too: the backend is asked for them, whichever
@@ -67,9 +61,7 @@ func TestGiveBackBesideAnother(t *testing.T) {
 				w.set(func() { w.later = 0 })
 				must.OK(t, back.GiveBack(t.Context(), Key{"k"}, 5))
 				pause(2 * time.Second)
-				if d := decide(t, back, 100, "k"); !d.Allowed {
-					t.Errorf("%s, the first answer by %v later: %d of 100 are left once all are back", kind, later, d.Remaining)
-				}
+				must.Equal(t, decide(t, back, 100, "k").Allowed, true, "%s, the first answer by %v later: 100 of 100 once all are back", kind, later)
 			})
 		}
 	}
@@ -80,32 +72,30 @@ func TestGiveBackBesideAnother(t *testing.T) {
 func TestGiveBackOfAdvancedHits(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"at once": 0, "by other limits": 0, "on their way": 1003 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				n := w.node(t, Options{Rules: rule(FixedWindow(1000, 24*time.Hour))})
-				l := limiter(t, n, "r")
-				of := l
-				if name == "by other limits" {
-					of = must.Get(l.WithLimits(FixedWindow(2000, 24*time.Hour)))(t)
-				}
-				for i := range 40 {
-					decide(t, of, 1, strconv.Itoa(i))
-					pause(100 * time.Millisecond)
-				}
-				before := n.Stats().AdvancedHits
-				decide(t, of, 5, "k")
-				must.Equal(t, n.Stats().AdvancedHits-before, 5, "hits are advanced")
-				pause(by)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if by == 0 {
-					cancel()
-				}
-				must.OK(t, l.GiveBack(ctx, Key{"k"}, 3))
-				pause(3 * time.Second)
-				must.Equal(t, decide(t, l, 1, "k").Remaining, 997, "left after 5 hits, 3 given back, and 1")
-			})
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld()
+			n := w.node(t, Options{Rules: rule(FixedWindow(1000, 24*time.Hour))})
+			l := limiter(t, n, "r")
+			of := l
+			if name == "by other limits" {
+				of = must.Get(l.WithLimits(FixedWindow(2000, 24*time.Hour)))(t)
+			}
+			for i := range 40 {
+				decide(t, of, 1, strconv.Itoa(i))
+				pause(100 * time.Millisecond)
+			}
+			before := n.Stats().AdvancedHits
+			decide(t, of, 5, "k")
+			must.Equal(t, n.Stats().AdvancedHits-before, 5, "hits are advanced")
+			pause(by)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if by == 0 {
+				cancel()
+			}
+			must.OK(t, l.GiveBack(ctx, Key{"k"}, 3))
+			pause(3 * time.Second)
+			must.Equal(t, decide(t, l, 1, "k").Remaining, 997, "left after 5 hits, 3 given back, and 1")
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -61,7 +62,6 @@ func (k Key) append(to []byte) []byte {
 type Limiter struct {
 	namespace *Namespace
 	name      string
-	limits    []Limit
 	hold      time.Duration
 	rule      *engine.Rule
 }
@@ -101,15 +101,6 @@ func sameCalendar(a, b window.Calendar) bool {
 	return is == are && (!is || of.Equal(other))
 }
 
-// told converts the engine's limits to those of this package.
-func told(compiled []window.Limit) []Limit {
-	limits := make([]Limit, len(compiled))
-	for i := range compiled {
-		limits[i].limit = compiled[i]
-	}
-	return limits
-}
-
 // Namespace returns the namespace of the rule.
 func (l *Limiter) Namespace() *Namespace { return l.namespace }
 
@@ -118,7 +109,13 @@ func (l *Limiter) Name() string { return l.name }
 
 // Limits returns a copy of the rule's limits. An override may have changed them for some keys: see
 // [Standing].
-func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
+func (l *Limiter) Limits() []Limit {
+	limits := make([]Limit, len(l.rule.Limits))
+	for i := range limits {
+		limits[i].limit = l.rule.Limits[i]
+	}
+	return limits
+}
 
 // WithLimits returns a limiter of the same rule for keys with other limits, such as those of a
 // plan. The limits must have the number, order, algorithms and windows of the rule's: only the
@@ -153,7 +150,7 @@ func (l *Limiter) withLimits(limits []Limit) (*Limiter, error) {
 	l.namespace.mu.Lock()
 	defer l.namespace.mu.Unlock()
 	other := *l
-	other.limits, other.rule = told(compiled), l.rule.Variant(compiled)
+	other.rule = l.rule.Variant(compiled)
 	return &other, nil
 }
 
@@ -502,11 +499,7 @@ func (c *call) add(l *Limiter, key Key, cost uint64) {
 // demand adds a demand without hits, whose key begins with the rule's prefix. It reuses the memory
 // of earlier demands.
 func (c *call) demand(r *engine.Rule) *engine.Check {
-	if len(c.demands) < cap(c.demands) {
-		c.demands = c.demands[:len(c.demands)+1]
-	} else {
-		c.demands = append(c.demands, engine.Check{})
-	}
+	c.demands = slices.Grow(c.demands, 1)[:len(c.demands)+1]
 	d := &c.demands[len(c.demands)-1]
 	d.Rule, d.Cost, d.Key = r, 0, append(d.Key[:0], r.Prefix...)
 	return d
@@ -515,7 +508,8 @@ func (c *call) demand(r *engine.Rule) *engine.Check {
 // decide decides a call, and releases it. broken is the error of an attempt without the lock that panicked; nil if there
 // was none. The caller holds the lock; decide unlocks it.
 func (n *Namespace) decide(ctx context.Context, c *call, to *Decision, broken error) (err error) {
-	defer n.finish(c)
+	defer n.mu.Unlock()
+	defer n.release(c)
 	if n.closed {
 		return fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
 	}
@@ -570,12 +564,6 @@ func (c *call) attempt(to *Decision) (decided bool, err error) {
 		c.conclude(to, c.demands, now, verdict)
 	}
 	return decided, nil
-}
-
-// finish releases a call, and the lock.
-func (n *Namespace) finish(c *call) {
-	defer n.mu.Unlock()
-	n.release(c)
 }
 
 // afterPanic ends the wait of a call whose node has panicked, unless it was told before. The caller holds
@@ -644,21 +632,19 @@ func (c *call) await(ctx context.Context) error {
 		return nil
 	}
 	c.wait.Leave()
-	err := ctx.Err()
-	if err == nil {
-		err = ErrClosed
-	}
 	what := "the backend"
 	if c.patient {
 		what = "room"
 	}
-	return fmt.Errorf("ratelimit: namespace %q: wait for %s: %w", n.name, what, err)
+	return fmt.Errorf("ratelimit: namespace %q: wait for %s: %w", n.name, what, cmp.Or(ctx.Err(), ErrClosed))
 }
 
 // conclude fills in the decision.
 func (c *call) conclude(d *Decision, demands []engine.Check, now int64, verdict counter.Verdict) {
-	c.hold(demands, now, verdict)
 	allowed := verdict == counter.Allowed
+	if allowed && c.held != nil {
+		*c.held = c.namespace.take(demands, c.limiters, now)
+	}
 	c.decideAside(now, allowed)
 	if c.brief {
 		d.Allowed = allowed

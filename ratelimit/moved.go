@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"slices"
+
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/wire"
@@ -18,11 +20,7 @@ type aside struct {
 // putAside adds a demand on a rule with a mode. Places are not counted in shadow mode: nobody would
 // give back those of a request that has not waited for them.
 func (c *call) putAside(l *Limiter, key Key, cost uint64, mode wire.Mode) {
-	if len(c.aside) < cap(c.aside) {
-		c.aside = c.aside[:len(c.aside)+1]
-	} else {
-		c.aside = append(c.aside, aside{})
-	}
+	c.aside = slices.Grow(c.aside, 1)[:len(c.aside)+1]
 	a := &c.aside[len(c.aside)-1]
 	a.limiter, a.after, a.off = l, len(c.demands), mode == wire.Off || l.holds()
 	d := &a.check[0]

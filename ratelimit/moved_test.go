@@ -25,9 +25,8 @@ func TestMovedRule(t *testing.T) {
 			plan := must.Get(users.WithLimits(FixedWindow(5, 24*time.Hour)))(t)
 			move := func(set ...wire.Override) {
 				t.Helper()
-				if _, _, err := w.backend.By(nil).ResetRule(t.Context(), "shop", "per-user"); err != nil {
-					t.Fatal(err)
-				}
+				_, _, err := w.backend.By(nil).ResetRule(t.Context(), "shop", "per-user")
+				must.OK(t, err)
 				must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop", set...))(t)
 				<-time.After(defaultSyncRate)
 			}
@@ -104,9 +103,7 @@ func TestMovedRuleAllocatesNothing(t *testing.T) {
 					decide()
 				}
 			}
-			if allocated := testing.AllocsPerRun(50, decide); allocated > 0 {
-				t.Errorf("mode %v: %v allocations", mode, allocated)
-			}
+			must.Equal(t, testing.AllocsPerRun(50, decide), 0, "mode %v: allocations", mode)
 		}
 		if s := n.Stats(); s.OffRequests != 10_051 || s.WouldReject != 0 {
 			t.Errorf("%+v", s)

@@ -28,7 +28,7 @@ type Namespace struct {
 	name     string
 	rules    []engine.Rule
 	limiters map[string]*Limiter
-	windows  []rated
+	windows  map[time.Duration]*engine.Rule // those whose rates it returns, by width
 	exact    bool
 
 	backend     Backend

@@ -66,12 +66,11 @@ func TestOwnPushes(t *testing.T) {
 				b := &watched{world: newWorld(), keeps: !c.foreign}
 				b.slow = c.slow
 				told := 0
-				n := must.Get(NewNamespace(Options{Name: "test", Backend: b, Exact: true, Timeout: c.timeout, Rules: rule(FixedWindow(10, time.Hour)), OnPushError: func(error) {
+				n := node(t, Options{Backend: b, Exact: true, Timeout: c.timeout, Rules: rule(FixedWindow(10, time.Hour)), OnPushError: func(error) {
 					held <- struct{}{}
 					told++
 					<-held
-				}}))(t)
-				t.Cleanup(func() { n.Close(context.Background()) })
+				}})
 				l := limiter(t, n, "r")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -92,9 +91,7 @@ func TestOwnPushes(t *testing.T) {
 					t.Errorf("%s, %d: after %v: %t, %v; want %v and %v", name, i, lasted, allowed, err, c.lasts, c.fails)
 				}
 				b.set(func() {
-					if got := b.own == 1; got != c.own {
-						t.Errorf("%s, %d: the caller sent %d pushes, want its own: %t", name, i, b.own, c.own)
-					}
+					must.Equal(t, b.own == 1, c.own, "%s, %d: the caller sent %d pushes, its own", name, i, b.own)
 				})
 				pause(time.Second)
 				if held <- struct{}{}; c.slow && c.timeout == 0 && told == 0 {
@@ -119,7 +116,7 @@ func TestDialKeepsDeadlines(t *testing.T) {
 func TestEachWaitsForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &watched{world: newWorld(), keeps: true}
-		n := must.Get(NewNamespace(Options{Name: "test", Backend: b, Rules: rule(FixedWindow(1000, time.Hour))}))(t)
+		n := node(t, Options{Backend: b, Rules: rule(FixedWindow(1000, time.Hour))})
 		l, late := limiter(t, n, "r"), uint64(0)
 		for range 990 {
 			start := time.Now()
@@ -131,9 +128,8 @@ func TestEachWaitsForItself(t *testing.T) {
 		}
 		must.Equal(t, late, n.Stats().WaitedRequests, "calls took time")
 		b.set(func() {
-			if b.own == 0 || late > 100 {
-				t.Errorf("%d calls sent a push themselves, and %d waited", b.own, late)
-			}
+			must.AtLeast(t, b.own, 1, "calls that sent a push themselves")
+			must.AtMost(t, late, 100, "calls that waited")
 		})
 		must.Report(t, n.Close(t.Context()))
 	})

@@ -48,10 +48,10 @@ func TestPanics(t *testing.T) {
 					name := fmt.Sprintf("%s, mode %d, exact %v", fault, mode, exact)
 					f, caught := &faulty{world: newWorld()}, panics.Caught()
 					var told atomic.Int32
-					n := must.Get(NewNamespace(Options{
-						Name: "test", Backend: f, Now: f.now, Exact: exact, OnBackendFailure: mode, Rules: rule(FixedWindow(10, time.Hour)),
+					n := node(t, Options{
+						Backend: f, Now: f.now, Exact: exact, OnBackendFailure: mode, Rules: rule(FixedWindow(10, time.Hour)),
 						OnPushError: func(err error) { told.Add(1) },
-					}))(t)
+					})
 					pause(time.Minute)
 					l := limiter(t, n, "r")
 					passed := 0
@@ -87,9 +87,7 @@ func TestPanics(t *testing.T) {
 						pause(10 * time.Millisecond)
 					}
 					must.Equal(t, passed, 10, "%s: passed", name)
-					if err := n.Close(t.Context()); err != nil {
-						t.Errorf("%s: %v", name, err)
-					}
+					must.Is(t, n.Close(t.Context()), nil, "%s: Close", name)
 				})
 			}
 		}
@@ -99,13 +97,13 @@ func TestPanics(t *testing.T) {
 // Without a backend, too, a call whose decision panics is decided. If it panics again, it has an error.
 func TestPanicsAlone(t *testing.T) {
 	faults := 0
-	n := must.Get(NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(10, time.Hour)), Now: func() time.Time {
+	n := node(t, Options{Rules: rule(FixedWindow(10, time.Hour)), Now: func() time.Time {
 		if faults > 0 {
 			faults--
 			panic("a fault of the clock")
 		}
 		return time.Now()
-	}}))(t)
+	}})
 	l := limiter(t, n, "r")
 	for i, test := range []struct {
 		faults  int
@@ -117,21 +115,20 @@ func TestPanicsAlone(t *testing.T) {
 			t.Errorf("step %d: got %+v, %v", i, d, err)
 		}
 	}
-	if faults = 1; !errors.Is(l.GiveBack(t.Context(), Key{"k"}, 1), panics.Err) {
-		t.Error("a panic of GiveBack is no error")
-	}
+	faults = 1
+	must.Is(t, l.GiveBack(t.Context(), Key{"k"}, 1), panics.Err, "a panic of GiveBack")
 	must.Equal(t, decide(t, l, 0, "k").Remaining, 7, "are left")
 }
 
 // A namespace that begins anew changes nothing that calls read that are under way: nothing passes above the limit.
 func TestPanicsBesideEachOther(t *testing.T) {
 	var calls, passed, failed atomic.Int64
-	n := must.Get(NewNamespace(Options{Name: "test", Rules: rule(FixedWindow(1000, 8000*time.Hour)), Now: func() time.Time {
+	n := node(t, Options{Rules: rule(FixedWindow(1000, 8000*time.Hour)), Now: func() time.Time {
 		if calls.Add(1)%200 < 8 {
 			panic("a fault of the clock")
 		}
 		return time.Now()
-	}}))(t)
+	}})
 	l := limiter(t, n, "r")
 	var group sync.WaitGroup
 	for range 4 {
@@ -146,9 +143,8 @@ func TestPanicsBesideEachOther(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if passed.Load() > 1000 || failed.Load() == 0 {
-		t.Errorf("%d have passed, %d failed", passed.Load(), failed.Load())
-	}
+	must.AtMost(t, passed.Load(), 1000, "calls that have passed")
+	must.AtLeast(t, failed.Load(), 1, "calls that failed")
 }
 
 // A question takes nothing, nor does it turn a window: a clock that goes back finds its hits.

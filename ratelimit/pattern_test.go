@@ -59,9 +59,7 @@ func TestChangeOfALongList(t *testing.T) {
 			for _, o := range set[max(0, len(set)-3):] {
 				must.Equal(t, decide(t, l, 1, o.Values...).Limit.Quota(), o.Limits[0].Max, "%s has a limit of", o.Values)
 			}
-			if got := counted.bytes.Load() - before; got < least || got > most {
-				t.Errorf("%d bytes of answers for a change of %d, want %d to %d; the list has %d", got, len(set), least, most, size)
-			}
+			must.Between(t, counted.bytes.Load()-before, least, most, "bytes of answers for a change of %d; the list has %d", len(set), size)
 		}
 		set(size, 2*size, list...)
 		for i := range 5 {

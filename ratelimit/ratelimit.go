@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -158,7 +157,7 @@ func newNamespace(o Options) (*Namespace, error) {
 	n := &Namespace{
 		clock: newWatch(o.Now), collects: o.Collect > 0, name: o.Name, backend: o.Backend, timeout: o.Timeout, onPushError: o.OnPushError,
 		inline: o.Timeout <= longestOwn && keepsDeadlines(o.Backend),
-		exact:  o.Exact, limiters: map[string]*Limiter{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
+		exact:  o.Exact, limiters: map[string]*Limiter{}, windows: map[time.Duration]*engine.Rule{}, pushed: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		broken:  make(chan struct{}),
 		running: context.Background(),
 	}
@@ -207,14 +206,9 @@ func (o *Options) complete() error {
 	case len(o.Rules)+len(o.Windows) > maxRules:
 		return fmt.Errorf("rules: want at most %d rules and windows, got %d", maxRules, len(o.Rules)+len(o.Windows))
 	}
-	if o.Capacity == 0 {
-		o.Capacity = defaultCapacity
-	}
-	if o.SyncRate == 0 && !o.Exact {
-		o.SyncRate = defaultSyncRate
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
+	o.Capacity, o.Timeout = cmp.Or(o.Capacity, defaultCapacity), cmp.Or(o.Timeout, defaultTimeout)
+	if !o.Exact {
+		o.SyncRate = cmp.Or(o.SyncRate, defaultSyncRate)
 	}
 	return nil
 }
@@ -257,7 +251,7 @@ func (n *Namespace) compile(o *Options) error {
 			return fmt.Errorf("rules[%d].count_rejected: want false with InFlight", i)
 		}
 		n.limiters[r.Name] = &Limiter{
-			namespace: n, name: r.Name, limits: told(limits), hold: cmp.Or(r.Hold, usualHold),
+			namespace: n, name: r.Name, hold: cmp.Or(r.Hold, usualHold),
 			rule: n.add(engine.Rule{
 				Rule: counter.Rule{Limits: limits}, SyncRate: rate, Prefix: counter.AppendPart(nil, r.Name), CountRejected: r.CountRejected, CostsLater: limits[0].Kind.Held(), Reveal: uint8(r.Reveal),
 				Delay: engine.Delay{Most: cmp.Or(int64(r.Delay), engine.MaxDelay), Queue: cmp.Or(r.Queue, maxQueue)},
@@ -265,7 +259,7 @@ func (n *Namespace) compile(o *Options) error {
 		}
 	}
 	for i, width := range o.Windows {
-		if slices.Contains(o.Windows[:i], width) {
+		if n.windows[width] != nil {
 			return fmt.Errorf("windows[%d]: want unique windows, got %v twice", i, width)
 		}
 		limit := SlidingWindow(rankedLimit, width)
@@ -274,10 +268,7 @@ func (n *Namespace) compile(o *Options) error {
 		}
 		// A rule's name is never empty, so these keys differ from those of all rules.
 		prefix := counter.AppendPart(counter.AppendPart(nil, ""), strconv.FormatInt(int64(width), 10))
-		n.windows = append(n.windows, rated{
-			width: width,
-			rule:  n.add(engine.Rule{Rule: counter.Rule{Limits: []window.Limit{limit.limit}}, SyncRate: rate, Prefix: prefix, Watched: true}),
-		})
+		n.windows[width] = n.add(engine.Rule{Rule: counter.Rule{Limits: []window.Limit{limit.limit}}, SyncRate: rate, Prefix: prefix, Watched: true})
 	}
 	return nil
 }

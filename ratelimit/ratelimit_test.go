@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -29,13 +31,19 @@ func newFakeClock() *fakeClock {
 func (c *fakeClock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *fakeClock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
+// node defines a namespace, and closes it when the test ends.
+func node(t *testing.T, o Options) *Namespace {
+	t.Helper()
+	o.Name = cmp.Or(o.Name, "test")
+	n := must.Get(NewNamespace(o))(t)
+	t.Cleanup(func() { n.Close(context.Background()) })
+	return n
+}
+
 func define(t *testing.T, clock *fakeClock, o Options) *Namespace {
 	t.Helper()
-	if o.Name == "" {
-		o.Name = "test"
-	}
 	o.Now = clock.now
-	return must.Get(NewNamespace(o))(t)
+	return node(t, o)
 }
 
 func limiter(t *testing.T, n *Namespace, rule string) *Limiter {
@@ -70,32 +78,32 @@ func TestNamespacesAreDefinedOnce(t *testing.T) {
 	if !errors.Is(err, ErrDefined) || second != nil || !strings.Contains(err.Error(), `"shop"`) {
 		t.Errorf("second definition: got %v, %v", second, err)
 	}
-	if _, err := n.Increment(t.Context(), Key{"k"}, time.Minute, 1); err != nil {
-		t.Errorf("the first definition has suffered: %v", err)
-	}
+	must.Equal(t, increment(t, n, "k", time.Minute, 1), 1, "the first definition goes on with a rate")
 	// Other instances and other names are different namespaces.
-	if _, err := NewNamespace(options); err != nil {
-		t.Error(err)
-	}
+	must.Get(NewNamespace(options))(t)
 	options.Name = "shop.2"
-	if _, err := in.NewNamespace(options); err != nil {
-		t.Error(err)
-	}
-	if _, err := n.Increment(t.Context(), Key{"k"}, time.Hour, 1); !errors.Is(err, ErrNotDefined) {
-		t.Errorf("a window that the namespace does not have: got %v", err)
-	}
-	if _, err := n.Rate(t.Context(), Key{"k"}, time.Hour); !errors.Is(err, ErrNotDefined) {
-		t.Errorf("a window that the namespace does not have: got %v", err)
-	}
-	if _, err := n.Limiter("none"); !errors.Is(err, ErrNotDefined) {
-		t.Errorf("a rule that the namespace does not have: got %v", err)
-	}
+	must.Get(in.NewNamespace(options))(t)
+	_, err = n.Increment(t.Context(), Key{"k"}, time.Hour, 1)
+	must.Is(t, err, ErrNotDefined, "a window that the namespace does not have")
+	_, err = n.Rate(t.Context(), Key{"k"}, time.Hour)
+	must.Is(t, err, ErrNotDefined, "a window that the namespace does not have")
+	_, err = n.Limiter("none")
+	must.Is(t, err, ErrNotDefined, "a rule that the namespace does not have")
 }
 
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
-	rule := func(limits ...Limit) func(*Options) {
-		return func(o *Options) { o.Rules = []Rule{{Name: "r", Limits: limits}} }
+	of := func(r Rule) func(*Options) {
+		r.Name = "r"
+		return func(o *Options) { o.Rules = []Rule{r} }
+	}
+	rule := func(limits ...Limit) func(*Options) { return of(Rule{Limits: limits}) }
+	one := []Limit{FixedWindow(1, time.Second)}
+	reveals := func(characters int) func(*Options) {
+		return func(o *Options) {
+			o.Backend = newWorld()
+			of(Rule{Limits: one, Reveal: characters})(o)
+		}
 	}
 	for _, test := range []struct {
 		name   string
@@ -119,8 +127,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"no window", func(o *Options) { o.Windows = []time.Duration{0} }, "windows[0]: window: want 1ms to 366 days"},
 		{"rule name", func(o *Options) { o.Rules = []Rule{{Name: "a.b"}} }, `rules[0].name: want 1 to 64 of A-Za-z0-9_-, got "a.b"`},
 		{"rule twice", func(o *Options) {
-			r := Rule{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}
-			o.Rules = []Rule{r, r}
+			o.Rules = []Rule{{Name: "r", Limits: one}, {Name: "r", Limits: one}}
 		}, `rules[1].name: want unique names, got "r" twice`},
 		{"no limits", rule(), "rules[0].limits: want 1 to 8, got 0"},
 		{"window in microseconds", rule(FixedWindow(1, 1500*time.Microsecond)), "rules[0].limits[0].window: want 1ms to 366 days in whole"},
@@ -137,12 +144,18 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"hour", rule(CalendarWindow(1, Day, "UTC", Anchor{Hour: 24})), "anchor: want an hour from 0 to 23, got 24"},
 		{"day of a day", rule(CalendarWindow(1, Day, "UTC", Anchor{Day: 1})), "anchor: want day 0 for windows of a Day"},
 		{"limit of a calendar", rule(CalendarWindow(1e15, Day, "UTC", Anchor{})), "limit: want 0 to 999999999999999"},
+		{"delay below 0", of(Rule{Limits: one, Delay: -1}), "rules[0].delay: want 0 (for the most) to 5m0s, got -1ns"},
+		{"long delay", of(Rule{Limits: one, Delay: 301 * time.Second}), "rules[0].delay: want 0 (for the most) to 5m0s, got 5m1s"},
+		{"queue below 0", of(Rule{Limits: one, Queue: -1}), "rules[0].queue: want 0 (for the most) to 10000, got -1"},
+		{"long queue", of(Rule{Limits: one, Queue: 10_001}), "rules[0].queue: want 0 (for the most) to 10000, got 10001"},
+		{"reveal below 0", reveals(-1), "rules[0].reveal: want 0 to 64, or RevealPlain, got -1"},
+		{"reveal of too many", reveals(65), "rules[0].reveal: want 0 to 64, or RevealPlain, got 65"},
+		{"reveal alone", of(Rule{Limits: one, Reveal: RevealPlain}), "rules[0].reveal: want a backend"},
 	} {
 		o := Options{Name: "test"}
 		test.change(&o)
-		if _, err := NewNamespace(o); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want an error with %q", test.name, err, test.want)
-		}
+		_, err := NewNamespace(o)
+		must.Contains(t, fmt.Sprint(err), test.want, "%s", test.name)
 	}
 }
 
@@ -252,9 +265,8 @@ func TestKeysAndRulesCountApart(t *testing.T) {
 	})
 	a, b := limiter(t, n, "a"), limiter(t, n, "b")
 	for _, key := range [][]string{nil, {""}, {"a", "bc"}, {"ab", "c"}, {"abc"}, {"a", "b", "c"}, {"a\x00bc"}} {
-		if !decide(t, a, 1, key...).Allowed || !decide(t, b, 1, key...).Allowed {
-			t.Errorf("key %q: refused at its first hit", key)
-		}
+		must.Equal(t, decide(t, a, 1, key...).Allowed, true, "key %q: its first hit", key)
+		must.Equal(t, decide(t, b, 1, key...).Allowed, true, "key %q: its first hit of the other rule", key)
 		must.Equal(t, decide(t, a, 1, key...).Allowed, false, "key %q: allowed twice", key)
 	}
 	must.Equal(t, rate(t, n, "abc", time.Second), 0, "a rule's hits count as a key's without one")
@@ -301,12 +313,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		decide(t, l, 1, "k", strconv.Itoa(i))
 	}
 	must.Equal(t, decide(t, l, 1, "heavy").Allowed, false, "the flood bought a fresh quota")
-	if most := 96*capacity + 100; n.data.Bytes() > most {
-		t.Errorf("%d bytes of shared data, want at most %d", n.data.Bytes(), most)
-	}
-	if got := n.Stats().EvictedCounters; got < spray-3*capacity || got > spray {
-		t.Errorf("%d counters of %d had to make room", got, spray)
-	}
+	must.AtMost(t, n.data.Bytes(), 96*capacity+100, "bytes of shared data")
+	must.Between(t, n.Stats().EvictedCounters, spray-3*capacity, spray, "counters of %d that had to make room", spray)
 }
 
 // Demands on several rules are decided together, and the decision has each limit.
@@ -338,18 +346,15 @@ func TestDecideTogether(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	other := limiter(t, define(t, newFakeClock(), Options{Name: "other", Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(1, time.Second)}}}}), "r")
-	for name, demands := range map[string][]Demand{
+	for want, demands := range map[string][]Demand{
 		`demands[1]: want rules of one namespace, got one of "test" and one of "other"`: {all.Demand(nil, 1), other.Demand(nil, 1)},
 		"demands[0]: want a demand made by Limiter.Demand":                              {{}},
 		`demands[1]: want a single demand of rule "all"`:                                {all.Demand(nil, 1), all.Demand(nil, 1)},
 	} {
-		if _, err := Decide(t.Context(), demands...); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("got %v, want an error with %q", err, name)
-		}
+		_, err := Decide(t.Context(), demands...)
+		must.Contains(t, fmt.Sprint(err), want, "")
 	}
-	if d, err := Decide(t.Context()); err != nil || !d.Allowed {
-		t.Errorf("nothing asked: got %+v, %v", d, err)
-	}
+	must.Equal(t, must.Get(Decide(t.Context()))(t).Allowed, true, "nothing asked")
 }
 
 // A decision allocates nothing.
@@ -377,19 +382,13 @@ func TestClose(t *testing.T) {
 	for range 2 {
 		must.OK(t, n.Close(t.Context()))
 	}
-	if _, err := limiter(t, n, "r").Decide(t.Context(), nil, 1); !errors.Is(err, ErrClosed) {
-		t.Errorf("decide: got %v", err)
-	}
-	if _, err := n.Increment(t.Context(), Key{"k"}, time.Minute, 1); !errors.Is(err, ErrClosed) {
-		t.Errorf("increment: got %v", err)
-	}
+	_, err := limiter(t, n, "r").Decide(t.Context(), nil, 1)
+	must.Is(t, err, ErrClosed, "decide")
+	_, err = n.Increment(t.Context(), Key{"k"}, time.Minute, 1)
+	must.Is(t, err, ErrClosed, "increment")
 	must.Is(t, limiter(t, n, "r").GiveBack(t.Context(), nil, 1), ErrClosed, "give back")
-	if err := n.Sync(t.Context()); err != nil {
-		t.Errorf("sync: got %v", err)
-	}
-	if _, err := in.NewNamespace(options); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, n.Sync(t.Context()))
+	must.Get(in.NewNamespace(options))(t)
 }
 
 // BenchmarkDecide decides hits of one of 10,000 users.
@@ -428,9 +427,7 @@ func TestCalendarWindow(t *testing.T) {
 	l := limiter(t, define(t, clock, Options{Rules: rule(CalendarWindow(2, Month, "Europe/Berlin", Anchor{}))}), "r")
 	for _, month := range []string{"November", "December"} {
 		for i := range 4 {
-			if got := decide(t, l, 1, "ann"); got.Allowed != (i < 2) {
-				t.Errorf("%s: decision %d: %+v", month, i, got)
-			}
+			must.Equal(t, decide(t, l, 1, "ann").Allowed, i < 2, "%s: decision %d", month, i)
 		}
 		clock.advance(time.Second)
 	}
@@ -448,9 +445,7 @@ func TestDocumentation(t *testing.T) {
 	example, _, _ = strings.Cut(example, "\n}\n")
 	lines := strings.Split(texts[0], "\n")[2:4]
 	for _, line := range lines {
-		if line = strings.TrimPrefix(line, "//\t"); !strings.Contains(example, "\t"+line+"\n") {
-			t.Errorf("the first example lacks %q", line)
-		}
+		must.Contains(t, example, "\t"+strings.TrimPrefix(line, "//\t")+"\n", "the first example")
 	}
 }
 
@@ -462,18 +457,12 @@ func TestNewLimiter(t *testing.T) {
 			l := must.Get(NewLimiter(FixedWindow(3, time.Minute), FixedWindow(9, time.Hour)))(t)
 			for i, want := range []bool{true, false, true, false} {
 				cost := uint64(2 - i/2)
-				if allowed, err := l.AllowN(t.Context(), Key{"ann"}, cost); allowed != want || err != nil {
-					t.Errorf("cost %d: %v, %v", cost, allowed, err)
-				}
+				must.Equal(t, must.Get(l.AllowN(t.Context(), Key{"ann"}, cost))(t), want, "cost %d", cost)
 			}
 			for range 3 {
-				if allowed, err := l.Allow(t.Context(), "ann", "b"); !allowed || err != nil {
-					t.Errorf("another key: %v, %v", allowed, err)
-				}
+				must.Equal(t, must.Get(l.Allow(t.Context(), "ann", "b"))(t), true, "another key")
 			}
-			if allowed, err := l.Allow(t.Context(), "ann", "b"); allowed || err != nil {
-				t.Errorf("above the limit: %v, %v", allowed, err)
-			}
+			must.Equal(t, must.Get(l.Allow(t.Context(), "ann", "b"))(t), false, "above the limit")
 			if d, err := Decide(t.Context(), l.Demand(nil, 1)); err != nil || !d.Allowed || d.Limiter.Name() != "default" || len(d.Standings) != 2 {
 				t.Errorf("got %+v, %v", d, err)
 			}
@@ -530,13 +519,11 @@ func TestClockJumpsAndIsBack(t *testing.T) {
 				}
 				synctest.Test(t, func(t *testing.T) {
 					var ahead atomic.Int64
-					o := Options{Name: "n", Rules: rule(l), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}
-					var n *Namespace
+					o := Options{Rules: rule(l), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}
 					if o.Exact = backend == "exact"; backend != "none" {
-						n = newWorld().node(t, o)
-					} else if n, _ = NewNamespace(o); n == nil {
-						t.Fatal("no namespace")
+						o.Backend = newWorld()
 					}
+					n := node(t, o)
 					r := limiter(t, n, "r")
 					asked := func() (passed int) {
 						for range 25 {
@@ -561,9 +548,7 @@ func TestClockJumpsAndIsBack(t *testing.T) {
 						t.Errorf("%s, %s, ahead for a second by %v: %d passed of a limit of 10", backend, kind, jump, passed)
 					}
 					pause(2*time.Hour + time.Minute)
-					if passed = asked(); passed != 10 {
-						t.Errorf("%s, %s, ahead for a second by %v: %d pass two windows later", backend, kind, jump, passed)
-					}
+					must.Equal(t, asked(), 10, "%s, %s, ahead for a second by %v: passed two windows later", backend, kind, jump)
 				})
 			}
 		}

@@ -9,12 +9,6 @@ import (
 	"weir/window"
 )
 
-// rated is one of the windows whose rates a namespace returns.
-type rated struct {
-	width time.Duration
-	rule  *engine.Rule
-}
-
 // Increment counts hits of a key in one of [Options.Windows], and returns the key's rate
 // afterwards. The rate is the hits of the window, plus those of the window before, weighted by the
 // share of it that a window ending now still covers. Windows start at multiples of their length
@@ -55,11 +49,11 @@ const maxHits = window.MaxHits
 
 // rate loads the counter of a key in a window, calls change, and returns the rate.
 func (n *Namespace) rate(ctx context.Context, key Key, width time.Duration, change func(d *engine.Check, now int64)) (rate float64, err error) {
-	w, err := n.find(width)
-	if err != nil {
-		return 0, err
+	rule := n.windows[width]
+	if rule == nil {
+		return 0, fmt.Errorf("ratelimit: namespace %q: window %v: %w", n.name, width, ErrNotDefined)
 	}
-	err = n.look(ctx, w.rule, key, 0, func(d *engine.Check, _ uint64, now int64) {
+	err = n.look(ctx, rule, key, 0, func(d *engine.Check, _ uint64, now int64) {
 		change(d, now)
 		rate = window.Rate(&d.Rule.Limits[0], &d.Counter.States[0])
 	})
@@ -104,14 +98,4 @@ func (n *Namespace) look(ctx context.Context, r *engine.Rule, key Key, hits uint
 		d.Heard = c.heard
 		change(d, hits, now)
 	})
-}
-
-// find returns the window of a width.
-func (n *Namespace) find(width time.Duration) (*rated, error) {
-	for i := range n.windows {
-		if n.windows[i].width == width {
-			return &n.windows[i], nil
-		}
-	}
-	return nil, fmt.Errorf("ratelimit: namespace %q: window %v: %w", n.name, width, ErrNotDefined)
 }

@@ -52,9 +52,8 @@ func TestRestarts_hammer(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", all)
-	if least := slices.Min([]uint64{all.passed, all.refused, all.gaveUp, all.shut, all.orderly, all.cut, all.killed, all.lost, all.late, all.doubled}); least == 0 {
-		t.Error("something never happens, and the test shows nothing of it")
-	}
+	least := slices.Min([]uint64{all.passed, all.refused, all.gaveUp, all.shut, all.orderly, all.cut, all.killed, all.lost, all.late, all.doubled})
+	must.AtLeast(t, least, 1, "times that each of these happens: of what never happens the test shows nothing")
 }
 
 const (
@@ -216,9 +215,8 @@ func (r *restarts) run(t *testing.T) {
 	pause(10 * time.Second) // late messages arrive
 	var hits uint64
 	for user, passed := range r.passed {
-		if hits += passed; passed > restartsLimit {
-			t.Errorf("%s: %d hits passed of a limit of %d", user, passed, restartsLimit)
-		}
+		hits += passed
+		must.AtMost(t, passed, restartsLimit, "%s: hits that passed", user)
 	}
 	if has := r.sum(t); has < int64(hits) || r.killed+r.cut == 0 && !r.lossy && has != int64(hits) {
 		t.Errorf("%d hits passed, and the backend has %d", hits, has)
@@ -244,15 +242,12 @@ func (r *restarts) stop(t *testing.T, n *Namespace, way *roughWay) {
 	second := make(chan error)
 	go func() { second <- n.Close(ctx) }()
 	err := n.Close(ctx)
-	if took := time.Since(start); took > n.timeout+longestLeaving {
-		t.Errorf("Close took %v", took)
-	}
+	must.AtMost(t, time.Since(start), n.timeout+longestLeaving, "Close took")
 	if <-second; ctx.Err() == nil && !r.lossy && err != nil {
 		t.Error(err)
 	}
-	if _, err := limiter(t, n, "r").Decide(context.Background(), Key{"ann"}, 1); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	_, err = limiter(t, n, "r").Decide(context.Background(), Key{"ann"}, 1)
+	must.Is(t, err, ErrClosed, "after Close")
 }
 
 // ask asks a node, and may give up.
@@ -266,9 +261,7 @@ func (r *restarts) ask(t *testing.T, n *Namespace) {
 	}
 	start := time.Now()
 	d, err := limiter(t, n, "r").Decide(ctx, Key{user}, cost)
-	if waited := time.Since(start); waited > n.timeout+5*time.Millisecond {
-		t.Errorf("a call has waited for %v", waited)
-	}
+	must.AtMost(t, time.Since(start), n.timeout+5*time.Millisecond, "a call has waited")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,21 +49,4 @@ func TestUsage(t *testing.T) {
 		backendtest.Used(t, w.store, "test", func(l wire.UsedLabel, name string, _ uint32, hits int64) { got[l.Rule+" "+name] += hits })
 		must.Same(t, got, want, "")
 	})
-}
-
-func TestRevealOptions(t *testing.T) {
-	for _, c := range []struct {
-		reveal  int
-		backend Backend
-		want    string
-	}{
-		{-1, newWorld(), "rules[0].reveal: want 0 to 64, or RevealPlain, got -1"},
-		{65, newWorld(), "rules[0].reveal: want 0 to 64, or RevealPlain, got 65"},
-		{RevealPlain, nil, "rules[0].reveal: want a backend"},
-	} {
-		_, err := NewNamespace(Options{Name: "test", Backend: c.backend, Rules: []Rule{{Name: "a", Limits: []Limit{FixedWindow(1, time.Second)}, Reveal: c.reveal}}})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%d: got %v, want %q", c.reveal, err, c.want)
-		}
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/must"
 )
 
 // A watch tells the time of day, also after someone has set that.
@@ -14,9 +16,7 @@ func TestWatch(t *testing.T) {
 		t.Helper()
 		before := time.Now()
 		told := w.now()
-		if after := time.Now(); told < before.UnixNano() || told > after.UnixNano() {
-			t.Errorf("told %d between %d and %d", told, before.UnixNano(), after.UnixNano())
-		}
+		must.Between(t, told, before.UnixNano(), time.Now().UnixNano(), "told")
 	}
 	tell()
 	w.offset.Add(-int64(time.Hour))
@@ -26,9 +26,7 @@ func TestWatch(t *testing.T) {
 	w.until.Add(int64(time.Hour))
 	tell()
 	noon := time.Date(2026, 1, 5, 12, 0, 0, 7, time.UTC)
-	if w = newWatch(func() time.Time { return noon }); w.now() != noon.UnixNano() {
-		t.Errorf("told %d by a clock of its own", w.now())
-	}
+	must.Equal(t, newWatch(func() time.Time { return noon }).now(), noon.UnixNano(), "told by a clock of its own")
 }
 
 // Between two readings of the time of day it goes on by the steady clock.
@@ -39,8 +37,7 @@ func TestWatchGoesOn(t *testing.T) {
 		first := w.now()
 		until := w.until.Load()
 		pause(time.Duration(watchFor / 3))
-		if now := w.now(); now-first != watchFor/3 || w.until.Load() != until {
-			t.Errorf("%d ns later, read again: %t", now-first, w.until.Load() != until)
-		}
+		must.Equal(t, w.now()-first, watchFor/3, "nanoseconds later")
+		must.Equal(t, w.until.Load(), until, "when the time of day is read again")
 	})
 }

@@ -33,8 +33,7 @@ func TestServer(t *testing.T) {
 		want codes.Code
 	}{{"ann", codes.OK}, {"ann", codes.OK}, {"ann", codes.ResourceExhausted}, {"bob", codes.OK}} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-user", call.user)
-		if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != call.want {
-			t.Errorf("call %d of %s: %v, want %v", i+1, call.user, err, call.want)
-		}
+		_, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+		must.Equal(t, status.Code(err), call.want, "call %d of %s: %v", i+1, call.user, err)
 	}
 }

@@ -174,8 +174,8 @@ func (c *Calendar) begins(index int64) int64 {
 	switch c.period {
 	case Month:
 		year, month := 1970+floor(index, 12), index-12*floor(index, 12)+1
-		first := daysTo(year, month)
-		next := daysTo(year+month/12, month%12+1)
+		first := DaysTo(year, month)
+		next := DaysTo(year+month/12, month%12+1)
 		days = min(first+c.day, next) - 1
 	case Week:
 		days = 7*index - 4 + c.day // 1 January 1970 was a Thursday
@@ -212,9 +212,9 @@ func (c *Calendar) span(index int64) window.Span {
 
 // Date returns the date of the day that is days after 1 January 1970.
 //
-// Date and daysTo, which returns the first day of a month, are Howard Hinnant's civil_from_days and
-// days_from_civil (https://howardhinnant.github.io/date_algorithms.html). Years begin in March, so
-// that a leap day is the last day of its year, and 400 years have 146,097 days.
+// Date and [DaysTo] are Howard Hinnant's civil_from_days and days_from_civil
+// (https://howardhinnant.github.io/date_algorithms.html). Years begin in March, so that a leap day is
+// the last day of its year, and 400 years have 146,097 days.
 func Date(days int64) (year, month, dayOfMonth int64) {
 	days += 719468
 	era := floor(days, 146097)
@@ -232,7 +232,8 @@ func Date(days int64) (year, month, dayOfMonth int64) {
 	return year, month, dayOfMonth
 }
 
-func daysTo(year, month int64) int64 {
+// DaysTo returns how many days after 1 January 1970 a month begins.
+func DaysTo(year, month int64) int64 {
 	if month <= 2 {
 		year--
 		month += 12

@@ -170,10 +170,10 @@ func (r *rule) change() (c change) {
 // in returns the moment of the change in a year, in seconds since the Unix epoch by the clock as it
 // is until then.
 func (c *change) in(year int64) int64 {
-	first := daysTo(year, c.month)
+	first := DaysTo(year, c.month)
 	weekday := (first + 4) - 7*floor(first+4, 7) // 1 January 1970 was a Thursday
 	days := first + (c.weekday-weekday+7)%7 + 7*(c.week-1)
-	if c.week == 5 && days >= daysTo(year+c.month/12, c.month%12+1) {
+	if c.week == 5 && days >= DaysTo(year+c.month/12, c.month%12+1) {
 		days -= 7
 	}
 	return 86400*days + c.second

@@ -10,15 +10,13 @@ func parseAddress(text []byte, address *[16]byte) (v4, ok bool) {
 	if parseIPv4(text, address[12:]) {
 		return true, true
 	}
-	if !parseIPv6(text, address) {
-		return false, false
-	}
-	for _, b := range address[:10] {
-		if b != 0 {
-			return false, true
-		}
-	}
-	return address[10] == 0xff && address[11] == 0xff, true
+	ok = parseIPv6(text, address)
+	return ok && mapped(address), ok
+}
+
+// mapped reports whether an address is an IPv4 address in IPv6.
+func mapped(address *[16]byte) bool {
+	return [12]byte(address[:]) == [12]byte{10: 0xff, 11: 0xff}
 }
 
 func parseIPv4(text, address []byte) bool {

@@ -86,7 +86,7 @@ func ParsePrefix(text string) (p Prefix, ok bool) {
 			return p, false
 		}
 	}
-	if !p.v4 && p.bits >= 96 && p.mapped() {
+	if !p.v4 && p.bits >= 96 && mapped(&p.address) {
 		p.v4, p.bits = true, p.bits-96
 	}
 	if p.v4 {
@@ -107,16 +107,6 @@ func ParseAddress(text string) (p Prefix, ok bool) {
 		return ParsePrefix(text + "/128")
 	}
 	return ParsePrefix(text + "/32")
-}
-
-// mapped reports whether the address is an IPv4 address in IPv6.
-func (p *Prefix) mapped() bool {
-	for _, b := range p.address[:10] {
-		if b != 0 {
-			return false
-		}
-	}
-	return p.address[10] == 0xff && p.address[11] == 0xff
 }
 
 // In reports whether an address, written as for [Network], is in at least one of the networks.

@@ -37,9 +37,7 @@ func TestNetwork(t *testing.T) {
 		}
 		var memory [16]byte
 		source := []byte(test.source)
-		if got := Network(source, test.prefix4, test.prefix6, &memory); string(got) != want {
-			t.Errorf("%+v: got %x", test, got)
-		}
+		must.Equal(t, string(Network(source, test.prefix4, test.prefix6, &memory)), want, "%+v", test)
 		must.Equal(t, string(source), test.source, "%s was changed to %s", test.source, source)
 	}
 }
@@ -54,12 +52,10 @@ func TestConnectionsOfOneClient(t *testing.T) {
 			"[fe80::1%eth0:1]:1", "fe80::1%eth0:1", "[fe80::1%a]b]:1",
 		},
 	} {
-		want := netip.MustParseAddr(client).AsSlice()
+		want := string(netip.MustParseAddr(client).AsSlice())
 		for _, source := range sources {
 			var memory [16]byte
-			if got := Network([]byte(source), 32, 128, &memory); string(got) != string(want) {
-				t.Errorf("%s is the client %q, want %s", source, got, client)
-			}
+			must.Equal(t, string(Network([]byte(source), 32, 128, &memory)), want, "%s", source)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (e *Engine) furnish(o *Options) (err error) {
 	e.feed = feed.New(tallies, link, rules, &e.entries, o.Data, o.Namespace)
 	e.settler = settle.New(tallies, link, rules, &e.entries, &e.pending)
 	e.answers = answers{
-		tallies: tallies, link: link, rules: rules, settler: &e.settler, waits: &e.waits, outbox: &e.outbox, requests: &e.requests, feed: &e.feed,
+		link: link, rules: rules, settler: &e.settler, waits: &e.waits, outbox: &e.outbox, requests: &e.requests, feed: &e.feed,
 	}
 	return nil
 }

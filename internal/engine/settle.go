@@ -2,7 +2,6 @@ package engine
 
 import (
 	"weir/internal/counter"
-	"weir/internal/engine/entry"
 	"weir/internal/engine/feed"
 	"weir/internal/engine/link"
 	"weir/internal/engine/rule"
@@ -13,7 +12,6 @@ import (
 
 // answers takes in the backend's answers: which key and which request they are for.
 type answers struct {
-	tallies  *entry.Tallies
 	link     *link.Link
 	rules    *rule.Set
 	settler  *settle.Settler

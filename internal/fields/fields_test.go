@@ -171,9 +171,7 @@ x-ratelimit-reset: 1767571200
 `},
 	} {
 		// The memory of a list is reused, whatever it had before.
-		if got := write(&l, test.set, test.unit, test.rules, test.standings); got != test.want[1:] {
-			t.Errorf("%s: got\n%swant%s", test.name, got, test.want)
-		}
+		must.Equal(t, write(&l, test.set, test.unit, test.rules, test.standings), test.want[1:], "%s", test.name)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+
+	"weir/internal/calendar"
 )
 
 // An upstream with limits of its own tells in its responses when it wants the next request.
@@ -197,18 +199,10 @@ func date(text []byte) (seconds int64, ok bool) {
 	if !ok || month < 1 || month > 12 || day < 1 || day > 31 {
 		return 0, false
 	}
-	return daysSince1970(year, month, day)*86400 + clock - zone, true
+	return (calendar.DaysTo(year, month)+day-1)*86400 + clock - zone, true
 }
 
 var months = [...]string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
-
-// daysSince1970 counts years from March on, so that a leap day is the last one.
-func daysSince1970(year, month, day int64) int64 {
-	if month < 3 {
-		year, month = year-1, month+12
-	}
-	return 365*year + year/4 - year/100 + year/400 + (153*(month-3)+2)/5 + day - 719_469
-}
 
 // spent reads RateLimit of draft-ietf-httpapi-ratelimit-headers: the longest t of the limits of which
 // nothing remains.

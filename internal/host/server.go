@@ -400,7 +400,6 @@ type chunk struct {
 
 // ahead reads a body while the exchange waits for other events too, one chunk ahead.
 type ahead struct {
-	source  io.ReadCloser
 	chunks  chan chunk
 	done    chan struct{}
 	stop    func() // closes done
@@ -410,7 +409,7 @@ type ahead struct {
 }
 
 func readAhead(source io.ReadCloser) *ahead {
-	a := &ahead{source: source, chunks: make(chan chunk), done: make(chan struct{}), stopped: make(chan struct{})}
+	a := &ahead{chunks: make(chan chunk), done: make(chan struct{}), stopped: make(chan struct{})}
 	a.stop = sync.OnceFunc(func() { close(a.done) })
 	go func() {
 		defer close(a.stopped)

@@ -1,6 +1,9 @@
 package jsonpath
 
-import "bytes"
+import (
+	"bytes"
+	"cmp"
+)
 
 // Decimal is a decimal number of any size, without rounding.
 type Decimal struct {
@@ -56,9 +59,9 @@ func ParseDecimal(text []byte) (n Decimal, ok bool) {
 func (n *Decimal) Compare(other *Decimal) int {
 	switch {
 	case n.sign != other.sign || n.sign == 0:
-		return order(n.sign, other.sign)
+		return cmp.Compare(n.sign, other.sign)
 	case n.power != other.power:
-		return order(n.power, other.power) * n.sign
+		return cmp.Compare(n.power, other.power) * n.sign
 	}
 	a, b := n.digits, other.digits
 	for len(a) > 0 || len(b) > 0 {
@@ -66,7 +69,7 @@ func (n *Decimal) Compare(other *Decimal) int {
 		x, a = nextDigit(a)
 		y, b = nextDigit(b)
 		if x != y {
-			return order(int(x), int(y)) * n.sign
+			return cmp.Compare(x, y) * n.sign
 		}
 	}
 	return 0
@@ -81,14 +84,4 @@ func nextDigit(digits []byte) (digit byte, rest []byte) {
 		return '0', nil
 	}
 	return digits[0], digits[1:]
-}
-
-func order(a, b int) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

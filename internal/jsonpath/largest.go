@@ -148,45 +148,21 @@ func fold(name []byte) (c byte, size int) {
 // Natural reads a number without a fraction in any notation: 8000, 8000.0 and 8e3 are the same. A
 // number that is too large is the largest uint64.
 func Natural(text []byte) (n uint64, ok bool) {
-	digits, point, at := 0, -1, 0
-	for ; at < len(text); at++ {
-		if c := text[at]; c == '.' && point < 0 && digits > 0 {
-			point = digits
-		} else if c-'0' > 9 {
-			break
-		} else {
-			digits++
-		}
-	}
-	mantissa := text[:at]
-	if digits == 0 || point == digits {
+	d, ok := ParseDecimal(text)
+	if !ok || text[0] == '-' {
 		return 0, false
-	}
-	if point < 0 {
-		point = digits
-	}
-	if at < len(text) {
-		power, ok := exponentOf(text[at:])
-		if !ok {
-			return 0, false
-		}
-		point += power
 	}
 	// Digits before the point count. If there are fewer of them, zeros follow.
 	place := 0
-	for _, c := range mantissa {
-		if c == '.' {
-			continue
-		}
-		if place >= point && c != '0' {
-			return 0, false
-		}
-		if place < point {
-			n = tenfold(n, c-'0')
-		}
-		place++
+	for rest := d.digits; len(rest) > 0; place++ {
+		var digit byte
+		digit, rest = nextDigit(rest)
+		n = tenfold(n, digit-'0')
 	}
-	for ; place < point && n > 0 && n < math.MaxUint64; place++ {
+	if place > d.power {
+		return 0, false
+	}
+	for ; place < d.power && n < math.MaxUint64; place++ {
 		n = tenfold(n, 0)
 	}
 	return n, true

@@ -18,17 +18,8 @@ import (
 // numbersOf reads all of a text in pieces of some size.
 func numbersOf(t *testing.T, r *jsonpath.Reader, path, text string, size int) jsonpath.Numbers {
 	t.Helper()
-	p := must.Get(jsonpath.CompileNumber(path))(t)
-	r.ResetAll(p)
-	for len(text) > 0 {
-		n := min(size, len(text))
-		piece := []byte(text[:n])
-		done := r.Feed(piece)
-		if clear(piece); done {
-			break
-		}
-		text = text[n:]
-	}
+	r.ResetAll(must.Get(jsonpath.CompileNumber(path))(t))
+	feed(r, text, size)
 	return r.Numbers()
 }
 

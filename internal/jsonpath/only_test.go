@@ -14,17 +14,8 @@ import (
 // onlyOf reads all of a text in pieces of some size.
 func onlyOf(t *testing.T, r *jsonpath.Reader, path, text string, size int) (value string, found, sound bool) {
 	t.Helper()
-	p := must.Get(jsonpath.Compile(path))(t)
-	r.ResetOnly(p)
-	for len(text) > 0 {
-		n := min(size, len(text))
-		piece := []byte(text[:n])
-		done := r.Feed(piece)
-		if clear(piece); done {
-			break
-		}
-		text = text[n:]
-	}
+	r.ResetOnly(must.Get(jsonpath.Compile(path))(t))
+	feed(r, text, size)
 	only, found, sound := r.Only()
 	return string(only), found, sound
 }

@@ -1,6 +1,7 @@
 package jsonpath_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,20 +32,23 @@ var paths = []string{
 	"usage.total_tokens", "choices.0.message.content", "choices.0.message", "choices", "choices.1", "99999999999", "a.99999999999.b",
 }
 
-// read reads a text in pieces of some size.
-func read(r *jsonpath.Reader, path *jsonpath.Path, text []byte, size int) (string, jsonpath.Kind) {
-	r.Reset(path)
+// feed feeds a text in pieces of some size, until the result is known.
+func feed(r *jsonpath.Reader, text string, size int) {
 	for len(text) > 0 {
 		n := min(size, len(text))
-		// The caller may change a piece afterwards.
-		piece := append([]byte(nil), text[:n]...)
+		piece := []byte(text[:n])
 		done := r.Feed(piece)
-		clear(piece)
-		if done {
-			break
+		if clear(piece); done { // the caller may change a piece afterwards
+			return
 		}
 		text = text[n:]
 	}
+}
+
+// read reads a text in pieces of some size.
+func read(r *jsonpath.Reader, path *jsonpath.Path, text string, size int) (string, jsonpath.Kind) {
+	r.Reset(path)
+	feed(r, text, size)
 	value, kind := r.Value()
 	return string(value), kind
 }
@@ -92,7 +96,7 @@ func TestLikeGjson(t *testing.T) {
 				found++
 			}
 			for _, size := range []int{1, 2, 3, 7, 1 << 20} {
-				if value, kind := read(&r, p, []byte(text), size); value != wantValue || kind != wantKind {
+				if value, kind := read(&r, p, text, size); value != wantValue || kind != wantKind {
 					t.Errorf("%s of %.100s in pieces of %d: %q of kind %d, want %q of kind %d", path, text, size, value, kind, wantValue, wantKind)
 				}
 			}
@@ -121,11 +125,9 @@ func TestCompile(t *testing.T) {
 		"a.[b,c]":                               `a [ at byte 3, which is supported only with a \ before it`,
 		strings.Repeat("a", jsonpath.MaxPath+1): "a character at byte 1025, but 1024 bytes are the most",
 	} {
-		if p, err := jsonpath.Compile(path); err == nil || err.Error() != want {
-			t.Errorf("%.20s: %v, want %s", path, err, want)
-		} else if p != nil {
-			t.Errorf("%.20s is a path", path)
-		}
+		p, err := jsonpath.Compile(path)
+		must.Equal(t, fmt.Sprint(err), want, "%.20s", path)
+		must.Equal(t, p, nil, "%.20s: path", path)
 	}
 }
 
@@ -148,9 +150,8 @@ func TestMalformed(t *testing.T) {
 		{`{"x":{a:[}},"a":{"b":true`, jsonpath.Bool}, {`{} x`, jsonpath.Missing}, {`7 x`, jsonpath.Missing}, {" \n", jsonpath.Missing}, {"", jsonpath.Missing},
 	} {
 		for _, size := range []int{1, 1000} {
-			if value, kind := read(&r, p, []byte(c.text), size); kind != c.kind {
-				t.Errorf("%s in pieces of %d: %q of kind %d, want %d", c.text, size, value, kind, c.kind)
-			}
+			value, kind := read(&r, p, c.text, size)
+			must.Equal(t, kind, c.kind, "%s in pieces of %d: the kind of %q", c.text, size, value)
 		}
 	}
 }
@@ -172,7 +173,7 @@ func TestTooLong(t *testing.T) {
 		{`[` + strings.Repeat(" ", most-2) + `]`, jsonpath.Composite}, {`[` + strings.Repeat(" ", most-1) + `]`, jsonpath.TooLong},
 	} {
 		for _, size := range []int{1, 1000, 1 << 20} {
-			value, kind := read(&r, p, []byte(`{"a":`+c.value+`}`), size)
+			value, kind := read(&r, p, `{"a":`+c.value+`}`, size)
 			if kind != c.kind || len(value) > most || kind == jsonpath.TooLong && value != "" {
 				t.Errorf("%d bytes in pieces of %d: %d bytes of kind %d, want %d", len(c.value), size, len(value), kind, c.kind)
 			}
@@ -204,9 +205,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 			}
 		}
 		reading()
-		if _, kind := r.Value(); kind != c.kind {
-			t.Errorf("%.20s: kind %d, want %d", c.text, kind, c.kind)
-		}
+		_, kind := r.Value()
+		must.Equal(t, kind, c.kind, "%.20s: kind", c.text)
 		must.Equal(t, testing.AllocsPerRun(3, reading), 0, "%.20s: allocations", c.text)
 	}
 }
@@ -223,7 +223,7 @@ func FuzzLikeGjson(f *testing.F) {
 		}
 		wantValue, wantKind := want(text, path)
 		var r jsonpath.Reader
-		if value, kind := read(&r, p, []byte(text), int(size)+1); value != wantValue || kind != wantKind {
+		if value, kind := read(&r, p, text, int(size)+1); value != wantValue || kind != wantKind {
 			t.Errorf("%q of %q in pieces of %d: %q of kind %d, want %q of kind %d", path, text, int(size)+1, value, kind, wantValue, wantKind)
 		}
 		r.Reset(p)
@@ -267,11 +267,11 @@ func FuzzHostile(f *testing.F) {
 			return
 		}
 		var r jsonpath.Reader
-		whole, kind := read(&r, p, text, len(text)+1)
+		whole, kind := read(&r, p, string(text), len(text)+1)
 		if len(whole) > jsonpath.MaxValue || kind > jsonpath.Malformed || whole != "" && (kind == jsonpath.Missing || kind >= jsonpath.TooLong) {
 			t.Errorf("%q of %q: %q of kind %d", path, text, whole, kind)
 		}
-		if value, other := read(&r, p, text, int(size)+1); value != whole || other != kind {
+		if value, other := read(&r, p, string(text), int(size)+1); value != whole || other != kind {
 			t.Errorf("%q of %q in pieces of %d: %q of kind %d, in one %q of kind %d", path, text, int(size)+1, value, other, whole, kind)
 		}
 		if _, err := strconv.ParseFloat(whole, 64); kind == jsonpath.Number && err != nil && !strings.Contains(err.Error(), "range") {

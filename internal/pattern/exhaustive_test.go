@@ -67,7 +67,5 @@ func TestExhaustive(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d expressions are taken, %d results", taken, expressions, results)
-	if taken < expressions/every*8/10 {
-		t.Errorf("only %d of %d expressions are taken", taken, expressions/every)
-	}
+	must.AtLeast(t, taken, expressions/every*8/10, "of %d expressions are taken", expressions/every)
 }

@@ -1,6 +1,7 @@
 package pattern_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -60,9 +61,8 @@ func TestGroup(t *testing.T) {
 			}
 		}
 	}
-	if taken < 500 || none < 3000 {
-		t.Errorf("%d parts are taken, and %d are not there", taken, none)
-	}
+	must.AtLeast(t, taken, 500, "parts that are taken")
+	must.AtLeast(t, none, 3000, "parts that are not there")
 }
 
 func TestGroups(t *testing.T) {
@@ -77,9 +77,8 @@ func TestGroups(t *testing.T) {
 		{"(.*)", strings.Repeat("x", pattern.MaxGroupText+1), ""},
 	} {
 		g := must.Get(pattern.CompileGroup(c.expr))(t)
-		if got, _ := g.Of([]byte(c.text)); string(got) != c.want {
-			t.Errorf("%s of %s: got %q, want %q", c.expr, c.text, got, c.want)
-		}
+		got, _ := g.Of([]byte(c.text))
+		must.Equal(t, string(got), c.want, "%s of %s", c.expr, c.text)
 		if n := testing.AllocsPerRun(10, func() { g.Of([]byte(c.text)) }); n > 0 && len(c.text) < 33 {
 			t.Errorf("%s: %v allocations", c.expr, n)
 		}
@@ -88,8 +87,7 @@ func TestGroups(t *testing.T) {
 		"a": "one with other than one group", "(a)(b)": "one with other than one group", "(a": "is not closed", "(a+?)": "a lazy +?",
 		"(?U:a*)(b)": "a lazy *", "([ab]{100}){5}": "larger than 256 instructions",
 	} {
-		if _, err := pattern.CompileGroup(expr); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %s", expr, err, want)
-		}
+		_, err := pattern.CompileGroup(expr)
+		must.Contains(t, fmt.Sprint(err), want, "%s", expr)
 	}
 }

@@ -2,6 +2,7 @@ package pattern_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"regexp/syntax"
@@ -154,11 +155,9 @@ func TestErrors(t *testing.T) {
 		strings.Repeat("(", 4000):  `a group at byte 101 in more than 100 others`,
 		strings.Repeat("\n", 4097): `more than 4096 bytes`,
 	} {
-		if p, err := pattern.Compile(expr); err == nil || err.Error() != want {
-			t.Errorf("%.20q: %v, want %s", expr, err, want)
-		} else if p != nil {
-			t.Errorf("%.20q has a pattern", expr)
-		}
+		p, err := pattern.Compile(expr)
+		must.Equal(t, fmt.Sprint(err), want, "%.20q", expr)
+		must.Equal(t, p, nil, "%.20q: pattern", expr)
 	}
 }
 
@@ -227,16 +226,10 @@ func TestThrash(t *testing.T) {
 				learned += p.Learned()
 				walked += len(text)
 			}
-			if learned < 100 {
-				t.Errorf("%s: %d learned of %d texts of %d, which do not thrash", expr, learned, texts, size)
-			}
-			if n := p.Taken() - steps; n > walked+2*texts {
-				t.Errorf("%s: %d steps for %d characters of %d texts", expr, n, walked, texts)
-			}
+			must.AtLeast(t, learned, 100, "%s: learned of %d texts of %d, which otherwise do not thrash", expr, texts, size)
+			must.AtMost(t, p.Taken()-steps, walked+2*texts, "%s: steps for %d characters of %d texts", expr, walked, texts)
 			// One filling, and a character for each eight that were simulated.
-			if most := 8_000 + walked/8; learned > most {
-				t.Errorf("%s: %d learned of %d characters of %d texts, want at most %d", expr, learned, walked, texts, most)
-			}
+			must.AtMost(t, learned, 8_000+walked/8, "%s: learned of %d characters of %d texts", expr, walked, texts)
 		}
 	}
 }
@@ -282,12 +275,8 @@ func FuzzHostile(f *testing.F) {
 		hostile := []byte(strings.Repeat(text, int(length)/len(text)))
 		p.Matches(hostile)
 		// The step that finds the cache full is taken again.
-		if n := p.Taken(); n > len(hostile)+2 {
-			t.Errorf("%q takes %d steps for %d bytes", expr, n, len(hostile))
-		}
-		if n := p.Instructions(); n > pattern.MaxProgram {
-			t.Errorf("%q has %d instructions", expr, n)
-		}
+		must.AtMost(t, p.Taken(), len(hostile)+2, "%q: steps for %d bytes", expr, len(hostile))
+		must.AtMost(t, p.Instructions(), pattern.MaxProgram, "%q: instructions", expr)
 		// A text that is simulated may have the next one learned again.
 		for range 3 {
 			p.Matches(hostile)

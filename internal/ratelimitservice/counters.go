@@ -51,8 +51,6 @@ type CounterOptions struct {
 	Reveal int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// OnPushError, unless it is nil, is called with the reason why the backend can't be reached.
-	OnPushError func(error)
 }
 
 // Counters count the hits that descriptors ask for. A counter's key is the domain with the keys and
@@ -172,7 +170,7 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 	}
 	if c.options.Backend != nil {
 		o.Backend, o.Timeout, o.OnBackendFailure = c.options.Backend, c.options.Timeout, c.options.OnBackendFailure
-		o.SyncRate, o.Exact, o.OnPushError = s.syncRate, s.exact, c.options.OnPushError
+		o.SyncRate, o.Exact = s.syncRate, s.exact
 		o.Collect = collect
 		for i := range rules {
 			rules[i].Reveal = c.options.Reveal

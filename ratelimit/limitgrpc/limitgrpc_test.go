@@ -121,9 +121,7 @@ func (w *world) check(t *testing.T, kv ...string) (metadata.MD, error) {
 	var header, trailer metadata.MD
 	_, err := w.client.Check(metadata.AppendToOutgoingContext(t.Context(), kv...), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {
-		if len(header) > 0 {
-			t.Errorf("a call that fails has the header %v", header)
-		}
+		must.Equal(t, len(header), 0, "a call that fails has the header %v", header)
 		return trailer, err
 	}
 	return header, nil
@@ -139,9 +137,7 @@ func (w *world) watch(t *testing.T, kv ...string) (metadata.MD, error) {
 			if received == 3 {
 				return header, nil
 			}
-			if len(header) > 0 {
-				t.Errorf("a stream that fails has the header %v", header)
-			}
+			must.Equal(t, len(header), 0, "a stream that fails has the header %v", header)
 			return stream.Trailer(), err
 		}
 	}
@@ -168,9 +164,7 @@ func TestCalls(t *testing.T) {
 		policy := []string{"ratelimit-policy", `"per-method";q=2;w=60`, "x-ratelimit-limit", "2", "x-ratelimit-reset", "45"}
 		for i, remaining := range []string{"1", "0"} {
 			header, err := call(w, t)
-			if err != nil {
-				t.Errorf("%s %d: %v", name, i, err)
-			}
+			must.Is(t, err, nil, "%s %d", name, i)
 			want(t, name, header, append(policy, "ratelimit", `"per-method";r=`+remaining+`;t=45`, "x-ratelimit-remaining", remaining,
 				"retry-after", "", "x-envoy-ratelimited", "")...)
 		}
@@ -190,9 +184,7 @@ func TestCalls(t *testing.T) {
 		want(t, name, header, "retry-after", "", "x-envoy-ratelimited", "true", "ratelimit-policy", `"closed";q=0`)
 
 		header, err = call(w, t, "x-free", "1")
-		if err != nil {
-			t.Errorf("%s: no rule: %v", name, err)
-		}
+		must.Is(t, err, nil, "%s: no rule", name)
 		want(t, name, header, "ratelimit", "", "ratelimit-policy", "", "x-ratelimit-limit", "")
 		must.Equal(t, w.served.Load(), 3, "%s: served", name)
 	}
@@ -217,9 +209,8 @@ func TestRetryPolicy(t *testing.T) {
 				}
 			})))
 			for i := range 3 {
-				if _, err := call(w, t); err != nil {
-					t.Errorf("%s, omitted %d: call %d: %v", name, omit, i, err)
-				}
+				_, err := call(w, t)
+				must.Is(t, err, nil, "%s, omitted %d: call %d", name, omit, i)
 			}
 			must.Equal(t, attempts.Load(), 5, "%s, omitted %d: attempts", name, omit)
 			w.seconds.Store(120)

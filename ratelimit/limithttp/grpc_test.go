@@ -33,19 +33,15 @@ func TestGRPC(t *testing.T) {
 	conn := must.Get(grpc.NewClient(server.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	client := grpc_health_v1.NewHealthClient(conn)
-	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-		t.Error(err)
-	}
+	must.Get(client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}))(t)
 	_, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || s.Message() != "Rate limit exceeded" {
 		t.Errorf("got %v", err)
 	}
 	stream := must.Get(client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{}))(t)
-	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a stream: got %v", err)
-	}
-	if header, err := stream.Header(); len(header) > 0 {
-		t.Errorf("a refused stream has the header %v, %v", header, err)
-	}
+	_, err = stream.Recv()
+	must.Equal(t, status.Code(err), codes.ResourceExhausted, "a stream: %v", err)
+	header, err := stream.Header()
+	must.Equal(t, len(header), 0, "a refused stream has the header %v, %v", header, err)
 	must.Equal(t, len(stream.Trailer().Get("retry-after")), 1, "the trailer has %v", stream.Trailer())
 }

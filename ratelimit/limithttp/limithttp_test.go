@@ -157,9 +157,8 @@ func TestAnswers(t *testing.T) {
 		get(t, server.Client(), server.URL)
 	}
 	refused, body := get(t, server.Client(), server.URL)
-	if refused.StatusCode != 429 || body != `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429}` {
-		t.Errorf("got %d, %s", refused.StatusCode, body)
-	}
+	must.Equal(t, refused.StatusCode, 429, "")
+	must.Equal(t, body, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429}`, "")
 	const policy = `ratelimit-policy: "per-user";q=100;w=60, "per-user.2";q=5, "all";q=2;w=1`
 	want(t, "refused", refused.Header, policy+`
 		ratelimit: "per-user";r=98;t=90, "per-user.2";r=3;t=2, "all";r=0;t=1
@@ -175,9 +174,8 @@ func TestAnswers(t *testing.T) {
 
 	p.set(day.Add(time.Second))
 	allowed, body := get(t, server.Client(), server.URL)
-	if allowed.StatusCode != 200 || body != "served" {
-		t.Errorf("got %d, %s", allowed.StatusCode, body)
-	}
+	must.Equal(t, allowed.StatusCode, 200, "")
+	must.Equal(t, body, "served", "")
 	want(t, "allowed", allowed.Header, policy+`
 		ratelimit: "per-user";r=97;t=79, "per-user.2";r=2;t=1, "all";r=1;t=1
 		x-ratelimit-limit: 2
@@ -442,9 +440,8 @@ func TestHijackedConnectionsHoldTheirPlaces(t *testing.T) {
 	}
 	must.EqualOrEnd(t, ask("/fails"), http.StatusOK, "the first")
 	for i := range 2 {
-		if got := ask("/"); got != http.StatusOK || len(conns) != 1 {
-			t.Fatalf("round %d: %d, %d connections", i, got, len(conns))
-		}
+		must.EqualOrEnd(t, ask("/"), http.StatusOK, "round %d", i)
+		must.EqualOrEnd(t, len(conns), 1, "round %d: connections", i)
 		must.Equal(t, ask("/"), http.StatusTooManyRequests, "round %d: a second beside one that is open", i)
 		conn := <-conns
 		for range 2 { // closed once more, it gives nothing back that others hold
@@ -493,9 +490,8 @@ func TestWriterIsWhole(t *testing.T) {
 		_, flushes := w.(http.Flusher)
 		fmt.Fprint(w, reads, writes, hijacks, flushes)
 	}))
-	if _, body := get(t, server.Client(), server.URL); body != "true true true true" {
-		t.Errorf("got %s", body)
-	}
+	_, body := get(t, server.Client(), server.URL)
+	must.Equal(t, body, "true true true true", "")
 }
 
 func TestClientIP(t *testing.T) {

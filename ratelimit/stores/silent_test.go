@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/must"
 	"weir/internal/store/postgres/postgrestest"
 	"weir/internal/store/redis/redistest"
 	"weir/ratelimit"
@@ -89,9 +90,7 @@ func TestSilent(t *testing.T) {
 			if err := command.Run(); err != nil {
 				t.Fatalf("%v: %s%s", err, &stdout, &stderr)
 			}
-			if stderr.Len() > 0 {
-				t.Errorf("standard error, want nothing:\n%s", &stderr)
-			}
+			must.Equal(t, stderr.String(), "", "standard error")
 			if out := stdout.String(); !strings.HasPrefix(out, "told of ") || strings.HasPrefix(out, "told of 0 ") {
 				t.Errorf("%swant errors by OnPushError", out)
 			}

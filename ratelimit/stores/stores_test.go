@@ -30,9 +30,8 @@ func TestOpen(t *testing.T) {
 	one, two := start(), start()
 	must.Get(one.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 3))(t)
 	must.OK(t, one.Sync(t.Context()))
-	if rate, err := two.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 4); err != nil || rate < 6 || rate > 7 {
-		t.Errorf("got a rate of %v, %v, want 7, or less if a day has ended meanwhile", rate, err)
-	}
+	rate := must.Get(two.Increment(t.Context(), ratelimit.Key{"ann"}, 24*time.Hour, 4))(t)
+	must.Between(t, rate, 6, 7, "a rate, which is less than 7 if a day has ended meanwhile")
 }
 
 // A program's counts in a file survive its restart.
@@ -47,11 +46,9 @@ func TestOpenFile(t *testing.T) {
 		n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 			Name: "shop", Backend: store, Timeout: time.Minute, Windows: []time.Duration{300 * 24 * time.Hour},
 		}))(t)
-		_, err := n.Increment(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour, 3)
-		must.OK(t, errors.Join(err, n.Sync(t.Context())))
-		if rate, err := n.Rate(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour); err != nil || rate < want-0.1 || rate > want {
-			t.Errorf("got a rate of %v, %v, want %v", rate, err, want)
-		}
+		must.Get(n.Increment(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour, 3))(t)
+		must.OK(t, n.Sync(t.Context()))
+		must.Between(t, must.Get(n.Rate(t.Context(), ratelimit.Key{"ann"}, 300*24*time.Hour))(t), want-0.1, want, "the rate")
 		must.OK(t, errors.Join(n.Close(context.Background()), store.Close()))
 	}
 }
@@ -61,9 +58,8 @@ func TestPushRefused(t *testing.T) {
 	t.Parallel()
 	store := must.Get(stores.Open("memory"))(t)
 	defer store.Close()
-	if _, err := store.Push(t.Context(), []byte("?")); !errors.Is(err, ratelimit.ErrPushRefused) {
-		t.Errorf("got %v, want %v", err, ratelimit.ErrPushRefused)
-	}
+	_, err := store.Push(t.Context(), []byte("?"))
+	must.Is(t, err, ratelimit.ErrPushRefused, "")
 }
 
 // An invalid name is refused without repeating a part that may be a password.
