@@ -36,7 +36,8 @@ func TestFormsOfAKey(t *testing.T) {
 	unfit.Limits[0].WidthMillis++
 	must.Get(c.ForceOverrides(ctx, "shop", unfit))(t)
 	must.Get(c.SetOverrides(ctx, "shop", overrideTo(4, "ann", "2001:db8::1"), overrideTo(5, "bob", "2001:db8::1"), like(6, "^b", "=10.0.0.1"), like(7, "^b", "=10.0.0.2"), like(8, "^c", "=10.0.0.1")))(t)
-	must.Get(c.SetOverrides(ctx, "shop", overrideTo(9, "ann", "2001:DB8:0:0:9::2"), overrideTo(10, "ann", "10.0.0.0/24")))(t)
+	must.Get(c.SetOverrides(ctx, "shop", overrideTo(9, "ann", "2001:DB8:0:0:9::2")))(t)
+	must.Get(c.ForceOverrides(ctx, "shop", overrideTo(10, "ann", "10.0.0.0/24")))(t) // no address
 	has := func(want string) {
 		t.Helper()
 		s := must.Get(b.inForce(ctx, "shop"))(t)
