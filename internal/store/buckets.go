@@ -21,7 +21,7 @@ const spareBuckets = 64
 func MostBuckets(limit uint64) int { return int(min(limit+1+spareBuckets, wire.MaxBuckets)) }
 
 // KeptBuckets returns the buckets of a log, newest first, that are kept for a sender with this
-// limit. Sub-buckets are all kept: [Calendar.Span] bounds them. A log keeps its newest buckets,
+// limit. Sub-buckets do not come here: [Calendar.Span] bounds them. A log keeps its newest buckets,
 // until their hits exceed the limit, since older buckets can't change a decision, and at most
 // [MostBuckets]. Hits that it drops were applied, and don't count as dropped.
 func KeptBuckets(limit uint64, buckets []Window) []Window {
