@@ -141,7 +141,7 @@ func TestMarksWhileOthersAsk(t *testing.T) {
 			must.Equal(t, string(w.vms[0].request["x-weir-over"]), want, "sync_rate %s, request %d is marked by", rate, i)
 		}
 		must.Equal(t, w.vms[0].send(), false, "sync_rate %s: a request above the other rule's limit passes", rate)
-		must.Equal(t, string(w.vms[0].request["x-weir-over"]), "", "sync_rate %s: a request above the other rule's limit is marked by", rate)
+		must.Equal(t, w.vms[0].request["x-weir-over"] != nil, false, "sync_rate %s: a request above the other rule's limit is marked", rate)
 	}
 }
 

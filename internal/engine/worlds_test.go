@@ -40,7 +40,9 @@ var (
 //	go test ./internal/engine -run 'Worlds/memory' -worlds 2000 -world-hashes FILE
 func (w *randomWorld) hashTo(file string) {
 	w.seen = sha256.New()
-	w.store = memory.New(memory.Options{Now: func() time.Time { return time.Unix(0, w.now+w.storeOff) }})
+	w.store = memory.New(memory.Options{
+		Now: func() time.Time { return time.Unix(0, w.now+w.storeOff) }, Random: rand.New(rand.NewPCG(w.seed, 17)).Uint64,
+	})
 	w.options.Namespace = fmt.Sprint("world-", w.seed) // with no time in it, as messages tell it
 	w.t.Cleanup(func() {
 		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)

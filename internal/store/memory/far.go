@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"maps"
-	"math/rand/v2"
 	"slices"
 
 	"weir/internal/store"
@@ -103,7 +102,7 @@ func (f *fleet) reserve(from uint64) {
 
 // begin begins an epoch. All senders then get the whole list.
 func (f *fleet) begin() {
-	f.Epoch = rand.Uint64() | 1
+	f.Epoch = f.store.random() | 1
 	f.base, f.log, f.gone = f.version, nil, 0
 }
 

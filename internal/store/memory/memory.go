@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -37,6 +38,8 @@ type Options struct {
 	MaxMemory int
 	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time
+	// Random gives random numbers; nil means rand.Uint64.
+	Random func() uint64
 	// Tracked makes the store record changes for [Store.Changes].
 	Tracked bool
 	// Granter, unless nil, bounds the hits of takes. Then no sender may advance hits, because the
@@ -46,7 +49,8 @@ type Options struct {
 
 // Store is a [store.Store]. [New] makes one. It is safe for concurrent use.
 type Store struct {
-	now func() time.Time
+	now    func() time.Time
+	random func() uint64
 
 	mu       sync.Mutex
 	counters *counters
@@ -77,12 +81,16 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Random == nil {
+		o.Random = rand.Uint64
+	}
 	senders, grantBytes := max(leastSenders, o.MaxCounters/16), max(leastGrantBytes, counterGrantBytes*o.MaxCounters)
 	if o.MaxMemory > 0 {
 		senders, grantBytes = min(senders, o.MaxMemory/8/senderBytes), min(grantBytes, o.MaxMemory/8)
 	}
 	s := &Store{
 		now:       o.Now,
+		random:    o.Random,
 		granter:   o.Granter,
 		counters:  newCounters(max(1, o.MaxCounters)),
 		senders:   newFair[*sender](max(1, senders)),

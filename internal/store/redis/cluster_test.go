@@ -75,7 +75,7 @@ func sum(t *testing.T, s store.Store, ids ...byte) (hits int64) {
 	t.Helper()
 	must.OK(t, s.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
 		for _, w := range c.Windows {
-			if len(ids) == 0 || slices.Contains(ids, c.ID[0]) {
+			if len(ids) == 0 || slices.ContainsFunc(ids, func(id byte) bool { return c.ID == wire.ID{id} }) {
 				hits += w.Hits
 			}
 		}

@@ -154,8 +154,8 @@ func ttl(t *testing.T, client *goredis.Client, key string) time.Duration {
 }
 
 // survives wants a store to count a hit of each counter although others have written to its Redis, and to answer with these
-// totals. The push that comes again is a duplicate.
-func survives(t *testing.T, commands [][]any, repaired int64, want [3]uint64, counted ...wire.LimitCounter) *goredis.Client {
+// totals. look looks at what the push has left. When the push comes again, it is a duplicate.
+func survives(t *testing.T, commands [][]any, repaired int64, want [3]uint64, look func(*goredis.Client), counted ...wire.LimitCounter) {
 	t.Helper()
 	counters, client := begun(t, atEpoch)
 	for _, command := range commands {
@@ -173,10 +173,10 @@ func survives(t *testing.T, commands [][]any, repaired int64, want [3]uint64, co
 	if got != want || out.Applied != 3 || out.Repaired != repaired {
 		t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, want, repaired)
 	}
+	look(client)
 	if out, err := pushOne(t.Context(), counters, 1, epoch, counted...); err != nil || !out.Duplicate || out.Repaired != 0 {
 		t.Errorf("again: outcome %+v, error %v; want a duplicate", out, err)
 	}
-	return client
 }
 
 func TestHostileContents(t *testing.T) {
@@ -206,12 +206,11 @@ func TestHostileContents(t *testing.T) {
 		"many stale":       {commands: [][]any{append([]any{"hset", key(sliding), current, "41"}, stale(20_000)...)}, sliding: 42},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := survives(t, test.commands, test.repaired, [3]uint64{1, test.sliding, 1}, good, sliding, first)
-			fields, err := client.HGetAll(t.Context(), key(sliding)).Result()
-			if want := strconv.FormatUint(test.sliding, 10); err != nil || len(fields) != 1 || fields[current] != want {
-				t.Errorf("fields %v, error %v; want only %s: %s", fields, err, current, want)
-			}
-			wantTTL(t, client, key(sliding), 2*time.Minute+store.Grace)
+			survives(t, test.commands, test.repaired, [3]uint64{1, test.sliding, 1}, func(client *goredis.Client) {
+				want := map[string]string{current: strconv.FormatUint(test.sliding, 10)}
+				must.Same(t, must.Get(client.HGetAll(t.Context(), key(sliding)).Result())(t), want, "fields")
+				wantTTL(t, client, key(sliding), 2*time.Minute+store.Grace)
+			}, good, sliding, first)
 		})
 	}
 }
@@ -243,18 +242,19 @@ func TestHostileBuckets(t *testing.T) {
 		"extremes of tokens": {commands: [][]any{{"hset", key(bucket), nanos, wire.MaxHits, "limit", 0}}, want: [3]uint64{1, 1, wire.MaxHits}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := survives(t, test.commands, test.repaired, test.want, coarse, log, bucket)
-			for _, want := range []struct {
-				key    string
-				fields map[string]string
-			}{
-				{key(coarse), map[string]string{number: strconv.FormatUint(test.want[0], 10)}},
-				{key(bucket), map[string]string{nanos: strconv.FormatUint(test.want[2], 10), "limit": "10"}},
-			} {
-				must.Same(t, must.Get(client.HGetAll(t.Context(), want.key).Result())(t), want.fields, "%s: fields", want.key)
-			}
-			must.Equal(t, must.Get(client.Get(t.Context(), key(log)).Result())(t), record(at, int64(test.want[1])), "%s", key(log))
-			wantTTL(t, client, key(log), time.Minute+store.Grace+time.Millisecond)
+			survives(t, test.commands, test.repaired, test.want, func(client *goredis.Client) {
+				for _, want := range []struct {
+					key    string
+					fields map[string]string
+				}{
+					{key(coarse), map[string]string{number: strconv.FormatUint(test.want[0], 10)}},
+					{key(bucket), map[string]string{nanos: strconv.FormatUint(test.want[2], 10), "limit": "10"}},
+				} {
+					must.Same(t, must.Get(client.HGetAll(t.Context(), want.key).Result())(t), want.fields, "%s: fields", want.key)
+				}
+				must.Equal(t, must.Get(client.Get(t.Context(), key(log)).Result())(t), record(at, int64(test.want[1])), "%s", key(log))
+				wantTTL(t, client, key(log), time.Minute+store.Grace+time.Millisecond)
+			}, coarse, log, bucket)
 		})
 	}
 }
