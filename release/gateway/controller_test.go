@@ -84,7 +84,7 @@ func (c *controlled) installs(t *testing.T) {
 	chart := must.Get(filepath.Abs("../../charts/weir"))(t)
 	c.command(t, "helm", "install", "weir", chart, "-n", "weir-system", "--create-namespace", "-f", "values.yaml")
 	// Another release has other namespaces, and not the kind, which it would take from the first.
-	other := []string{"install", "weir", chart, "-n", "tenant", "-f", "values.yaml", "--set", "controller.namespaces={tenant}"}
+	other := []string{"install", "weir", chart, "-n", "tenant", "--create-namespace", "-f", "values.yaml", "--set", "controller.namespaces={tenant}"}
 	must.Contains(t, c.try("helm", other...), "ratelimitpolicies.weir.dev", "two releases have the kind")
 	c.command(t, "helm", append(other, "--set", "controller.crd=false")...)
 	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
