@@ -60,7 +60,7 @@ func (b *Backend) checkFit(ctx context.Context, namespace string, set []wire.Ove
 			return found == "" && s.Fits(o)
 		}) {
 			if network != "" {
-				needs = "; " + network + " is a network, which is for all its addresses: an override with the pattern network"
+				needs = "; " + network + " is a network: say so by --network, or by the pattern network"
 			}
 			return fmt.Errorf("%w: overrides[%d]: no node can apply it: %s %s", store.ErrInvalid, i, from, describeShape(&known[0])+needs)
 		}
