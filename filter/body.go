@@ -148,6 +148,9 @@ func (v *bodyValues) addRule(r *rule, s *scratch) {
 		v.addText(p.text, p.textPath)
 		if p.list.HasTiers() {
 			v.addText(tierText, tierPath)
+			if p.list.Speed([]byte(usage.Fast)) != "" {
+				v.addText(speedText, speedPath)
+			}
 		}
 	}
 	if r.asks && s.isCompletions() {

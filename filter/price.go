@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bytes"
+	"cmp"
 
 	"weir/config"
 	"weir/internal/calendar"
@@ -41,9 +42,16 @@ type pricing struct {
 	finder usage.Finder
 }
 
-const tierText = "service_tier"
+// What a request's JSON names its tier by.
+const (
+	tierText  = "service_tier"
+	speedText = "speed"
+)
 
-var tierPath, _ = jsonpath.Compile(tierText)
+var (
+	tierPath, _  = jsonpath.Compile(tierText)
+	speedPath, _ = jsonpath.Compile(speedText)
+)
 
 func (r *request) pricing(c *config.Prices) *pricing {
 	p := &pricing{name: c.Name, configured: c.List, by: -1, inPath: c.InPath, clock: c.Clock}
@@ -99,8 +107,10 @@ func (p *pricing) findRates(r *request) {
 		if r.scratch.isBatch(withoutQuery(path)) {
 			p.tier = p.list.Tier([]byte(batchTier))
 		} else if p.readsBody(&r.scratch) && r.body != nil {
-			if tier, _, certain := r.body.text(tierText); certain {
-				p.tier = p.list.Tier(tier)
+			tier, _, certain := r.body.text(tierText)
+			speed, _, known := r.body.text(speedText)
+			if certain && known {
+				p.tier = cmp.Or(p.list.Speed(speed), p.list.Tier(tier))
 			} else {
 				p.tier, sure = usage.AnyTier, false
 			}

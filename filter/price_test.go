@@ -37,7 +37,7 @@ func (v *fakeVM) taken(key string) (units int) {
 func TestTiers(t *testing.T) {
 	const answer = `"usage":{"prompt_tokens":1000,"completion_tokens":200,"total_tokens":1200}}`
 	rule := strings.Replace(priced("", reservesPrompt), `"of": {`, `"of": {"service_tier=flex/gpt-5": {"input": 0.5, "output": 4}, "service_tier=priority/gpt-5*": {"input": 2, "output": 20},
-		"own": {"input": 2, "output": 20}, "service_tier=default/own": {"input": 1.25, "output": 10},
+		"service_tier=fast/claude": {"input": 7.5, "output": 40}, "own": {"input": 2, "output": 20}, "service_tier=default/own": {"input": 1.25, "output": 10},
 		"above=1000/gpt-5": {"input": 9, "output": 90}, "above=999/claude": {"input": 6, "output": 22.5}, "above=999/service_tier=priority/gpt-5*": {"input": 4, "output": 30}, "above=20/gpt-5-mini*": {"input": 1, "output": 5},`, 1)
 	for _, c := range []struct {
 		body, answer string
@@ -62,6 +62,15 @@ func TestTiers(t *testing.T) {
 		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","service_tier":["default"],` + answer, 4, 0.5, 1300},
 		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"response":{"model":"gpt-5","service_tier":"default","usage":{"input_tokens":1000,"output_tokens":200}}}`, 4, 0.5, 3250},
 		{`{"service_tier":"flex","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","usage":{"service_tier":"standard","input_tokens":1000,"output_tokens":200}}`, 4, 0.5, 3250},
+		// OpenAI's fast is priority for most models. Anthropic has prices of a speed.
+		{`{"service_tier":"fast","max_tokens":50,"model":"gpt-5-2025-08-07"}`, `{"model":"gpt-5-2025-08-07","service_tier":"priority",` + answer, 20, 2, 10000},
+		{`{"service_tier":"fast","max_tokens":50,"model":"gpt-5"}`, `{"model":"gpt-5","service_tier":"default",` + answer, 20, 2, 3250},
+		{`{"service_tier":"fast","max_tokens":50,"model":"own"}`, `{"model":"own",` + answer, 20, 2, 6000},
+		{`{"speed":"fast","max_tokens":50,"model":"claude"}`, `{"model":"claude","usage":{"speed":"fast","input_tokens":1000,"output_tokens":200,"service_tier":"standard"}}`, 40, 7.5, 15500},
+		{`{"speed":"fast","max_tokens":50,"model":"claude"}`, `{"model":"claude","usage":{"input_tokens":1000,"output_tokens":200,"service_tier":"standard","speed":"standard"}}`, 40, 7.5, 10500},
+		{`{"max_tokens":50,"model":"claude"}`, `{"message":{"model":"claude","usage":{"input_tokens":1000,"output_tokens":200,"service_tier":"standard","speed":"fast"}}}`, 15, 3.75, 15500},
+		{`{"speed":"standard","max_tokens":50,"model":"claude"}`, `{` + answer, 15, 3.75, 10500},
+		{`{"speed":"fast","speed":"standard","max_tokens":50,"model":"claude"}`, `{"model":"claude",` + answer, 100, 100, 15500},
 		{`{"max_tokens":50,"model":"own"}`, `{"model":"own","service_tier":"priority",` + answer, 20, 2, 6000}, // of a project whose auto is priority
 		{`{"max_tokens":50,"model":"own"}`, `{"model":"own","service_tier":"default",` + answer, 20, 2, 3250},
 		{`{"max_tokens":50,"model":"claude"}`, `{` + answer, 15, 3.75, 10500},

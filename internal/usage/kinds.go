@@ -93,29 +93,36 @@ type member struct {
 }
 
 const (
-	inputMember    = 0
-	outputMember   = 1
-	iteratedMember = 10
+	inputMember      = 0
+	outputMember     = 1
+	cacheReadMember  = 3
+	cacheWriteMember = 4
+	cachedMember     = 6
+	iteratedMember   = 11
 )
 
 // members are the numbers of all providers: no name means different things for two providers.
 //
 //   - OpenAI, and Azure, Mistral and vLLM with it: chat completions, completions and embeddings have
 //     prompt_tokens and completion_tokens; responses and images have input_tokens and output_tokens.
-//     These include cached and reasoning tokens.
+//     These include tokens read from a cache or written to it, and reasoning tokens. Those of images
+//     that a response's tool makes are beside its usage.
 //   - Anthropic: messages have input_tokens, which does not include tokens read from a cache or
 //     written to it.
 //   - Gemini: promptTokenCount includes cached tokens. candidatesTokenCount does not include thoughts.
 //   - Bedrock: Converse, and the metrics of InvokeModel's stream.
 //   - Ollama: prompt_eval_count and eval_count.
+//   - LiteLLM's proxy: OpenAI's numbers, and beside them Anthropic's of its cache and rounds, which those include. See
+//     [Reader.toldTwice].
 var members = [...]member{
 	inputMember:  {Input, -1, "prompt_tokens input_tokens inputTokens promptTokenCount inputTokenCount prompt_eval_count token_count"},
 	outputMember: {Output, -1, "completion_tokens output_tokens outputTokens candidatesTokenCount outputTokenCount eval_count"},
 	{Input, -1, "toolUsePromptTokenCount"},
-	{Cached, -1, "cache_read_input_tokens cacheReadInputTokens cacheReadInputTokenCount"},
-	{CacheWrite, -1, "cache_creation_input_tokens cacheWriteInputTokens cacheWriteInputTokenCount"},
+	cacheReadMember:  {Cached, -1, "cache_read_input_tokens cacheReadInputTokens cacheReadInputTokenCount"},
+	cacheWriteMember: {CacheWrite, -1, "cache_creation_input_tokens cacheWriteInputTokens cacheWriteInputTokenCount"},
 	{Reasoning, -1, "thoughtsTokenCount"},
-	{Cached, inputMember, "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens cachedContentTokenCount"},
+	cachedMember: {Cached, inputMember, "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens cachedContentTokenCount"},
+	{CacheWrite, inputMember, "prompt_tokens_details.cache_write_tokens input_tokens_details.cache_write_tokens"},
 	{Audio, inputMember, "prompt_tokens_details.audio_tokens input_tokens_details.audio_tokens"},
 	{Reasoning, outputMember, "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens"},
 	{AudioOutput, outputMember, "completion_tokens_details.audio_tokens output_tokens_details.audio_tokens"},
@@ -124,10 +131,12 @@ var members = [...]member{
 	{Cached, -1, ""},
 	{CacheWrite, -1, ""},
 	{Total, -1, "total_tokens totalTokens totalTokenCount"},
+	{Input, -1, "image_gen.input_tokens"}, // beside the total
+	{Output, -1, "image_gen.output_tokens"},
 }
 
 // stemSet has a bit for each stem.
-type stemSet uint8
+type stemSet uint16
 
 const (
 	inUsage stemSet = 1 << iota
@@ -136,6 +145,8 @@ const (
 	inMetadata
 	inMetrics
 	inPredictions
+	inTools
+	inResponseTools
 	inText
 )
 
@@ -148,6 +159,8 @@ var stems = [...]struct{ path, name string }{
 	{"usageMetadata", "TokenCount"},
 	{"amazon-bedrock-invocationMetrics", "TokenCount"},
 	{"predictions.0.embeddings.statistics", "token_count"},
+	{"tool_usage", "image_gen."},
+	{"response.tool_usage", "image_gen."},
 	{"", "eval_count"},
 }
 

@@ -23,6 +23,7 @@ var members = []string{
 	`"usage":{"x":[[[[{"a":"]"}]]]],"in\u0070ut_tokens":"12","y":"` + strings.Repeat("y", 500) + `","output_tokens":0}`, `"usage":[{"input_tokens":99}]`, `"usage":{"input_tokens":{"n":1}}`,
 	`"usageMetadata":{"totalTokenCount":9}`, `"response":{"model":"b","usage":{"input_tokens":4}}`, `"eval_count":4`, `"message":{"usage":{"output_tokens":-1}}`, `"a\/b":8`, `"c":6`,
 	`"service_tier":"flex"`, `"service_tier":"default"`, `"service_tier":"auto"`, `"response":{"service_tier":"flex","usage":{"output_tokens":5}}`, `"usage":{"output_tokens":6,"service_tier":"flex"}`,
+	`"usage":{"speed":"fast","output_tokens":6,"service_tier":"flex"}`, `"tool_usage":{"image_gen":{"output_tokens":4}}`, `"usage":{"prompt_tokens":9,"cache_read_input_tokens":5,"prompt_tokens_details":{"cached_tokens":5}}`,
 }
 
 // answer returns a random body.
@@ -65,6 +66,7 @@ func TestPiecesAreAlike(t *testing.T) {
 	list.Add("a", &usage.Rates{usage.Input: usage.Parts, usage.Output: 2 * usage.Parts})
 	list.Add("b", &usage.Rates{usage.Input: 3 * usage.Parts, usage.Output: 7 * usage.Parts})
 	list.Add("service_tier=flex/a", &usage.Rates{usage.Input: 50 * usage.Parts, usage.Output: 60 * usage.Parts})
+	list.Add("service_tier=fast/a", &usage.Rates{usage.Input: 70 * usage.Parts, usage.Output: 80 * usage.Parts})
 	list.Add("service_tier=flex/b", &usage.Rates{usage.Input: 20 * usage.Parts, usage.Output: 20 * usage.Parts})
 	unlisted := &usage.Rates{usage.Input: 100 * usage.Parts, usage.Output: 110 * usage.Parts}
 	kinds := []*usage.Fields{fields(field(1, "a/b", "usage.total_tokens", "c"), field(3, "usage.prompt_tokens", "eval_count"))}

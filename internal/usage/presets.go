@@ -31,7 +31,7 @@ const Auto = "auto"
 // it as one. The fields are those of the providers' references:
 //
 //   - openai: chat completions, completions and embeddings (usage.total_tokens; of a stream only with
-//     stream_options.include_usage), responses, and their last event.
+//     stream_options.include_usage), responses, and their last event; images that a response's tool makes (tool_usage).
 //   - anthropic: messages. A stream's first event has what went in, and each message_delta what has
 //     come out so far, and in newer versions what went in, too. What is read from a cache, or written
 //     to one, counts as well.
@@ -43,8 +43,11 @@ const Auto = "auto"
 //   - auto: all of these, whichever an answer looks like.
 var Presets = []Preset{
 	{
-		Name: "openai", Ending: OpenAI, stems: inUsage | inResponse,
-		paths: [][]string{{"usage.total_tokens", "response.usage.total_tokens"}},
+		Name: "openai", Ending: OpenAI, stems: inUsage | inResponse | inTools | inResponseTools,
+		paths: [][]string{
+			{"usage.total_tokens", "response.usage.total_tokens"},
+			{"tool_usage.image_gen.total_tokens", "response.tool_usage.image_gen.total_tokens"},
+		},
 	},
 	{
 		Name: "anthropic", Ending: Anthropic, stems: inUsage | inMessage, names: "_tokens",

@@ -386,8 +386,29 @@ func (p *PriceList) Unused(tell func(mark, entry string, always bool)) {
 // HasTiers reports whether some model has prices of its own in a tier.
 func (p *PriceList) HasTiers() bool { return len(p.tiers) > 0 }
 
+// Fast is the speed for which Anthropic has prices of its own. OpenAI has it as a tier, which is priority for most models.
+const Fast = "fast"
+
+const priority = "priority"
+
 // Tier returns how the list names a tier; empty if it does not know the tier.
 func (p *PriceList) Tier(name []byte) string {
+	tier := p.tier(name)
+	if tier == "" && string(name) == Fast {
+		return p.tier([]byte(priority))
+	}
+	return tier
+}
+
+// Speed returns how the list names the tier of a request's or an answer's speed; empty for the usual prices.
+func (p *PriceList) Speed(name []byte) string {
+	if string(name) != Fast {
+		return ""
+	}
+	return p.tier(name)
+}
+
+func (p *PriceList) tier(name []byte) string {
 	for _, tier := range p.tiers {
 		if tier[len(tierMark):len(tier)-1] == string(name) {
 			return tier
@@ -406,8 +427,8 @@ type Finder struct {
 	tiers []string
 }
 
-// Find is [PriceList.Find] of a model in a tier. A model without prices of its own there has its usual ones, and in AnyTier
-// the highest. The rates are valid until the next call.
+// Find is [PriceList.Find] of a model in a tier. A model without prices of its own there has its usual ones, but in the tier Fast
+// those of priority, and in AnyTier the highest. The rates are valid until the next call.
 func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, entry string, known bool) {
 	if bytes.HasPrefix(model, []byte(tierMark)) {
 		model = nil // no upstream has such a model
@@ -428,6 +449,9 @@ func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, en
 			f.tiers = append(f.tiers, at)
 			known = true
 		}
+	}
+	if other := p.tier([]byte(priority)); tier == tierMark+Fast+"/" && other != "" {
+		return f.Find(p, other, model)
 	}
 	if tier == AnyTier && known {
 		f.highest, f.tiers = highest, slices.Delete(f.tiers, 0, earlier)
@@ -455,13 +479,16 @@ func (r *Rates) Complete(set func(Kind) bool) {
 	}
 }
 
-// modelField is the field of sources for the name of the model that has answered, and tierField for its tier.
+// modelField is the field of sources for the name of the model that has answered, tierField for its tier, and speedField for its
+// speed.
 const (
 	modelField = -1 - iota
 	tierField
+	speedField
 )
 
-// modelPaths lead to the model's name, and to the tier in which it has answered. The texts with the tokens tell the tier, too.
+// modelPaths lead to the model's name, and to the tier in which it has answered. The texts with the tokens tell the tier, too. A
+// speed with prices of its own goes before the tier.
 var modelPaths = [...]struct {
 	stem  stemSet
 	path  string
@@ -469,6 +496,7 @@ var modelPaths = [...]struct {
 }{
 	{inUsage | inText, "model", modelField}, {inResponse, "response.model", modelField}, {inMessage, "message.model", modelField}, {inMetadata, "modelVersion", modelField},
 	{inUsage, "service_tier", tierField}, {inResponse, "response.service_tier", tierField}, {inUsage, "usage.service_tier", tierField}, {inMessage, "message.usage.service_tier", tierField},
+	{inUsage, "usage.speed", speedField}, {inMessage, "message.usage.speed", speedField},
 }
 
 func (f *Fields) addModels(stems stemSet) error {
@@ -564,7 +592,19 @@ func (r *Reader) takeTier(from int, name []byte, kind jsonpath.Kind) {
 	if kind != jsonpath.String || string(name) == "auto" || p.tierText == r.text && from < p.tierFrom {
 		return
 	}
-	p.tierNamed, p.tierText, p.tierFrom = p.list.Tier(name), r.text, from
+	r.nameTier(from, p.list.Tier(name))
+}
+
+// takeSpeed is takeTier for a speed. Any other than the usual one is a tier.
+func (r *Reader) takeSpeed(from int, name []byte) {
+	if tier := r.list.Speed(name); tier != "" {
+		r.nameTier(from, tier)
+	}
+}
+
+func (r *Reader) nameTier(from int, tier string) {
+	p := &r.priced
+	p.tierNamed, p.tierText, p.tierFrom = tier, r.text, from
 	r.useTier()
 }
 

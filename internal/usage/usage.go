@@ -366,12 +366,15 @@ func (r *Reader) costBy(rates *Rates) (hits, prompt uint64, found bool) {
 		}
 		found = found || n.found
 		own := n.hits
+		if r.toldTwice(i) {
+			own = 0
+		}
 		for j := range r.numbers {
 			if r.fields.list[j].within == 1+i {
 				own -= min(own, r.numbers[j].hits)
 			}
 		}
-		if f.kind == Total { // the last of the fields
+		if f.kind == Total { // of the fields before
 			own -= min(own, counted)
 		}
 		counted += own
@@ -386,6 +389,13 @@ func (r *Reader) costBy(rates *Rates) (hits, prompt uint64, found bool) {
 		return 0, 0, false
 	}
 	return hits, prompt, found
+}
+
+// toldTwice reports whether another field has a field's number, too: LiteLLM's proxy has OpenAI's details of the prompt, and
+// Anthropic's names for the same.
+func (r *Reader) toldTwice(field int) bool {
+	return r.fields.list[field].kind != NoKind && r.numbers[cachedMember].found &&
+		(field == cacheReadMember || field == cacheWriteMember || iteratedMember <= field && field < iteratedMember+len(iterated))
 }
 
 // Guessed returns the cost of a number of tokens of a model's output, for tokens that the body has
@@ -452,7 +462,7 @@ func (r *Reader) read(piece []byte) {
 	for i := range r.texts {
 		t := &r.texts[i]
 		if !r.started {
-			if t.done, t.opened = t.source.field == tierField && !r.tellsTier(), false; t.done {
+			if t.done, t.opened = t.source.field <= tierField && !r.tellsTier(), false; t.done {
 				r.reading--
 			} else if t.source.below != nil {
 				t.reader.ResetFlow(t.source.path)
@@ -480,6 +490,8 @@ func (r *Reader) read(piece []byte) {
 			r.takeModel(i, value, kind)
 		case t.source.field == tierField:
 			r.takeTier(i, value, kind)
+		case t.source.field == speedField:
+			r.takeSpeed(i, value)
 		case t.source.below == nil:
 			r.take(i, t.source.field, value, kind)
 		}
