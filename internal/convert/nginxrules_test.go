@@ -86,3 +86,35 @@ func TestNginxTells(t *testing.T) {
 		}
 	}
 }
+
+// nginx limits no requests whose key is empty. So a rule holds for all where the key has a text beside its variables, or the name of
+// a server that has one.
+func TestNginxLimitsKeysWithText(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		key, server string
+		rules       int
+		some        bool // the rule leaves requests alone
+	}{
+		{"u:$http_x_user", "", 1, false},
+		{"$http_a:$http_b", "", 1, false},
+		{"$http_a$http_b", "", 1, true},
+		{"$by_user", "", 1, false},
+		{"$server_name$http_x_user", "server_name a.example; ", 1, false},
+		{"$server_name$http_x_user", "", 1, true},
+		{"$server_name", "server_name a.example; ", 1, false},
+		{"$server_name", "", 0, false},
+	} {
+		const file = `map $http_x_user $by_user { default u:$http_x_user; }
+limit_req_zone KEY zone=z:1m rate=1r/m;
+server { SERVER limit_req zone=z; }`
+		var document struct{ Rules []struct{ Match, Except any } }
+		if text := converted(t, "nginx", strings.NewReplacer("KEY", test.key, "SERVER", test.server).Replace(file)); text != nil {
+			must.OK(t, json.Unmarshal(text, &document))
+		}
+		must.Equal(t, len(document.Rules), test.rules, "rules of %s, %s", test.key, test.server)
+		for _, r := range document.Rules {
+			must.Equal(t, r.Match != nil || r.Except != nil, test.some, "the rule of %s, %s leaves requests alone", test.key, test.server)
+		}
+	}
+}
