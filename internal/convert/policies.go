@@ -524,18 +524,23 @@ func (c *converter) kuadrantRules(block value, path string, tokens bool) (rules 
 		}
 		r["limits"] = limits
 		var key []any
+		m := &conditions{}
 		for i, counter := range said.get("counters").list() {
 			selector := counterOf(counter.get("expression").text())
 			if selector == nil {
 				counter.lose("%s.counters[%d].expression: %.80s: want a part of the request as a key: the limit is left out", path, i, counter.get("expression").text())
 				lost = true
 			}
+			of, _ := selector.(map[string]string)
+			if header := of["header"]; header != "" && header[0] != ':' {
+				m.holds(object{"headers": object{header: object{present: true}}}, false)
+				counter.lose("%s.counters[%d].expression: Kuadrant's failure mode decides about requests without the header, and lets them pass all limits by default: here they pass this one", path, i)
+			}
 			key = append(key, selector)
 		}
 		if key != nil {
 			r["key"] = key
 		}
-		m := &conditions{}
 		for _, of := range []struct {
 			path string
 			when []value
