@@ -122,6 +122,42 @@ func TestCountersOfAbsentHeaders(t *testing.T) {
 	}
 }
 
+// Local limits of Envoy Gateway's ignore some fields of a rule (buildLocalRateLimit, buildRouteLocalRateLimits). That is told, and the
+// rule is as it is without them.
+func TestIgnoredFieldsOfLocalRules(t *testing.T) {
+	t.Parallel()
+	const policy = "{apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy, metadata: {name: p}, spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g}], rateLimit: {SCOPE: {rules: [{limit: {requests: 5, unit: Hour}RULE}]}}}}"
+	const selected = ", clientSelectors: [{headers: [{name: x, value: a}]}]"
+	for _, test := range []struct {
+		rule, field string
+		ignored     bool
+	}{
+		{"", "cost: {request: {from: Number, number: 3}}", true},
+		{selected, "cost: {request: {from: Metadata, metadata: {namespace: a, key: b}}}", true},
+		{selected, "cost: {response: {from: Number, number: 3}}", true},
+		{"", "shared: true", true},
+		{selected, "shared: true", true},
+		{"", "shadowMode: true", true},
+		{selected, "shadowMode: true", false},
+		{"", "xRateLimitHeaders: Off", false},
+	} {
+		of := func(scope, rule string) (document, lost string) {
+			return policyText(t, strings.NewReplacer("SCOPE", scope, "RULE", rule).Replace(policy))
+		}
+		field, _, _ := strings.Cut(test.field, ":")
+		without, _ := of("local", test.rule)
+		with, lost := of("local", test.rule+", "+test.field)
+		must.Equal(t, with == without, test.ignored, "%s%s has no effect", test.field, test.rule)
+		told := "spec.rateLimit.local.rules[0]." + field + ": Envoy Gateway's local limits ignore it"
+		if strings.HasSuffix(lost, told) != test.ignored || !test.ignored && lost != "" {
+			t.Errorf("%s%s: lost %q", test.field, test.rule, lost)
+		}
+		if _, lost := of("global", test.rule+", "+test.field); strings.Contains(lost, "ignore") {
+			t.Errorf("global %s%s: lost %q", test.field, test.rule, lost)
+		}
+	}
+}
+
 // policyText converts a policy, and returns its text on one line and what is lost.
 func policyText(t *testing.T, text string) (document, lost string) {
 	t.Helper()

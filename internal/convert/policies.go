@@ -329,7 +329,7 @@ func (c *converter) gatewayRule(said value, path, scope string) (r object, lost 
 	}
 	r["limits"] = []limit{l}
 	var key []any
-	if !said.get("shared").truth(false) {
+	if !heeded(said, path, scope, "shared").truth(false) {
 		key = append(key, object{"property": []string{"xds", "route_name"}}) // each route has its own counter
 	}
 	m := &conditions{}
@@ -391,13 +391,27 @@ func (c *converter) gatewayRule(said value, path, scope string) (r object, lost 
 	if key != nil {
 		r["key"] = key
 	}
-	return r, c.gatewayCost(said, path, r) || lost
+	return r, c.gatewayCost(said, path, scope, r) || lost
+}
+
+// heeded is a field of a rule, unless Envoy Gateway's local limits ignore it: they take the limit alone of a rule without selectors,
+// and of another no cost and nothing about other routes.
+func heeded(said value, path, scope, field string) value {
+	v := said.get(field)
+	if scope == "global" || !v.there() || field == "shadowMode" && len(said.get("clientSelectors").list()) > 0 {
+		return v
+	}
+	if v.text() != "false" {
+		v.lose("%s.%s: Envoy Gateway's local limits ignore it", path, field)
+	}
+	return value{}
 }
 
 // gatewayCost reads what a request costs, and the rule's other settings.
-func (c *converter) gatewayCost(said value, path string, r object) (lost bool) {
+func (c *converter) gatewayCost(said value, path, scope string, r object) (lost bool) {
+	costs := heeded(said, path, scope, "cost")
 	for _, field := range []string{"request", "response"} {
-		cost := said.get("cost", field)
+		cost := costs.get(field)
 		switch from := cost.get("from").text(); {
 		case !cost.there():
 		case from == "Number" && field == "request":
@@ -410,7 +424,7 @@ func (c *converter) gatewayCost(said value, path string, r object) (lost bool) {
 		}
 	}
 	said.get("limit").loses("fromMetadata", path+".limit.fromMetadata: has a unit, too: limit_from takes a number alone; requests and unit hold for all")
-	if said.get("shadowMode").truth(false) {
+	if heeded(said, path, scope, "shadowMode").truth(false) {
 		r["mode"] = shadow
 	}
 	if said.get("xRateLimitHeaders").text() == "Off" {
