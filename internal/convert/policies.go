@@ -330,7 +330,8 @@ func (c *converter) gatewayRule(said value, path, scope string) (r object, lost 
 	r["limits"] = []limit{l}
 	var key []any
 	if !heeded(said, path, scope, "shared").truth(false) {
-		key = append(key, object{"property": []string{"xds", "route_name"}}) // each route has its own counter
+		// Each route has its own counter at each listener, with which Envoy Gateway begins the name of a virtual host.
+		key = append(key, object{"property": []string{"xds", "route_name"}}, object{"property": []string{"xds", "virtual_host_name"}})
 	}
 	m := &conditions{}
 	for i, s := range said.get("clientSelectors").list() {
