@@ -95,13 +95,79 @@ func TestConditionsOfPolicies(t *testing.T) {
 		`{predicate: "request.headers['a'].startsWith('x')"}, {predicate: "request.headers['a'].endsWith('y')"}`:                            `"match": {"headers": {"a": {"prefix": "x"}}, "not": {"not": {"headers": {"a": {"suffix": "y"}}}}}`,
 		`{predicate: "request.method == 'GET' || request.method == 'PUT'"}, {predicate: "request.host == 'a' || request.url_path == '/b'"}`: `"not": {"not": `,
 	} {
-		result := must.Get(convert.Convert("policies", []convert.File{{Name: "file.yaml", Text: []byte(strings.Replace(policy, "WHEN", when, 1))}}))(t)
-		document := strings.Join(strings.Fields(string(result.Document)), " ")
-		document = strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(document)
-		if len(result.Lost) > 0 || !strings.Contains(document, want) {
-			t.Errorf("%s: %v\n%s\nwant %s", when, result.Lost, document, want)
+		document, lost := policyText(t, strings.Replace(policy, "WHEN", when, 1))
+		if lost != "" || !strings.Contains(document, want) {
+			t.Errorf("%s: %s\n%s\nwant %s", when, lost, document, want)
 		}
 	}
+}
+
+// Kuadrant can't evaluate a counter's expression without the header, and lets the request pass unless its failure mode is another. So
+// the rule leaves it alone, which is told.
+func TestCountersOfAbsentHeaders(t *testing.T) {
+	t.Parallel()
+	const policy = `{apiVersion: kuadrant.io/v1, kind: RateLimitPolicy, metadata: {name: p}, spec: {targetRef: {group: gateway.networking.k8s.io, kind: Gateway, name: g}, limits: {a: {rates: [{limit: 5, window: 1h}], counters: [{expression: COUNTER}], when: [WHEN]}}}}`
+	for _, test := range []struct{ counter, when, match, lost string }{
+		{`"request.headers['x-user']"`, "", `"match": {"headers": {"x-user": {"present": true}}}`, "counters[0].expression: Kuadrant's failure mode decides"},
+		{"request.headers.user", "{predicate: request.method == 'GET'}", `"headers": {"user": {"present": true}}`, "counters[0].expression: Kuadrant's failure mode decides"},
+		{"request.useragent", "", `"match": {"headers": {"user-agent": {"present": true}}}`, "counters[0].expression: Kuadrant's failure mode decides"},
+		{"request.path", "{predicate: request.method == 'GET'}", `"match": {"method": {"exact": "GET"}}`, ""},
+		{"source.remote_address", "{predicate: request.method == 'GET'}", `"match": {"method": {"exact": "GET"}}`, ""},
+	} {
+		document, lost := policyText(t, strings.NewReplacer("COUNTER", test.counter, "WHEN", test.when).Replace(policy))
+		must.Contains(t, document, test.match, "%s", test.counter)
+		if !strings.Contains(lost, test.lost) || test.lost == "" && lost != "" {
+			t.Errorf("%s: lost %q", test.counter, lost)
+		}
+	}
+}
+
+// Local limits of Envoy Gateway's ignore some fields of a rule (buildLocalRateLimit, buildRouteLocalRateLimits). That is told, and the
+// rule is as it is without them.
+func TestIgnoredFieldsOfLocalRules(t *testing.T) {
+	t.Parallel()
+	const policy = "{apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy, metadata: {name: p}, spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g}], rateLimit: {SCOPE: {rules: [{limit: {requests: 5, unit: Hour}RULE}]}}}}"
+	const selected = ", clientSelectors: [{headers: [{name: x, value: a}]}]"
+	for _, test := range []struct {
+		rule, field string
+		ignored     bool
+	}{
+		{"", "cost: {request: {from: Number, number: 3}}", true},
+		{selected, "cost: {request: {from: Metadata, metadata: {namespace: a, key: b}}}", true},
+		{selected, "cost: {response: {from: Number, number: 3}}", true},
+		{"", "shared: true", true},
+		{selected, "shared: true", true},
+		{"", "shadowMode: true", true},
+		{selected, "shadowMode: true", false},
+		{"", "xRateLimitHeaders: Off", false},
+	} {
+		of := func(scope, rule string) (document, lost string) {
+			return policyText(t, strings.NewReplacer("SCOPE", scope, "RULE", rule).Replace(policy))
+		}
+		field, _, _ := strings.Cut(test.field, ":")
+		without, _ := of("local", test.rule)
+		with, lost := of("local", test.rule+", "+test.field)
+		must.Equal(t, with == without, test.ignored, "%s%s has no effect", test.field, test.rule)
+		told := "spec.rateLimit.local.rules[0]." + field + ": Envoy Gateway's local limits ignore it"
+		if strings.HasSuffix(lost, told) != test.ignored || !test.ignored && lost != "" {
+			t.Errorf("%s%s: lost %q", test.field, test.rule, lost)
+		}
+		if _, lost := of("global", test.rule+", "+test.field); strings.Contains(lost, "ignore") {
+			t.Errorf("global %s%s: lost %q", test.field, test.rule, lost)
+		}
+	}
+}
+
+// policyText converts a policy, and returns its text on one line and what is lost.
+func policyText(t *testing.T, text string) (document, lost string) {
+	t.Helper()
+	result := must.Get(convert.Convert("policies", []convert.File{{Name: "file.yaml", Text: []byte(text)}}))(t)
+	var told []string
+	for _, l := range result.Lost {
+		told = append(told, l.String())
+	}
+	document = strings.Join(strings.Fields(string(result.Document)), " ")
+	return strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(document), strings.Join(told, "; ")
 }
 
 // No policy takes the place of another: policies of two kinds for the same targets are one, others have names of their own, and what

@@ -310,21 +310,22 @@ func (k *controller) paths(i *ingress) {
 		}
 		for _, p := range r.get("http", "paths").list() {
 			path := p.get("path").or("/")
-			k.expression[s] = k.expression[s] || regular || target != "" && target != path
+			expression := regular || target != "" && target != path
+			k.expression[s] = k.expression[s] || expression
 			l := i.location(p.at(), path)
-			kind := cmp.Or(p.get("pathType").text(), "ImplementationSpecific")
-			if kind == "Exact" {
+			exact := p.get("pathType").text() == "Exact" // ImplementationSpecific is Prefix there, and so is none
+			switch {
+			case exact:
 				l.args = []string{"=", path}
-			}
-			if path == "/" && kind != "Exact" {
+			case path == "/":
 				k.replace(s, l)
 				continue
-			}
-			// Finish makes two of a prefix, unless its Ingress has regular expressions.
-			if kind == "Prefix" && !regular && (target == "" || target == path) {
+			case !expression: // finish makes two of it
 				l.args = []string{"Prefix", path}
 			}
-			same := func(o *directive) bool { return o.name == "location" && slices.Equal(o.args, l.args) }
+			same := func(o *directive) bool {
+				return o.name == "location" && o.arg(len(o.args)-1) == path && (o.arg(0) == "=") == exact
+			}
 			if before := slices.IndexFunc(s.block, same); before >= 0 {
 				k.c.lose(p.at(), "the path of line %d is the same, and ingress-nginx takes that of the older Ingress", s.block[before].at.line)
 				continue
@@ -368,10 +369,9 @@ func (k *controller) finish(s *directive) {
 	var all []*directive
 	for _, l := range s.block {
 		if l.name == "location" && l.arg(0) == "Prefix" {
-			path := strings.TrimSuffix(l.arg(1), "/")
 			exact := *l
-			exact.args = []string{"=", path}
-			l.args = []string{path + "/"}
+			exact.args = []string{"=", l.arg(1)}
+			l.args = []string{strings.TrimSuffix(l.arg(1), "/") + "/"}
 			if l.at == (place{}) || !slices.ContainsFunc(s.block, func(o *directive) bool { return o.name == "location" && slices.Equal(o.args, exact.args) }) {
 				all = append(all, &exact)
 			}

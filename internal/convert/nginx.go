@@ -217,7 +217,7 @@ func (z *zone) countersOf(s *scope) string {
 	if z == nil || !slices.ContainsFunc(template(z.key), part.isServerName) {
 		return ""
 	}
-	return "of " + s.server.scope.first("server_name").arg(0)
+	return "of " + s.server.name()
 }
 
 // mayBeEmpty reports whether a part is a variable that requests may lack.
@@ -269,9 +269,10 @@ func (c *converter) addLimits(d *directive, z *zone, like rule, s *scope, places
 	key := template(z.key)
 	for i := range key {
 		if key[i].isServerName() {
-			key[i] = part{false, "server"} // the rule is of one server
+			key[i] = part{false, s.server.name()} // the rule is of one server
 		}
 	}
+	key = slices.DeleteFunc(key, func(p part) bool { return p.text == "" })
 	regions, ok := c.regions(z.http, key, 0)
 	if !ok {
 		return
@@ -294,6 +295,7 @@ func (c *converter) addLimits(d *directive, z *zone, like rule, s *scope, places
 		if !ok {
 			continue
 		}
+		always = always || slices.ContainsFunc(of.parts, func(p part) bool { return !p.variable })
 		for _, place := range places {
 			r := like
 			r.Name, r.Key = z.name, key

@@ -207,6 +207,9 @@ type nginxServer struct {
 	sockets []socket
 }
 
+// name is what $server_name has: the first name.
+func (s *nginxServer) name() string { return s.scope.first("server_name").arg(0) }
+
 type serverName struct {
 	is   text
 	rank int

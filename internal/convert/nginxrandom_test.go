@@ -96,7 +96,7 @@ func (w *nginxWriter) lines(n int, keys []string, value func() string) {
 
 // http writes the contents of http.
 func (w *nginxWriter) http() {
-	key := func() string { return w.of(`""`, `""`, "$binary_remote_addr", "$http_x_user", "one") }
+	key := func() string { return w.of(`""`, `""`, "$binary_remote_addr", "$http_x_user", "u:$http_x_user", "one") }
 	number := func() string { return w.of("0", "1", "2") }
 	fmt.Fprint(w, "geo $network { ")
 	w.lines(w.IntN(6), []string{"default", "10.0.0.0/8", "10.0.0.0/30", "10.0.0.1", "10.1.0.0/16", "2001:db8::/32", "2001:db8::1/128", "192.0.2.1"}, number)
@@ -116,7 +116,7 @@ func (w *nginxWriter) http() {
 	w.lines(w.IntN(4), []string{"default", "0", "1", "2"}, key)
 	fmt.Fprint(w, "}\n")
 	for zone := range randomZones {
-		key := w.of("$binary_remote_addr", "$http_x_user", "$binary_remote_addr$http_x_user", "$by_network", "$by_user", "$by_method", "$by_host", "$by_path", "$by_class", "$server_name", "$host$by_network", "$by_method$by_user")
+		key := w.of("$binary_remote_addr", "$http_x_user", "$binary_remote_addr$http_x_user", "$by_network", "$by_user", "$by_method", "$by_host", "$by_path", "$by_class", "$server_name", "$host$by_network", "$by_method$by_user", "u:$http_x_user", "$server_name$http_x_user")
 		fmt.Fprintf(w, "limit_req_zone %s zone=z%d:1m rate=1r/m;\n", key, zone)
 	}
 	w.limits()

@@ -86,3 +86,81 @@ func TestNginxTells(t *testing.T) {
 		}
 	}
 }
+
+// nginx limits no requests whose key is empty. So a rule holds for all where the key has a text beside its variables, or the name of
+// a server that has one.
+func TestNginxLimitsKeysWithText(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		key, server string
+		rules       int
+		some        bool // the rule leaves requests alone
+	}{
+		{"u:$http_x_user", "", 1, false},
+		{"$http_a:$http_b", "", 1, false},
+		{"$http_a$http_b", "", 1, true},
+		{"$by_user", "", 1, false},
+		{"$server_name$http_x_user", "server_name a.example; ", 1, false},
+		{"$server_name$http_x_user", "", 1, true},
+		{"$server_name", "server_name a.example; ", 1, false},
+		{"$server_name", "", 0, false},
+	} {
+		const file = `map $http_x_user $by_user { default u:$http_x_user; }
+limit_req_zone KEY zone=z:1m rate=1r/m;
+server { SERVER limit_req zone=z; }`
+		var document struct{ Rules []struct{ Match, Except any } }
+		if text := converted(t, "nginx", strings.NewReplacer("KEY", test.key, "SERVER", test.server).Replace(file)); text != nil {
+			must.OK(t, json.Unmarshal(text, &document))
+		}
+		must.Equal(t, len(document.Rules), test.rules, "rules of %s, %s", test.key, test.server)
+		for _, r := range document.Rules {
+			must.Equal(t, r.Match != nil || r.Except != nil, test.some, "the rule of %s, %s leaves requests alone", test.key, test.server)
+		}
+	}
+}
+
+// A path of an Ingress without a type, or of type ImplementationSpecific, is one of type Prefix, which is for whole parts of paths
+// (SetDefaultNGINXPathType and updateServerLocations of ingress-nginx). Of two of one type the older holds.
+func TestPathTypesOfIngress(t *testing.T) {
+	t.Parallel()
+	const file = `apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/limit-rpm: "1"ANNOTATIONS}}
+spec: {rules: [{host: a.example, http: {paths: [PATH]}}]}
+---
+`
+	of := func(name, annotations, path string) string {
+		return strings.NewReplacer("NAME", name, "ANNOTATIONS", annotations, "PATH", path).Replace(file)
+	}
+	others := strings.Replace(of("others", "", "{path: /, pathType: Prefix}"), `limit-rpm: "1"`, `limit-rpm: "0"`, 1)
+	const (
+		foo      = `"path": {"regex": "/foo|/foo/.*"}`
+		younger  = "the path of line 9 is the same"
+		asRegexp = `, nginx.ingress.kubernetes.io/use-regex: "true"`
+	)
+	for _, test := range []struct {
+		text  string
+		paths []string
+		lost  int
+	}{
+		{of("a", "", "{path: /foo, pathType: Prefix}"), []string{foo}, 0},
+		{of("a", "", "{path: /foo, pathType: ImplementationSpecific}"), []string{foo}, 0},
+		{of("a", "", "{path: /foo}"), []string{foo}, 0},
+		{of("a", "", "{path: /foo, pathType: Exact}"), []string{`"path": {"exact": "/foo"}`}, 0},
+		{of("a", "", "{path: /foo/, pathType: ImplementationSpecific}"), []string{`"path": {"prefix": "/foo/"}`}, 0},
+		{of("a", asRegexp, "{path: /foo, pathType: ImplementationSpecific}"), []string{`"path": {"regex": "(?i)/foo.*"}`}, 0},
+		{of("a", "", "{path: /foo}") + of("b", "", "{path: /foo, pathType: Prefix}"), []string{foo}, 1},
+		{of("a", asRegexp, "{path: /foo}") + of("b", "", "{path: /foo, pathType: Prefix}"), []string{`"path": {"regex": "(?i)/foo.*"}`}, 1},
+		{of("a", "", "{path: /foo, pathType: Prefix}") + of("b", "", "{path: /foo, pathType: Exact}"), []string{`"path": {"prefix": "/foo/"}`, `"path": {"exact": "/foo"}`}, 0},
+	} {
+		result := must.Get(convert.Convert("nginx", []convert.File{{Name: "f", Text: []byte(others + test.text)}}))(t)
+		document := string(result.Document)
+		must.Equal(t, strings.Count(document, `"path"`), len(test.paths), "paths of\n%s\n%s", test.text, document)
+		for _, path := range test.paths {
+			must.Contains(t, document, path, "%s", test.text)
+		}
+		if len(result.Lost) != test.lost || test.lost > 0 && !strings.HasPrefix(result.Lost[0].Problem, younger) {
+			t.Errorf("%s: lost %v", test.text, result.Lost)
+		}
+	}
+}

@@ -329,8 +329,9 @@ func (c *converter) gatewayRule(said value, path, scope string) (r object, lost 
 	}
 	r["limits"] = []limit{l}
 	var key []any
-	if !said.get("shared").truth(false) {
-		key = append(key, object{"property": []string{"xds", "route_name"}}) // each route has its own counter
+	if !heeded(said, path, scope, "shared").truth(false) {
+		// Each route has its own counter at each listener, with which Envoy Gateway begins the name of a virtual host.
+		key = append(key, object{"property": []string{"xds", "route_name"}}, object{"property": []string{"xds", "virtual_host_name"}})
 	}
 	m := &conditions{}
 	for i, s := range said.get("clientSelectors").list() {
@@ -391,13 +392,27 @@ func (c *converter) gatewayRule(said value, path, scope string) (r object, lost 
 	if key != nil {
 		r["key"] = key
 	}
-	return r, c.gatewayCost(said, path, r) || lost
+	return r, c.gatewayCost(said, path, scope, r) || lost
+}
+
+// heeded is a field of a rule, unless Envoy Gateway's local limits ignore it: they take the limit alone of a rule without selectors,
+// and of another no cost and nothing about other routes.
+func heeded(said value, path, scope, field string) value {
+	v := said.get(field)
+	if scope == "global" || !v.there() || field == "shadowMode" && len(said.get("clientSelectors").list()) > 0 {
+		return v
+	}
+	if v.text() != "false" {
+		v.lose("%s.%s: Envoy Gateway's local limits ignore it", path, field)
+	}
+	return value{}
 }
 
 // gatewayCost reads what a request costs, and the rule's other settings.
-func (c *converter) gatewayCost(said value, path string, r object) (lost bool) {
+func (c *converter) gatewayCost(said value, path, scope string, r object) (lost bool) {
+	costs := heeded(said, path, scope, "cost")
 	for _, field := range []string{"request", "response"} {
-		cost := said.get("cost", field)
+		cost := costs.get(field)
 		switch from := cost.get("from").text(); {
 		case !cost.there():
 		case from == "Number" && field == "request":
@@ -410,7 +425,7 @@ func (c *converter) gatewayCost(said value, path string, r object) (lost bool) {
 		}
 	}
 	said.get("limit").loses("fromMetadata", path+".limit.fromMetadata: has a unit, too: limit_from takes a number alone; requests and unit hold for all")
-	if said.get("shadowMode").truth(false) {
+	if heeded(said, path, scope, "shadowMode").truth(false) {
 		r["mode"] = shadow
 	}
 	if said.get("xRateLimitHeaders").text() == "Off" {
@@ -524,18 +539,23 @@ func (c *converter) kuadrantRules(block value, path string, tokens bool) (rules 
 		}
 		r["limits"] = limits
 		var key []any
+		m := &conditions{}
 		for i, counter := range said.get("counters").list() {
 			selector := counterOf(counter.get("expression").text())
 			if selector == nil {
 				counter.lose("%s.counters[%d].expression: %.80s: want a part of the request as a key: the limit is left out", path, i, counter.get("expression").text())
 				lost = true
 			}
+			of, _ := selector.(map[string]string)
+			if header := of["header"]; header != "" && header[0] != ':' {
+				m.holds(object{"headers": object{header: object{present: true}}}, false)
+				counter.lose("%s.counters[%d].expression: Kuadrant's failure mode decides about requests without the header, and lets them pass all limits by default: here they pass this one", path, i)
+			}
 			key = append(key, selector)
 		}
 		if key != nil {
 			r["key"] = key
 		}
-		m := &conditions{}
 		for _, of := range []struct {
 			path string
 			when []value
