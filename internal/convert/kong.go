@@ -3,13 +3,12 @@ package convert
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// kongRoute is a route of Kong, with the service that it leads to.
+// kongRoute is a route of Kong, by one of its paths if it has any: Kong ranks each by itself. A route leads to a service.
 type kongRoute struct {
 	names    []string // name and id
 	services []string
@@ -174,10 +173,10 @@ func (k *kong) readRoute(r, service value) {
 var aRegex = regexp.MustCompile(`[^a-zA-Z0-9.\-_~/%]`)
 
 func (k *kong) route(r value, services []string) {
-	l := &location{at: r.at()}
-	route := &kongRoute{names(r), services, l}
-	if len(route.names) == 0 {
-		route.names = []string{"route at " + duration(uint64(r.at().line))}
+	l := location{at: r.at()}
+	names := names(r)
+	if len(names) == 0 {
+		names = []string{"route at " + duration(uint64(r.at().line))}
 	}
 	r.tell("a route", kongRouteFields...)
 	no := func(at place, format string, args ...any) {
@@ -185,32 +184,18 @@ func (k *kong) route(r value, services []string) {
 		l.partly = true
 	}
 	for _, p := range r.get("plugins").list() {
-		k.readPlugin(p, "", route.names[0])
+		k.readPlugin(p, "", names[0])
 	}
 	if protocols := r.get("protocols").texts(); len(protocols) > 0 && !slices.ContainsFunc(protocols, func(p string) bool { return strings.HasPrefix(p, "http") || strings.HasPrefix(p, "grpc") }) {
 		return // it has no requests
 	}
-	wild := 0
+	plain := r.get("hosts").there()
 	for _, h := range r.get("hosts").either() {
 		host, port, found := cutPort(strings.ToLower(h.text()))
 		if found {
 			no(h.at(), "a rule can't say the port %s of this host alone", port)
 		}
-		if l.hosts = append(l.hosts, domainText(host)); strings.Contains(host, "*") {
-			wild = -1
-		}
-	}
-	longest, expressions := 0, 0
-	for _, p := range r.get("paths").either() {
-		path := p.text()
-		expr, found := strings.CutPrefix(path, "~")
-		if found = found && !k.regexes || k.regexes && aRegex.MatchString(path); found {
-			t, ok := k.c.expression(p.at(), "^"+expr, false)
-			l.partly = l.partly || !ok
-			l.paths, expressions = append(l.paths, t), 1+r.get("regex_priority").whole(0)
-		} else {
-			l.paths, longest = append(l.paths, text{prefix, path}), max(longest, len(path))
-		}
+		l.hosts, plain = append(l.hosts, domainText(host)), plain && !strings.Contains(host, "*")
 	}
 	l.rest.Methods = r.get("methods").texts()
 	for _, h := range r.get("headers").fields() {
@@ -228,20 +213,53 @@ func (k *kong) route(r value, services []string) {
 	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
 		l.partly = r.loses(name, "%s: a rule has no such condition") || l.partly
 	}
-	if l.partly && slices.Contains(l.paths, text{}) {
-		l.paths = nil // a path is left out, so that all may be the route's
-	}
 	count := 0
-	for _, given := range []bool{r.get("hosts").there(), r.get("paths").there(), len(l.rest.Methods) > 0, r.get("headers").there(), r.get("snis").there()} {
-		if given {
+	for _, name := range []string{"hosts", "paths", "methods", "headers", "snis", "sources", "destinations"} {
+		if v := r.get(name); len(v.either())+len(v.fields()) > 0 {
 			count++
 		}
 	}
-	l.rank = []int{count, len(r.get("headers").fields()), wild, expressions, longest}
-	if r.get("expression").there() {
-		l.rank[0] = math.MaxInt
+	// Of the routes that a request fits, Kong takes the one of the highest number: get_priority in kong/router/transform.lua.
+	// That means to have the count of conditions above all. But LuaJIT shifts the count, the headers and the priority as
+	// numbers of 32 bits, and only the marks of plain hosts and of regular expressions as 64. So these rank first, unless
+	// the lower half is negative, as with four conditions: its sign fills the upper half.
+	const isRegex, isPlain, hasExpression, isNegative = 1, 2, 4, 5
+	headers := min(len(r.get("headers").fields()), 255)
+	rank := func(marks, low int) []int {
+		half := int32(uint32(count)<<29 | uint32(headers)<<20 | uint32(low))
+		if half < 0 {
+			marks = isNegative
+		}
+		return []int{marks, int(half)}
 	}
-	k.routes = append(k.routes, route)
+	marks := 0
+	switch {
+	case r.get("expression").there():
+		marks = hasExpression
+	case plain:
+		marks = isPlain
+	}
+	before, paths := len(k.routes), r.get("paths").either()
+	if len(paths) == 0 {
+		l.rank = rank(marks, 0)
+		k.routes = append(k.routes, &kongRoute{names, services, &l})
+	}
+	for _, p := range paths {
+		path, of := p.text(), l
+		expr, found := strings.CutPrefix(path, "~")
+		if found && !k.regexes || k.regexes && aRegex.MatchString(path) {
+			t, ok := k.c.expression(p.at(), "^"+expr, false)
+			if of.paths, of.rank = []text{t}, rank(marks|isRegex, r.get("regex_priority").whole(0)<<19); !ok {
+				of.paths, l.partly = nil, true // all may be the route's
+			}
+		} else {
+			of.paths, of.rank = []text{{prefix, path}}, rank(marks, len(path)&(1<<19-1))
+		}
+		k.routes = append(k.routes, &kongRoute{names, services, &of})
+	}
+	for _, made := range k.routes[before:] {
+		made.location.partly = l.partly
+	}
 }
 
 func (k *kong) readPlugin(p value, service, route string) *kongPlugin {
@@ -322,7 +340,7 @@ func (k *kong) limit(p *kongPlugin) {
 		}
 	}
 	if p.everywhere() {
-		own = append(own, &kongRoute{location: &location{at: p.value.at(), rank: []int{-1}}})
+		own = append(own, &kongRoute{location: &location{at: p.value.at()}})
 	}
 	if len(own) == 0 {
 		p.value.lose("%s: no route has it", p.name)
