@@ -340,7 +340,12 @@ func (k *kong) limit(p *kongPlugin) {
 		}
 	}
 	if p.everywhere() {
-		own = append(own, &kongRoute{location: &location{at: p.value.at()}})
+		// Requests of no route that is known count like those of services, if any route has one.
+		every := &kongRoute{services: []string{""}, location: &location{at: p.value.at()}}
+		if len(own) > 0 && !slices.ContainsFunc(own, func(r *kongRoute) bool { return len(r.services) > 0 }) {
+			every.services = nil
+		}
+		own = append(own, every)
 	}
 	if len(own) == 0 {
 		p.value.lose("%s: no route has it", p.name)
@@ -387,6 +392,9 @@ func (k *kong) limit(p *kongPlugin) {
 		i := &identity{}
 		if by == "consumer" || by == "credential" || by == "consumer-group" {
 			i = k.identify(route)
+		}
+		if by == "service" && len(route.services) == 0 {
+			i = &identity{name: "no service", serviceless: true}
 		}
 		if who[i.name] == nil {
 			who[i.name] = i
@@ -464,7 +472,9 @@ func (k *kong) byKey(p *kongPlugin, r rule, by string, who *identity) {
 	case "ip":
 		r.Key = []any{client()}
 	case "service", "route":
-		if p.route == "" && (by == "route" || p.service == "") && len(k.routes) > 0 {
+		if who.serviceless {
+			r.Key = []any{client()}
+		} else if p.route == "" && (by == "route" || p.service == "") && len(k.routes) > 0 {
 			p.byWhat().lose("%s: a rule for several counts them together; want a plugin for each %[1]s", by)
 		}
 	case "header":
@@ -500,6 +510,8 @@ type identity struct {
 	// auth finds the consumer; nil if there is none. alone says that no other plugin does so.
 	auth  *kongPlugin
 	alone bool
+	// serviceless says that the routes lead to no service.
+	serviceless bool
 }
 
 // identify returns how a route's consumers are found. The most specific plugin of a name runs.

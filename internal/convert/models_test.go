@@ -144,6 +144,24 @@ func TestKongModel(t *testing.T) {
 			}
 		})
 	}
+	// A route without a service has none to count by.
+	for where, text := range map[string]string{
+		"everywhere": "routes: [{name: a, paths: [/a]}]\nplugins: [PLUGIN]\nservices: [{name: shop, routes: [{name: all, paths: [/]}]}]\n",
+		"on a route": "routes: [{name: a, paths: [/a], plugins: [PLUGIN]}]\nservices: [{name: shop, plugins: [PLUGIN], routes: [{name: all, paths: [/]}]}]\n",
+		"alone":      "routes: [{name: a, paths: [/]}]\nplugins: [PLUGIN]\n",
+	} {
+		t.Run("no service, "+where, func(t *testing.T) {
+			t.Parallel()
+			m := &calendarLimits{hits: map[string]int{}, of: func(r logged) (map[string]int, string) {
+				if where != "alone" && !strings.HasPrefix(r.uri, "/a") {
+					return limits, identifierOf("service", r)
+				}
+				return limits, identifierOf("ip", r)
+			}}
+			text = "_format_version: '3.0'\n" + strings.ReplaceAll(text, "PLUGIN", "{name: rate-limiting, config: {"+written+", policy: local, limit_by: service}}")
+			compareWithModel(t, "kong", text, m, trafficOf(3, nightly.Or(20_000, 1000), 40*time.Second), "want a plugin for each service")
+		})
+	}
 	// A request runs the plugin of its route, else that of its service, else that of all.
 	t.Run("nearest", func(t *testing.T) {
 		t.Parallel()
