@@ -200,7 +200,7 @@ func (k *kong) route(r value, services []string) {
 	l.rest.Methods = r.get("methods").texts()
 	for _, h := range r.get("headers").fields() {
 		texts := h.value.texts()
-		if len(texts) == 0 || strings.HasPrefix(texts[0], "~*") {
+		if len(texts) == 0 || slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(text, "~*") }) {
 			no(h.at, "a rule can't say this condition of a route")
 			continue
 		}

@@ -147,6 +147,7 @@ func TestTold(t *testing.T) {
 		{"kong, of a route", kong(" ROUTE", ", x: 1"), "4:34: x: convert does not know what this does in a route", `"limit": 5`, ""},
 		{"kong, a condition", kong(" ROUTE", ", snis: [a.example]"), "4:40: snis: a rule has no such condition", "", ""},
 		{"kong, a header's expression", kong(" ROUTE", ", headers: {x-a: ['~*b']}"), "4:44: a rule can't say this condition of a route", "", ""},
+		{"kong, a header's expression after a text", kong(" ROUTE", ", headers: {x-a: [b, '~*c']}"), "4:44: a rule can't say this condition of a route", "", ""},
 		{"kong, a host's port", kong(" ROUTE", ", hosts: ['a.example:8000']"), "4:42: a rule can't say the port 8000 of this host alone", "", ""},
 		{"kong, headers", kong(" ROUTE", ", headers: {x-a: [b, C]}"), "", `"regex": "(?i)b|C"`, ""},
 		{"kong, a route of TCP", kong(" ROUTE", "}, {name: t, protocols: [tcp], sources: [{port: 1}]"), "", `"limit": 5`, ""},
