@@ -547,8 +547,8 @@ func (k *kong) byConsumer(p *kongPlugin, r rule, by string, who *identity) {
 	where, a := p.byWhat(), who.auth
 	var tokens []token
 	rest, others := []any{client()}, "by address"
-	if a.config.get("anonymous").text() != "" {
-		rest, others = nil, "together" // the anonymous consumer is a single one
+	if a.config.get("anonymous").text() != "" && by != "credential" {
+		rest, others = nil, "together" // the anonymous consumer is a single one, without a credential
 	}
 	switch {
 	case !who.alone:

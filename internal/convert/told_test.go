@@ -170,6 +170,8 @@ func TestTold(t *testing.T) {
 		{"kong, keys in the body", kong("limit_by: ip", "limit_by: consumer", "OTHER", "plugins:\n"+auth+"  config: {key_in_body: true, key_in_header: false, run_on_preflight: false}"),
 			"6:57: consumer\n8:3: the plugin key-auth\n9:25: key_in_body: a rule does not read the key there, and counts by address\n9:71: run_on_preflight", `"query": "apikey"`, `"header": "apikey"`},
 		{"kong, the anonymous", kong("limit_by: ip", "limit_by: consumer", "OTHER", "plugins:\n"+auth+"  config: {anonymous: guest}"), "6:57: consumer\n8:3: the plugin key-auth", `"header": "apikey"`, clientIP},
+		{"kong, the anonymous, who has no credential", kong("limit_by: ip", "limit_by: credential", "OTHER", "plugins:\n"+auth+"  config: {anonymous: guest}"),
+			"6:57: credential: Kong counts by the consumer that the plugin key-auth finds; the rule counts by the key itself, and requests without one by address\n8:3: the plugin key-auth", clientIP, ""},
 		{"kong, several ways to authenticate", kong("limit_by: ip", "limit_by: consumer", "OTHER", "plugins:\n"+auth+"- name: jwt"),
 			"6:57: consumer: Kong counts by the consumer that several plugins find; the rule counts by address\n8:3: the plugin key-auth\n9:3: the plugin jwt", clientIP, `"header"`},
 
