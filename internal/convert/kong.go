@@ -35,6 +35,9 @@ type kong struct {
 	shared  value // configurations that plugins name
 	// spaces has the namespaces of plugins, and where each was first seen.
 	spaces map[string]place
+	// services has the names of each service by each of them, and none if it is disabled.
+	services map[string][]string
+	unnamed  map[string]int
 }
 
 const (
@@ -67,7 +70,7 @@ var (
 
 // kong reads rate-limiting and rate-limiting-advanced from Kong's declarative configuration.
 func (c *converter) kong() {
-	k := &kong{c: c, spaces: map[string]place{}}
+	k := &kong{c: c, spaces: map[string]place{}, services: map[string][]string{}, unnamed: map[string]int{}}
 	for _, d := range c.documents() {
 		if d.loses("kind", "kind: convert reads Kong's declarative configuration, and no resources of Kubernetes") {
 			continue
@@ -130,23 +133,34 @@ func (k *kong) precedes(p *kongPlugin) bool {
 
 func (p *kongPlugin) everywhere() bool { return p.service == "" && p.route == "" }
 
-func names(v value, more ...string) (all []string) {
-	for _, name := range append([]string{v.get("name").text(), v.get("id").text()}, more...) {
+// names returns the name and the id of a value, or one that no other has: several may stand in a line.
+func (k *kong) names(v value, unnamed string) (all []string) {
+	for _, name := range []string{v.get("name").text(), v.get("id").text()} {
 		if name != "" {
 			all = append(all, name)
 		}
 	}
-	return all
+	if len(all) > 0 {
+		return all
+	}
+	k.unnamed[unnamed]++
+	if n := k.unnamed[unnamed]; n > 1 {
+		unnamed += fmt.Sprint(" ", n)
+	}
+	return []string{unnamed}
 }
 
 func (k *kong) readService(s value) {
-	services := names(s)
-	if len(services) == 0 {
-		services = []string{s.at().file + " " + duration(uint64(s.at().line))}
-	}
+	services := k.names(s, s.at().file+" "+duration(uint64(s.at().line)))
 	s.tell("a service", kongServiceFields...)
-	if !s.get("enabled").truth(true) {
-		return // its routes answer 404
+	enabled := s.get("enabled").truth(true)
+	for _, name := range services {
+		if k.services[name] = services; !enabled {
+			k.services[name] = nil
+		}
+	}
+	if !enabled {
+		return // it has no routes
 	}
 	for _, r := range s.get("routes").list() {
 		k.route(r, services)
@@ -164,7 +178,12 @@ func reference(v value) string {
 func (k *kong) readRoute(r, service value) {
 	var services []string
 	if s := reference(service); s != "" {
-		services = []string{s}
+		known, found := k.services[s]
+		if services = known; !found {
+			services = []string{s}
+		} else if known == nil {
+			return // the service is disabled
+		}
 	}
 	k.route(r, services)
 }
@@ -174,10 +193,7 @@ var aRegex = regexp.MustCompile(`[^a-zA-Z0-9.\-_~/%]`)
 
 func (k *kong) route(r value, services []string) {
 	l := location{at: r.at()}
-	names := names(r)
-	if len(names) == 0 {
-		names = []string{"route at " + duration(uint64(r.at().line))}
-	}
+	names := k.names(r, "route at "+duration(uint64(r.at().line)))
 	r.tell("a route", kongRouteFields...)
 	no := func(at place, format string, args ...any) {
 		k.c.lose(at, format, args...)
