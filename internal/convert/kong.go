@@ -13,6 +13,8 @@ type kongRoute struct {
 	names    []string // name and id
 	services []string
 	location *location
+	// traditional is the rank with Kong's older router.
+	traditional []int
 }
 
 type kongPlugin struct {
@@ -229,24 +231,25 @@ func (k *kong) route(r value, services []string) {
 	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
 		l.partly = r.loses(name, "%s: a rule has no such condition") || l.partly
 	}
-	count := 0
-	for _, name := range []string{"hosts", "paths", "methods", "headers", "snis", "sources", "destinations"} {
+	count, kinds := 0, 0
+	for i, name := range []string{"hosts", "headers", "paths", "methods", "snis", "sources", "destinations"} {
 		if v := r.get(name); len(v.either())+len(v.fields()) > 0 {
-			count++
+			count, kinds = count+1, kinds|64>>i
 		}
 	}
 	// Of the routes that a request fits, Kong takes the one of the highest number: get_priority in kong/router/transform.lua.
 	// That means to have the count of conditions above all. But LuaJIT shifts the count, the headers and the priority as
 	// numbers of 32 bits, and only the marks of plain hosts and of regular expressions as 64. So these rank first, unless
 	// the lower half is negative, as with four conditions: its sign fills the upper half.
+	// The older router compares the parts one by one.
 	const isRegex, isPlain, hasExpression, isNegative = 1, 2, 4, 5
 	headers := min(len(r.get("headers").fields()), 255)
-	rank := func(marks, low int) []int {
-		half := int32(uint32(count)<<29 | uint32(headers)<<20 | uint32(low))
-		if half < 0 {
-			marks = isNegative
+	add := func(l location, marks, priority, length int) {
+		half := int32(uint32(count)<<29 | uint32(headers)<<20 | uint32(priority)<<19 | uint32(length)&(1<<19-1))
+		if l.rank = []int{marks, int(half)}; half < 0 {
+			l.rank[0] = isNegative
 		}
-		return []int{marks, int(half)}
+		k.routes = append(k.routes, &kongRoute{names, services, &l, []int{marks & hasExpression, count, kinds, marks, headers, priority, length}})
 	}
 	marks := 0
 	switch {
@@ -257,21 +260,21 @@ func (k *kong) route(r value, services []string) {
 	}
 	before, paths := len(k.routes), r.get("paths").either()
 	if len(paths) == 0 {
-		l.rank = rank(marks, 0)
-		k.routes = append(k.routes, &kongRoute{names, services, &l})
+		add(l, marks, 0, 0)
 	}
 	for _, p := range paths {
 		path, of := p.text(), l
 		expr, found := strings.CutPrefix(path, "~")
 		if found && !k.regexes || k.regexes && aRegex.MatchString(path) {
 			t, ok := k.c.expression(p.at(), "^"+expr, false)
-			if of.paths, of.rank = []text{t}, rank(marks|isRegex, r.get("regex_priority").whole(0)<<19); !ok {
+			if of.paths = []text{t}; !ok {
 				of.paths, l.partly = nil, true // all may be the route's
 			}
+			add(of, marks|isRegex, r.get("regex_priority").whole(0), 0)
 		} else {
-			of.paths, of.rank = []text{{prefix, path}}, rank(marks, len(path)&(1<<19-1))
+			of.paths = []text{{prefix, path}}
+			add(of, marks, 0, len(path))
 		}
-		k.routes = append(k.routes, &kongRoute{names, services, &of})
 	}
 	for _, made := range k.routes[before:] {
 		made.location.partly = l.partly
@@ -344,15 +347,14 @@ func (k *kong) limit(p *kongPlugin) {
 	}
 	// Locations by how their clients are told apart.
 	who := map[string]*identity{}
-	var own []*kongRoute
-	var others []*location
+	var own, others []*kongRoute
 	for _, r := range k.routes {
 		if p.holds(r) && !slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool {
 			return o.name == p.name && !o.consumer && !o.disabled && o.holds(r) && o.rank() > p.rank()
 		}) {
 			own = append(own, r)
 		} else {
-			others = append(others, r.location)
+			others = append(others, r)
 		}
 	}
 	if p.everywhere() {
@@ -398,6 +400,9 @@ func (k *kong) limit(p *kongPlugin) {
 		p.value.lose("%s: no limit is left", p.name)
 		return
 	}
+	for _, route := range own {
+		route.doubt(k.c, others)
+	}
 	r.Response = k.c.responseOf(p.value.at(), config.get("error_code").whole(429), saying("message", config.get("error_message").text()))
 	if config.get("hide_client_headers").truth(false) {
 		r.Headers = &[]string{}
@@ -419,7 +424,10 @@ func (k *kong) limit(p *kongPlugin) {
 		who[i.name].own = append(who[i.name].own, route.location)
 	}
 	for _, name := range order {
-		i, rest := who[name], slices.Clone(others)
+		i, rest := who[name], make([]*location, 0, len(others))
+		for _, o := range others {
+			rest = append(rest, o.location)
+		}
 		for _, other := range order {
 			if other != name {
 				rest = append(rest, who[other].own...)
@@ -430,6 +438,22 @@ func (k *kong) limit(p *kongPlugin) {
 			made.Match, made.Except = m.Match, m.Except
 			k.byKey(p, made, by, i)
 		}
+	}
+}
+
+// doubt tells if a route and another may fit a request, and it is not sure which one Kong takes.
+func (r *kongRoute) doubt(c *converter, others []*kongRoute) {
+	for _, o := range others {
+		order := slices.Compare(r.location.rank, o.location.rank)
+		if r.traditional == nil || r.location.partly || order*slices.Compare(r.traditional, o.traditional) > 0 || !r.location.overlaps(o.location) {
+			continue
+		}
+		if order == 0 {
+			c.lose(r.location.at, "requests may fit this route and that of line %d: Kong takes one of them by their ids; here the limits of both hold", o.location.at.line)
+		} else {
+			c.lose(r.location.at, "requests may fit this route and that of line %d: Kong takes the other one of them if its router_flavor is traditional", o.location.at.line)
+		}
+		return
 	}
 }
 

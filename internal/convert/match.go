@@ -61,6 +61,8 @@ func (t text) overlaps(o text) bool {
 		return strings.HasSuffix(t.value, o.value) || strings.HasSuffix(o.value, t.value)
 	case o.kind == exact && t.kind != regex, o.kind == regex && (t.kind == exact || t.kind == prefix):
 		return o.overlaps(t)
+	case t.kind == regex && o.kind == regex:
+		return text{prefix, literal(t.value)}.overlaps(text{prefix, literal(o.value)})
 	case t.kind == regex && (o.kind == exact || o.kind == prefix):
 		begins := literal(t.value)
 		return strings.HasPrefix(o.value, begins) || o.kind == prefix && strings.HasPrefix(begins, o.value)

@@ -335,7 +335,7 @@ func TestKongRoutes(t *testing.T) {
 				}
 				return nil, ""
 			}}
-			compareWithModel(t, "kong", text, m, requests, "no route has it", "router_flavor")
+			compareWithModel(t, "kong", text, m, requests, "no route has it", "requests may fit")
 		})
 	}
 }
