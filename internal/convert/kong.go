@@ -3,17 +3,18 @@ package convert
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// kongRoute is a route of Kong, with the service that it leads to.
+// kongRoute is a route of Kong, by one of its paths if it has any: Kong ranks each by itself. A route leads to a service.
 type kongRoute struct {
 	names    []string // name and id
 	services []string
 	location *location
+	// traditional is the rank with Kong's older router.
+	traditional []int
 }
 
 type kongPlugin struct {
@@ -36,6 +37,9 @@ type kong struct {
 	shared  value // configurations that plugins name
 	// spaces has the namespaces of plugins, and where each was first seen.
 	spaces map[string]place
+	// services has the names of each service by each of them, and none if it is disabled.
+	services map[string][]string
+	unnamed  map[string]int
 }
 
 const (
@@ -68,7 +72,7 @@ var (
 
 // kong reads rate-limiting and rate-limiting-advanced from Kong's declarative configuration.
 func (c *converter) kong() {
-	k := &kong{c: c, spaces: map[string]place{}}
+	k := &kong{c: c, spaces: map[string]place{}, services: map[string][]string{}, unnamed: map[string]int{}}
 	for _, d := range c.documents() {
 		if d.loses("kind", "kind: convert reads Kong's declarative configuration, and no resources of Kubernetes") {
 			continue
@@ -131,23 +135,34 @@ func (k *kong) precedes(p *kongPlugin) bool {
 
 func (p *kongPlugin) everywhere() bool { return p.service == "" && p.route == "" }
 
-func names(v value, more ...string) (all []string) {
-	for _, name := range append([]string{v.get("name").text(), v.get("id").text()}, more...) {
+// names returns the name and the id of a value, or one that no other has: several may stand in a line.
+func (k *kong) names(v value, unnamed string) (all []string) {
+	for _, name := range []string{v.get("name").text(), v.get("id").text()} {
 		if name != "" {
 			all = append(all, name)
 		}
 	}
-	return all
+	if len(all) > 0 {
+		return all
+	}
+	k.unnamed[unnamed]++
+	if n := k.unnamed[unnamed]; n > 1 {
+		unnamed += fmt.Sprint(" ", n)
+	}
+	return []string{unnamed}
 }
 
 func (k *kong) readService(s value) {
-	services := names(s)
-	if len(services) == 0 {
-		services = []string{s.at().file + " " + duration(uint64(s.at().line))}
-	}
+	services := k.names(s, s.at().file+" "+duration(uint64(s.at().line)))
 	s.tell("a service", kongServiceFields...)
-	if !s.get("enabled").truth(true) {
-		return // its routes answer 404
+	enabled := s.get("enabled").truth(true)
+	for _, name := range services {
+		if k.services[name] = services; !enabled {
+			k.services[name] = nil
+		}
+	}
+	if !enabled {
+		return // it has no routes
 	}
 	for _, r := range s.get("routes").list() {
 		k.route(r, services)
@@ -165,7 +180,12 @@ func reference(v value) string {
 func (k *kong) readRoute(r, service value) {
 	var services []string
 	if s := reference(service); s != "" {
-		services = []string{s}
+		known, found := k.services[s]
+		if services = known; !found {
+			services = []string{s}
+		} else if known == nil {
+			return // the service is disabled
+		}
 	}
 	k.route(r, services)
 }
@@ -174,48 +194,31 @@ func (k *kong) readRoute(r, service value) {
 var aRegex = regexp.MustCompile(`[^a-zA-Z0-9.\-_~/%]`)
 
 func (k *kong) route(r value, services []string) {
-	l := &location{at: r.at()}
-	route := &kongRoute{names(r), services, l}
-	if len(route.names) == 0 {
-		route.names = []string{"route at " + duration(uint64(r.at().line))}
-	}
+	l := location{at: r.at()}
+	names := k.names(r, "route at "+duration(uint64(r.at().line)))
 	r.tell("a route", kongRouteFields...)
 	no := func(at place, format string, args ...any) {
 		k.c.lose(at, format, args...)
 		l.partly = true
 	}
 	for _, p := range r.get("plugins").list() {
-		k.readPlugin(p, "", route.names[0])
+		k.readPlugin(p, "", names[0])
 	}
 	if protocols := r.get("protocols").texts(); len(protocols) > 0 && !slices.ContainsFunc(protocols, func(p string) bool { return strings.HasPrefix(p, "http") || strings.HasPrefix(p, "grpc") }) {
 		return // it has no requests
 	}
-	wild := 0
+	plain := r.get("hosts").there()
 	for _, h := range r.get("hosts").either() {
 		host, port, found := cutPort(strings.ToLower(h.text()))
 		if found {
 			no(h.at(), "a rule can't say the port %s of this host alone", port)
 		}
-		if l.hosts = append(l.hosts, domainText(host)); strings.Contains(host, "*") {
-			wild = -1
-		}
-	}
-	longest, expressions := 0, 0
-	for _, p := range r.get("paths").either() {
-		path := p.text()
-		expr, found := strings.CutPrefix(path, "~")
-		if found = found && !k.regexes || k.regexes && aRegex.MatchString(path); found {
-			t, ok := k.c.expression(p.at(), "^"+expr, false)
-			l.partly = l.partly || !ok
-			l.paths, expressions = append(l.paths, t), 1+r.get("regex_priority").whole(0)
-		} else {
-			l.paths, longest = append(l.paths, text{prefix, path}), max(longest, len(path))
-		}
+		l.hosts, plain = append(l.hosts, domainText(host)), plain && !strings.Contains(host, "*")
 	}
 	l.rest.Methods = r.get("methods").texts()
 	for _, h := range r.get("headers").fields() {
 		texts := h.value.texts()
-		if len(texts) == 0 || strings.HasPrefix(texts[0], "~*") {
+		if len(texts) == 0 || slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(text, "~*") }) {
 			no(h.at, "a rule can't say this condition of a route")
 			continue
 		}
@@ -228,20 +231,54 @@ func (k *kong) route(r value, services []string) {
 	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
 		l.partly = r.loses(name, "%s: a rule has no such condition") || l.partly
 	}
-	if l.partly && slices.Contains(l.paths, text{}) {
-		l.paths = nil // a path is left out, so that all may be the route's
-	}
-	count := 0
-	for _, given := range []bool{r.get("hosts").there(), r.get("paths").there(), len(l.rest.Methods) > 0, r.get("headers").there(), r.get("snis").there()} {
-		if given {
-			count++
+	count, kinds := 0, 0
+	for i, name := range []string{"hosts", "headers", "paths", "methods", "snis", "sources", "destinations"} {
+		if v := r.get(name); len(v.either())+len(v.fields()) > 0 {
+			count, kinds = count+1, kinds|64>>i
 		}
 	}
-	l.rank = []int{count, len(r.get("headers").fields()), wild, expressions, longest}
-	if r.get("expression").there() {
-		l.rank[0] = math.MaxInt
+	// Of the routes that a request fits, Kong takes the one of the highest number: get_priority in kong/router/transform.lua.
+	// That means to have the count of conditions above all. But LuaJIT shifts the count, the headers and the priority as
+	// numbers of 32 bits, and only the marks of plain hosts and of regular expressions as 64. So these rank first, unless
+	// the lower half is negative, as with four conditions: its sign fills the upper half.
+	// The older router compares the parts one by one.
+	const isRegex, isPlain, hasExpression, isNegative = 1, 2, 4, 5
+	headers := min(len(r.get("headers").fields()), 255)
+	add := func(l location, marks, priority, length int) {
+		half := int32(uint32(count)<<29 | uint32(headers)<<20 | uint32(priority)<<19 | uint32(length)&(1<<19-1))
+		if l.rank = []int{marks, int(half)}; half < 0 {
+			l.rank[0] = isNegative
+		}
+		k.routes = append(k.routes, &kongRoute{names, services, &l, []int{marks & hasExpression, count, kinds, marks, headers, priority, length}})
 	}
-	k.routes = append(k.routes, route)
+	marks := 0
+	switch {
+	case r.get("expression").there():
+		marks = hasExpression
+	case plain:
+		marks = isPlain
+	}
+	before, paths := len(k.routes), r.get("paths").either()
+	if len(paths) == 0 {
+		add(l, marks, 0, 0)
+	}
+	for _, p := range paths {
+		path, of := p.text(), l
+		expr, found := strings.CutPrefix(path, "~")
+		if found && !k.regexes || k.regexes && aRegex.MatchString(path) {
+			t, ok := k.c.expression(p.at(), "^"+expr, false)
+			if of.paths = []text{t}; !ok {
+				of.paths, l.partly = nil, true // all may be the route's
+			}
+			add(of, marks|isRegex, r.get("regex_priority").whole(0), 0)
+		} else {
+			of.paths = []text{{prefix, path}}
+			add(of, marks, 0, len(path))
+		}
+	}
+	for _, made := range k.routes[before:] {
+		made.location.partly = l.partly
+	}
 }
 
 func (k *kong) readPlugin(p value, service, route string) *kongPlugin {
@@ -310,19 +347,23 @@ func (k *kong) limit(p *kongPlugin) {
 	}
 	// Locations by how their clients are told apart.
 	who := map[string]*identity{}
-	var own []*kongRoute
-	var others []*location
+	var own, others []*kongRoute
 	for _, r := range k.routes {
 		if p.holds(r) && !slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool {
 			return o.name == p.name && !o.consumer && !o.disabled && o.holds(r) && o.rank() > p.rank()
 		}) {
 			own = append(own, r)
 		} else {
-			others = append(others, r.location)
+			others = append(others, r)
 		}
 	}
 	if p.everywhere() {
-		own = append(own, &kongRoute{location: &location{at: p.value.at(), rank: []int{-1}}})
+		// Requests of no route that is known count like those of services, if any route has one.
+		every := &kongRoute{services: []string{""}, location: &location{at: p.value.at()}}
+		if len(own) > 0 && !slices.ContainsFunc(own, func(r *kongRoute) bool { return len(r.services) > 0 }) {
+			every.services = nil
+		}
+		own = append(own, every)
 	}
 	if len(own) == 0 {
 		p.value.lose("%s: no route has it", p.name)
@@ -359,6 +400,9 @@ func (k *kong) limit(p *kongPlugin) {
 		p.value.lose("%s: no limit is left", p.name)
 		return
 	}
+	for _, route := range own {
+		route.doubt(k.c, others)
+	}
 	r.Response = k.c.responseOf(p.value.at(), config.get("error_code").whole(429), saying("message", config.get("error_message").text()))
 	if config.get("hide_client_headers").truth(false) {
 		r.Headers = &[]string{}
@@ -370,6 +414,9 @@ func (k *kong) limit(p *kongPlugin) {
 		if by == "consumer" || by == "credential" || by == "consumer-group" {
 			i = k.identify(route)
 		}
+		if by == "service" && len(route.services) == 0 {
+			i = &identity{name: "no service", serviceless: true}
+		}
 		if who[i.name] == nil {
 			who[i.name] = i
 			order = append(order, i.name)
@@ -377,7 +424,10 @@ func (k *kong) limit(p *kongPlugin) {
 		who[i.name].own = append(who[i.name].own, route.location)
 	}
 	for _, name := range order {
-		i, rest := who[name], slices.Clone(others)
+		i, rest := who[name], make([]*location, 0, len(others))
+		for _, o := range others {
+			rest = append(rest, o.location)
+		}
 		for _, other := range order {
 			if other != name {
 				rest = append(rest, who[other].own...)
@@ -388,6 +438,22 @@ func (k *kong) limit(p *kongPlugin) {
 			made.Match, made.Except = m.Match, m.Except
 			k.byKey(p, made, by, i)
 		}
+	}
+}
+
+// doubt tells if a route and another may fit a request, and it is not sure which one Kong takes.
+func (r *kongRoute) doubt(c *converter, others []*kongRoute) {
+	for _, o := range others {
+		order := slices.Compare(r.location.rank, o.location.rank)
+		if r.traditional == nil || r.location.partly || order*slices.Compare(r.traditional, o.traditional) > 0 || !r.location.overlaps(o.location) {
+			continue
+		}
+		if order == 0 {
+			c.lose(r.location.at, "requests may fit this route and that of line %d: Kong takes one of them by their ids; here the limits of both hold", o.location.at.line)
+		} else {
+			c.lose(r.location.at, "requests may fit this route and that of line %d: Kong takes the other one of them if its router_flavor is traditional", o.location.at.line)
+		}
+		return
 	}
 }
 
@@ -446,7 +512,9 @@ func (k *kong) byKey(p *kongPlugin, r rule, by string, who *identity) {
 	case "ip":
 		r.Key = []any{client()}
 	case "service", "route":
-		if p.route == "" && (by == "route" || p.service == "") && len(k.routes) > 0 {
+		if who.serviceless {
+			r.Key = []any{client()}
+		} else if p.route == "" && (by == "route" || p.service == "") && len(k.routes) > 0 {
 			p.byWhat().lose("%s: a rule for several counts them together; want a plugin for each %[1]s", by)
 		}
 	case "header":
@@ -482,6 +550,8 @@ type identity struct {
 	// auth finds the consumer; nil if there is none. alone says that no other plugin does so.
 	auth  *kongPlugin
 	alone bool
+	// serviceless says that the routes lead to no service.
+	serviceless bool
 }
 
 // identify returns how a route's consumers are found. The most specific plugin of a name runs.
@@ -517,8 +587,8 @@ func (k *kong) byConsumer(p *kongPlugin, r rule, by string, who *identity) {
 	where, a := p.byWhat(), who.auth
 	var tokens []token
 	rest, others := []any{client()}, "by address"
-	if a.config.get("anonymous").text() != "" {
-		rest, others = nil, "together" // the anonymous consumer is a single one
+	if a.config.get("anonymous").text() != "" && by != "credential" {
+		rest, others = nil, "together" // the anonymous consumer is a single one, without a credential
 	}
 	switch {
 	case !who.alone:

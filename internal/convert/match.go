@@ -61,6 +61,8 @@ func (t text) overlaps(o text) bool {
 		return strings.HasSuffix(t.value, o.value) || strings.HasSuffix(o.value, t.value)
 	case o.kind == exact && t.kind != regex, o.kind == regex && (t.kind == exact || t.kind == prefix):
 		return o.overlaps(t)
+	case t.kind == regex && o.kind == regex:
+		return text{prefix, literal(t.value)}.overlaps(text{prefix, literal(o.value)})
 	case t.kind == regex && (o.kind == exact || o.kind == prefix):
 		begins := literal(t.value)
 		return strings.HasPrefix(o.value, begins) || o.kind == prefix && strings.HasPrefix(begins, o.value)
@@ -204,6 +206,12 @@ func (l *location) within(o *location) bool {
 	return o.rest.orNil() == nil && len(o.unless) == 0 && within(l.hosts, o.hosts) && within(l.paths, o.paths)
 }
 
+// continues reports whether a location has other paths of the same place, so that one exception can have those of both.
+func (l *location) continues(o *location) bool {
+	return l.at == o.at && len(l.paths) > 0 && len(o.paths) > 0 && slices.Equal(l.hosts, o.hosts) &&
+		reflect.DeepEqual(l.rest, o.rest) && reflect.DeepEqual(l.unless, o.unless)
+}
+
 // restricted returns the condition that a text fulfils one of texts, or nil if every text does.
 func restricted(texts []text) *text {
 	if len(texts) == 0 || slices.ContainsFunc(texts, text.all) {
@@ -230,6 +238,7 @@ groups:
 		for _, u := range group.unless {
 			r.Except = append(r.Except, u)
 		}
+		var apart []*location
 		for _, o := range others {
 			if !slices.ContainsFunc(group.of, o.beats) {
 				continue
@@ -237,6 +246,15 @@ groups:
 			if back := slices.IndexFunc(own, func(l *location) bool { return l.beats(o) }); back >= 0 {
 				c.lose(own[back].at, "this limit applies here too, but a rule can't count requests of its own exception: see line %d", o.at.line)
 			}
+			if last := len(apart) - 1; last >= 0 && apart[last].continues(o) {
+				whole := *apart[last]
+				whole.paths = slices.Concat(whole.paths, o.paths)
+				apart[last] = &whole
+				continue
+			}
+			apart = append(apart, o)
+		}
+		for _, o := range apart {
 			m := o.match()
 			if len(o.hosts) > 0 && slices.Equal(o.hosts, group.hosts) {
 				m.Host = nil

@@ -1,12 +1,15 @@
 package convert_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,10 +33,11 @@ type model interface {
 }
 
 // compareWithModel sends traffic through a model and through a converted configuration. Both have the same history: after a
-// request that either may decide, the model goes on from what Weir has decided. It returns how many those were.
-func compareWithModel(t *testing.T, source, text string, m model, requests []logged) (either int) {
+// request that either may decide, the model goes on from what Weir has decided. It returns how many those were. What is lost has
+// to have one of some parts.
+func compareWithModel(t *testing.T, source, text string, m model, requests []logged, lost ...string) (either int) {
 	t.Helper()
-	document := converted(t, source, text)
+	document := converted(t, source, text, lost...)
 	passed, refused := 0, 0
 	for i, status := range decide(t, document, requests) {
 		want, free := m.decide(requests[i])
@@ -140,6 +144,24 @@ func TestKongModel(t *testing.T) {
 			}
 		})
 	}
+	// A route without a service has none to count by.
+	for where, text := range map[string]string{
+		"everywhere": "routes: [{name: a, paths: [/a]}]\nplugins: [PLUGIN]\nservices: [{name: shop, routes: [{name: all, paths: [/]}]}]\n",
+		"on a route": "routes: [{name: a, paths: [/a], plugins: [PLUGIN]}]\nservices: [{name: shop, plugins: [PLUGIN], routes: [{name: all, paths: [/]}]}]\n",
+		"alone":      "routes: [{name: a, paths: [/]}]\nplugins: [PLUGIN]\n",
+	} {
+		t.Run("no service, "+where, func(t *testing.T) {
+			t.Parallel()
+			m := &calendarLimits{hits: map[string]int{}, of: func(r logged) (map[string]int, string) {
+				if where != "alone" && !strings.HasPrefix(r.uri, "/a") {
+					return limits, identifierOf("service", r)
+				}
+				return limits, identifierOf("ip", r)
+			}}
+			text = "_format_version: '3.0'\n" + strings.ReplaceAll(text, "PLUGIN", "{name: rate-limiting, config: {"+written+", policy: local, limit_by: service}}")
+			compareWithModel(t, "kong", text, m, trafficOf(3, nightly.Or(20_000, 1000), 40*time.Second), "want a plugin for each service")
+		})
+	}
 	// A request runs the plugin of its route, else that of its service, else that of all.
 	t.Run("nearest", func(t *testing.T) {
 		t.Parallel()
@@ -163,6 +185,159 @@ plugins: [{name: rate-limiting, config: {minute: 12, policy: local, limit_by: ip
 		}}
 		compareWithModel(t, "kong", text, m, trafficOf(2, nightly.Or(20_000, 1000), 40*time.Second))
 	})
+}
+
+// routeOfKong is a route with a plugin of its own, in the form of Kong's file.
+type routeOfKong struct {
+	Name          string              `json:"name"`
+	Hosts         []string            `json:"hosts,omitempty"`
+	Paths         []string            `json:"paths,omitempty"`
+	Methods       []string            `json:"methods,omitempty"`
+	Headers       map[string][]string `json:"headers,omitempty"`
+	RegexPriority int                 `json:"regex_priority,omitempty"`
+	Plugins       []any               `json:"plugins,omitempty"`
+}
+
+// priority is what get_priority returns for a route that has one path, or none (kong/router/transform.lua). LuaJIT's bit.lshift
+// keeps 32 bits of a number, and 64 of cdata as the two constants are; bit.bor extends a number's sign.
+func (r *routeOfKong) priority(path string) uint64 {
+	shifted := func(n, by int) uint64 { return uint64(int32(uint32(n) << (by % 32))) } //nolint:gosec // as LuaJIT does it
+	weight := 0
+	for _, given := range []int{len(r.Hosts), len(path), len(r.Methods), len(r.Headers)} {
+		weight += min(given, 1)
+	}
+	n := shifted(weight, 61) | shifted(len(r.Headers), 52)
+	if len(r.Hosts) > 0 && !strings.Contains(strings.Join(r.Hosts, ""), "*") {
+		n |= 1 << 60
+	}
+	if strings.HasPrefix(path, "~") {
+		return n | 1<<51 | shifted(r.RegexPriority, 19)
+	}
+	return n | uint64(len(path))
+}
+
+// fits says whether a request fulfils the conditions of a route that has one path, or none.
+func (r *routeOfKong) fits(path string, of logged) bool {
+	expr, isRegex := strings.CutPrefix(path, "~")
+	switch {
+	case isRegex && !regexp.MustCompile("^"+expr).MatchString(of.uri), !isRegex && !strings.HasPrefix(of.uri, path),
+		len(r.Methods) > 0 && !slices.Contains(r.Methods, of.method), r.Headers != nil && !slices.Contains(r.Headers["x-user"], of.who):
+		return false
+	}
+	return len(r.Hosts) == 0 || slices.ContainsFunc(r.Hosts, func(h string) bool {
+		end, wild := strings.CutPrefix(h, "*")
+		return h == of.host || wild && strings.HasSuffix(of.host, end)
+	})
+}
+
+// takenOf is the route that Kong takes for a request, or -1: the one of the highest priority, of a route with several paths
+// by each of them (split_routes_and_services_by_path; kong/router/atc.lua). Of equal ones Kong's identifiers decide.
+func takenOf(routes []*routeOfKong, of logged) (taken int, equal bool) {
+	taken, highest := -1, uint64(0)
+	for i, r := range routes {
+		paths := r.Paths
+		if len(paths) == 0 {
+			paths = []string{""}
+		}
+		for _, path := range paths {
+			switch n := r.priority(path); {
+			case !r.fits(path, of) || n < highest:
+			case n > highest:
+				taken, highest, equal = i, n, false
+			default:
+				equal = equal || taken != i
+			}
+		}
+	}
+	return taken, equal
+}
+
+// TestKongRoutes wants a request to count for the route that Kong takes, by that route's plugin alone.
+func TestKongRoutes(t *testing.T) {
+	t.Parallel()
+	// What Kong's get_priority returns in LuaJIT 2.1.
+	for _, test := range []struct {
+		routeOfKong
+		want uint64
+	}{
+		{routeOfKong{Paths: []string{"/health"}}, 536870919},
+		{routeOfKong{Hosts: []string{"shop.example"}}, 1152921505143717888},
+		{routeOfKong{Hosts: []string{"*.example"}, Paths: []string{"/a"}}, 1073741826},
+		{routeOfKong{Paths: []string{"~/a"}, RegexPriority: 1}, 2251800351080448},
+		{routeOfKong{Hosts: []string{"a.b"}, Paths: []string{"~/a"}}, 1155173305494274048},
+		{routeOfKong{Headers: map[string][]string{"x": {"a"}, "y": {"b"}}, Paths: []string{"/a"}}, 1075838978},
+		{routeOfKong{Hosts: []string{"*.a"}, Paths: []string{"/a"}, Methods: []string{"GET"}, Headers: map[string][]string{"x": {"a"}}}, 18446744071563116546},
+	} {
+		must.Equal(t, test.priority(strings.Join(test.Paths, "")), test.want, "the priority of %+v", test.routeOfKong)
+	}
+	shop, ann := []string{"shop.example"}, map[string][]string{"x-user": {"ann"}}
+	cases := map[string][]*routeOfKong{
+		"each path by itself":          {{Paths: []string{"/a", "/documentation"}}, {Paths: []string{"/a/b"}}},
+		"a path beside an expression":  {{Paths: []string{`~/v\d+`, "/a"}}, {Paths: []string{"/a/b"}}},
+		"plain hosts before a path":    {{Hosts: shop}, {Paths: []string{"/a"}}},
+		"plain hosts before two":       {{Hosts: shop, RegexPriority: 7}, {Paths: []string{"/a"}, Methods: []string{"GET"}}, {Hosts: []string{"*.example"}, Paths: []string{"/b"}}},
+		"an expression before two":     {{Paths: []string{"~/a"}}, {Paths: []string{"/a/b"}, Methods: []string{"GET"}}, {Paths: []string{"/"}}},
+		"four conditions before hosts": {{Hosts: shop, Paths: []string{"~/a"}}, {Hosts: []string{"*.example"}, Paths: []string{"/a"}, Methods: []string{"GET"}, Headers: ann}},
+	}
+	random := rand.New(rand.NewPCG(8, 30))
+	for i := range nightly.Or(400, 40) {
+		routes := []*routeOfKong{{Paths: []string{"/"}}}
+		for range 1 + random.IntN(3) {
+			some := func(texts ...string) (all []string) {
+				for _, text := range texts {
+					if random.IntN(len(texts)) == 0 {
+						all = append(all, text)
+					}
+				}
+				return all
+			}
+			r := &routeOfKong{
+				Paths: some("/", "/a", "/a/b", "/b", "/b/c", "~/a", "~/(a|b)/.", `~/b$`), Hosts: some("shop.example", "*.example", "*.test"), Methods: some("GET", "POST", "PUT"),
+				RegexPriority: random.IntN(3),
+			}
+			if random.IntN(3) == 0 {
+				r.Headers = ann
+			}
+			routes = append(routes, r)
+		}
+		cases[fmt.Sprint("random ", i)] = routes
+	}
+	var compared, seen atomic.Int64
+	t.Cleanup(func() {
+		if compared.Load() < seen.Load()/2 {
+			t.Errorf("%d of %d cases are compared", compared.Load(), seen.Load())
+		}
+	})
+	for name, routes := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen.Add(1)
+			for i, r := range routes {
+				r.Name = fmt.Sprint("r", i)
+				r.Plugins = []any{map[string]any{"name": "rate-limiting", "config": map[string]any{"minute": 2 + 2*i, "policy": "local", "limit_by": "ip"}}}
+			}
+			text := string(must.Get(json.Marshal(map[string]any{"_format_version": "3.0", "routes": routes}))(t))
+			requests := trafficOf(9, nightly.Or(3000, 500), 40*time.Second)
+			for _, r := range requests {
+				if _, equal := takenOf(routes, r); equal {
+					return
+				}
+			}
+			for _, l := range must.Get(convert.Convert("kong", []convert.File{{Name: "file", Text: []byte(text)}}))(t).Lost {
+				if strings.Contains(l.Problem, "applies here too") {
+					return
+				}
+			}
+			compared.Add(1)
+			m := &calendarLimits{hits: map[string]int{}, of: func(r logged) (map[string]int, string) {
+				if i, _ := takenOf(routes, r); i >= 0 {
+					return map[string]int{"minute": 2 + 2*i}, fmt.Sprint(i, " ", r.source)
+				}
+				return nil, ""
+			}}
+			compareWithModel(t, "kong", text, m, requests, "no route has it", "requests may fit")
+		})
+	}
 }
 
 // weighedLimits are Kong's rate-limiting-advanced: windows of the clock, of which the one before counts by how much of it
