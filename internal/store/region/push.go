@@ -53,6 +53,11 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	if r.answer == nil && len(here.items)+len(here.takes) == 0 {
 		return store.Outcome{}, r.err
 	}
+	if r.err != nil {
+		s.mu.Lock()
+		s.lacking, s.lackedAt = r.err, s.o.Now()
+		s.mu.Unlock()
+	}
 	out.Answer = join(p, here, there, &out.Answer, r.answer)
 	out.Lacking = errors.Join(out.Lacking, r.err)
 	return out, nil
