@@ -98,20 +98,20 @@ func (b *batch) lacking(answer *wire.Answer) (lacks map[wire.LimitCounter]bool, 
 	return lacks, of
 }
 
-// known reports whether the region may push: the parent knows this process, and no other process
-// has the same identity.
+// known reports whether the region may push: the parent knows this process, or has lost the partition that would
+// tell, and no other process is known to have the same identity.
 func (s *Store) known() bool {
 	s.mu.Lock()
-	claimed, ousted := s.claimed, s.ousted
+	settled, ousted := s.claimed || s.ticks < s.claimsAt, s.ousted
 	s.mu.Unlock()
-	if claimed || ousted != nil {
+	if settled || ousted != nil {
 		return ousted == nil
 	}
 	err := s.claim(s.ended)
 	if errors.Is(err, ErrCopied) {
 		s.oust()
 	}
-	return err == nil
+	return err == nil || errors.Is(err, errPartly)
 }
 
 // contact pushes the funds that are due.

@@ -111,9 +111,12 @@ type Store struct {
 	record  record
 	claimed bool
 	ousted  error
-	ticks   uint64
-	node    uint64
-	funds   map[key]*fund
+	// claimsAt is the tick of the next claim if the last one's counters were in a partition that the parent
+	// lacked, else 0.
+	claimsAt uint64
+	ticks    uint64
+	node     uint64
+	funds    map[key]*fund
 	// due has the funds, by namespace, that are to be in the next push and in none yet.
 	due     map[string]map[*fund]struct{}
 	senders map[string]*sender
