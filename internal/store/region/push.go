@@ -336,6 +336,17 @@ func (s *Store) Whole(c store.Calendar, namespace string, item *wire.Item, own *
 	return f.merged(c, item, own)
 }
 
+// Returns implements [store.Granter]. What an item gives back beyond the hits of the region's nodes was counted at the
+// parent alone, for a take that was relayed, or in another region.
+func (s *Store) Returns(ctx context.Context, c store.Calendar, namespace string, item *wire.Item, own *store.Contents) {
+	if _, asks := ctx.Value(askingKey{}).(*asking); !asks || !slices.ContainsFunc(item.Hits, func(hits int64) bool { return hits < 0 }) {
+		return // a correction takes nothing from the parent
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fund(key{namespace, item.LimitCounter}).giveBack(c, item, own)
+}
+
 // Most implements [store.Granter].
 func (s *Store) Most(ctx context.Context, c store.Calendar, namespace string, take *wire.Take, own func(wire.LimitCounter) *store.Contents) uint64 {
 	a, asks := ctx.Value(askingKey{}).(*asking)
