@@ -421,4 +421,8 @@ type Granter interface {
 	// Most returns the most units that a take may get. own returns the hits that this store counts
 	// for a counter. ctx is that of the push.
 	Most(ctx context.Context, c Calendar, namespace string, take *wire.Take, own func(wire.LimitCounter) *Contents) uint64
+
+	// Returns hears of an item before its hits are added to own. What it gives back beyond those was
+	// counted elsewhere. ctx is that of the push.
+	Returns(ctx context.Context, c Calendar, namespace string, item *wire.Item, own *Contents)
 }

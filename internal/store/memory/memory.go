@@ -174,6 +174,9 @@ func parts(p *wire.Push) int {
 // apply applies a push, and remembers the grants of its takes.
 func (s *Store) apply(ctx context.Context, p *wire.Push, sender *sender, nodes uint64, counters *ledger) {
 	for i := range p.Items {
+		if s.granter != nil {
+			s.granter.Returns(ctx, counters.calendar, p.Namespace, &p.Items[i], counters.contents(p.Items[i].LimitCounter))
+		}
 		counters.Add(&p.Items[i])
 	}
 	if counters.fleet != nil && p.Advance.Present {

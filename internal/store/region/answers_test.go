@@ -13,8 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"weir/internal/backend"
 	"weir/internal/must"
+	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
@@ -261,6 +264,32 @@ func TestRelayedInPart(t *testing.T) {
 			t.Errorf("missing %v, want %v; grants %+v", answer.Missing, want, answer.Grants)
 		}
 		closed(t, two)
+	})
+}
+
+// While the parent lacks what nodes have relayed, the log says so once, and once that it has all again.
+func TestLackingIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		two, m := below(t, backend.New(memory.New(memory.Options{})), Deny)
+		var log bytes.Buffer
+		monitor := server.NewMonitor(two, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)), time.Now)
+		lost := hourly(1, window.FirstHitWindow, 10)
+		message := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Node: 1, Sequence: 1, Floor: 1,
+			Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{lost}}}})
+		node, end := backend.New(two), time.Now().Add(time.Minute)
+		m.set(mood{apart: func(of wire.LimitCounter) bool { return of == lost.LimitCounter }, down: true})
+		for time.Now().Before(end.Add(time.Minute)) {
+			if time.Now().Before(end) { // the node sends it again, unchanged
+				reply, err := node.Push(t.Context(), message)
+				must.Equal(t, monitor.Pushed(t.Context(), &reply, err), true, "a push that is answered in part fails")
+			} else {
+				monitor.Takes(t.Context())
+			}
+			<-time.After(1700 * time.Millisecond)
+		}
+		closed(t, two)
+		must.Equal(t, strings.Count(log.String(), "hits of some keys only"), 1, "times told that some are lacking:\n%s", &log)
+		must.Equal(t, strings.Count(log.String(), "all hits again"), 1, "times told that none is:\n%s", &log)
 	})
 }
 

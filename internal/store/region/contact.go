@@ -98,20 +98,20 @@ func (b *batch) lacking(answer *wire.Answer) (lacks map[wire.LimitCounter]bool, 
 	return lacks, of
 }
 
-// known reports whether the region may push: the parent knows this process, and no other process
-// has the same identity.
+// known reports whether the region may push: the parent knows this process, or has lost the partition that would
+// tell, and no other process is known to have the same identity.
 func (s *Store) known() bool {
 	s.mu.Lock()
-	claimed, ousted := s.claimed, s.ousted
+	settled, ousted := s.claimed || s.ticks < s.claimsAt, s.ousted
 	s.mu.Unlock()
-	if claimed || ousted != nil {
+	if settled || ousted != nil {
 		return ousted == nil
 	}
 	err := s.claim(s.ended)
 	if errors.Is(err, ErrCopied) {
 		s.oust()
 	}
-	return err == nil
+	return err == nil || errors.Is(err, errPartly)
 }
 
 // contact pushes the funds that are due.
@@ -188,14 +188,14 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 				s.undue(f)
 				continue // two pushes of one counter would both have its hits
 			}
-			own := contents(f.key.of)
+			own, returns := contents(f.key.of), len(f.back.Windows) > 0
 			whole, mine := f.difference(c, own, s.leaving)
 			b.push.Items = append(b.push.Items, whole, mine)
 			f.held, f.heldAt = f.free(c, own), c.NowNanos
 			var answered chan struct{}
 			// The parent may lack hits of the region, and must get them first: else it would grant
 			// the same hits again.
-			if f.known || len(own.Windows) == 0 {
+			if f.known && !returns || len(own.Windows) == 0 {
 				if f.need > 0 {
 					b.push.Takes = append(b.push.Takes, f.take(f.need, false))
 				}
@@ -204,7 +204,7 @@ func (s *Store) gather(namespace string, funds []*fund) (b *batch) {
 				}
 				f.need, f.answered, answered = 0, nil, f.answered
 			}
-			f.busy, f.dirty, f.due = true, false, false
+			f.busy, f.dirty, f.due = true, returns, returns
 			s.undue(f)
 			b.funds, b.answered = append(b.funds, f), append(b.answered, answered)
 		}

@@ -59,6 +59,10 @@ type fund struct {
 	part  *store.Contents
 	apart uint64
 
+	// back has hits that nodes have given back and that the parent counts for others than this region's
+	// nodes. A push of their own tells of them.
+	back store.Contents
+
 	// wanted is how many hits the region should hold ahead, and held how many it had at heldAt, in
 	// nanoseconds. wanted is at least standing for a key that nodes ask for. standing is 0 for small
 	// limits, which nodes can't lease.
@@ -144,7 +148,7 @@ func (f *fund) gained(c store.Calendar, granted *store.Contents) (more uint64) {
 func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *store.Contents {
 	of := f.key.of
 	if window.Kind(of.Kind).Refills() {
-		others := c.Taken(of, item.Limit, &f.whole) - c.Taken(of, item.Limit, &f.granted)
+		others := c.Taken(of, item.Limit, &f.whole) - c.Taken(of, item.Limit, &f.granted) - c.Taken(of, item.Limit, &f.back)
 		if others == 0 {
 			return own
 		}
@@ -166,7 +170,7 @@ func (f *fund) merged(c store.Calendar, item *wire.Item, own *store.Contents) *s
 			at = len(merged.Windows)
 			merged.Windows = append(merged.Windows, store.Window{Number: number})
 		}
-		others := f.whole.HitsOf(number) - f.granted.HitsOf(number)
+		others := f.whole.HitsOf(number) - f.granted.HitsOf(number) - f.back.HitsOf(number)
 		merged.Windows[at].Hits = max(0, wire.Sum(own.HitsOf(number), others))
 	}
 	for _, w := range f.whole.Windows {
@@ -201,14 +205,38 @@ func (f *fund) returned(free uint64, leaves bool) uint64 {
 	return free - min(free, keep)
 }
 
+// giveBack takes in an item that gives hits back. Those that own lacks go back to the parent.
+func (f *fund) giveBack(c store.Calendar, item *wire.Item, own *store.Contents) {
+	beyond := wire.Item{LimitCounter: item.LimitCounter, Limit: item.Limit, Newest: item.Newest, Hits: make([]int64, len(item.Hits))}
+	for age, hits := range item.Hits {
+		back, has := -hits, own.HitsOf(item.Newest-uint64(age))
+		if window.Kind(item.Kind).Refills() { // some tokens may have returned by themselves
+			tokens := store.Contents{Limit: item.Limit, Windows: []store.Window{{Number: item.Newest, Hits: back}}}
+			back, has = c.Taken(item.LimitCounter, item.Limit, &tokens), max(sum(own), c.Taken(item.LimitCounter, item.Limit, own))
+			beyond.Newest = c.NowNanos
+		}
+		beyond.Hits[age] = max(0, back-has)
+	}
+	c.Add(&f.back, &beyond, &store.Outcome{})
+}
+
 // difference returns the items that bring the parent's two counters to the hits that the region's
 // nodes have used plus those that stay held ahead. It subtracts the hits that go back from the
-// fund. If the fund is not known, the items have no hits and only read the parent's counts.
+// fund. If the fund is not known, the items have no hits and only read the parent's counts. If hits are to go back that
+// were counted for others, the items have only these: together with later hits they would take from those.
 func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (whole, mine wire.Item) {
-	of := f.key.of
+	of, back := f.key.of, f.back
+	f.back = store.Contents{}
 	now := store.NumberAt(of, c.NowNanos)
 	if window.Kind(of.Kind).Refills() {
 		whole = wire.Item{LimitCounter: of, Limit: f.limit, Newest: now, Hits: []int64{0}}
+		if len(back.Windows) > 0 {
+			mine = whole
+			mine.LimitCounter = f.mine
+			whole.Hits = []int64{-c.Taken(of, f.limit, &back)}
+			c.CountTokens(&whole, &f.whole)
+			return whole, mine
+		}
 		if f.known {
 			d := c.Taken(of, f.limit, own) - c.Taken(of, f.limit, &f.granted)
 			if d < 0 {
@@ -235,7 +263,11 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 	n := int(newest-span.Oldest) + 1
 	whole = wire.Item{LimitCounter: of, Newest: newest, Hits: make([]int64, n)}
 	mine = wire.Item{LimitCounter: f.mine, Newest: newest, Hits: make([]int64, n)}
-	for age := 0; f.known && age < n; age++ {
+	for age := 0; len(back.Windows) > 0 && age < n; age++ {
+		whole.Hits[age] = -back.HitsOf(newest - uint64(age))
+		take(&f.whole, newest-uint64(age), whole.Hits[age])
+	}
+	for age := 0; f.known && len(back.Windows) == 0 && age < n; age++ {
 		number := newest - uint64(age)
 		granted, backed := f.granted.HitsOf(number), f.backed(number)
 		d := own.HitsOf(number) - backed
@@ -255,12 +287,20 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 
 // regain undoes what difference has subtracted from the fund, as nothing went back.
 func (f *fund) regain(c store.Calendar, whole, mine *wire.Item) {
+	back := *whole
+	back.Hits = make([]int64, len(whole.Hits))
+	for age, d := range whole.Hits {
+		if mine.Hits[age] == 0 {
+			back.Hits[age] = max(0, -d)
+		}
+	}
+	c.Add(&f.back, &back, &store.Outcome{})
 	if window.Kind(f.key.of.Kind).Refills() {
-		if whole.Hits[0] < 0 {
-			item := *whole
-			item.Hits = []int64{-whole.Hits[0]}
-			c.CountTokens(&item, &f.granted)
-			c.CountTokens(&item, &f.whole)
+		item := *whole
+		for r, d := range map[*store.Contents]int64{&f.whole: whole.Hits[0], &f.granted: mine.Hits[0]} {
+			if item.Hits = []int64{-d}; d < 0 {
+				c.CountTokens(&item, r)
+			}
 		}
 		return
 	}

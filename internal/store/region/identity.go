@@ -143,7 +143,7 @@ func (s *Store) counterOf(incarnations ...uint64) wire.LimitCounter {
 
 // claim records at the parent that this process continues with its store. It returns nil if it
 // succeeded, or if the parent refuses such a push. The error is [ErrCopied] if another process
-// claimed first. Start and run call it, never at once.
+// claimed first, and errPartly if the parent lacks the counters that tell. Start and run call it, never at once.
 func (s *Store) claim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -159,6 +159,14 @@ func (s *Store) claim(ctx context.Context) error {
 	switch {
 	case errors.Is(err, ErrRefused):
 		s.o.Logger.Warn("copies of the region's file can't be told apart", "error", err)
+	case errors.Is(err, errPartly): // keys in other partitions need not wait
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.claimsAt == 0 {
+			s.o.Logger.Warn("copies of the region's file can't be told apart for now", "error", err)
+		}
+		s.claimsAt = s.ticks + lookTicks
+		return err
 	case err != nil:
 		return err
 	case len(answer.Grants[0].Totals) != 2:
@@ -177,7 +185,9 @@ func (s *Store) claim(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claimed = true
+	if s.claimed = true; err == nil && s.claimsAt != 0 {
+		s.o.Logger.Info("copies of the region's file are told apart again")
+	}
 	return nil
 }
 

@@ -1,12 +1,14 @@
 package region
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,6 +219,40 @@ func TestClaimWithoutAnswer(t *testing.T) {
 			must.Is(t, r.Ping(t.Context()), nil, "start %d", i)
 			r.kill(t)
 		}
+	})
+}
+
+// A region that starts again while its parent has lost the partition of its claim serves keys in the others, and claims
+// once the partition is back: so it can stop if a copy goes on.
+func TestClaimInALostPartition(t *testing.T) {
+	dir := t.TempDir()
+	path, second := filepath.Join(dir, "region.db"), filepath.Join(dir, "copy.db")
+	synctest.Test(t, func(t *testing.T) {
+		m := &moody{sea: &ocean{parent: backend.New(memory.New(memory.Options{})), random: rand.New(rand.NewPCG(1, 2))}}
+		must.Get(onFile(t, m, Deny, path))(t).kill(t)
+		m.set(mood{apart: func(of wire.LimitCounter) bool { return of.WidthMillis == wire.MaxWidthMillis }, down: true})
+		var log bytes.Buffer
+		r := New(Options{Parent: m, Policy: Deny, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		own := must.Get(file.Open(path, file.Options{Now: r.Now, Granter: r, NoSync: true}))(t)
+		must.OK(t, r.Start(t.Context(), own))
+		copied(t, path, second)
+		c, room := &client{t: t, of: r, id: 1}, hourly(1, window.FixedWindow, 1000)
+		for i := range 25 {
+			began := time.Now()
+			must.Equal(t, c.take(room, 1, 1, false).Units, 1, "push %d: refused, though the parent has the key", i)
+			must.Equal(t, i == 0 || time.Since(began) == 0, true, "push %d waited %v for hits that the region could hold", i, time.Since(began))
+			<-time.After(every)
+		}
+		synctest.Wait()
+		must.Equal(t, strings.Count(log.String(), "can't be told apart for now"), 1, "times told that copies can't be told apart:\n%s", &log)
+		m.set(mood{})
+		<-time.After((lookTicks + 1) * every)
+		synctest.Wait()
+		must.Equal(t, strings.Count(log.String(), "are told apart again"), 1, "times told that they can:\n%s", &log)
+		next := must.Get(onFile(t, m, Deny, second))(t)
+		<-time.After((lookTicks + 1) * every)
+		must.Is(t, r.Ping(t.Context()), ErrCopied, "error")
+		must.Report(t, errors.Join(next.Close(), next.own.Close(), r.Close(), own.Close()))
 	})
 }
 

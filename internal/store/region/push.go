@@ -53,6 +53,11 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	if r.answer == nil && len(here.items)+len(here.takes) == 0 {
 		return store.Outcome{}, r.err
 	}
+	if r.err != nil {
+		s.mu.Lock()
+		s.lacking, s.lackedAt = r.err, s.o.Now()
+		s.mu.Unlock()
+	}
 	out.Answer = join(p, here, there, &out.Answer, r.answer)
 	out.Lacking = errors.Join(out.Lacking, r.err)
 	return out, nil
@@ -329,6 +334,17 @@ func (s *Store) Whole(c store.Calendar, namespace string, item *wire.Item, own *
 		return own
 	}
 	return f.merged(c, item, own)
+}
+
+// Returns implements [store.Granter]. What an item gives back beyond the hits of the region's nodes was counted at the
+// parent alone, for a take that was relayed, or in another region.
+func (s *Store) Returns(ctx context.Context, c store.Calendar, namespace string, item *wire.Item, own *store.Contents) {
+	if _, asks := ctx.Value(askingKey{}).(*asking); !asks || !slices.ContainsFunc(item.Hits, func(hits int64) bool { return hits < 0 }) {
+		return // a correction takes nothing from the parent
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fund(key{namespace, item.LimitCounter}).giveBack(c, item, own)
 }
 
 // Most implements [store.Granter].

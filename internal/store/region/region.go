@@ -111,14 +111,20 @@ type Store struct {
 	record  record
 	claimed bool
 	ousted  error
-	ticks   uint64
-	node    uint64
-	funds   map[key]*fund
+	// claimsAt is the tick of the next claim if the last one's counters were in a partition that the parent
+	// lacked, else 0.
+	claimsAt uint64
+	ticks    uint64
+	node     uint64
+	funds    map[key]*fund
 	// due has the funds, by namespace, that are to be in the next push and in none yet.
 	due     map[string]map[*fund]struct{}
 	senders map[string]*sender
 	lists   map[string]*list
 	reports int // being sent
+	// lacking is why the last answer that lacked a part of what is relayed did, and lackedAt when that was.
+	lacking  error
+	lackedAt time.Time
 	// pushes has a place for each push without an answer, partly for each that the parent has answered
 	// only in part, and relays for each that is sent on.
 	pushes, partly, relays share.Room[string]
@@ -208,6 +214,9 @@ const (
 	lookAgain = 20 * time.Millisecond
 	// loggedFor is how long the log does not repeat an error.
 	loggedFor = time.Minute
+	// lackingFor is how long what is relayed counts as lacking after an answer lacked a part of it. Nodes
+	// push such a part again within a second, and wait attemptTimeout for the answer at most.
+	lackingFor = 5 * time.Second
 	// maxFlying bounds the unanswered pushes of a namespace, maxPushes those of all, and maxBatch the
 	// counters in a push. maxUnanswered bounds those of a namespace together with pushes that were answered
 	// in part, of which there are maxPushes more in all. maxRelays bounds the pushes of nodes that are being
@@ -446,8 +455,19 @@ func (s *Store) Away() bool {
 	return !s.away.IsZero()
 }
 
-// Ping implements [store.Store].
-func (s *Store) Ping(ctx context.Context) error { return cmp.Or(s.usable(), s.Own.Ping(ctx)) }
+// Ping implements [store.Store]. A parent that takes hits of some relayed keys only is told of as long as
+// nodes push those of others.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := cmp.Or(s.usable(), s.Own.Ping(ctx)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ago := s.o.Now().Sub(s.lackedAt); s.lacking != nil && ago >= 0 && ago < lackingFor {
+		return fmt.Errorf("%w: %w", store.ErrPartly, s.lacking)
+	}
+	return nil
+}
 
 // Account implements [store.Documents]. It sends the message on to the parent.
 func (s *Store) Account(ctx context.Context, u *wire.Used) (store.Accounted, error) {

@@ -375,6 +375,77 @@ func TestGivenBackOnTheWay(t *testing.T) {
 	})
 }
 
+// Hits go back to where they were counted, whatever of the key the region has counted itself: for a take of several keys of
+// which one is relayed that is the parent, even if it first refuses to hear of it, and otherwise a region.
+func TestGivenBackWhereCounted(t *testing.T) {
+	type give struct {
+		kind                  window.Kind
+		here, together, there uint64 // hits by a take in this region, by one with a relayed key, and in another region
+		back, more            uint64 // given back, and taken later
+		refused               bool
+	}
+	var cases []give
+	for _, kind := range heldKinds {
+		cases = append(cases,
+			give{kind: kind, together: 10, back: 10},
+			give{kind: kind, here: 4, together: 10, back: 10, more: 3},
+			give{kind: kind, here: 20, together: 10, back: 10},
+			give{kind: kind, together: 10, back: 4, refused: true},
+			give{kind: kind, there: 5, back: 3, more: 1},
+			give{kind: kind, here: 2, back: 5, more: 1}, // which nobody has counted
+		)
+	}
+	inBubbles(t, cases, func(t *testing.T, g give) {
+		shared := memory.New(memory.Options{})
+		parent := backend.New(shared)
+		other, _ := across(t, parent, Share)
+		r, m := below(t, parent, Share)
+		held, relayed := hourly(1, g.kind, 100), hourly(2, window.FirstHitWindow, 100)
+		here, there := &client{t: t, of: r, id: 1}, &client{t: t, of: other, id: 2}
+		take := func(c *client, hits uint64, rooms ...wire.Room) (grant wire.Grant) {
+			if hits > 0 {
+				grant = c.push(nil, wire.Take{Least: hits, Most: hits, Rooms: rooms}).Grants[0]
+				must.EqualOrEnd(t, grant.Units, hits, "units")
+			}
+			<-time.After(3 * time.Second)
+			return grant
+		}
+		take(here, g.here, held)
+		take(there, g.there, held)
+		grant := take(here, g.together, held, relayed)
+		item := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}.RoomItem(&held, 0)
+		item.Limit, item.Hits[0] = held.Limit, -int64(g.back)
+		items := []wire.Item{item}
+		if g.together > 0 {
+			item := store.Calendar{NowNanos: grant.AtNanos}.RoomItem(&relayed, 0)
+			item.Newest, item.Hits[0] = grant.Totals[1].Newest, -int64(g.back)
+			items = append(items, item)
+		}
+		if g.refused {
+			m.set(mood{refuses: func(p *wire.Push) error {
+				if names(p, held) && p.Sender != here.id {
+					return fmt.Errorf("%w: not now", ErrRefused)
+				}
+				return nil
+			}})
+		}
+		left := g.here + g.together + g.there - min(g.back, g.here+g.together+g.there)
+		here.push(items)
+		<-time.After(3 * time.Second)
+		m.set(mood{})
+		take(here, g.more, held)
+		for _, c := range []*client{here, there} {
+			item.Hits[0] = 0
+			c.push([]wire.Item{item}) // the region asks the parent
+			<-time.After(3 * time.Second)
+			must.Equal(t, c.push([]wire.Item{item}).Totals[0].Hits[0], left+g.more, "region %d counts hits", c.id)
+		}
+		closed(t, r, other)
+		must.Equal(t, counted(t, shared, held), left+g.more, "the parent counts hits")
+		must.Equal(t, counted(t, shared, relayed), g.together-min(g.back, g.together), "the parent counts hits of the relayed key")
+	})
+}
+
 // late is a store that delays pushes with takes.
 type late struct{ Own }
 
