@@ -23,6 +23,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/server"
+	"weir/internal/store"
 )
 
 // usagePush tells a service that bills what keys have used since it was told last. What is to be told is
@@ -166,7 +167,8 @@ func (p *usagePush) round(ctx context.Context) error {
 	return err
 }
 
-// look queues an event for each row of usage that has changed.
+// look queues an event for each row of usage that has changed. It asks for one day at a time: an answer has room for all that
+// a day can have, but not for a month.
 func (p *usagePush) look(ctx context.Context) error {
 	var told string
 	if err := p.db.View(func(tx *bolt.Tx) error {
@@ -179,50 +181,19 @@ func (p *usagePush) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: the last day is %q", p.state, told)
 	}
+	today := p.now().UTC().Truncate(24 * time.Hour)
 	from := last.AddDate(0, 0, -pushDays)
+	if kept := today.AddDate(0, 0, 1-store.UsedDays); from.Before(kept) {
+		from = kept // rows of days that are no longer kept have not gone
+	}
+	first := from.Format(time.DateOnly)
 	// The day of a rule's zone may be tomorrow's of UTC.
-	until := p.now().UTC().AddDate(0, 0, 1)
-	query := url.Values{
-		"namespace": {p.namespace}, "by": {"key,model,day"}, "month": {from.Format("2006-01") + ".." + until.Format("2006-01")},
-	}
-	if p.rule != "" {
-		query.Set("rule", p.rule)
-	}
-	found, err := get[server.Usage](ctx, p.backend, server.UsagePath, query)
-	if err != nil {
-		return err
-	}
-	return p.db.Update(func(tx *bolt.Tx) error {
-		first := from.Format(time.DateOnly)
-		there := map[string]bool{}
-		for i := range found.Rows {
-			if r := &found.Rows[i]; r.Day >= first {
-				there[string(pushKey(r))] = true
-				if err := p.changed(tx, r); err != nil {
-					return err
-				}
-			}
-		}
-		for i := range found.Gaps {
-			if err := p.gap(tx, &found.Gaps[i], first); err != nil {
-				return err
-			}
-		}
-		// A full day counts the hits of a row that it has no place for as others' from then on.
-		var gone []server.UsageRow
-		if err := tx.Bucket(sentBucket).ForEach(func(key, _ []byte) error {
-			if part := strings.Split(string(key), "\x00"); !there[string(key)] && len(part) == 4 && part[0] >= first {
-				gone = append(gone, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
-			}
-			return nil
-		}); err != nil {
+	for day := from; !day.After(today.AddDate(0, 0, 1)); day = day.AddDate(0, 0, 1) {
+		if err := p.lookAt(ctx, day.Format(time.DateOnly), first); err != nil {
 			return err
 		}
-		for i := range gone {
-			if err := p.changed(tx, &gone[i]); err != nil {
-				return err
-			}
-		}
+	}
+	return p.db.Update(func(tx *bolt.Tx) error {
 		// Days before are not looked at any more.
 		sent := tx.Bucket(sentBucket)
 		for c := sent.Cursor(); ; {
@@ -234,8 +205,48 @@ func (p *usagePush) look(ctx context.Context) error {
 				return err
 			}
 		}
-		if day := p.now().UTC().Format(time.DateOnly); day > told {
+		if day := today.Format(time.DateOnly); day > told {
 			return tx.Bucket(aboutBucket).Put([]byte("day"), []byte(day))
+		}
+		return nil
+	})
+}
+
+// lookAt queues events for the rows of a day, and for gaps since the first day.
+func (p *usagePush) lookAt(ctx context.Context, day, first string) error {
+	query := url.Values{"namespace": {p.namespace}, "by": {"key,model,day"}, "day": {day}}
+	if p.rule != "" {
+		query.Set("rule", p.rule)
+	}
+	found, err := get[server.Usage](ctx, p.backend, server.UsagePath, query)
+	if err != nil {
+		return err
+	}
+	return p.db.Update(func(tx *bolt.Tx) error {
+		there := map[string]bool{}
+		for i := range found.Rows {
+			there[string(pushKey(&found.Rows[i]))] = true
+			if err := p.changed(tx, &found.Rows[i]); err != nil {
+				return err
+			}
+		}
+		for i := range found.Gaps {
+			if err := p.gap(tx, &found.Gaps[i], first); err != nil {
+				return err
+			}
+		}
+		// A full day counts the hits of a row that it has no place for as others' from then on.
+		var gone []server.UsageRow
+		c := tx.Bucket(sentBucket).Cursor()
+		for key, _ := c.Seek([]byte(day)); bytes.HasPrefix(key, []byte(day)); key, _ = c.Next() {
+			if part := strings.Split(string(key), "\x00"); !there[string(key)] && len(part) == 4 {
+				gone = append(gone, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
+			}
+		}
+		for i := range gone {
+			if err := p.changed(tx, &gone[i]); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

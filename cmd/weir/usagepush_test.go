@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -148,6 +149,41 @@ func TestUsagePush(t *testing.T) {
 		{"usage shop --push http://x --state s --since today", 2, "", "--since: want a day"},
 		{"usage shop --state s", 2, "", "go with --push"},
 	})
+}
+
+// pushAt makes what pushes the usage that a weir serve tells to a service that bills, at a moment.
+func pushAt(t *testing.T, url string, b *biller, since string, at time.Time) *usagePush {
+	t.Helper()
+	service := httptest.NewServer(b)
+	t.Cleanup(service.Close)
+	b.seen, b.sums = map[string]bool{}, map[string]int64{}
+	return &usagePush{
+		backend: &backendFlags{url: url}, namespace: "shop", target: service.URL, form: "cloudevents", state: filepath.Join(t.TempDir(), "pushed"),
+		since: since, out: io.Discard, stderr: io.Discard, now: func() time.Time { return at },
+	}
+}
+
+// A month with more rows than an answer has room for is pushed, too.
+func TestUsagePushOfAFullMonth(t *testing.T) {
+	at := time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)
+	counters, u := memory.New(memory.Options{Now: func() time.Time { return at }}), wire.Used{Namespace: "shop", Sender: 1}
+	for i := range backend.MaxUsage + wire.MaxUsedRows {
+		l := wire.UsedLabel{Rule: "r", ID: wire.ID{byte(i >> 16), byte(i >> 8), byte(i)}}
+		day := time.Date(2026, 11, 1+i/9000, 0, 0, 0, 0, time.UTC)
+		if u.Rows = append(u.Rows, wire.UsedRow{Label: wire.AppendUsedLabel(nil, &l), Day: uint32(day.Unix() / 86400), Hits: 1}); len(u.Rows) == wire.MaxUsedRows {
+			u.Sequence++
+			must.Get(counters.Account(t.Context(), &u))(t)
+			u.Rows = u.Rows[:0]
+		}
+	}
+	u.Rows, u.Sequence = []wire.UsedRow{{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: uint32(at.Unix() / 86400), Hits: 7}}, u.Sequence+1
+	must.Get(counters.Account(t.Context(), &u))(t)
+	b := &biller{}
+	p := pushAt(t, serveHere(t, counters, server.Options{Now: func() time.Time { return at }}), b, "2026-11-15", at)
+	must.OK(t, p.run(t.Context()))
+	if want := map[string]int64{"others  2026-11-16": 7}; !maps.Equal(b.sums, want) {
+		t.Errorf("counted are %v, want %v", b.sums, want)
+	}
 }
 
 // A worker that falls silent is a gap once it is given up, in all that weir usage tells. It goes when the worker is heard
