@@ -328,7 +328,7 @@ func (p *usagePush) flush(ctx context.Context) (told int, err error) {
 		if err != nil || len(events) == 0 {
 			return told, err
 		}
-		if err := p.post(ctx, events); err != nil {
+		if err := p.send(ctx, events); err != nil {
 			return told, err
 		}
 		told += len(events)
@@ -343,6 +343,26 @@ func (p *usagePush) flush(ctx context.Context) (told int, err error) {
 			return told, err
 		}
 	}
+}
+
+// errKnown is the error of events one of which Lago knows.
+var errKnown = errors.New("an event is known already")
+
+// send posts events. Lago takes none of a batch if it knows one of them, as it does after its answer was lost: then each goes alone.
+func (p *usagePush) send(ctx context.Context, events []pushed) error {
+	err := p.post(ctx, events)
+	if !errors.Is(err, errKnown) {
+		return err
+	}
+	if len(events) == 1 {
+		return nil
+	}
+	for i := range events {
+		if err := p.send(ctx, events[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *usagePush) post(ctx context.Context, events []pushed) (err error) {
@@ -373,6 +393,9 @@ func (p *usagePush) post(ctx context.Context, events []pushed) (err error) {
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	if response.StatusCode/100 != 2 {
 		reason, _ := io.ReadAll(io.LimitReader(response.Body, 300)) // the status is told anyway
+		if p.form == "lago" && response.StatusCode == http.StatusUnprocessableEntity && bytes.Contains(reason, []byte(`"value_already_exist"`)) {
+			return errKnown
+		}
 		return fmt.Errorf("--push: the service answered %s: %q", response.Status, reason)
 	}
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -20,8 +21,8 @@ import (
 	"weir/internal/wire"
 )
 
-// biller counts each event once, by its id, as services that bill do. After fails requests it loses the answers
-// of as many more.
+// biller counts each event once, by its id, as services that bill do: Lago refuses a batch with an id that it knows. After fails
+// requests it loses the answers of as many more.
 type biller struct {
 	mu          sync.Mutex
 	lago        bool
@@ -85,6 +86,16 @@ func (b *biller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		count(e.ID, e.Subject, e.Data)
+	}
+	for i, e := range lago.Events {
+		if b.seen[e.ID] {
+			if len(lago.Events) == 1 {
+				b.repeats++
+			}
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			fmt.Fprintf(w, `{"status":422,"error":"Unprocessable Entity","code":"validation_errors","error_details":{"%d":{"transaction_id":["value_already_exist"]}}}`, i)
+			return
+		}
 	}
 	for _, e := range lago.Events {
 		count(e.ID, e.Subject+" "+e.Code, e.Properties)
