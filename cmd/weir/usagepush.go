@@ -42,9 +42,9 @@ type usagePush struct {
 	now             func() time.Time
 }
 
-// The buckets of a file: how much of each row is told or queued, the events that are queued, and what the
+// The buckets of a file: how much of each row is told or queued, and of whom, the events that are queued, and what the
 // file is for.
-var sentBucket, queueBucket, aboutBucket = []byte("sent"), []byte("queue"), []byte("about")
+var sentBucket, namesBucket, queueBucket, aboutBucket = []byte("sent"), []byte("names"), []byte("queue"), []byte("about")
 
 // pushed is an event: what a row of usage has more than before, or a gap.
 type pushed struct {
@@ -128,7 +128,7 @@ func (p *usagePush) run(ctx context.Context) (err error) {
 func (p *usagePush) begin() error {
 	about := strings.Join([]string{p.namespace, p.rule, p.target, p.form}, "\n")
 	return p.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{sentBucket, queueBucket, aboutBucket} {
+		for _, name := range [][]byte{sentBucket, namesBucket, queueBucket, aboutBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -187,22 +187,24 @@ func (p *usagePush) look(ctx context.Context) error {
 		from = kept // rows of days that are no longer kept have not gone
 	}
 	first := from.Format(time.DateOnly)
+	lost := false
 	// The day of a rule's zone may be tomorrow's of UTC.
 	for day := from; !day.After(today.AddDate(0, 0, 1)); day = day.AddDate(0, 0, 1) {
-		if err := p.lookAt(ctx, day.Format(time.DateOnly), first); err != nil {
+		if err := p.lookAt(ctx, day.Format(time.DateOnly), first, &lost); err != nil {
 			return err
 		}
 	}
 	return p.db.Update(func(tx *bolt.Tx) error {
 		// Days before are not looked at any more.
-		sent := tx.Bucket(sentBucket)
-		for c := sent.Cursor(); ; {
-			key, _ := c.First()
-			if key == nil || string(key[:min(len(key), len(first))]) >= first {
-				break
-			}
-			if err := sent.Delete(key); err != nil {
-				return err
+		for _, b := range []*bolt.Bucket{tx.Bucket(sentBucket), tx.Bucket(namesBucket)} {
+			for c := b.Cursor(); ; {
+				key, _ := c.First()
+				if key == nil || string(key[:min(len(key), len(first))]) >= first {
+					break
+				}
+				if err := b.Delete(key); err != nil {
+					return err
+				}
 			}
 		}
 		if day := today.Format(time.DateOnly); day > told {
@@ -212,8 +214,9 @@ func (p *usagePush) look(ctx context.Context) error {
 	})
 }
 
-// lookAt queues events for the rows of a day, and for gaps since the first day.
-func (p *usagePush) lookAt(ctx context.Context, day, first string) error {
+// lookAt queues events for the rows of a day, and for gaps since the first day. It sets lost if the store has lost what was told
+// of the day. A store that was started anew has lost the days after it, too, though their rows may be there again.
+func (p *usagePush) lookAt(ctx context.Context, day, first string, lost *bool) error {
 	query := url.Values{"namespace": {p.namespace}, "by": {"key,model,day"}, "day": {day}}
 	if p.rule != "" {
 		query.Set("rule", p.rule)
@@ -223,10 +226,27 @@ func (p *usagePush) lookAt(ctx context.Context, day, first string) error {
 		return err
 	}
 	return p.db.Update(func(tx *bolt.Tx) error {
-		there := map[string]bool{}
+		there, others := map[string]bool{}, map[string]bool{}
 		for i := range found.Rows {
-			there[string(pushKey(&found.Rows[i]))] = true
-			if err := p.changed(tx, &found.Rows[i]); err != nil {
+			r := &found.Rows[i]
+			there[string(pushKey(r))] = true
+			others[r.Rule] = others[r.Rule] || r.Others
+		}
+		// A full day counts the hits of a row that it has no place for as others' from then on, those of its rule or of all.
+		c := tx.Bucket(sentBucket).Cursor()
+		for key, value := c.Seek([]byte(day)); bytes.HasPrefix(key, []byte(day)); key, value = c.Next() {
+			part := strings.Split(string(key), "\x00")
+			if there[string(key)] || len(part) != 4 || toldOf(value) == 0 {
+				continue
+			}
+			found.Rows = append(found.Rows, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
+			if !*lost && !others[part[1]] && !others["-"] {
+				*lost = true
+				fmt.Fprintf(p.stderr, "%s the store has lost usage of %s that was sent: no hits are taken back\n", p.now().Format(time.RFC3339), day)
+			}
+		}
+		for i := range found.Rows {
+			if err := p.changed(tx, &found.Rows[i], *lost); err != nil {
 				return err
 			}
 		}
@@ -235,35 +255,34 @@ func (p *usagePush) lookAt(ctx context.Context, day, first string) error {
 				return err
 			}
 		}
-		// A full day counts the hits of a row that it has no place for as others' from then on.
-		var gone []server.UsageRow
-		c := tx.Bucket(sentBucket).Cursor()
-		for key, _ := c.Seek([]byte(day)); bytes.HasPrefix(key, []byte(day)); key, _ = c.Next() {
-			if part := strings.Split(string(key), "\x00"); !there[string(key)] && len(part) == 4 {
-				gone = append(gone, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
-			}
-		}
-		for i := range gone {
-			if err := p.changed(tx, &gone[i]); err != nil {
-				return err
-			}
-		}
 		return nil
 	})
 }
 
-// changed queues an event if a row has more or less hits than were told.
-func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
-	sent, queue := tx.Bucket(sentBucket), tx.Bucket(queueBucket)
-	key := pushKey(r)
-	var before int64
-	if b := sent.Get(key); len(b) == 8 {
-		before = int64(binary.BigEndian.Uint64(b))
+// toldOf is how many hits of a row were told.
+func toldOf(sent []byte) int64 {
+	if len(sent) != 8 {
+		return 0
 	}
+	return int64(binary.BigEndian.Uint64(sent))
+}
+
+// changed queues an event if a row has more or less hits than were told. If the store has lost some, what it has instead is told.
+func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow, lost bool) error {
+	sent, queue, names := tx.Bucket(sentBucket), tx.Bucket(queueBucket), tx.Bucket(namesBucket)
+	key := pushKey(r)
+	before := toldOf(sent.Get(key))
 	if r.Hits == before {
 		return nil
 	}
 	after := binary.BigEndian.AppendUint64(nil, uint64(r.Hits))
+	if lost && (r.Hits < before || before < 0) {
+		return sent.Put(key, after)
+	}
+	// A row that has gone has no name.
+	if name := names.Get(key); len(r.Values) == 0 && name != nil {
+		r.Values = []backend.Value{{Text: string(name)}}
+	}
 	number, err := queue.NextSequence()
 	if err != nil {
 		return err
@@ -276,11 +295,12 @@ func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
 		at = day.AddDate(0, 0, 1).Add(-time.Second)
 	}
 	r.Budget = nil
-	event, err := json.Marshal(pushed{ID: hex.EncodeToString(identity[:16]), At: at, Hits: r.Hits - before, Row: *r})
+	e := pushed{ID: hex.EncodeToString(identity[:16]), At: at, Hits: r.Hits - before, Row: *r}
+	event, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	return errors.Join(queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after))
+	return errors.Join(queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after), names.Put(key, []byte(e.subject())))
 }
 
 // gap queues the event of a gap, unless it was told or its proxy may come back.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -194,6 +195,54 @@ func TestUsagePushOfAFullMonth(t *testing.T) {
 	must.OK(t, p.run(t.Context()))
 	if want := map[string]int64{"others  2026-11-16": 7}; !maps.Equal(b.sums, want) {
 		t.Errorf("counted are %v, want %v", b.sums, want)
+	}
+}
+
+// What a store has lost is not paid back, but a reservation that went back is, and so is what a full day counts as others': to
+// whom it was sent.
+func TestUsagePushOfAStoreThatForgets(t *testing.T) {
+	const day, before = "2026-11-16", "2026-11-15"
+	row := func(day, name string, hits int64) server.UsageRow {
+		return server.UsageRow{Day: day, Rule: "r", Hash: "hash of " + name, Values: []backend.Value{{Text: name}}, Hits: hits}
+	}
+	others := server.UsageRow{Day: day, Rule: "r", Others: true, Hits: 9}
+	var rows []server.UsageRow
+	serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u := server.Usage{}
+		for _, of := range rows {
+			if of.Day == r.URL.Query().Get("day") {
+				u.Rows = append(u.Rows, of)
+			}
+		}
+		must.Report(t, json.NewEncoder(w).Encode(u))
+	}))
+	t.Cleanup(serve.Close)
+	b, stderr := &biller{}, &bytes.Buffer{}
+	p := pushAt(t, serve.URL, b, before, time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC))
+	p.stderr = stderr
+	for _, step := range []struct {
+		name              string
+		rows              []server.UsageRow
+		ann, bob, carl, o int64
+		lost              bool
+	}{
+		{"used", []server.UsageRow{row(before, "bob", 5), row(day, "ann", 700), row(day, "carl", 9)}, 700, 5, 9, 0, false},
+		{"a reservation went back", []server.UsageRow{row(before, "bob", 5), row(day, "ann", 0), row(day, "carl", 9)}, 0, 5, 9, 0, false},
+		{"carl is one of others", []server.UsageRow{row(before, "bob", 5), row(day, "ann", 700), others}, 700, 5, 0, 9, false},
+		{"the store is new", []server.UsageRow{row(day, "ann", 3)}, 700, 5, 0, 9, true},
+		{"used since", []server.UsageRow{row(before, "bob", 1), row(day, "ann", 13), row(day, "carl", 2)}, 710, 6, 2, 9, false},
+		{"given back since", []server.UsageRow{row(before, "bob", 0), row(day, "ann", 10), row(day, "carl", 2)}, 707, 5, 2, 9, false},
+	} {
+		rows = step.rows
+		stderr.Reset()
+		must.OK(t, p.run(t.Context()))
+		want := map[string]int64{"ann  " + day: step.ann, "bob  " + before: step.bob, "carl  " + day: step.carl}
+		if step.o != 0 {
+			want["others  "+day] = step.o
+		}
+		if told := strings.Contains(stderr.String(), "has lost usage of "+before); !maps.Equal(b.sums, want) || told != step.lost || !told && stderr.Len() > 0 {
+			t.Errorf("%s: counted are %v, want %v; told: %q", step.name, b.sums, want, stderr)
+		}
 	}
 }
 
