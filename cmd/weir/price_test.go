@@ -102,6 +102,8 @@ func TestPriceFiles(t *testing.T) {
 		{`price load shop models --from litellm - <<< {"a":{"tiered_pricing":[{"range":[0,1000.5],"input_cost_per_token":1e-6},{"range":[1000.5,2e6],"input_cost_per_token":2e-6}]},"b":{"input_cost_per_token":1e-6,"off_peak_pricing":{"input_cost_per_token":0,"windows":[{"hours_utc":"00:00-01:00"},{"weekdays":[6]}]}}}`, 0, "1 set\n",
 			"a: left out: it has no price for a token that goes in\na: not carried over: tiered_pricing: want ranges of whole numbers of tokens\nb: not carried over: off_peak_pricing: want hours such as 22:00-06:00, and days, by the clock of UTC\n1 of 2"},
 		{"price list shop models", 0, "models b input=1\n", ""},
+		{`price load shop models --from litellm - <<< {"b":{"input_cost_per_token":1e-6,"provider_specific_entry":{"us":1.1,"fast":2}}}`, 0, "1 set\n",
+			"b: not carried over: provider_specific_entry: the list knows neither regions nor speeds\n"},
 		{`price load shop models --from litellm - <<< {"a":{"input_cost_per_token":2e-6,"input_cost_per_token_above_200k_tokens":4e-6,"off_peak_pricing":{"input_cost_per_token":1e-6,"hours_utc":"22:00-06:00"}}}`, 0, "4 set\n", ""},
 		{"price list shop models", 0, "models a input=2\nmodels above=200000/a input=4\nmodels time=22:00-06:00/a input=1\nmodels time=22:00-06:00/above=200000/a input=1\n", ""},
 

@@ -81,6 +81,9 @@ var litellmKinds = []string{
 	"output_cost_per_reasoning_token", "input_cost_per_audio_token", "output_cost_per_audio_token",
 }
 
+// aboutCost fits the names of fields that say what a model costs.
+var aboutCost = regexp.MustCompile(`cost|pric|multiplier|^provider_specific_entry$`)
+
 // litellm reads LiteLLM's model_prices_and_context_window.json.
 func (r *priceReader) litellm(document []byte) error {
 	var models map[string]map[string]json.RawMessage
@@ -93,7 +96,7 @@ func (r *priceReader) litellm(document []byte) error {
 		_ = json.Unmarshal(fields["litellm_provider"], &provider)
 		costs := map[string]json.RawMessage{}
 		for field, value := range fields {
-			if strings.Contains(field, "cost") || strings.Contains(field, "pric") || strings.Contains(field, "multiplier") {
+			if aboutCost.MatchString(field) {
 				costs[field] = value
 			}
 		}
@@ -237,7 +240,7 @@ var reasons = []struct {
 	{regexp.MustCompile(`_per_(?:audio_per_|video_per_|text_)?(?:second|image|pixel|character|query|page|credit|unit|request|message|session|gb|1k_calls)(?:_|$)`), "no price of a token"},
 	{regexp.MustCompile(`_above_[0-9]+hr`), "caches that are kept for longer cost what others do"},
 	{regexp.MustCompile(`(?:image|video|citation)_token|_cache_hit$|(?:audio|image)_token_cost|^citation|^explicit_cache|dbu_cost|_per_token_(?:image|text)`), "the list has no such kind of tokens"},
-	{regexp.MustCompile(`multiplier`), "the list knows no regions"},
+	{regexp.MustCompile(`multiplier|^provider_specific_entry$`), "the list knows neither regions nor speeds"},
 	{regexp.MustCompile(`^tiered_pricing$`), "want ranges of whole numbers of tokens"},
 	{regexp.MustCompile(`^off_peak_pricing$`), "want hours such as 22:00-06:00, and days, by the clock of UTC"},
 }

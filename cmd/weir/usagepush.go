@@ -23,6 +23,7 @@ import (
 
 	"weir/internal/backend"
 	"weir/internal/server"
+	"weir/internal/store"
 )
 
 // usagePush tells a service that bills what keys have used since it was told last. What is to be told is
@@ -41,9 +42,9 @@ type usagePush struct {
 	now             func() time.Time
 }
 
-// The buckets of a file: how much of each row is told or queued, the events that are queued, and what the
+// The buckets of a file: how much of each row is told or queued, and of whom, the events that are queued, and what the
 // file is for.
-var sentBucket, queueBucket, aboutBucket = []byte("sent"), []byte("queue"), []byte("about")
+var sentBucket, namesBucket, queueBucket, aboutBucket = []byte("sent"), []byte("names"), []byte("queue"), []byte("about")
 
 // pushed is an event: what a row of usage has more than before, or a gap.
 type pushed struct {
@@ -127,7 +128,7 @@ func (p *usagePush) run(ctx context.Context) (err error) {
 func (p *usagePush) begin() error {
 	about := strings.Join([]string{p.namespace, p.rule, p.target, p.form}, "\n")
 	return p.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{sentBucket, queueBucket, aboutBucket} {
+		for _, name := range [][]byte{sentBucket, namesBucket, queueBucket, aboutBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -166,7 +167,8 @@ func (p *usagePush) round(ctx context.Context) error {
 	return err
 }
 
-// look queues an event for each row of usage that has changed.
+// look queues an event for each row of usage that has changed. It asks for one day at a time: an answer has room for all that
+// a day can have, but not for a month.
 func (p *usagePush) look(ctx context.Context) error {
 	var told string
 	if err := p.db.View(func(tx *bolt.Tx) error {
@@ -179,12 +181,43 @@ func (p *usagePush) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: the last day is %q", p.state, told)
 	}
+	today := p.now().UTC().Truncate(24 * time.Hour)
 	from := last.AddDate(0, 0, -pushDays)
-	// The day of a rule's zone may be tomorrow's of UTC.
-	until := p.now().UTC().AddDate(0, 0, 1)
-	query := url.Values{
-		"namespace": {p.namespace}, "by": {"key,model,day"}, "month": {from.Format("2006-01") + ".." + until.Format("2006-01")},
+	if kept := today.AddDate(0, 0, 1-store.UsedDays); from.Before(kept) {
+		from = kept // rows of days that are no longer kept have not gone
 	}
+	first := from.Format(time.DateOnly)
+	lost := false
+	// The day of a rule's zone may be tomorrow's of UTC.
+	for day := from; !day.After(today.AddDate(0, 0, 1)); day = day.AddDate(0, 0, 1) {
+		if err := p.lookAt(ctx, day.Format(time.DateOnly), first, &lost); err != nil {
+			return err
+		}
+	}
+	return p.db.Update(func(tx *bolt.Tx) error {
+		// Days before are not looked at any more.
+		for _, b := range []*bolt.Bucket{tx.Bucket(sentBucket), tx.Bucket(namesBucket)} {
+			for c := b.Cursor(); ; {
+				key, _ := c.First()
+				if key == nil || string(key[:min(len(key), len(first))]) >= first {
+					break
+				}
+				if err := b.Delete(key); err != nil {
+					return err
+				}
+			}
+		}
+		if day := today.Format(time.DateOnly); day > told {
+			return tx.Bucket(aboutBucket).Put([]byte("day"), []byte(day))
+		}
+		return nil
+	})
+}
+
+// lookAt queues events for the rows of a day, and for gaps since the first day. It sets lost if the store has lost what was told
+// of the day. A store that was started anew has lost the days after it, too, though their rows may be there again.
+func (p *usagePush) lookAt(ctx context.Context, day, first string, lost *bool) error {
+	query := url.Values{"namespace": {p.namespace}, "by": {"key,model,day"}, "day": {day}}
 	if p.rule != "" {
 		query.Set("rule", p.rule)
 	}
@@ -193,14 +226,28 @@ func (p *usagePush) look(ctx context.Context) error {
 		return err
 	}
 	return p.db.Update(func(tx *bolt.Tx) error {
-		first := from.Format(time.DateOnly)
-		there := map[string]bool{}
+		there, others := map[string]bool{}, map[string]bool{}
 		for i := range found.Rows {
-			if r := &found.Rows[i]; r.Day >= first {
-				there[string(pushKey(r))] = true
-				if err := p.changed(tx, r); err != nil {
-					return err
-				}
+			r := &found.Rows[i]
+			there[string(pushKey(r))] = true
+			others[r.Rule] = others[r.Rule] || r.Others
+		}
+		// A full day counts the hits of a row that it has no place for as others' from then on, those of its rule or of all.
+		c := tx.Bucket(sentBucket).Cursor()
+		for key, value := c.Seek([]byte(day)); bytes.HasPrefix(key, []byte(day)); key, value = c.Next() {
+			part := strings.Split(string(key), "\x00")
+			if there[string(key)] || len(part) != 4 || toldOf(value) == 0 {
+				continue
+			}
+			found.Rows = append(found.Rows, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
+			if !*lost && !others[part[1]] && !others["-"] {
+				*lost = true
+				fmt.Fprintf(p.stderr, "%s the store has lost usage of %s that was sent: no hits are taken back\n", p.now().Format(time.RFC3339), day)
+			}
+		}
+		for i := range found.Rows {
+			if err := p.changed(tx, &found.Rows[i], *lost); err != nil {
+				return err
 			}
 		}
 		for i := range found.Gaps {
@@ -208,51 +255,34 @@ func (p *usagePush) look(ctx context.Context) error {
 				return err
 			}
 		}
-		// A full day counts the hits of a row that it has no place for as others' from then on.
-		var gone []server.UsageRow
-		if err := tx.Bucket(sentBucket).ForEach(func(key, _ []byte) error {
-			if part := strings.Split(string(key), "\x00"); !there[string(key)] && len(part) == 4 && part[0] >= first {
-				gone = append(gone, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		for i := range gone {
-			if err := p.changed(tx, &gone[i]); err != nil {
-				return err
-			}
-		}
-		// Days before are not looked at any more.
-		sent := tx.Bucket(sentBucket)
-		for c := sent.Cursor(); ; {
-			key, _ := c.First()
-			if key == nil || string(key[:min(len(key), len(first))]) >= first {
-				break
-			}
-			if err := sent.Delete(key); err != nil {
-				return err
-			}
-		}
-		if day := p.now().UTC().Format(time.DateOnly); day > told {
-			return tx.Bucket(aboutBucket).Put([]byte("day"), []byte(day))
-		}
 		return nil
 	})
 }
 
-// changed queues an event if a row has more or less hits than were told.
-func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
-	sent, queue := tx.Bucket(sentBucket), tx.Bucket(queueBucket)
-	key := pushKey(r)
-	var before int64
-	if b := sent.Get(key); len(b) == 8 {
-		before = int64(binary.BigEndian.Uint64(b))
+// toldOf is how many hits of a row were told.
+func toldOf(sent []byte) int64 {
+	if len(sent) != 8 {
+		return 0
 	}
+	return int64(binary.BigEndian.Uint64(sent))
+}
+
+// changed queues an event if a row has more or less hits than were told. If the store has lost some, what it has instead is told.
+func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow, lost bool) error {
+	sent, queue, names := tx.Bucket(sentBucket), tx.Bucket(queueBucket), tx.Bucket(namesBucket)
+	key := pushKey(r)
+	before := toldOf(sent.Get(key))
 	if r.Hits == before {
 		return nil
 	}
 	after := binary.BigEndian.AppendUint64(nil, uint64(r.Hits))
+	if lost && (r.Hits < before || before < 0) {
+		return sent.Put(key, after)
+	}
+	// A row that has gone has no name.
+	if name := names.Get(key); len(r.Values) == 0 && name != nil {
+		r.Values = []backend.Value{{Text: string(name)}}
+	}
 	number, err := queue.NextSequence()
 	if err != nil {
 		return err
@@ -265,11 +295,12 @@ func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow) error {
 		at = day.AddDate(0, 0, 1).Add(-time.Second)
 	}
 	r.Budget = nil
-	event, err := json.Marshal(pushed{ID: hex.EncodeToString(identity[:16]), At: at, Hits: r.Hits - before, Row: *r})
+	e := pushed{ID: hex.EncodeToString(identity[:16]), At: at, Hits: r.Hits - before, Row: *r}
+	event, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	return errors.Join(queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after))
+	return errors.Join(queue.Put(binary.BigEndian.AppendUint64(nil, number), event), sent.Put(key, after), names.Put(key, []byte(e.subject())))
 }
 
 // gap queues the event of a gap, unless it was told or its proxy may come back.
@@ -317,7 +348,7 @@ func (p *usagePush) flush(ctx context.Context) (told int, err error) {
 		if err != nil || len(events) == 0 {
 			return told, err
 		}
-		if err := p.post(ctx, events); err != nil {
+		if err := p.send(ctx, events); err != nil {
 			return told, err
 		}
 		told += len(events)
@@ -332,6 +363,26 @@ func (p *usagePush) flush(ctx context.Context) (told int, err error) {
 			return told, err
 		}
 	}
+}
+
+// errKnown is the error of events one of which Lago knows.
+var errKnown = errors.New("an event is known already")
+
+// send posts events. Lago takes none of a batch if it knows one of them, as it does after its answer was lost: then each goes alone.
+func (p *usagePush) send(ctx context.Context, events []pushed) error {
+	err := p.post(ctx, events)
+	if !errors.Is(err, errKnown) {
+		return err
+	}
+	if len(events) == 1 {
+		return nil
+	}
+	for i := range events {
+		if err := p.send(ctx, events[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *usagePush) post(ctx context.Context, events []pushed) (err error) {
@@ -362,6 +413,9 @@ func (p *usagePush) post(ctx context.Context, events []pushed) (err error) {
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	if response.StatusCode/100 != 2 {
 		reason, _ := io.ReadAll(io.LimitReader(response.Body, 300)) // the status is told anyway
+		if p.form == "lago" && response.StatusCode == http.StatusUnprocessableEntity && bytes.Contains(reason, []byte(`"value_already_exist"`)) {
+			return errKnown
+		}
 		return fmt.Errorf("--push: the service answered %s: %q", response.Status, reason)
 	}
 	return nil

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -19,8 +22,8 @@ import (
 	"weir/internal/wire"
 )
 
-// biller counts each event once, by its id, as services that bill do. After fails requests it loses the answers
-// of as many more.
+// biller counts each event once, by its id, as services that bill do: Lago refuses a batch with an id that it knows. After fails
+// requests it loses the answers of as many more.
 type biller struct {
 	mu          sync.Mutex
 	lago        bool
@@ -85,6 +88,16 @@ func (b *biller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		count(e.ID, e.Subject, e.Data)
 	}
+	for i, e := range lago.Events {
+		if b.seen[e.ID] {
+			if len(lago.Events) == 1 {
+				b.repeats++
+			}
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			fmt.Fprintf(w, `{"status":422,"error":"Unprocessable Entity","code":"validation_errors","error_details":{"%d":{"transaction_id":["value_already_exist"]}}}`, i)
+			return
+		}
+	}
 	for _, e := range lago.Events {
 		count(e.ID, e.Subject+" "+e.Code, e.Properties)
 	}
@@ -148,6 +161,89 @@ func TestUsagePush(t *testing.T) {
 		{"usage shop --push http://x --state s --since today", 2, "", "--since: want a day"},
 		{"usage shop --state s", 2, "", "go with --push"},
 	})
+}
+
+// pushAt makes what pushes the usage that a weir serve tells to a service that bills, at a moment.
+func pushAt(t *testing.T, url string, b *biller, since string, at time.Time) *usagePush {
+	t.Helper()
+	service := httptest.NewServer(b)
+	t.Cleanup(service.Close)
+	b.seen, b.sums = map[string]bool{}, map[string]int64{}
+	return &usagePush{
+		backend: &backendFlags{url: url}, namespace: "shop", target: service.URL, form: "cloudevents", state: filepath.Join(t.TempDir(), "pushed"),
+		since: since, out: io.Discard, stderr: io.Discard, now: func() time.Time { return at },
+	}
+}
+
+// A month with more rows than an answer has room for is pushed, too.
+func TestUsagePushOfAFullMonth(t *testing.T) {
+	at := time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)
+	counters, u := memory.New(memory.Options{Now: func() time.Time { return at }}), wire.Used{Namespace: "shop", Sender: 1}
+	for i := range backend.MaxUsage + wire.MaxUsedRows {
+		l := wire.UsedLabel{Rule: "r", ID: wire.ID{byte(i >> 16), byte(i >> 8), byte(i)}}
+		day := time.Date(2026, 11, 1+i/9000, 0, 0, 0, 0, time.UTC)
+		if u.Rows = append(u.Rows, wire.UsedRow{Label: wire.AppendUsedLabel(nil, &l), Day: uint32(day.Unix() / 86400), Hits: 1}); len(u.Rows) == wire.MaxUsedRows {
+			u.Sequence++
+			must.Get(counters.Account(t.Context(), &u))(t)
+			u.Rows = u.Rows[:0]
+		}
+	}
+	u.Rows, u.Sequence = []wire.UsedRow{{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: uint32(at.Unix() / 86400), Hits: 7}}, u.Sequence+1
+	must.Get(counters.Account(t.Context(), &u))(t)
+	b := &biller{}
+	p := pushAt(t, serveHere(t, counters, server.Options{Now: func() time.Time { return at }}), b, "2026-11-15", at)
+	must.OK(t, p.run(t.Context()))
+	if want := map[string]int64{"others  2026-11-16": 7}; !maps.Equal(b.sums, want) {
+		t.Errorf("counted are %v, want %v", b.sums, want)
+	}
+}
+
+// What a store has lost is not paid back, but a reservation that went back is, and so is what a full day counts as others': to
+// whom it was sent.
+func TestUsagePushOfAStoreThatForgets(t *testing.T) {
+	const day, before = "2026-11-16", "2026-11-15"
+	row := func(day, name string, hits int64) server.UsageRow {
+		return server.UsageRow{Day: day, Rule: "r", Hash: "hash of " + name, Values: []backend.Value{{Text: name}}, Hits: hits}
+	}
+	others := server.UsageRow{Day: day, Rule: "r", Others: true, Hits: 9}
+	var rows []server.UsageRow
+	serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u := server.Usage{}
+		for _, of := range rows {
+			if of.Day == r.URL.Query().Get("day") {
+				u.Rows = append(u.Rows, of)
+			}
+		}
+		must.Report(t, json.NewEncoder(w).Encode(u))
+	}))
+	t.Cleanup(serve.Close)
+	b, stderr := &biller{}, &bytes.Buffer{}
+	p := pushAt(t, serve.URL, b, before, time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC))
+	p.stderr = stderr
+	for _, step := range []struct {
+		name              string
+		rows              []server.UsageRow
+		ann, bob, carl, o int64
+		lost              bool
+	}{
+		{"used", []server.UsageRow{row(before, "bob", 5), row(day, "ann", 700), row(day, "carl", 9)}, 700, 5, 9, 0, false},
+		{"a reservation went back", []server.UsageRow{row(before, "bob", 5), row(day, "ann", 0), row(day, "carl", 9)}, 0, 5, 9, 0, false},
+		{"carl is one of others", []server.UsageRow{row(before, "bob", 5), row(day, "ann", 700), others}, 700, 5, 0, 9, false},
+		{"the store is new", []server.UsageRow{row(day, "ann", 3)}, 700, 5, 0, 9, true},
+		{"used since", []server.UsageRow{row(before, "bob", 1), row(day, "ann", 13), row(day, "carl", 2)}, 710, 6, 2, 9, false},
+		{"given back since", []server.UsageRow{row(before, "bob", 0), row(day, "ann", 10), row(day, "carl", 2)}, 707, 5, 2, 9, false},
+	} {
+		rows = step.rows
+		stderr.Reset()
+		must.OK(t, p.run(t.Context()))
+		want := map[string]int64{"ann  " + day: step.ann, "bob  " + before: step.bob, "carl  " + day: step.carl}
+		if step.o != 0 {
+			want["others  "+day] = step.o
+		}
+		if told := strings.Contains(stderr.String(), "has lost usage of "+before); !maps.Equal(b.sums, want) || told != step.lost || !told && stderr.Len() > 0 {
+			t.Errorf("%s: counted are %v, want %v; told: %q", step.name, b.sums, want, stderr)
+		}
+	}
 }
 
 // A worker that falls silent is a gap once it is given up, in all that weir usage tells. It goes when the worker is heard

@@ -93,8 +93,8 @@ type Options struct {
 //     keys of each list how they stand now.
 //   - GET /v1/namespaces tells [Namespaces]; with &namespace=N of that one, and its rules.
 //   - GET /v1/usage?namespace=N tells [Usage] of this month, with &rule=R of that rule only, and with
-//     &month=2026-11, or &month=2026-01..2026-11, of other months. &by=key,model,day,month says by which of
-//     these; by key if it is not given.
+//     &month=2026-11, or &month=2026-01..2026-11, of other months, or with &day=2026-11-16 of a day.
+//     &by=key,model,day,month says by which of these; by key if it is not given.
 //   - GET /v1/changes?namespace=N tells [Changes], with &since=T those since a time. Calls that change
 //     something take a &reason, which has at most [backend.MaxReason] bytes, and 503 if no record of
 //     the change can be kept: then nothing has changed. POST /v1/counter takes an Idempotency-Key, so

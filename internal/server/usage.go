@@ -70,7 +70,7 @@ func (h *handler) usage(_ http.ResponseWriter, r *http.Request, namespace string
 	}
 	found, err := h.backend.Usage(r.Context(), namespace, &query)
 	if errors.Is(err, backend.ErrTooMuch) {
-		return nil, wrong("by: want at most %d rows: ask for one rule, for fewer months, or group by fewer parts", backend.MaxUsage)
+		return nil, wrong("by: want at most %d rows: ask for one rule, for fewer months or a day, or group by fewer parts", backend.MaxUsage)
 	} else if err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ const (
 // usageAsked parses the query of GET /v1/usage.
 func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, err error) {
 	for name := range query {
-		if !slices.Contains([]string{"namespace", "rule", "month", "by"}, name) {
-			return q, wrong("want namespace, rule, month or by, got %.80q", name)
+		if !slices.Contains([]string{"namespace", "rule", "month", "day", "by"}, name) {
+			return q, wrong("want namespace, rule, month, day or by, got %.80q", name)
 		}
 		if len(query[name]) > 1 {
 			return q, wrong("%s: want it only once", name)
@@ -112,7 +112,13 @@ func usageAsked(query url.Values, now time.Time) (q backend.UsageQuery, err erro
 	if errFrom != nil || errTo != nil || from.Year() < 1970 || to.Year() > 2399 || to.Before(from) || to.After(from.AddDate(0, maxMonths, 0)) {
 		return q, wrong("month: want a month such as 2026-11, or up to %d months such as 2026-01..2026-11, got %.80q", maxMonths, months)
 	}
-	q.From, q.To = dayOf(from), dayOf(to.AddDate(0, 1, -1))
+	if q.From, q.To = dayOf(from), dayOf(to.AddDate(0, 1, -1)); query.Has("day") {
+		day, err := time.Parse(time.DateOnly, query.Get("day"))
+		if err != nil || day.Year() < 1970 || day.Year() > 2399 || query.Has("month") {
+			return q, wrong("day: want a day such as 2026-11-16, and no month, got %.80q", query.Get("day"))
+		}
+		q.From, q.To = dayOf(day), dayOf(day)
+	}
 	by := query.Get("by")
 	if !query.Has("by") {
 		by = "key"

@@ -96,6 +96,8 @@ func TestUsage(t *testing.T) {
 		{"by=day&rule=dollars&month=2026-11", "2026-11-03 dollars 700; 2026-11-04 dollars 309; 2026-11-16 dollars 1000; "},
 		{"by=month&month=2026-09..2026-11&rule=dollars", "2026-10 dollars 40; 2026-11 dollars 2009; "},
 		{"month=2026-10", "dollars ann 40; "},
+		{"day=2026-11-04&by=key,model,day", "2026-11-04 dollars bob~ gpt-5 250; 2026-11-04 dollars ann gpt-5-mini 50; 2026-11-04 dollars others 9; "},
+		{"day=2026-11-05", ""},
 		{"month=2024-01", ""},
 	} {
 		u, code, body := usageAt(t, handler, strings.TrimSuffix("namespace=shop&"+test.query, "&"))
@@ -115,8 +117,10 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %d\n%s\nwant\n%s\n%s", test.query, code, got, test.want, body)
 		}
 	}
+	u, _, _ := usageAt(t, handler, "namespace=shop&day=2026-11-04")
+	must.Equal(t, u.From+" "+u.To, "2026-11-04 2026-11-04", "the day")
 	// Half of the month has passed.
-	u, _, _ := usageAt(t, handler, "namespace=shop&rule=dollars")
+	u, _, _ = usageAt(t, handler, "namespace=shop&rule=dollars")
 	if u.From != "2026-11-01" || u.To != "2026-11-30" {
 		t.Errorf("from %s to %s", u.From, u.To)
 	}
@@ -140,7 +144,10 @@ weir_used_hits_total{weir_namespace="shop",weir_rule="tokens"} 3
 		"namespace=shop&month=2026-12..2026-11":  "month: want a month such as",
 		"namespace=shop&month=1999-01..2026-11":  "month: want a month such as",
 		"namespace=shop&month=2026-13":           "month: want a month such as",
-		"namespace=shop&days=1":                  `want namespace, rule, month or by, got`,
+		"namespace=shop&days=1":                  `want namespace, rule, month, day or by, got`,
+		"namespace=shop&day=2026-11":             "day: want a day such as 2026-11-16, and no month, got",
+		"namespace=shop&day=1969-12-31":          "day: want a day such as",
+		"namespace=shop&day=2026-11-04&month=":   "day: want a day such as",
 		"namespace=shop&by=key&by=day":           "by: want it only once",
 		"namespace=%20":                          "namespace: want 1 to 64",
 		"namespace=shop&month=2026-11-01..2026":  "month: want a month such as",
@@ -218,7 +225,7 @@ func TestUsageMetricsAreShared(t *testing.T) {
 // Whatever is asked, the answer is usage, or says what is wrong.
 func FuzzUsage(f *testing.F) {
 	handler := usageServer(f, nil)
-	for _, query := range []string{"namespace=shop", "namespace=shop&by=key,model,day,month&rule=dollars", "namespace=shop&month=2026-01..2026-11", "namespace=shop&month=2026-11;by=x&%zz"} {
+	for _, query := range []string{"namespace=shop", "namespace=shop&by=key,model,day,month&rule=dollars", "namespace=shop&month=2026-01..2026-11", "namespace=shop&month=2026-11;by=x&%zz", "namespace=shop&day=2026-11-16"} {
 		f.Add(query)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
