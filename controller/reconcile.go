@@ -212,7 +212,8 @@ func (r *reconciler) serves(namespace string) bool {
 	return len(r.namespaces) == 0 || slices.Contains(r.namespaces, namespace)
 }
 
-// read reads what policies are about.
+// read reads what policies are about. Of Gateways and routes it leaves none out that is being deleted: until a finalizer lets it go,
+// it is served.
 func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 	var (
 		policies   policy.RateLimitPolicyList
@@ -244,7 +245,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		g := &gateways.Items[i]
 		controller := by[g.Spec.GatewayClassName]
 		implementation := policy.Implementations[string(controller)]
-		if implementation == 0 || g.DeletionTimestamp != nil {
+		if implementation == 0 {
 			continue
 		}
 		controllers[client.ObjectKeyFromObject(g)] = controller
@@ -273,9 +274,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 				route.Parents = append(route.Parents, policy.Parent{Gateway: name, Listener: string(ptr.Deref(parent.ParentRef.SectionName, ""))})
 			}
 		}
-		if o.GetDeletionTimestamp() == nil {
-			resources.Routes = append(resources.Routes, route)
-		}
+		resources.Routes = append(resources.Routes, route)
 		return route
 	}
 	for i := range http.Items {

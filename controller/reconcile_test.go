@@ -212,6 +212,44 @@ func TestPartly(t *testing.T) {
 	}
 }
 
+// A Gateway and a route that are being deleted are served until their finalizers are gone, and have their limits as long.
+func TestFinalizers(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	gateway := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "public"}}
+	http := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "app"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}}}}
+	grpc := &gatewayv1.GRPCRoute{ObjectMeta: http.ObjectMeta, Spec: gatewayv1.GRPCRouteSpec{Rules: []gatewayv1.GRPCRouteRule{{}}}}
+	http.Status.Parents = []gatewayv1.RouteParentStatus{accepted("shop")}
+	grpc.Status.Parents = http.Status.Parents
+	must.OK(t, errors.Join(c.Get(t.Context(), client.ObjectKeyFromObject(gateway), gateway), c.Create(t.Context(), http), c.Create(t.Context(), grpc)))
+	var policies []*policy.RateLimitPolicy
+	for _, kind := range []gatewayv1.Kind{"HTTPRoute", "GRPCRoute"} {
+		p := policyFor("tenant", strings.ToLower(string(kind)), `{"limits":[{"limit":1,"window":"1h"}],"name":"r","sync_rate":0}`)
+		p.Spec.TargetRefs[0].Kind, p.Spec.TargetRefs[0].Name = kind, "app"
+		must.OK(t, c.Create(t.Context(), p))
+		policies = append(policies, p)
+	}
+	held := []client.Object{gateway, http, grpc}
+	for _, o := range held {
+		o.SetFinalizers([]string{"tenant.example/hold"})
+		must.OK(t, errors.Join(c.Update(t.Context(), o), c.Delete(t.Context(), o)))
+	}
+	programmed := func(want metav1.ConditionStatus) {
+		t.Helper()
+		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+		for _, p := range policies {
+			must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+			must.Equal(t, meta.FindStatusCondition(p.Status.Conditions, "Programmed").Status, want, "%s: %+v", p.Name, p.Status.Conditions)
+		}
+	}
+	programmed("True")
+	for _, o := range held {
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		o.SetFinalizers(nil)
+		must.OK(t, c.Update(t.Context(), o))
+	}
+	programmed("False")
+}
+
 // Rules that Envoy Gateway refuses are not in force. Patches of listeners without a place of their own in Envoy are not missed.
 func TestRefusedByEnvoyGateway(t *testing.T) {
 	const holds, none = "True in force at Gateway shop/public", `o jsonPointers were found while evaluating the jsonPath: '$..x'`
