@@ -449,33 +449,48 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 // policies want would reach the other.
 func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 	type claim struct{ name, host string }
-	const several = "*"                                 // namespaces
-	at, under := map[claim]string{}, map[claim]string{} // the namespaces that have a hostname, and one that it covers
+	const several = "*" // namespaces
 	put := func(all map[claim]string, c claim, namespace string) {
 		if before, there := all[c]; there && before != namespace {
 			namespace = several
 		}
 		all[c] = namespace
 	}
+	names := map[claim]string{} // the namespaces that have a name
 	for _, l := range leaves {
-		if name := l.route.Rules[l.rule]; name != "" {
+		put(names, claim{name: l.route.Rules[l.rule]}, l.route.Namespace)
+	}
+	// claims calls a function for each host of a rule whose name several namespaces have, and for each hostname that covers it.
+	claims := func(l leaf, f func(c claim, wider bool)) {
+		if name := l.route.Rules[l.rule]; name != "" && names[claim{name: name}] == several {
 			for _, host := range hostnames(l.route) {
-				put(at, claim{name, host}, l.route.Namespace)
-				for _, wider := range covering(host) {
-					put(under, claim{name, wider}, l.route.Namespace)
-				}
+				covering(host, func(suffix string, wider bool) { f(claim{name, suffix}, wider) })
 			}
 		}
 	}
+	at, under := map[claim]string{}, map[claim]string{} // the namespaces that have a hostname, and one that it covers
+	for _, l := range leaves {
+		claims(l, func(c claim, wider bool) {
+			if !wider {
+				put(at, c, l.route.Namespace)
+			}
+		})
+	}
+	for _, l := range leaves {
+		claims(l, func(c claim, _ bool) {
+			if at[c] != "" { // a host has as many wider ones as labels
+				put(under, c, l.route.Namespace)
+			}
+		})
+	}
 	for _, l := range leaves {
 		name := l.route.Rules[l.rule]
-		others := func(all map[claim]string, host string) bool {
-			namespace, there := all[claim{name, host}]
-			return there && namespace != l.route.Namespace
-		}
-		if name == "" || !imitates(name, l.route.Namespace) && !slices.ContainsFunc(hostnames(l.route), func(host string) bool {
-			return others(under, host) || slices.ContainsFunc(covering(host), func(wider string) bool { return others(at, wider) })
-		}) {
+		taken := imitates(name, l.route.Namespace)
+		claims(l, func(c claim, wider bool) {
+			others := func(namespace string) bool { return namespace != "" && namespace != l.route.Namespace }
+			taken = taken || others(at[c]) || !wider && others(under[c])
+		})
+		if !taken {
 			own = append(own, l)
 			continue
 		}
@@ -503,13 +518,18 @@ func hostnames(r *Route) []string {
 	return r.Hostnames
 }
 
-// covering are the hostnames that have all hosts of one.
-func covering(host string) []string {
-	all := []string{host, "*"}
-	for _, rest, more := strings.Cut(host, "."); more; _, rest, more = strings.Cut(rest, ".") {
-		all = append(all, "*."+rest)
+// covering calls a function for a hostname, and for the wider ones that have all of its hosts: without their *, as parts of its text.
+func covering(host string, f func(suffix string, wider bool)) {
+	host = strings.TrimPrefix(host, "*")
+	f(host, false)
+	for i := 1; i < len(host); i++ {
+		if host[i] == '.' {
+			f(host[i:], true)
+		}
 	}
-	return all
+	if host != "" {
+		f("", true)
+	}
 }
 
 // placed is what holds where at a Gateway.
