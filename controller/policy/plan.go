@@ -69,6 +69,8 @@ type Gateway struct {
 	types.NamespacedName
 	Implementation Implementation
 	Listeners      []Listener
+	// imitated are the namespaces that names of other namespaces' rules begin with.
+	imitated map[string]bool
 }
 
 // Listener is a listener of a Gateway, for HTTP.
@@ -446,8 +448,8 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 
 // genuine leaves out those named rules of routes that a request can't be told to be for, as Istio gives their names on alone: rules
 // of two namespaces have the name and a host, or it is as those that Istio makes for another namespace. What their routes'
-// policies want would reach the other.
-func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
+// policies want would reach the other. Imitated are the namespaces that names of others' rules begin with.
+func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf, imitated map[string]bool) {
 	type claim struct{ name, host string }
 	const several = "*" // namespaces
 	put := func(all map[claim]string, c claim, namespace string) {
@@ -457,8 +459,13 @@ func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 		all[c] = namespace
 	}
 	names := map[claim]string{} // the namespaces that have a name
+	imitated = map[string]bool{}
 	for _, l := range leaves {
-		put(names, claim{name: l.route.Rules[l.rule]}, l.route.Namespace)
+		name := l.route.Rules[l.rule]
+		put(names, claim{name: name}, l.route.Namespace)
+		if namespace, _, dotted := strings.Cut(name, "."); dotted && namespace != l.route.Namespace {
+			imitated[namespace] = true
+		}
 	}
 	// claims calls a function for each host of a rule whose name several namespaces have, and for each hostname that covers it.
 	claims := func(l leaf, f func(c claim, wider bool)) {
@@ -500,7 +507,7 @@ func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 			}
 		}
 	}
-	return own
+	return own, imitated
 }
 
 // imitates reports whether a rule's name is one that Istio makes for a rule of another namespace: shop.app.0. Not all such rules
@@ -548,7 +555,7 @@ type placed struct {
 // more holds in its place.
 func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
 	if g.Implementation == Istio {
-		leaves = genuine(leaves, attached)
+		leaves, g.imitated = genuine(leaves, attached)
 	}
 	out := map[*Outcome]string{}
 	for {

@@ -548,13 +548,31 @@ func TestRoutesOfANamespace(t *testing.T) {
 	} {
 		must.Same(t, applied(t, newPlanner(t).Plan(r), test.request), test.want, "%v", test.request)
 	}
+	// Of names that another namespace's rules have and that begin as its own, none but its own.
+	forger := &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "evil", Name: "forger"}, Rules: []string{"tenant.x", "tenant.app.7"}, Hostnames: []string{"t.example"}, Parents: []Parent{{Gateway: public}}}
+	r.Routes, r.Policies = append(r.Routes, forger), append(r.Policies, one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 2))
+	for _, test := range []struct{ route, host, want string }{
+		{"tenant.x", "t.example", "g_gate"}, {"tenant.app.7", "t.example", "g_gate"}, {"tenant.app.0", "t.example", "tenant_n_r"}, {"buy", "t.example", "tenant_n_r"},
+		{"tenant.rpc.0", "a.t.example", "tenant_p_r"}, {"tenant.app.0", "c.example", "g_gate"},
+	} {
+		must.Same(t, applied(t, newPlanner(t).Plan(r), request{test.route, "", test.host, "/"}), []string{test.want}, "beside forged names: %s at %s", test.route, test.host)
+	}
+	// Where it has too many to name them, no request of its own loses its limits, and the policy says what else has them.
+	r.tenants("tenant", 800)
+	plan := newPlanner(t).Plan(r)
+	for _, name := range []string{"tenant.x", "tenant.app.0", "tenant.r799.0"} {
+		must.Same(t, applied(t, plan, request{name, "", "t.example", "/"}), []string{"tenant_n_r"}, "beside a forged name, of many: %s", name)
+	}
+	if o := plan.Outcomes[0]; o.Partly || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer routes") {
+		t.Errorf("of many: %+v", o)
+	}
 	// Of more names than there is room for, none is another's.
 	r.Policies, r.Routes[2].Rules = r.Policies[:1], nil
 	for i := range 60 {
 		r.Routes[2].Rules = append(r.Routes[2].Rules, fmt.Sprint("r", i, strings.Repeat("x", 200)))
 	}
 	r.Routes = r.Routes[:5]
-	plan := newPlanner(t).Plan(r)
+	plan = newPlanner(t).Plan(r)
 	if o := plan.Outcomes[0]; !o.Partly || len(plan.Configurations[public]) > 0 || len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer rules of routes with a name") {
 		t.Errorf("%+v, %s", o, plan.Configurations[public])
 	}
