@@ -149,7 +149,13 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 		}
 		if by != r.writer.release || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
 			written := o.DeepCopy()
-			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(written), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
+			options := []client.ApplyOption{client.FieldOwner("weir-controller")}
+			if there[keyOf(o)] != nil {
+				options = append(options, client.ForceOwnership)
+			}
+			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(written), options...); apierrors.IsConflict(err) {
+				return fmt.Errorf("%s %s is another's: want it deleted, or of another name: %w", o.GetKind(), o.GetName(), err)
+			} else if err != nil {
 				return err
 			}
 			if !has(written.Object["spec"], o.Object["spec"]) {

@@ -128,6 +128,27 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// An object that another has made under the name of a Gateway's stays as it is, also when the policy goes, and the policy says so.
+func TestAnothersObject(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	o, p := object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"}), policyFor("shop", "public", "{}")
+	o.Object["spec"] = fields{"url": "oci://registry.example/own"}
+	must.OK(t, c.Create(t.Context(), o, client.FieldOwner("kubectl")))
+	before := fmt.Sprint(o.Object)
+	const want = "WasmPlugin weir-public is another's: want it deleted, or of another name"
+	if _, err := all[0].Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+	if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); said.Status != "False" || !strings.Contains(said.Message, want) {
+		t.Errorf("%+v, want %s", said, want)
+	}
+	must.OK(t, c.Delete(t.Context(), p))
+	must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+	must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	must.Equal(t, fmt.Sprint(o.Object), before, "the other's")
+}
+
 // Two controllers leave each other's plugins alone, and take over what an older release has written without its name.
 func TestTwoControllers(t *testing.T) {
 	c, two := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "a", "b")
