@@ -363,7 +363,7 @@ const most = 4096
 func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[types.NamespacedName]error) error {
 	status := policy.Status{Conditions: slices.Clone(o.Policy.Status.Conditions), InForce: o.InForce}
 	set := func(kind, reason, message string, holds bool) {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message[:min(len(message), most)], ObservedGeneration: o.Policy.Generation}
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: cut(message, most), ObservedGeneration: o.Policy.Generation}
 		if holds {
 			c.Status = metav1.ConditionTrue
 		}
@@ -372,7 +372,7 @@ func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[typ
 			if !holds {
 				level = corev1.EventTypeWarning
 			}
-			r.events.Eventf(o.Policy, nil, level, reason, "Reconcile", "%s", c.Message[:min(len(c.Message), 1000)])
+			r.events.Eventf(o.Policy, nil, level, reason, "Reconcile", "%s", cut(c.Message, 1000))
 		}
 	}
 	if o.Refused == "" {
@@ -417,6 +417,11 @@ func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[typ
 		return nil // its change leads here again
 	}
 	return err
+}
+
+// cut is the beginning of a text of at most some bytes. Half a rune would be stored as another, and so differ at each pass.
+func cut(text string, bytes int) string {
+	return strings.ToValidUTF8(text[:min(len(text), bytes)], "")
 }
 
 // options has one pass follow another soon after it has failed, and much later each time.

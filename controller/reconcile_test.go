@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -339,6 +340,21 @@ func TestLargePolicy(t *testing.T) {
 		if text := must.Get(json.Marshal(p))(t); len(text) > bytes+most+10_000 {
 			t.Errorf("%d bytes of rules make an object of %d", bytes, len(text))
 		}
+	}
+}
+
+// A long message is cut between two runes: half of one would not be what the API server stores, and be written at each pass.
+func TestLongMessage(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", nil, "shop")
+	p := policyFor("shop", "public", "{}")
+	var first string
+	for range 2 {
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		must.OK(t, all[0].tell(t.Context(), &policy.Outcome{Policy: p, Reason: "Invalid", Refused: "x" + strings.Repeat("ü", most)}, nil))
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		first = cmp.Or(first, p.ResourceVersion)
+		must.Equal(t, meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "x"+strings.Repeat("ü", most/2-1), "")
+		must.Equal(t, p.ResourceVersion, first, "what is written")
 	}
 }
 
