@@ -76,6 +76,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			failed[gateway.NamespacedName] = err
 			all = append(all, fmt.Errorf("of Gateway %s: %w", gateway, err))
 		}
+		if gateway.Alone != "" {
+			refused[gateway.NamespacedName] = errors.New(gateway.Alone)
+		}
 	}
 	others := map[types.NamespacedName]bool{}
 	for _, left := range there {
@@ -259,6 +262,9 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			continue
 		}
 		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}
+		if implementation == policy.Istio {
+			one.Alone = r.unlabelled(g, services.Items)
+		}
 		for _, l := range g.Spec.Listeners {
 			if l.Protocol == gatewayv1.HTTPProtocolType || l.Protocol == gatewayv1.HTTPSProtocolType {
 				one.Listeners = append(one.Listeners, policy.Listener{Name: string(l.Name), Hostname: string(ptr.Deref(l.Hostname, "")), Port: int(l.Port)})
@@ -342,6 +348,23 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		resources.Routes = append(resources.Routes, route)
 	}
 	return resources, nil
+}
+
+// unlabelled is why Istio does not know the pods of a Gateway that it has not deployed itself; empty if it does. It has deployed
+// those without addresses, or with one IP address.
+func (r *reconciler) unlabelled(g *gatewayv1.Gateway, services []corev1.Service) string {
+	const label = "gateway.networking.k8s.io/gateway-name"
+	if all := g.Spec.Addresses; len(all) == 0 || len(all) == 1 && ptr.Deref(all[0].Type, gatewayv1.IPAddressType) == gatewayv1.IPAddressType {
+		return ""
+	}
+	for _, address := range g.Spec.Addresses {
+		if ptr.Deref(address.Type, gatewayv1.HostnameAddressType) == gatewayv1.HostnameAddressType && !slices.ContainsFunc(services, func(s corev1.Service) bool {
+			return s.Namespace == g.Namespace && s.Spec.Selector[label] == g.Name && (address.Value == s.Name || address.Value == s.Name+"."+s.Namespace+".svc."+r.writer.domain())
+		}) {
+			return fmt.Sprintf("want the label %s: %s on its pods and in the selector of its Service %s, in its namespace: Istio gives no plugin to others", label, g.Name, address.Value)
+		}
+	}
+	return ""
 }
 
 // waypointOf is the waypoint that a Service, or else its Namespace, asks for; its name is empty if they ask for none.

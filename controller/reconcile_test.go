@@ -343,6 +343,43 @@ func TestLargePolicy(t *testing.T) {
 	}
 }
 
+// Istio gives plugins to the pods of a Gateway by a label, which pods have that somebody has deployed by hand for a Gateway with
+// addresses only if they wrote it.
+func TestDeployedByHand(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	for namespace, selector := range map[string]map[string]string{
+		"shop": {"app": "ingress"}, "istio-system": {"gateway.networking.k8s.io/gateway-name": "public"},
+	} {
+		must.OK(t, c.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ingress"}, Spec: corev1.ServiceSpec{Selector: selector}}))
+	}
+	must.OK(t, c.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "own"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"gateway.networking.k8s.io/gateway-name": "public"}}}))
+	hostname, ip := gatewayv1.HostnameAddressType, gatewayv1.IPAddressType
+	g, p := &gatewayv1.Gateway{}, &policy.RateLimitPolicy{}
+	name := types.NamespacedName{Namespace: "shop", Name: "public"}
+	for _, test := range []struct {
+		addresses []gatewayv1.GatewaySpecAddress
+		wants     string // the label in the selector of this one
+	}{
+		{nil, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &ip, Value: "192.0.2.1"}}, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "own"}}, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "own.shop.svc.cluster.local"}, {Type: &ip, Value: "192.0.2.1"}}, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "ingress"}}, "ingress"},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "none"}}, "none"},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "own"}, {Type: &hostname, Value: "ingress.istio-system.svc.cluster.local"}}, "ingress.istio-system.svc.cluster.local"},
+	} {
+		must.OK(t, c.Get(t.Context(), name, g))
+		g.Spec.Addresses = test.addresses
+		must.OK(t, c.Update(t.Context(), g))
+		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+		must.OK(t, c.Get(t.Context(), name, p))
+		said := meta.FindStatusCondition(p.Status.Conditions, "Programmed")
+		if want := "in the selector of its Service " + test.wants + ", in its namespace"; (said.Status == "True") != (test.wants == "") || test.wants != "" && !strings.Contains(said.Message, want) {
+			t.Errorf("%+v: %+v, want %s", test.addresses, said, want)
+		}
+	}
+}
+
 // A long message is cut between two runes: half of one would not be what the API server stores, and be written at each pass.
 func TestLongMessage(t *testing.T) {
 	c, all := installed(t, "istio.io/gateway-controller", nil, "shop")

@@ -69,6 +69,8 @@ type Gateway struct {
 	types.NamespacedName
 	Implementation Implementation
 	Listeners      []Listener
+	// Alone is why Istio gives it no plugin.
+	Alone string
 	// imitated are the namespaces that names of other namespaces' rules begin with.
 	imitated map[string]bool
 }
