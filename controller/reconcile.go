@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -338,6 +339,14 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			route.Alone = "it has no TCP port"
 		case controllers[at] == "istio.io/mesh-controller" && bound != nil && bound.Status == metav1.ConditionTrue:
 			route.Parents = []policy.Parent{{Gateway: at}}
+			const label = "istio.io/ingress-use-waypoint"
+			value, there := s.Labels[label]
+			if !there {
+				value = labels[s.Namespace][label]
+			}
+			if through, _ := strconv.ParseBool(value); !through {
+				route.Alone = `requests of Istio's ingress gateways go past its waypoint: want the label ` + label + `: "true" of it or its Namespace`
+			}
 		case at.Name == "":
 			route.Alone = "want a waypoint of Istio, by the label istio.io/use-waypoint: Envoy Gateway and sidecars have no place for it"
 		case bound != nil && bound.Status == metav1.ConditionFalse:

@@ -395,12 +395,14 @@ func TestLongMessage(t *testing.T) {
 	}
 }
 
-// A Service has the waypoint that it asks for, or else its Namespace, once Istio has bound it. Its filter chains are of TCP.
+// A Service has the waypoint that it asks for, or else its Namespace, once Istio has bound it. Its filter chains are of TCP. Whether
+// ingress gateways go through it is for the Service to say, and else for its Namespace.
 func TestWaypoints(t *testing.T) {
 	scheme := must.Get(newScheme())(t)
 	own := types.NamespacedName{Namespace: "shop", Name: "waypoint"}
+	const past = "requests of Istio's ingress gateways go past its waypoint"
 	objects := []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"istio.io/use-waypoint": "waypoint"}, Annotations: map[string]string{policy.CountersAnnotation: "a, b"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/ingress-use-waypoint": "true"}, Annotations: map[string]string{policy.CountersAnnotation: "a, b"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}},
 		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "waypoints"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/mesh-controller"}},
 		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "istio"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/gateway-controller"}},
@@ -412,10 +414,12 @@ func TestWaypoints(t *testing.T) {
 		labels          map[string]string
 		bound           metav1.ConditionStatus
 		ports           []corev1.ServicePort
-		want            string // why it has no waypoint
+		want            string // why it has no waypoint, or what goes past it
 	}{
 		{"shop", "of-namespace", nil, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}, {Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
-		{"tenant", "of-another", map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/use-waypoint-namespace": "shop"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
+		{"tenant", "of-another", map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/use-waypoint-namespace": "shop", "istio.io/ingress-use-waypoint": "true"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
+		{"tenant", "past", map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/use-waypoint-namespace": "shop"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, past},
+		{"shop", "past-by-its-own", map[string]string{"istio.io/ingress-use-waypoint": "no"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, past},
 		{"tenant", "not-asked", nil, "", []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "want a waypoint of Istio"},
 		{"shop", "none", map[string]string{"istio.io/use-waypoint": "none"}, "", []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "want a waypoint of Istio"},
 		{"shop", "no-waypoint", map[string]string{"istio.io/use-waypoint": "public"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "Istio has not bound it to waypoint shop/public"},
@@ -434,8 +438,8 @@ func TestWaypoints(t *testing.T) {
 	resources := must.Get(r.read(t.Context()))(t)
 	for _, test := range tests {
 		route := resources.Routes[slices.IndexFunc(resources.Routes, func(r *policy.Route) bool { return r.Name == test.name })]
-		if test.want == "" && (!slices.Equal(route.Parents, []policy.Parent{{Gateway: own}}) || !slices.Equal(route.Chains, []string{"inbound-vip|53|http|" + test.name + "." + test.namespace + ".svc.cluster.local"})) ||
-			test.want != "" && len(route.Parents) > 0 || !strings.HasPrefix(route.Alone, test.want) || test.want == "" && route.Alone != "" {
+		if bound := test.want == "" || test.want == past; bound && (!slices.Equal(route.Parents, []policy.Parent{{Gateway: own}}) || !slices.Equal(route.Chains, []string{"inbound-vip|53|http|" + test.name + "." + test.namespace + ".svc.cluster.local"})) ||
+			!bound && len(route.Parents) > 0 || !strings.HasPrefix(route.Alone, test.want) || test.want == "" && route.Alone != "" {
 			t.Errorf("%s: %+v, want %q", test.name, route, test.want)
 		}
 	}

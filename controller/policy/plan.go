@@ -94,7 +94,7 @@ type Route struct {
 	Parents []Parent
 	// Chains are the names of a Service's filter chains there.
 	Chains []string
-	// Alone is why a Service has no waypoint.
+	// Alone is why a Service has no waypoint, or what goes past it.
 	Alone string
 }
 
