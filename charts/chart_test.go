@@ -313,6 +313,7 @@ func TestRendered(t *testing.T) {
 	for _, release := range []string{"weir", "other"} {
 		rendered := template(release, "-f", "values/controller.yaml", "--show-only", "templates/controller.yaml")
 		must.Contains(t, rendered, "kind: Role\nmetadata:\n  name: weir-controller\n", "the controller of %s", release)
+		must.Contains(t, rendered, `- {apiGroups: [""], resources: [events], verbs: [create, patch]}`, "who has the lease, as %s,", release)
 	}
 	// An image with a digest.
 	digest := "sha256:" + strings.Repeat("0", 64)
