@@ -309,6 +309,12 @@ func TestRendered(t *testing.T) {
 		must.Equal(t, strings.Count(rendered, kind), want, "with controller.crd=%s: %q", set, kind)
 		must.Contains(t, rendered, "- controller\n", "with controller.crd=%s", set)
 	}
+	// Helm installs no two releases in a namespace, where they would share the controller's lease: both have a Role of this name.
+	for _, release := range []string{"weir", "other"} {
+		rendered := template(release, "-f", "values/controller.yaml", "--show-only", "templates/controller.yaml")
+		must.Contains(t, rendered, "kind: Role\nmetadata:\n  name: weir-controller\n", "the controller of %s", release)
+		must.Contains(t, rendered, `- {apiGroups: [""], resources: [events], verbs: [create, patch]}`, "who has the lease, as %s,", release)
+	}
 	// An image with a digest.
 	digest := "sha256:" + strings.Repeat("0", 64)
 	rendered = template("weir", "-f", "values/istio.yaml", "--set", "image.tag="+digest+",plugin.tag="+digest)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +76,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		if err := r.write(ctx, gateway, plan.Configurations[gateway.NamespacedName], there, refused); err != nil {
 			failed[gateway.NamespacedName] = err
 			all = append(all, fmt.Errorf("of Gateway %s: %w", gateway, err))
+		}
+		if gateway.Alone != "" {
+			refused[gateway.NamespacedName] = errors.New(gateway.Alone)
 		}
 	}
 	others := map[types.NamespacedName]bool{}
@@ -149,7 +153,13 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 		}
 		if by != r.writer.release || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
 			written := o.DeepCopy()
-			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(written), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
+			options := []client.ApplyOption{client.FieldOwner("weir-controller")}
+			if there[keyOf(o)] != nil {
+				options = append(options, client.ForceOwnership)
+			}
+			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(written), options...); apierrors.IsConflict(err) {
+				return fmt.Errorf("%s %s is another's: want it deleted, or of another name: %w", o.GetKind(), o.GetName(), err)
+			} else if err != nil {
 				return err
 			}
 			if !has(written.Object["spec"], o.Object["spec"]) {
@@ -212,7 +222,8 @@ func (r *reconciler) serves(namespace string) bool {
 	return len(r.namespaces) == 0 || slices.Contains(r.namespaces, namespace)
 }
 
-// read reads what policies are about.
+// read reads what policies are about. Of Gateways and routes it leaves none out that is being deleted: until a finalizer lets it go,
+// it is served.
 func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 	var (
 		policies   policy.RateLimitPolicyList
@@ -244,7 +255,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		g := &gateways.Items[i]
 		controller := by[g.Spec.GatewayClassName]
 		implementation := policy.Implementations[string(controller)]
-		if implementation == 0 || g.DeletionTimestamp != nil {
+		if implementation == 0 {
 			continue
 		}
 		controllers[client.ObjectKeyFromObject(g)] = controller
@@ -252,6 +263,9 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			continue
 		}
 		one := &policy.Gateway{NamespacedName: client.ObjectKeyFromObject(g), Implementation: implementation}
+		if implementation == policy.Istio {
+			one.Alone = r.unlabelled(g, services.Items)
+		}
 		for _, l := range g.Spec.Listeners {
 			if l.Protocol == gatewayv1.HTTPProtocolType || l.Protocol == gatewayv1.HTTPSProtocolType {
 				one.Listeners = append(one.Listeners, policy.Listener{Name: string(l.Name), Hostname: string(ptr.Deref(l.Hostname, "")), Port: int(l.Port)})
@@ -273,9 +287,7 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 				route.Parents = append(route.Parents, policy.Parent{Gateway: name, Listener: string(ptr.Deref(parent.ParentRef.SectionName, ""))})
 			}
 		}
-		if o.GetDeletionTimestamp() == nil {
-			resources.Routes = append(resources.Routes, route)
-		}
+		resources.Routes = append(resources.Routes, route)
 		return route
 	}
 	for i := range http.Items {
@@ -327,6 +339,14 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 			route.Alone = "it has no TCP port"
 		case controllers[at] == "istio.io/mesh-controller" && bound != nil && bound.Status == metav1.ConditionTrue:
 			route.Parents = []policy.Parent{{Gateway: at}}
+			const label = "istio.io/ingress-use-waypoint"
+			value, there := s.Labels[label]
+			if !there {
+				value = labels[s.Namespace][label]
+			}
+			if through, _ := strconv.ParseBool(value); !through {
+				route.Alone = `requests of Istio's ingress gateways go past its waypoint: want the label ` + label + `: "true" of it or its Namespace`
+			}
 		case at.Name == "":
 			route.Alone = "want a waypoint of Istio, by the label istio.io/use-waypoint: Envoy Gateway and sidecars have no place for it"
 		case bound != nil && bound.Status == metav1.ConditionFalse:
@@ -337,6 +357,23 @@ func (r *reconciler) read(ctx context.Context) (*policy.Resources, error) {
 		resources.Routes = append(resources.Routes, route)
 	}
 	return resources, nil
+}
+
+// unlabelled is why Istio does not know the pods of a Gateway that it has not deployed itself; empty if it does. It has deployed
+// those without addresses, or with one IP address.
+func (r *reconciler) unlabelled(g *gatewayv1.Gateway, services []corev1.Service) string {
+	const label = "gateway.networking.k8s.io/gateway-name"
+	if all := g.Spec.Addresses; len(all) == 0 || len(all) == 1 && ptr.Deref(all[0].Type, gatewayv1.IPAddressType) == gatewayv1.IPAddressType {
+		return ""
+	}
+	for _, address := range g.Spec.Addresses {
+		if ptr.Deref(address.Type, gatewayv1.HostnameAddressType) == gatewayv1.HostnameAddressType && !slices.ContainsFunc(services, func(s corev1.Service) bool {
+			return s.Namespace == g.Namespace && s.Spec.Selector[label] == g.Name && (address.Value == s.Name || address.Value == s.Name+"."+s.Namespace+".svc."+r.writer.domain())
+		}) {
+			return fmt.Sprintf("want the label %s: %s on its pods and in the selector of its Service %s, in its namespace: Istio gives no plugin to others", label, g.Name, address.Value)
+		}
+	}
+	return ""
 }
 
 // waypointOf is the waypoint that a Service, or else its Namespace, asks for; its name is empty if they ask for none.
@@ -358,7 +395,7 @@ const most = 4096
 func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[types.NamespacedName]error) error {
 	status := policy.Status{Conditions: slices.Clone(o.Policy.Status.Conditions), InForce: o.InForce}
 	set := func(kind, reason, message string, holds bool) {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message[:min(len(message), most)], ObservedGeneration: o.Policy.Generation}
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: cut(message, most), ObservedGeneration: o.Policy.Generation}
 		if holds {
 			c.Status = metav1.ConditionTrue
 		}
@@ -367,7 +404,7 @@ func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[typ
 			if !holds {
 				level = corev1.EventTypeWarning
 			}
-			r.events.Eventf(o.Policy, nil, level, reason, "Reconcile", "%s", c.Message[:min(len(c.Message), 1000)])
+			r.events.Eventf(o.Policy, nil, level, reason, "Reconcile", "%s", cut(c.Message, 1000))
 		}
 	}
 	if o.Refused == "" {
@@ -412,6 +449,11 @@ func (r *reconciler) tell(ctx context.Context, o *policy.Outcome, failed map[typ
 		return nil // its change leads here again
 	}
 	return err
+}
+
+// cut is the beginning of a text of at most some bytes. Half a rune would be stored as another, and so differ at each pass.
+func cut(text string, bytes int) string {
+	return strings.ToValidUTF8(text[:min(len(text), bytes)], "")
 }
 
 // options has one pass follow another soon after it has failed, and much later each time.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,6 +129,27 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// An object that another has made under the name of a Gateway's stays as it is, also when the policy goes, and the policy says so.
+func TestAnothersObject(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	o, p := object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"}), policyFor("shop", "public", "{}")
+	o.Object["spec"] = fields{"url": "oci://registry.example/own"}
+	must.OK(t, c.Create(t.Context(), o, client.FieldOwner("kubectl")))
+	before := fmt.Sprint(o.Object)
+	const want = "WasmPlugin weir-public is another's: want it deleted, or of another name"
+	if _, err := all[0].Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+	if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); said.Status != "False" || !strings.Contains(said.Message, want) {
+		t.Errorf("%+v, want %s", said, want)
+	}
+	must.OK(t, c.Delete(t.Context(), p))
+	must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+	must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	must.Equal(t, fmt.Sprint(o.Object), before, "the other's")
+}
+
 // Two controllers leave each other's plugins alone, and take over what an older release has written without its name.
 func TestTwoControllers(t *testing.T) {
 	c, two := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "a", "b")
@@ -212,6 +234,44 @@ func TestPartly(t *testing.T) {
 	}
 }
 
+// A Gateway and a route that are being deleted are served until their finalizers are gone, and have their limits as long.
+func TestFinalizers(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	gateway := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "public"}}
+	http := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "app"}, Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{{}}}}
+	grpc := &gatewayv1.GRPCRoute{ObjectMeta: http.ObjectMeta, Spec: gatewayv1.GRPCRouteSpec{Rules: []gatewayv1.GRPCRouteRule{{}}}}
+	http.Status.Parents = []gatewayv1.RouteParentStatus{accepted("shop")}
+	grpc.Status.Parents = http.Status.Parents
+	must.OK(t, errors.Join(c.Get(t.Context(), client.ObjectKeyFromObject(gateway), gateway), c.Create(t.Context(), http), c.Create(t.Context(), grpc)))
+	var policies []*policy.RateLimitPolicy
+	for _, kind := range []gatewayv1.Kind{"HTTPRoute", "GRPCRoute"} {
+		p := policyFor("tenant", strings.ToLower(string(kind)), `{"limits":[{"limit":1,"window":"1h"}],"name":"r","sync_rate":0}`)
+		p.Spec.TargetRefs[0].Kind, p.Spec.TargetRefs[0].Name = kind, "app"
+		must.OK(t, c.Create(t.Context(), p))
+		policies = append(policies, p)
+	}
+	held := []client.Object{gateway, http, grpc}
+	for _, o := range held {
+		o.SetFinalizers([]string{"tenant.example/hold"})
+		must.OK(t, errors.Join(c.Update(t.Context(), o), c.Delete(t.Context(), o)))
+	}
+	programmed := func(want metav1.ConditionStatus) {
+		t.Helper()
+		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+		for _, p := range policies {
+			must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+			must.Equal(t, meta.FindStatusCondition(p.Status.Conditions, "Programmed").Status, want, "%s: %+v", p.Name, p.Status.Conditions)
+		}
+	}
+	programmed("True")
+	for _, o := range held {
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		o.SetFinalizers(nil)
+		must.OK(t, c.Update(t.Context(), o))
+	}
+	programmed("False")
+}
+
 // Rules that Envoy Gateway refuses are not in force. Patches of listeners without a place of their own in Envoy are not missed.
 func TestRefusedByEnvoyGateway(t *testing.T) {
 	const holds, none = "True in force at Gateway shop/public", `o jsonPointers were found while evaluating the jsonPath: '$..x'`
@@ -283,12 +343,66 @@ func TestLargePolicy(t *testing.T) {
 	}
 }
 
-// A Service has the waypoint that it asks for, or else its Namespace, once Istio has bound it. Its filter chains are of TCP.
+// Istio gives plugins to the pods of a Gateway by a label, which pods have that somebody has deployed by hand for a Gateway with
+// addresses only if they wrote it.
+func TestDeployedByHand(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
+	for namespace, selector := range map[string]map[string]string{
+		"shop": {"app": "ingress"}, "istio-system": {"gateway.networking.k8s.io/gateway-name": "public"},
+	} {
+		must.OK(t, c.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ingress"}, Spec: corev1.ServiceSpec{Selector: selector}}))
+	}
+	must.OK(t, c.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "own"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"gateway.networking.k8s.io/gateway-name": "public"}}}))
+	hostname, ip := gatewayv1.HostnameAddressType, gatewayv1.IPAddressType
+	g, p := &gatewayv1.Gateway{}, &policy.RateLimitPolicy{}
+	name := types.NamespacedName{Namespace: "shop", Name: "public"}
+	for _, test := range []struct {
+		addresses []gatewayv1.GatewaySpecAddress
+		wants     string // the label in the selector of this one
+	}{
+		{nil, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &ip, Value: "192.0.2.1"}}, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "own"}}, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "own.shop.svc.cluster.local"}, {Type: &ip, Value: "192.0.2.1"}}, ""},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "ingress"}}, "ingress"},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "none"}}, "none"},
+		{[]gatewayv1.GatewaySpecAddress{{Type: &hostname, Value: "own"}, {Type: &hostname, Value: "ingress.istio-system.svc.cluster.local"}}, "ingress.istio-system.svc.cluster.local"},
+	} {
+		must.OK(t, c.Get(t.Context(), name, g))
+		g.Spec.Addresses = test.addresses
+		must.OK(t, c.Update(t.Context(), g))
+		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
+		must.OK(t, c.Get(t.Context(), name, p))
+		said := meta.FindStatusCondition(p.Status.Conditions, "Programmed")
+		if want := "in the selector of its Service " + test.wants + ", in its namespace"; (said.Status == "True") != (test.wants == "") || test.wants != "" && !strings.Contains(said.Message, want) {
+			t.Errorf("%+v: %+v, want %s", test.addresses, said, want)
+		}
+	}
+}
+
+// A long message is cut between two runes: half of one would not be what the API server stores, and be written at each pass.
+func TestLongMessage(t *testing.T) {
+	c, all := installed(t, "istio.io/gateway-controller", nil, "shop")
+	p := policyFor("shop", "public", "{}")
+	var first string
+	for range 2 {
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		must.OK(t, all[0].tell(t.Context(), &policy.Outcome{Policy: p, Reason: "Invalid", Refused: "x" + strings.Repeat("ü", most)}, nil))
+		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		first = cmp.Or(first, p.ResourceVersion)
+		must.Equal(t, meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "x"+strings.Repeat("ü", most/2-1), "")
+		must.Equal(t, p.ResourceVersion, first, "what is written")
+	}
+}
+
+// A Service has the waypoint that it asks for, or else its Namespace, once Istio has bound it. Its filter chains are of TCP. Whether
+// ingress gateways go through it is for the Service to say, and else for its Namespace.
 func TestWaypoints(t *testing.T) {
 	scheme := must.Get(newScheme())(t)
 	own := types.NamespacedName{Namespace: "shop", Name: "waypoint"}
+	const past = "requests of Istio's ingress gateways go past its waypoint"
 	objects := []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"istio.io/use-waypoint": "waypoint"}, Annotations: map[string]string{policy.CountersAnnotation: "a, b"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/ingress-use-waypoint": "true"}, Annotations: map[string]string{policy.CountersAnnotation: "a, b"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}},
 		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "waypoints"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/mesh-controller"}},
 		&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "istio"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "istio.io/gateway-controller"}},
@@ -300,10 +414,12 @@ func TestWaypoints(t *testing.T) {
 		labels          map[string]string
 		bound           metav1.ConditionStatus
 		ports           []corev1.ServicePort
-		want            string // why it has no waypoint
+		want            string // why it has no waypoint, or what goes past it
 	}{
 		{"shop", "of-namespace", nil, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}, {Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
-		{"tenant", "of-another", map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/use-waypoint-namespace": "shop"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
+		{"tenant", "of-another", map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/use-waypoint-namespace": "shop", "istio.io/ingress-use-waypoint": "true"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, ""},
+		{"tenant", "past", map[string]string{"istio.io/use-waypoint": "waypoint", "istio.io/use-waypoint-namespace": "shop"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, past},
+		{"shop", "past-by-its-own", map[string]string{"istio.io/ingress-use-waypoint": "no"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, past},
 		{"tenant", "not-asked", nil, "", []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "want a waypoint of Istio"},
 		{"shop", "none", map[string]string{"istio.io/use-waypoint": "none"}, "", []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "want a waypoint of Istio"},
 		{"shop", "no-waypoint", map[string]string{"istio.io/use-waypoint": "public"}, metav1.ConditionTrue, []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolTCP}}, "Istio has not bound it to waypoint shop/public"},
@@ -322,8 +438,8 @@ func TestWaypoints(t *testing.T) {
 	resources := must.Get(r.read(t.Context()))(t)
 	for _, test := range tests {
 		route := resources.Routes[slices.IndexFunc(resources.Routes, func(r *policy.Route) bool { return r.Name == test.name })]
-		if test.want == "" && (!slices.Equal(route.Parents, []policy.Parent{{Gateway: own}}) || !slices.Equal(route.Chains, []string{"inbound-vip|53|http|" + test.name + "." + test.namespace + ".svc.cluster.local"})) ||
-			test.want != "" && len(route.Parents) > 0 || !strings.HasPrefix(route.Alone, test.want) || test.want == "" && route.Alone != "" {
+		if bound := test.want == "" || test.want == past; bound && (!slices.Equal(route.Parents, []policy.Parent{{Gateway: own}}) || !slices.Equal(route.Chains, []string{"inbound-vip|53|http|" + test.name + "." + test.namespace + ".svc.cluster.local"})) ||
+			!bound && len(route.Parents) > 0 || !strings.HasPrefix(route.Alone, test.want) || test.want == "" && route.Alone != "" {
 			t.Errorf("%s: %+v, want %q", test.name, route, test.want)
 		}
 	}

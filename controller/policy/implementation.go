@@ -109,7 +109,7 @@ func host(name string) map[string]any {
 // ofNamespace goes by how the names of all routes, or filter chains, of a namespace begin or end. Istio gives no such name to a rule
 // that has one: each is named, as far as there is room.
 func (g *Gateway) ofNamespace(n *node) (some []map[string]any) {
-	var hosts []string
+	var hosts, names []string
 	var labelled []leaf
 	kinds := map[string]bool{}
 	for _, l := range n.leaves {
@@ -119,7 +119,7 @@ func (g *Gateway) ofNamespace(n *node) (some []map[string]any) {
 				labelled = append(labelled, l)
 				continue
 			}
-			hosts, kind = append(hosts, hostnames(l.route)...), "route"
+			hosts, names, kind = append(hosts, hostnames(l.route)...), append(names, nameOnIstio(l)), "route"
 		}
 		if kinds[kind] {
 			continue
@@ -136,7 +136,17 @@ func (g *Gateway) ofNamespace(n *node) (some []map[string]any) {
 	if len(hosts) > 0 {
 		// The hosts keep a rule of another namespace out whose name begins so. Too many can't be had.
 		slices.Sort(hosts)
-		ours := atHosts(named("prefix", n.target.Name+"."), slices.Compact(hosts))
+		hosts = slices.Compact(hosts)
+		ours := atHosts(named("prefix", n.target.Name+"."), hosts)
+		if g.imitated[n.target.Name] {
+			// Whose rules have such names at its hosts would have its limits, and use them up.
+			slices.Sort(names)
+			if whole := atHosts(named("in", slices.Compact(names)), hosts); len(encoded(whole)) <= maxRegion {
+				ours = whole
+			} else {
+				n.of.miss("", fmt.Sprintf("Namespace %s: want fewer routes, as rules of other namespaces have names that begin with %[1]s. and so its limits at its hosts", n.target.Name))
+			}
+		}
 		if len(encoded(ours)) > maxRegion {
 			delete(ours, "any")
 		}
@@ -175,12 +185,15 @@ func ofEnvoyGateway(n *node) (some []map[string]any) {
 func ofIstio(leaves []leaf) map[string]any {
 	var names []string
 	for _, l := range leaves {
-		name := cmp.Or(l.route.Rules[l.rule], l.route.Namespace+"."+l.route.Name+"."+strconv.Itoa(l.rule))
-		if !slices.Contains(names, name) {
+		if name := nameOnIstio(l); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return atHosts(named("in", names), hostnames(leaves[0].route))
+}
+
+func nameOnIstio(l leaf) string {
+	return cmp.Or(l.route.Rules[l.rule], l.route.Namespace+"."+l.route.Name+"."+strconv.Itoa(l.rule))
 }
 
 // atHosts has a condition hold for hostnames alone, of which * has all hosts.

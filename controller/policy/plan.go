@@ -69,6 +69,10 @@ type Gateway struct {
 	types.NamespacedName
 	Implementation Implementation
 	Listeners      []Listener
+	// Alone is why Istio gives it no plugin.
+	Alone string
+	// imitated are the namespaces that names of other namespaces' rules begin with.
+	imitated map[string]bool
 }
 
 // Listener is a listener of a Gateway, for HTTP.
@@ -90,7 +94,7 @@ type Route struct {
 	Parents []Parent
 	// Chains are the names of a Service's filter chains there.
 	Chains []string
-	// Alone is why a Service has no waypoint.
+	// Alone is why a Service has no waypoint, or what goes past it.
 	Alone string
 }
 
@@ -446,36 +450,56 @@ func nameOf(p *RateLimitPolicy) types.NamespacedName {
 
 // genuine leaves out those named rules of routes that a request can't be told to be for, as Istio gives their names on alone: rules
 // of two namespaces have the name and a host, or it is as those that Istio makes for another namespace. What their routes'
-// policies want would reach the other.
-func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
+// policies want would reach the other. Imitated are the namespaces that names of others' rules begin with.
+func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf, imitated map[string]bool) {
 	type claim struct{ name, host string }
-	const several = "*"                                 // namespaces
-	at, under := map[claim]string{}, map[claim]string{} // the namespaces that have a hostname, and one that it covers
+	const several = "*" // namespaces
 	put := func(all map[claim]string, c claim, namespace string) {
 		if before, there := all[c]; there && before != namespace {
 			namespace = several
 		}
 		all[c] = namespace
 	}
+	names := map[claim]string{} // the namespaces that have a name
+	imitated = map[string]bool{}
 	for _, l := range leaves {
-		if name := l.route.Rules[l.rule]; name != "" {
+		name := l.route.Rules[l.rule]
+		put(names, claim{name: name}, l.route.Namespace)
+		if namespace, _, dotted := strings.Cut(name, "."); dotted && namespace != l.route.Namespace {
+			imitated[namespace] = true
+		}
+	}
+	// claims calls a function for each host of a rule whose name several namespaces have, and for each hostname that covers it.
+	claims := func(l leaf, f func(c claim, wider bool)) {
+		if name := l.route.Rules[l.rule]; name != "" && names[claim{name: name}] == several {
 			for _, host := range hostnames(l.route) {
-				put(at, claim{name, host}, l.route.Namespace)
-				for _, wider := range covering(host) {
-					put(under, claim{name, wider}, l.route.Namespace)
-				}
+				covering(host, func(suffix string, wider bool) { f(claim{name, suffix}, wider) })
 			}
 		}
 	}
+	at, under := map[claim]string{}, map[claim]string{} // the namespaces that have a hostname, and one that it covers
+	for _, l := range leaves {
+		claims(l, func(c claim, wider bool) {
+			if !wider {
+				put(at, c, l.route.Namespace)
+			}
+		})
+	}
+	for _, l := range leaves {
+		claims(l, func(c claim, _ bool) {
+			if at[c] != "" { // a host has as many wider ones as labels
+				put(under, c, l.route.Namespace)
+			}
+		})
+	}
 	for _, l := range leaves {
 		name := l.route.Rules[l.rule]
-		others := func(all map[claim]string, host string) bool {
-			namespace, there := all[claim{name, host}]
-			return there && namespace != l.route.Namespace
-		}
-		if name == "" || !imitates(name, l.route.Namespace) && !slices.ContainsFunc(hostnames(l.route), func(host string) bool {
-			return others(under, host) || slices.ContainsFunc(covering(host), func(wider string) bool { return others(at, wider) })
-		}) {
+		taken := imitates(name, l.route.Namespace)
+		claims(l, func(c claim, wider bool) {
+			others := func(namespace string) bool { return namespace != "" && namespace != l.route.Namespace }
+			taken = taken || others(at[c]) || !wider && others(under[c])
+		})
+		if !taken {
 			own = append(own, l)
 			continue
 		}
@@ -485,7 +509,7 @@ func genuine(leaves []leaf, attached map[target]*Outcome) (own []leaf) {
 			}
 		}
 	}
-	return own
+	return own, imitated
 }
 
 // imitates reports whether a rule's name is one that Istio makes for a rule of another namespace: shop.app.0. Not all such rules
@@ -503,13 +527,18 @@ func hostnames(r *Route) []string {
 	return r.Hostnames
 }
 
-// covering are the hostnames that have all hosts of one.
-func covering(host string) []string {
-	all := []string{host, "*"}
-	for _, rest, more := strings.Cut(host, "."); more; _, rest, more = strings.Cut(rest, ".") {
-		all = append(all, "*."+rest)
+// covering calls a function for a hostname, and for the wider ones that have all of its hosts: without their *, as parts of its text.
+func covering(host string, f func(suffix string, wider bool)) {
+	host = strings.TrimPrefix(host, "*")
+	f(host, false)
+	for i := 1; i < len(host); i++ {
+		if host[i] == '.' {
+			f(host[i:], true)
+		}
 	}
-	return all
+	if host != "" {
+		f("", true)
+	}
 }
 
 // placed is what holds where at a Gateway.
@@ -528,7 +557,7 @@ type placed struct {
 // more holds in its place.
 func (p *Planner) gateway(g *Gateway, leaves []leaf, attached map[target]*Outcome) [][]byte {
 	if g.Implementation == Istio {
-		leaves = genuine(leaves, attached)
+		leaves, g.imitated = genuine(leaves, attached)
 	}
 	out := map[*Outcome]string{}
 	for {

@@ -477,7 +477,7 @@ func (r *Resources) tenants(namespace string, n int) {
 	}
 }
 
-// hostile adds routes whose names and hosts are as many and as long as can be.
+// hostile adds routes whose names and hosts are as many and as long as can be, and the hosts of as many labels.
 func (r *Resources) hostile(namespace, rule string, n int) {
 	for i := range n {
 		route := &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("r", i, strings.Repeat("x", 240))}, Parents: []Parent{{Gateway: public}}}
@@ -487,7 +487,7 @@ func (r *Resources) hostile(namespace, rule string, n int) {
 				name += fmt.Sprint("-", i, "-", j)
 			}
 			route.Rules = append(route.Rules, name)
-			route.Hostnames = append(route.Hostnames, fmt.Sprintf("*.%s%d-%d.%s.example", namespace, i, j, strings.Repeat("y", 200)))
+			route.Hostnames = append(route.Hostnames, fmt.Sprintf("*.%s%d-%d.%s.example", namespace, i, j, strings.Repeat("y.", 99)+"yy"))
 		}
 		r.Routes = append(r.Routes, route)
 	}
@@ -548,13 +548,31 @@ func TestRoutesOfANamespace(t *testing.T) {
 	} {
 		must.Same(t, applied(t, newPlanner(t).Plan(r), test.request), test.want, "%v", test.request)
 	}
+	// Of names that another namespace's rules have and that begin as its own, none but its own.
+	forger := &Route{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "evil", Name: "forger"}, Rules: []string{"tenant.x", "tenant.app.7"}, Hostnames: []string{"t.example"}, Parents: []Parent{{Gateway: public}}}
+	r.Routes, r.Policies = append(r.Routes, forger), append(r.Policies, one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 2))
+	for _, test := range []struct{ route, host, want string }{
+		{"tenant.x", "t.example", "g_gate"}, {"tenant.app.7", "t.example", "g_gate"}, {"tenant.app.0", "t.example", "tenant_n_r"}, {"buy", "t.example", "tenant_n_r"},
+		{"tenant.rpc.0", "a.t.example", "tenant_p_r"}, {"tenant.app.0", "c.example", "g_gate"},
+	} {
+		must.Same(t, applied(t, newPlanner(t).Plan(r), request{test.route, "", test.host, "/"}), []string{test.want}, "beside forged names: %s at %s", test.route, test.host)
+	}
+	// Where it has too many to name them, no request of its own loses its limits, and the policy says what else has them.
+	r.tenants("tenant", 800)
+	plan := newPlanner(t).Plan(r)
+	for _, name := range []string{"tenant.x", "tenant.app.0", "tenant.r799.0"} {
+		must.Same(t, applied(t, plan, request{name, "", "t.example", "/"}), []string{"tenant_n_r"}, "beside a forged name, of many: %s", name)
+	}
+	if o := plan.Outcomes[0]; o.Partly || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer routes") {
+		t.Errorf("of many: %+v", o)
+	}
 	// Of more names than there is room for, none is another's.
 	r.Policies, r.Routes[2].Rules = r.Policies[:1], nil
 	for i := range 60 {
 		r.Routes[2].Rules = append(r.Routes[2].Rules, fmt.Sprint("r", i, strings.Repeat("x", 200)))
 	}
 	r.Routes = r.Routes[:5]
-	plan := newPlanner(t).Plan(r)
+	plan = newPlanner(t).Plan(r)
 	if o := plan.Outcomes[0]; !o.Partly || len(plan.Configurations[public]) > 0 || len(o.Gateways) > 0 || len(o.Missed) != 1 || !strings.Contains(o.Missed[0], "want fewer rules of routes with a name") {
 		t.Errorf("%+v, %s", o, plan.Configurations[public])
 	}
@@ -571,21 +589,27 @@ func TestHostsOfAnotherListener(t *testing.T) {
 	}
 }
 
-// What has no room is left out before it is written out.
+// What has no room is left out before it is written out. Of rules of two namespaces that share names, no host is kept with all
+// hostnames that cover it.
 func TestMemory(t *testing.T) {
-	r := resources(Istio)
-	r.hostile("evil", "", 80)
-	for i, route := range r.Routes[5:] {
-		r.Policies = append(r.Policies, one{fmt.Sprint("evil/p", i), "HTTPRoute " + route.Name, "rules: " + limits(numbered()...)}.policy(t, i))
+	full, alike := resources(Istio), resources(Istio)
+	full.hostile("evil", "", 80)
+	for i, route := range full.Routes[5:] {
+		full.Policies = append(full.Policies, one{fmt.Sprint("evil/p", i), "HTTPRoute " + route.Name, "rules: " + limits(numbered()...)}.policy(t, i))
 	}
-	planner := newPlanner(t)
-	planner.Plan(r) // reads the policies
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	plan := planner.Plan(r)
-	runtime.ReadMemStats(&after)
-	if in := len(plan.Configurations[public]); in == 0 || after.TotalAlloc-before.TotalAlloc > 80<<20 {
-		t.Errorf("%d documents take %d MiB", in, (after.TotalAlloc-before.TotalAlloc)>>20)
+	alike.hostile("evil", "named", 80)
+	alike.hostile("evil2", "named", 80)
+	alike.Policies = []*RateLimitPolicy{one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 0)}
+	for name, r := range map[string]*Resources{"full": full, "alike": alike} {
+		planner := newPlanner(t)
+		planner.Plan(r) // reads the policies
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		plan := planner.Plan(r)
+		runtime.ReadMemStats(&after)
+		if in := len(plan.Configurations[public]); in == 0 || after.TotalAlloc-before.TotalAlloc > 80<<20 {
+			t.Errorf("%s: %d documents take %d MiB", name, in, (after.TotalAlloc-before.TotalAlloc)>>20)
+		}
 	}
 }
 

@@ -87,6 +87,8 @@ func (c *controlled) installs(t *testing.T) {
 	other := []string{"install", "weir", chart, "-n", "tenant", "--create-namespace", "-f", "values.yaml", "--set", "controller.namespaces={tenant}"}
 	must.Contains(t, c.try("helm", other...), "ratelimitpolicies.weir.dev", "two releases have the kind")
 	c.command(t, "helm", append(other, "--set", "controller.crd=false")...)
+	second := []string{"install", "second", chart, "-n", "tenant", "-f", "values.yaml", "--set", "controller.namespaces={default},controller.crd=false"}
+	must.Contains(t, c.try("helm", second...), `Role "weir-controller"`, "two releases of a namespace have the lease")
 	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
 	c.write(t, "account.yaml", strings.ReplaceAll(read(t, filepath.Join(c.dir, "kubeconfig")), token, account))
 	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system", "--namespaces", "shop,default"}
