@@ -190,7 +190,7 @@ func statsdName(name string) string {
 // count counts the decision on a descriptor. Beyond a share of the limit hits are near it.
 func (s *series) count(a *asked, code pb.RateLimitResponse_Code, ratio float32) {
 	limit := a.decision.Limit.Quota()
-	near := uint64(math.Floor(float64(float32(limit) * ratio)))
+	near := min(limit, uint64(math.Floor(float64(float32(limit)*ratio)))) // a float32 may be above the limit
 	s.counters[totalHits].Add(a.hits)
 	if after := limit - min(a.decision.Remaining, limit); a.decision.Allowed {
 		s.counters[withinLimit].Add(a.hits)

@@ -106,18 +106,30 @@ ratelimit_service_config_load_success 1
 `), "ratelimit_service_config_load_success"))
 }
 
-// Hits count as near from another share of the limit on, if that is set.
+// Hits count as near from another share of the limit on, if that is set. No hits are beyond the whole limit, also if a float32
+// is above it.
 func TestNear(t *testing.T) {
 	t.Parallel()
-	stats := NewStats()
-	stats.Near = 0.5
-	s := start(t, newClock(), measured, ServiceOptions{Stats: stats})
-	r := request("d", "plain=1")
-	r.HitsAddend = 7 // of 10
-	told(t, s, r)
-	var out strings.Builder
-	must.OK(t, stats.flush(&out))
-	must.Contains(t, out.String(), ".plain.near_limit:2|c\n", "")
+	for _, test := range []struct {
+		share float32
+		limit int
+		hits  []uint32
+		near  uint64
+	}{
+		{0.5, 10, []uint32{7}, 2},
+		{1, 10, []uint32{7, 5}, 0},
+		{1, 1<<24 + 3, []uint32{1 << 24, 5}, 0},
+	} {
+		stats := NewStats()
+		stats.Near = test.share
+		s := start(t, newClock(), fmt.Sprintf("domain: d\ndescriptors: [{key: plain, rate_limit: {unit: minute, requests_per_unit: %d}}]", test.limit), ServiceOptions{Stats: stats})
+		for _, hits := range test.hits {
+			r := request("d", "plain=1")
+			r.HitsAddend = hits
+			told(t, s, r)
+		}
+		must.Equal(t, stats.of("d", "plain").counters[nearHits].Load(), test.near, "share %v of %d, hits %v: near", test.share, test.limit, test.hits)
+	}
 }
 
 type full struct{}
