@@ -31,8 +31,8 @@ func (s *Service) answer(r *pb.RateLimitRequest, all []asked) *pb.RateLimitRespo
 		response.Statuses[i] = status
 		over := status.Code == pb.RateLimitResponse_OVER_LIMIT
 		switch {
-		case a.unlimited():
-		case s.options.Quota || a.limit != nil && a.limit.quota:
+		case !a.limited():
+		case s.options.Quota || a.limit.quota:
 			if quotas++; over {
 				spent++
 			}

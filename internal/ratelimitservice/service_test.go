@@ -477,6 +477,7 @@ descriptors:
 		{ServiceOptions{}, []string{"a=1", "b=1"}, "OK OK OVER_LIMIT "},
 		{ServiceOptions{}, []string{"a=1", "c=1"}, "OK OVER_LIMIT OVER_LIMIT "},
 		{ServiceOptions{Quota: true}, []string{"b=1", "c=1"}, "OK OK OVER_LIMIT "},
+		{ServiceOptions{Quota: true}, []string{"b=1", "none=1"}, "OK OK OVER_LIMIT "}, // what has no limit is no quota with room
 		{ServiceOptions{Shadow: true}, []string{"a=1", "c=1"}, "OK OK OK "},
 	} {
 		for _, charge := range charges {
