@@ -112,7 +112,7 @@ func (h *Headers) describe(s *pb.RateLimitResponse_DescriptorStatus) []*core.Hea
 // fields describes all limits, as the plugin does by package fields.
 func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateLimitResponse) (headers []*core.HeaderValue) {
 	var list fields.List
-	now, wait, ever := int64(0), time.Duration(0), true
+	now, wait, quotas, room := int64(0), time.Duration(0), false, ratelimit.Never // until any of the quotas has room
 	for i := range all {
 		a := &all[i]
 		if !a.limited() || a.limit.shadow {
@@ -128,19 +128,27 @@ func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateL
 		}, fields.Requests)
 		list.Rule(&rule, s.options.Fields)
 		list.Limit(window.Standing{Remaining: uint64(a.remaining()), Next: int64(a.decision.RoomAfter), Reset: int64(a.decision.ResetAfter)})
+		until := time.Duration(0)
 		if response.Statuses[i].GetCode() == pb.RateLimitResponse_OVER_LIMIT {
-			ever = ever && a.decision.RetryAfter != ratelimit.Never
-			wait = max(wait, a.decision.RetryAfter)
+			until = a.decision.RetryAfter
 		}
 		if a.remaining() == 0 { // also by this request, or before one that takes nothing
-			wait = max(wait, a.decision.RoomAfter)
+			until = max(until, a.decision.RoomAfter)
+		}
+		if s.options.Quota || a.limit.quota {
+			quotas, room = true, min(room, until)
+		} else {
+			wait = max(wait, until)
 		}
 	}
 	if now == 0 {
 		return nil
 	}
+	if quotas {
+		wait = max(wait, room)
+	}
 	if list.End(); response.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
-		list.Refuse(s.options.Fields, now+int64(wait), ever)
+		list.Refuse(s.options.Fields, now+int64(wait), wait != ratelimit.Never)
 	}
 	for _, f := range list.Fields() {
 		if f.Name != "x-envoy-ratelimited" { // Envoy adds it itself

@@ -404,6 +404,39 @@ descriptors:
 	}
 }
 
+// A quota refuses nothing while another has room. So Retry-After is when the first of them has room again.
+func TestRetryAfterOfQuotas(t *testing.T) {
+	t.Parallel()
+	s := start(t, newClock(), `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: first, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: second, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: none, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+`, ServiceOptions{Fields: fields.RetryAfter})
+	for _, test := range []struct {
+		descriptors []string
+		times       int
+		want        string
+	}{
+		{[]string{"first=1", "second=1"}, 4, "retry-after: 3585"},
+		{[]string{"user=1", "first=2", "second=1"}, 2, "retry-after: 45"},
+		{[]string{"none=1", "first=1"}, 1, "retry-after: 3585"},
+		{[]string{"none=1"}, 1, ""},
+	} {
+		got := ""
+		for range test.times {
+			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", test.descriptors...)))(t)
+			got = ""
+			for _, h := range answer.ResponseHeadersToAdd {
+				got += h.Key + ": " + h.Value
+			}
+		}
+		must.Equal(t, got, test.want, "%v, asked %d times", test.descriptors, test.times)
+	}
+}
+
 // A limit that a request has itself holds beside the configuration's limit on the same counter, however they are charged.
 func TestLimitOfADescriptor(t *testing.T) {
 	t.Parallel()
