@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,8 +36,8 @@ a document, weir check reads each plugin that loads a module with "weir" in its 
 file that begins with { or [ is JSON, unless its name ends in .yaml or .yml. In a folder, weir check
 reads the files below it whose names end in .json, .yaml or .yml, if they have such plugins or rules;
 it passes over the others, and over templates. If all these files are of the rate limit service, it reads the
-folder as weir serve --descriptors does: all files together, whatever their names. MERGE_DOMAIN_CONFIG and
-STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT hold as for weir ratelimit.
+folder as weir serve --descriptors does: all files together, whatever their names. It reads a ConfigMap as the
+folder that it becomes. MERGE_DOMAIN_CONFIG and STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT hold as for weir ratelimit.
 
   weir check my.json
   weir check deploy/
@@ -99,8 +100,9 @@ func checkFiles(_ context.Context, args []string, env environment) error {
 			if err != nil {
 				tell(name, nil, unread(err))
 			}
-			for i, report := range descriptorReports(together, options) {
-				tell(together[i].Name, together[i].Text, report)
+			reports := descriptorReports(together, options)
+			for _, f := range together {
+				tell(f.Name, f.Text, reports[f.Name])
 			}
 			continue
 		}
@@ -139,18 +141,23 @@ func filesIn(name string) (files []string, isFolder bool) {
 	// Reading the files will return the same errors.
 	_ = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
 		hidden := path != name && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules")
-		switch extension := strings.ToLower(filepath.Ext(path)); {
+		switch {
 		case err != nil:
 			files = append(files, path)
 		case entry.IsDir() && hidden:
 			return fs.SkipDir
-		case entry.IsDir(), hidden:
-		case extension == ".json", extension == ".yaml", extension == ".yml":
+		case !entry.IsDir() && !hidden && isJSONOrYAML(path):
 			files = append(files, path)
 		}
 		return nil
 	})
 	return files, true
+}
+
+// isJSONOrYAML reports whether a file is JSON or YAML by its name.
+func isJSONOrYAML(name string) bool {
+	extension := strings.ToLower(filepath.Ext(name))
+	return extension == ".json" || extension == ".yaml" || extension == ".yml"
 }
 
 // areDescriptors reports whether the files that were found in a folder are the rate limit service's: all may
@@ -163,38 +170,63 @@ func areDescriptors(files []string, env environment) bool {
 			return false // checkFile says why
 		}
 		content, err := readFile(name, env)
-		if err != nil || !ratelimitservice.IsConfiguration(content, false) {
+		if err != nil || !mayBeDescriptors(content, &evident) {
 			return false
 		}
-		is := ratelimitservice.IsConfiguration(content, true)
-		if !is && bytes.Contains(content, []byte("{{")) {
-			return false // a template
-		}
-		evident = evident || is
 	}
 	return evident
 }
 
-// checkDescriptors returns the reader of a file of the rate limit service.
+// mayBeDescriptors reports whether a file that was found may be the rate limit service's. It sets evident if it is.
+func mayBeDescriptors(content []byte, evident *bool) bool {
+	if ratelimitservice.IsConfiguration(content, true) {
+		*evident = true
+		return true
+	}
+	isTemplate := bytes.Contains(content, []byte("{{"))
+	return !isTemplate && ratelimitservice.IsConfiguration(content, false)
+}
+
+// checkDescriptors returns the reader of files of the rate limit service: of one, or of those that a folder will have.
 func checkDescriptors(o ratelimitservice.Options) check.Reader {
-	return func(name string, content []byte, found bool) *check.Report {
-		if !ratelimitservice.IsConfiguration(content, found) {
+	return func(texts []check.Text, found bool) (all []*check.Report) {
+		named := func(f check.Text) bool { return isJSONOrYAML(f.Name) }
+		if !found && !ratelimitservice.IsConfiguration(texts[0].Content, false) {
 			return nil
 		}
-		return descriptorReports([]ratelimitservice.File{{Name: name, Text: content}}, o)[0]
+		some, evident := slices.ContainsFunc(texts, named), !found
+		var files []ratelimitservice.File
+		for _, f := range texts {
+			if len(texts) > 1 && strings.HasPrefix(f.Name, ".") {
+				continue // in a folder it is not read
+			}
+			if found && (named(f) || !some) && !mayBeDescriptors(f.Content, &evident) {
+				return nil
+			}
+			files = append(files, ratelimitservice.File{Name: f.Name, Text: f.Content})
+		}
+		if !evident {
+			return nil
+		}
+		slices.SortFunc(files, func(a, b ratelimitservice.File) int { return strings.Compare(a.Name, b.Name) })
+		reports := descriptorReports(files, o)
+		for _, f := range texts {
+			all = append(all, cmp.Or(reports[f.Name], &check.Report{}))
+		}
+		return all
 	}
 }
 
-// descriptorReports checks files of the rate limit service together, and returns the report of each.
-func descriptorReports(files []ratelimitservice.File, o ratelimitservice.Options) []*check.Report {
-	reports, of := make([]*check.Report, len(files)), map[string]*check.Report{}
-	for i, f := range files {
-		reports[i] = &check.Report{Configurations: 1}
-		of[f.Name] = reports[i]
+// descriptorReports checks files of the rate limit service together, and returns the report of each by its name.
+func descriptorReports(files []ratelimitservice.File, o ratelimitservice.Options) map[string]*check.Report {
+	reports := map[string]*check.Report{}
+	for _, f := range files {
+		reports[f.Name] = &check.Report{Configurations: 1}
 	}
 	mistakes, warnings := ratelimitservice.Check(files, o)
 	for i, m := range append(mistakes, warnings...) {
-		of[m.File].Findings = append(of[m.File].Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem, Warning: i >= len(mistakes)})
+		of := reports[m.File]
+		of.Findings = append(of.Findings, check.Finding{Line: m.Line, Column: m.Column, Path: m.Path, Problem: m.Problem, Warning: i >= len(mistakes)})
 	}
 	return reports
 }

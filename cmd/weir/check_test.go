@@ -249,7 +249,7 @@ func TestCheckDescriptors(t *testing.T) {
 }
 
 // A folder of the rate limit service is read as the service reads it: all files together. In a folder that has files of others,
-// each file is checked by itself.
+// each file is checked by itself. A ConfigMap is read as the folder that it becomes.
 func TestCheckFolderOfDescriptors(t *testing.T) {
 	t.Parallel()
 	const d = "domain: d\ndescriptors:\n- {key: %s, rate_limit: {unit: day, requests_per_unit: 1}}\n"
@@ -260,6 +260,14 @@ func TestCheckFolderOfDescriptors(t *testing.T) {
 		}
 		return dir
 	}
+	inMap := func(files ...string) string {
+		text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: limits}\ndata:"
+		for i := 0; i < len(files); i += 2 {
+			text += "\n  " + files[i] + ": |\n    " + strings.ReplaceAll(strings.TrimSpace(files[i+1]), "\n", "\n    ")
+		}
+		return "check - <<< " + text + "\n"
+	}
+	a, b := fmt.Sprintf(d, "a"), fmt.Sprintf(d, "b")
 	twice := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b")})
 	wrong := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": "descriptors: []\n", "c": "notes\n", ".d": "notes\n"})
 	mixed := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b"), "c.yaml": "x: 1\n", "d": "notes\n"})
@@ -270,9 +278,16 @@ func TestCheckFolderOfDescriptors(t *testing.T) {
 		{"check " + wrong, 1, wrong + "/a.yaml: ok\n" + wrong + "/b.yaml:1:1: want a domain that is not empty\n" + wrong + "/c:1:1: want fields and their values\n", "refused: 2 of 3"},
 		{"check " + mixed, 0, mixed + "/a.yaml: ok\n" + mixed + "/b.yaml: ok\n", ""},
 		{"check - <<< " + fmt.Sprintf(d, "a") + "---\n" + fmt.Sprintf(d, "b"), 1, "-:5:1: want the domain \"d\" once\n", ""},
+		{inMap("a.yaml", a, "b.yaml", b), 1, "-:10:5: want the domain \"d\" once\n", ""},
+		{inMap("b.yaml", a, "a.yaml", b), 1, "-:6:5: want the domain \"d\" once\n", ""},
+		{inMap("one", a, "two", b), 1, "-:10:5: want the domain \"d\" once\n", ""},
+		{inMap("a.yaml", a, "b.yaml", "descriptors: []", "c", "notes", ".d", "notes"), 1, "-:10:5: want a domain that is not empty\n-:12:5: want fields and their values\n", ""},
+		{inMap("a.yaml", a, "b.yaml", b, "c.yaml", "x: 1"), 0, "-: ok, 2 configurations\n", ""},
+		{inMap("a.yaml", a, "b.yaml", "{{- if .Values.on }}\ndomain: d\ndescriptors: []\n{{- end }}"), 0, "-: ok\n", ""},
 	})
 	executeAll(t, map[string]string{"MERGE_DOMAIN_CONFIG": "true"}, []lineTest{
 		{"check " + twice, 0, twice + "/a.yaml: ok\n" + twice + "/b.yaml: ok\n", ""},
+		{inMap("a.yaml", a, "b.yaml", b), 0, "-: ok, 2 configurations\n", ""},
 	})
 	executeAll(t, map[string]string{"MERGE_DOMAIN_CONFIG": "yes"}, []lineTest{{"check " + twice, 2, "", "MERGE_DOMAIN_CONFIG: want true or false"}})
 }

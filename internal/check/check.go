@@ -57,8 +57,15 @@ func (r *Report) Refused() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Warning })
 }
 
-// Reader checks files of another program. It returns nil for others. found is as for [Found].
-type Reader func(name string, content []byte, found bool) *Report
+// Text is a file to be read.
+type Text struct {
+	Name    string
+	Content []byte
+}
+
+// Reader checks files of another program together, and returns a report of each. It returns nil for others. found is as for
+// [Found].
+type Reader func(files []Text, found bool) []*Report
 
 // File checks a file. The name says whether a file that begins like JSON is YAML. Readers go first,
 // also for the files in a ConfigMap.
@@ -68,14 +75,8 @@ func File(name string, content []byte, readers ...Reader) *Report {
 
 func check(c checker, name string) *Report {
 	content := c.file
-	for _, read := range c.readers {
-		if report := read(name, content, c.found); report != nil {
-			for i := range report.Findings {
-				f := &report.Findings[i]
-				f.at = c.places.offset(f.Line, f.Column)
-			}
-			return report
-		}
+	if reports := c.together(c.found, Text{name, content}); reports != nil {
+		return reports[0].at(c.places)
 	}
 	trimmed := bytes.TrimLeft(content, " \t\r\n")
 	extension := strings.ToLower(filepath.Ext(name))
@@ -92,6 +93,25 @@ func check(c checker, name string) *Report {
 	}
 	slices.SortStableFunc(c.report.Findings, func(a, b Finding) int { return cmp.Compare(a.at, b.at) })
 	return &c.report
+}
+
+// together has readers check files. It returns nil if they are for none of them.
+func (c *checker) together(found bool, files ...Text) []*Report {
+	for _, read := range c.readers {
+		if reports := read(files, found); reports != nil {
+			return reports
+		}
+	}
+	return nil
+}
+
+// at sets the offsets of findings that have lines and columns.
+func (r *Report) at(p *places) *Report {
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.at = p.offset(f.Line, f.Column)
+	}
+	return r
 }
 
 type checker struct {
@@ -463,15 +483,25 @@ func meant(text []byte) bool {
 	return !has("{{") && (has("weir") || has("rules") && has("limits"))
 }
 
-// configMap checks the values in a ConfigMap's data, each as a file named by its key.
+// configMap checks the values in a ConfigMap's data, each as a file named by its key. Readers get those of several together first.
 func (c *checker) configMap(data *node) {
+	var values []*node
+	var files []Text
 	for i, value := range data.children {
-		if value.kind != kindString {
-			continue
+		if value.kind == kindString {
+			values, files = append(values, value), append(files, Text{data.names[i].text, []byte(value.text)})
 		}
-		content := []byte(value.text)
+	}
+	together := c.together(true, files...)
+	for i, value := range values {
+		content := files[i].Content
 		inner := checker{file: content, places: placesOf(content), found: true, mapped: true, readers: c.readers}
-		report := check(inner, data.names[i].text)
+		var report *Report
+		if together != nil {
+			report = together[i].at(inner.places)
+		} else {
+			report = check(inner, files[i].Name)
+		}
 		places := align(c.file, value)
 		from := func(offset int) int { return places[min(offset, len(places)-1)] }
 		c.report.Configurations += report.Configurations
