@@ -19,6 +19,8 @@ type Configuration struct {
 	Ignored []Mistake
 	// Surprises are limits that are hardly meant as they are written.
 	Surprises []Mistake
+	// spaces are the shapes whose namespaces of counters the limits need: see [shape.space].
+	spaces map[shape]bool
 }
 
 // File is a file of a configuration.
@@ -40,6 +42,7 @@ type domain struct {
 	paced bool
 	// naming are the names in the domain's limits.
 	naming []naming
+	spaces map[shape]bool // the configuration's
 }
 
 // naming is a limit's name, and the names of the limits that it replaces.
@@ -127,7 +130,7 @@ func Domains(files []File, o Options) ([]Domain, error) {
 }
 
 func readAll(files []File, o Options) (c *Configuration, domains []Domain, err error) {
-	c = &Configuration{domains: map[string]*domain{}}
+	c = &Configuration{domains: map[string]*domain{}, spaces: map[shape]bool{}}
 	var errs []error // each a *[Mistake]
 	for i := range files {
 		r := &reader{file: files[i].Name}
@@ -205,7 +208,7 @@ func (c *Configuration) add(r *reader, said *Domain, o Options) {
 	d := c.domains[said.Name]
 	switch {
 	case d == nil:
-		d = &domain{level: newLevel(), charge: o.Charge}
+		d = &domain{level: newLevel(), charge: o.Charge, spaces: c.spaces}
 		c.domains[said.Name] = d
 		if said.chargeAt.node != nil {
 			d.charge = said.charge
@@ -301,6 +304,11 @@ func (r *reader) limit(d *Descriptor, of *domain) *limit {
 		if said.unit == "" || !l.shape.onClock() || l.shape.pace != of.pace || said.CountRejected {
 			r.fail(said.at, "want fixed windows of units, the same sync_rate in the whole domain, and no count_rejected, because the domain charges %s", charges[of.charge])
 		}
+	}
+	if space := l.shape.space(); !of.spaces[space] && len(of.spaces) == maxNamespaces {
+		r.fail(said.at, "%s", manyNamespaces)
+	} else {
+		of.spaces[space] = true
 	}
 	l.hits = l.shape.limit(said.Hits, said.Burst)
 	if said.unit != "" && l.shape.onClock() {

@@ -29,6 +29,11 @@ const (
 	DefaultNamespace = "ratelimit"
 )
 
+var errManyNamespaces = errors.New(manyNamespaces + ", in the life of the process")
+
+// manyNamespaces is what is wrong with limits that need more.
+var manyNamespaces = fmt.Sprintf("want at most %d different algorithms, windows and values of sync_rate; all units count once for each sync_rate", maxNamespaces)
+
 // CounterOptions configure [Counters].
 type CounterOptions struct {
 	// Namespace is the name of the counters in the backend; empty is [DefaultNamespace].
@@ -114,6 +119,15 @@ func (c *Counters) work() (sums [4]uint64) {
 func (c *Counters) Bind(of *Configuration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	needs := len(c.namespaces)
+	for s := range of.spaces {
+		if c.limiters[s] == nil {
+			needs++
+		}
+	}
+	if needs > maxNamespaces { // before any is made, as each stays
+		return errManyNamespaces
+	}
 	for _, d := range of.domains {
 		if err := c.bind(&d.level); err != nil {
 			return err
@@ -151,10 +165,10 @@ func (c *Counters) limiter(s shape, hits ratelimit.Limit) (*ratelimit.Limiter, e
 // define makes a namespace for a shape. The protocol's units get a common namespace.
 func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 	if len(c.namespaces) == maxNamespaces {
-		return fmt.Errorf("want at most %d different algorithms and windows besides the units, in the life of the process", maxNamespaces)
+		return errManyNamespaces
 	}
 	shapes, rules := []shape{s}, []ratelimit.Rule{s.counting(hits)}
-	if s.onClock() && s.unit() != pb.RateLimitResponse_RateLimit_UNKNOWN {
+	if s.ofUnit() {
 		shapes, rules = s.ofUnits(), nil
 		for _, of := range shapes {
 			rules = append(rules, of.counting(of.limit(mostPerUnit, 0)))
@@ -187,6 +201,19 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 		}
 	}
 	return nil
+}
+
+// ofUnit reports whether the windows are those of a unit.
+func (s shape) ofUnit() bool {
+	return s.onClock() && s.unit() != pb.RateLimitResponse_RateLimit_UNKNOWN
+}
+
+// space returns the shape that stands for all that share a namespace with this one.
+func (s shape) space() shape {
+	if s.ofUnit() {
+		return s.ofUnits()[0]
+	}
+	return s
 }
 
 // ofUnits are the shapes of all units at this pace, in an order that all instances have.

@@ -90,3 +90,27 @@ func reloadUnderLoad(t *testing.T, replaced bool) {
 	}
 	must.Equal(t, left, answered.Load()+files, "%d were answered, and %d hits are counted", answered.Load(), left-files)
 }
+
+// A configuration with too many shapes is refused when it is read. One that needs too many namespaces beside those of the last
+// takes none, so that the next may have them.
+func TestTooManyNamespaces(t *testing.T) {
+	t.Parallel()
+	windows := func(from, to int) []File {
+		text := "domain: d\ndescriptors:\n- {key: unit, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: other, rate_limit: {unit: hour, requests_per_unit: 1}}"
+		for i := from; i < to; i++ {
+			text += fmt.Sprintf("\n- {key: k%d, rate_limit: {window: %ds, requests_per_unit: 1}}", i, 1000+i)
+		}
+		return []File{{"a.yaml", []byte(text)}}
+	}
+	mistakes, _ := Check(windows(0, maxNamespaces), Options{})
+	must.Same(t, mistakes, []Mistake{{"a.yaml", 4 + maxNamespaces, 26, fmt.Sprintf("descriptors[%d].rate_limit", maxNamespaces+1), manyNamespaces}}, "mistakes")
+	counters := NewCounters(CounterOptions{Capacity: 16})
+	s := NewService(ServiceOptions{Counters: counters})
+	for i, step := range []struct {
+		from, to int
+		want     error
+	}{{0, 40, nil}, {20, 80, errManyNamespaces}, {0, maxNamespaces - 1, nil}, {0, 1, nil}, {100, 101, errManyNamespaces}} {
+		must.Is(t, s.Use(must.Get(Read(windows(step.from, step.to), Options{}))(t)), step.want, "step %d", i)
+	}
+	must.Report(t, counters.Close(t.Context()))
+}
