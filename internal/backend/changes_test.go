@@ -201,6 +201,35 @@ func TestChangesOfCounters(t *testing.T) {
 	}
 }
 
+// A record names a window of the calendar as people do, and not by its width in the store, once nodes have told the rule.
+func TestChangesOfCalendarCounters(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	clock := func() time.Time { return now }
+	b := New(memory.New(memory.Options{Now: clock}))
+	b.known.now, b.overrides.now = clock, clock
+	rule := exampleRule("r", 9)
+	rule.Limits = append(rule.Limits, wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 31 * 24 * 3600e9}, Max: 900}, Described: "\x02\x01\x00UTC"})
+	node := newTeller(t, 1, 7, rule)
+	p := wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1}
+	for _, l := range dated([]wire.RuleShape{rule})[0].Limits {
+		c := wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(l.Kind), WidthMillis: uint64(l.WidthAt(now.UnixNano()) / window.MinWidth)}
+		p.Items = append(p.Items, wire.Item{LimitCounter: c, Newest: uint64(now.UnixMilli()) / c.WidthMillis, Hits: []int64{100}})
+	}
+	must.Get(b.store.Push(t.Context(), &p, 1))(t)
+	give := func() {
+		t.Helper()
+		now = now.Add(time.Millisecond)
+		_, _, err := b.By(by("why")).ChangeCounter(t.Context(), "shop", &Change{ID: wire.ID{1}, Rule: "r", Values: []string{"v"}, Grant: 10})
+		must.OK(t, err)
+	}
+	give()
+	node.say(b, node.told)
+	give()
+	width := fmt.Sprint(p.Items[1].WidthMillis, "ms")
+	wantTold(t, b, "give back hits ann/why r[]: 100 in 1m 100 in "+width+" -> 90 in 1m 90 in "+width+"; returned 20",
+		"give back hits ann/why r[]: 90 in 1m 90 in a month -> 80 in 1m 80 in a month; returned 20")
+}
+
 // Without a record nothing is changed. If the store fails later, the record does not claim the change.
 func TestNoChangeWithoutRecord(t *testing.T) {
 	s := &broken{Store: memory.New(memory.Options{}), refuses: func(of store.Topic) bool { return of == store.Changes }}

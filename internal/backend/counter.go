@@ -207,7 +207,12 @@ func (b Changer) ChangeCounter(ctx context.Context, namespace string, change *Ch
 	calendar := store.Calendar{NowNanos: found.NowNanos}
 	if record != nil {
 		push.Sender = record.member
-		of := []Changed{changedCounter(calendar, &found, change)}
+		known, _ := b.Configurations(ctx, namespace) // without it, the record has the store's widths
+		var limits []window.Limit
+		if of := RuleOf(known, change.Rule); of != nil {
+			limits = of.Plain()
+		}
+		of := []Changed{changedCounter(calendar, &found, limits, change)}
 		if earlier != nil && len(earlier.Of) > 0 {
 			of[0].Before, of[0].After = earlier.Of[0].Before, earlier.Of[0].After // of the call that came first
 		}
@@ -274,8 +279,8 @@ func (b *Backend) pushTwice(ctx context.Context, p *wire.Push) (store.Outcome, e
 }
 
 // changedCounter is what a record tells of a counter: the hits that each limit has before the change,
-// and those that stay unless others come meanwhile.
-func changedCounter(calendar store.Calendar, found *Counter, change *Change) Changed {
+// and those that stay unless others come meanwhile. limits are the rule's, as far as nodes have told them.
+func changedCounter(calendar store.Calendar, found *Counter, limits []window.Limit, change *Change) Changed {
 	c := Changed{Rule: change.Rule, Hash: hex.EncodeToString(change.ID[:]), values: change.Values}
 	for i := range found.Limits {
 		l := &found.Limits[i]
@@ -293,8 +298,12 @@ func changedCounter(calendar store.Calendar, found *Counter, change *Change) Cha
 		case change.Grant > 0:
 			left = used - min(used, change.Grant)
 		}
-		c.Before += fmt.Sprintf("%d in %s ", used, span(l.WidthMillis))
-		c.After += fmt.Sprintf("%d in %s ", left, span(l.WidthMillis))
+		in := span(l.WidthMillis)
+		if at := CalendarAt(limits, l.Ordinal, l.WidthMillis, int64(calendar.NowNanos)); at >= 0 {
+			in = "a " + PeriodOf(&limits[at])
+		}
+		c.Before += fmt.Sprintf("%d in %s ", used, in)
+		c.After += fmt.Sprintf("%d in %s ", left, in)
 	}
 	c.Before, c.After = strings.TrimSpace(c.Before), strings.TrimSpace(c.After)
 	return c

@@ -301,6 +301,22 @@ func dated(rules []wire.RuleShape) []wire.RuleShape {
 	return rules
 }
 
+// CalendarAt returns the index of the calendar limit that has an ordinal and, at a time, a width in the store; -1 for none.
+// The store knows no calendars: it has a month's hits in a window with a width of its own.
+func CalendarAt(limits []window.Limit, ordinal uint8, widthMillis uint64, now int64) int {
+	return slices.IndexFunc(limits, func(of window.Limit) bool {
+		return of.Calendar != nil && of.Ordinal == ordinal && uint64(of.WidthAt(now)/window.MinWidth) == widthMillis
+	})
+}
+
+// PeriodOf returns the name of a calendar limit's period; empty for any other limit.
+func PeriodOf(l *window.Limit) string {
+	if c, ok := l.Calendar.(*calendar.Calendar); ok {
+		return calendar.Periods[c.Period()]
+	}
+	return ""
+}
+
 // RuleOf returns a rule of the first of configurations that has it, or nil.
 func RuleOf(all []Configuration, rule string) *wire.RuleShape {
 	for i := range all {

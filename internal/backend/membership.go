@@ -47,10 +47,13 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 		return 0, nil // nothing may change, and the store will say what is wrong
 	}
 	// The nodes may be recorded on a server that is away while the counters are not. So this may
-	// only take part of the time, and if it fails, the known number lasts.
+	// only take part of the time, and if it fails, the known number lasts, or for a new node that of the others.
 	asking, cancel := context.WithTimeout(ctx, patience(ctx)/2)
 	defer cancel()
 	if nodes, err = counters.Note(asking, store.Nodes, p.Namespace, store.Note{Member: p.Node, Asks: !joins}); err != nil {
+		if !ok {
+			known, ok = m.newcomer(p.Namespace)
+		}
 		if !ok || ctx.Err() != nil {
 			return 0, err
 		}
@@ -68,6 +71,19 @@ func (m *membership) count(ctx context.Context, counters store.Store, p *wire.Pu
 	}
 	m.joined.put(key, joining{at: now, nodes: nodes, counted: joins})
 	return nodes, nil
+}
+
+// newcomer is what is known of a node that the store can't count: that it is one more than its namespace's others know of. If
+// others have left, that is too many, which is safer than too few.
+func (m *membership) newcomer(namespace string) (known joining, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if own := m.joined.shares.Of(namespace); own != nil {
+		for _, other := range own.Of {
+			known.nodes, ok = max(known.nodes, other.nodes+1), true
+		}
+	}
+	return known, ok
 }
 
 // maxMembers bounds the nodes that a backend remembers. Beyond it, the namespace with most nodes

@@ -87,19 +87,24 @@ func TestMembershipAsksOnceASecond(t *testing.T) {
 	push("a", 7, 4)
 	push("b", 7, 5)
 	must.Same(t, store.nodes, []uint64{7, 8, 7, 7, 7}, "joined")
-	// While the store fails, what was known lasts, as the counters may be elsewhere. Nothing is
-	// known of new nodes.
+	// While the store fails, what was known lasts, as the counters may be elsewhere. Each new node is one
+	// more. Nothing is known of a new namespace.
 	now = now.Add(time.Second)
 	store.err = errors.New("out of order")
 	push("a", 7, 4)
-	_, err := m.count(t.Context(), store, &wire.Push{Namespace: "a", Sequence: 1, Floor: 1, Node: 9, Items: hit()})
+	push("a", 9, 5)
+	now = now.Add(time.Second)
+	push("a", 9, 5)
+	push("a", 10, 6)
+	_, err := m.count(t.Context(), store, &wire.Push{Namespace: "c", Sequence: 1, Floor: 1, Node: 9, Items: hit()})
 	must.Is(t, err, store.err, "")
 	now = now.Add(time.Second)
 	store.err = nil
 	push("a", 7, 6)
+	push("a", 9, 7)
 	// A namespace that nobody pushes to any more is not remembered for long.
 	now = now.Add(2 * time.Minute)
-	push("a", 7, 7)
+	push("a", 7, 8)
 	must.Equal(t, m.joined.count, 1, "nodes remembered")
 }
 

@@ -40,7 +40,7 @@ var harmlessSettings = strings.Fields(`
 	denylist-source-range skip-access-log-urls lua-shared-dicts http-redirect-code enable-syslog syslog-* no-tls-redirect-locations global-auth-url global-auth-method global-auth-signin*
 	global-auth-response-headers global-auth-request-redirect global-auth-cache-* global-auth-always-set-cookie no-auth-locations default-type service-upstream debug-connections
 	limit-req-status-code limit-conn-status-code global-rate-limit-memcached-* global-rate-limit-status-code grpc-buffer-size-kb allow-cross-namespace-resources
-	enable-aio-write nginx-status-* plugins`)
+	enable-aio-write plugins`)
 
 type ingress struct {
 	value       value

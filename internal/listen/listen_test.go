@@ -37,21 +37,22 @@ func pipe(t *testing.T, takes bool, handler http.HandlerFunc, exchange func(*pip
 			go func() { _, _ = io.Copy(io.Discard, client) }()
 		}
 		must.Get(io.WriteString(client, http2.ClientPreface))(t)
-		exchange(&piped{t, http2.NewFramer(client, nil), bound, 1})
+		exchange(&piped{t, http2.NewFramer(client, client), bound, 1})
 		must.Report(t, client.Close())
 		stop()
 		must.OK(t, <-served)
 	})
 }
 
-func (p *piped) ask() {
+// ask sends a request, whose body comes later unless it ends at once.
+func (p *piped) ask(ends bool) {
 	p.Helper()
 	var header bytes.Buffer
 	encoder := hpack.NewEncoder(&header)
-	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "weir"}} {
+	for _, field := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/"}, {":authority", "weir"}} {
 		must.OK(p, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
 	}
-	must.OK(p, p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.next, BlockFragment: header.Bytes(), EndHeaders: true, EndStream: true}))
+	must.OK(p, p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.next, BlockFragment: header.Bytes(), EndHeaders: true, EndStream: ends}))
 	p.next += 2
 }
 
@@ -73,7 +74,7 @@ func TestNothingIsTaken(t *testing.T) {
 				}
 			}, func(p *piped) {
 				must.OK(p, p.WriteSettings())
-				p.ask()
+				p.ask(true)
 				<-time.After(5 * WriteTimeout)
 				over := false
 				select {
@@ -104,7 +105,7 @@ func TestAnswersCountUntilTaken(t *testing.T) {
 					must.Equal(p, p.bound.held, want*pendingBytes, "bytes held "+when)
 				}
 				for range 3 {
-					p.ask()
+					p.ask(true)
 				}
 				held(0, "at once")
 				<-time.After(takenWithin)
@@ -117,6 +118,38 @@ func TestAnswersCountUntilTaken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request by HTTP/2 that is answered without its body keeps its stream until the body has come: clients that still send
+// may take a reset for a failure, and have no answer.
+func TestUnreadBodies(t *testing.T) {
+	pipe(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}, func(p *piped) {
+		answers := make(chan http2.FrameType, 10)
+		go func() {
+			for {
+				frame, err := p.ReadFrame()
+				if err != nil {
+					return
+				}
+				if of := frame.Header(); of.Type == http2.FrameHeaders || of.Type == http2.FrameRSTStream {
+					answers <- of.Type
+				}
+			}
+		}()
+		must.OK(p, p.WriteSettings())
+		p.ask(false)
+		for range 4 {
+			must.OK(p, p.WriteData(1, false, make([]byte, 1<<14)))
+			synctest.Wait()
+			must.Equal(p, len(answers), 0, "answers before the end of the body")
+		}
+		must.OK(p, p.WriteData(1, true, nil))
+		must.Equal(p, <-answers, http2.FrameHeaders, "the answer")
+		synctest.Wait()
+		must.Equal(p, len(answers), 0, "frames after the answer")
+	})
 }
 
 // A known host of a request is an address, and not a name like an address.

@@ -16,6 +16,9 @@ const (
 	// maxCounted bounds the bytes of a body of HTTP that count. A handler that keeps more of one bounds
 	// how many it keeps at a time.
 	maxCounted = 1 << 20
+	// maxUnread bounds what is read, and forgotten, of a body that a handler has answered without reading it: no handler takes
+	// more.
+	maxUnread = 16 << 20
 	// takenWithin is how long an answer by HTTP/2 may wait for its client and not count: many honest clients may get
 	// theirs at once, as when a list has changed that they wait for.
 	takenWithin = 2 * time.Second
@@ -96,6 +99,10 @@ func countingRequests(next http.Handler) http.Handler {
 			r.Body = b
 		}
 		next.ServeHTTP(w, r)
+		if b, ok := r.Body.(*body); ok && r.ProtoMajor == 2 {
+			// Else net/http resets the stream, and curl has no answer. By HTTP/1.1 it reads a part, and then leaves some time.
+			_, _ = io.CopyN(io.Discard, b.ReadCloser, maxUnread)
+		}
 	})
 }
 

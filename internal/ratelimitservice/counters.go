@@ -23,8 +23,8 @@ const (
 	// collect is how long requests that have to ask the backend wait for the answer to others, so that one
 	// push asks for all.
 	collect = time.Millisecond
-	// DefaultCapacity is how many counters an instance keeps by default in each namespace.
-	DefaultCapacity = 1 << 18
+	// maxCounters is how many counters an instance keeps in each namespace, unless MaxMemory has room for fewer.
+	maxCounters = 1 << 18
 	// DefaultNamespace is the default name of the counters in the backend.
 	DefaultNamespace = "ratelimit"
 )
@@ -45,8 +45,6 @@ type CounterOptions struct {
 	Backend ratelimit.Backend
 	// Timeout is how long a request waits for the backend; 0 is the library's default.
 	Timeout time.Duration
-	// Capacity is the number of counters to keep in each namespace; 0 is [DefaultCapacity].
-	Capacity int
 	// MaxMemory bounds the memory of all namespaces, in bytes; 0 for no bound. A new namespace gets
 	// half of what is left, so that the first, which has all units, has most.
 	MaxMemory int
@@ -85,7 +83,7 @@ const maxOverrides = 1024
 
 // NewCounters returns counters. Close them when they are no longer used.
 func NewCounters(o CounterOptions) *Counters {
-	o.Namespace, o.Capacity = cmp.Or(o.Namespace, DefaultNamespace), cmp.Or(o.Capacity, DefaultCapacity)
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
 	return &Counters{options: o, memory: o.MaxMemory, limiters: map[shape]*ratelimit.Limiter{}, overrides: map[override]*ratelimit.Limiter{}}
 }
 
@@ -174,7 +172,7 @@ func (c *Counters) define(s shape, hits ratelimit.Limit) error {
 			rules = append(rules, of.counting(of.limit(mostPerUnit, 0)))
 		}
 	}
-	capacity := c.options.Capacity
+	capacity := maxCounters
 	if c.options.MaxMemory > 0 {
 		capacity = max(1, min(capacity, c.memory/2/s.bytes()))
 		c.memory -= capacity * s.bytes()

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"weir/internal/backend"
-	"weir/internal/calendar"
 	"weir/internal/store"
 	"weir/internal/wire"
 	"weir/window"
@@ -241,14 +240,6 @@ func counterOf(id wire.ID, l *window.Limit, now int64) wire.LimitCounter {
 	return wire.LimitCounter{ID: id, Kind: uint8(l.Kind), WidthMillis: uint64(l.WidthAt(now) / window.MinWidth), Precision: uint64(l.Precision), Ordinal: l.Ordinal}
 }
 
-// calendarAt returns the index of the calendar limit that a limit is; -1 for none. The backend
-// knows no calendars: it has a month's hits in a window with a width of its own.
-func calendarAt(l *backend.CounterLimit, limits []window.Limit, now int64) int {
-	return slices.IndexFunc(limits, func(of window.Limit) bool {
-		return of.Calendar != nil && of.Ordinal == l.Ordinal && uint64(of.WidthAt(now)/window.MinWidth) == l.WidthMS
-	})
-}
-
 // Date fills in, for calendar limits, when their windows end, and the limits of the override, which
 // the backend does not know. limits are those of the request.
 func (c *Counter) Date(limits []window.Limit, now int64) {
@@ -258,13 +249,11 @@ func (c *Counter) Date(limits []window.Limit, now int64) {
 	}
 	for i := range c.Limits {
 		l := &c.Limits[i]
-		at := calendarAt(l, limits, now)
+		at := backend.CalendarAt(limits, l.Ordinal, l.WidthMS, now)
 		if at < 0 {
 			continue
 		}
-		if c, ok := limits[at].Calendar.(*calendar.Calendar); ok {
-			l.Period = calendar.Periods[c.Period()]
-		}
+		l.Period = backend.PeriodOf(&limits[at])
 		if moved != nil {
 			most := moved[at].Max
 			left := most - min(most, l.Used)

@@ -140,7 +140,7 @@ func Handler(counters store.Store, o Options) http.Handler {
 	}
 	h := &handler{store: counters, metrics: newMetrics(o.Registry), log: o.Logger, backend: o.Backend, host: o.Host, leaving: o.Leaving, ended: o.Ended, parent: o.Parent, identity: o.Identity}
 	h.refused = refused{log: o.Logger, now: o.Now, sources: map[refusal]*unlogged{}}
-	h.watchers.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, min(maxPolls, listen.MostFiles()/4)
+	h.watchers.Most, h.glances.Most, h.lookers.Most, h.polls.Most = maxWatchers, maxLookers, maxLookers, min(maxPolls, listen.MostFiles()/4)
 	h.listers.Most, h.readers.Most, h.changers.Most, h.uploads.Most, h.waiting.Most = maxListers, maxReaders, maxChangers, maxUploads, maxWaiting
 	h.backend.OnWarnings(o.Warned)
 	if h.health = o.Monitor; h.health == nil {
@@ -298,9 +298,9 @@ type handler struct {
 	leaving <-chan struct{}
 	// identity names keys by their values; nil if it can't.
 	identity func(rule string, values []string) wire.ID
-	// watchers are the open streams, watched what they show, and ended is closed when they should
-	// end.
-	watchers share.Room[string]
+	// watchers are the open streams, glances those that read what they show, watched what that was, and ended is closed when
+	// they should end.
+	watchers, glances share.Room[string]
 	// lookers are the requests that are reading reports.
 	lookers share.Room[string]
 	// listers, readers, changers and uploads are the requests at work on whole lists: see maxListers. waiting are those

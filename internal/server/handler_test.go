@@ -384,11 +384,12 @@ func wantProblem(t *testing.T, answer *http.Response, body, detail string) {
 
 func wantUnchanged(t *testing.T, counters store.Store) {
 	t.Helper()
-	err := counters.Counters(context.WithoutCancel(t.Context()), "api", nil, func(c store.LimitCounter) error {
-		t.Errorf("counter %+v, want none", c)
-		return nil
-	})
-	must.Report(t, err)
+	for _, namespace := range []string{"api", "other"} {
+		must.Report(t, counters.Counters(context.WithoutCancel(t.Context()), namespace, nil, func(c store.LimitCounter) error {
+			t.Errorf("%s: counter %+v, want none", namespace, c)
+			return nil
+		}))
+	}
 }
 
 // brokenStore fails as long as it is told to.
@@ -455,10 +456,10 @@ func TestStoreFails(t *testing.T) {
 	wantStatus(t, s, request(t, "GET", s.URL+"/v1/counters?namespace=api", nil), 503)
 	wantMetrics(t, s.Config.Handler, "weir_store_errors_total 5")
 	wantStatus(t, s, request(t, "GET", s.URL+"/v1/window?"+exampleWindow, nil), 503)
-	// A push that can't be told of how many nodes it is one is not applied.
+	// A push that can't be told of how many nodes it is one is not applied, as where no node is known.
 	counters.err, counters.notes = nil, map[store.Topic]error{store.Nodes: counters.err}
 	other := examplePush()
-	other.Node = 5
+	other.Namespace, other.Node = "other", 5
 	wantStatus(t, s, request(t, "POST", s.URL+"/v1/push", wire.AppendPush(nil, other)), 503)
 	wantUnchanged(t, counters)
 	counters.notes = nil

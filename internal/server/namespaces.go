@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"weir/internal/backend"
-	"weir/internal/calendar"
 	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
@@ -119,11 +118,9 @@ func knownRule(s *wire.RuleShape) KnownRule {
 
 func knownLimits(s *wire.RuleShape) (all []backend.KnownLimit) {
 	for _, l := range s.Limits {
-		of := backend.KnownLimit{Algorithm: l.Name(), WidthMS: uint64(l.Width / window.MinWidth), PrecisionNS: uint64(l.Precision), Limit: l.Max, Burst: l.Burst}
-		if c, ok := l.Calendar.(*calendar.Calendar); ok {
-			of.Period = calendar.Periods[c.Period()]
-		}
-		all = append(all, of)
+		all = append(all, backend.KnownLimit{
+			Algorithm: l.Name(), WidthMS: uint64(l.Width / window.MinWidth), Period: backend.PeriodOf(&l.Limit), PrecisionNS: uint64(l.Precision), Limit: l.Max, Burst: l.Burst,
+		})
 	}
 	return all
 }

@@ -212,7 +212,13 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 	}
 }
 
+// stands reads the state of a namespace. It waits for its turn as long as its client does, since others may wait for a store
+// that is late.
 func (h *handler) stands(ctx context.Context, namespace string) Watched {
+	if !h.glances.Wait(ctx, namespace) {
+		return Watched{}
+	}
+	defer h.glances.Leave(namespace)
 	ctx, cancel := context.WithTimeout(ctx, backend.Timeout)
 	defer cancel()
 	err := h.health.ready(ctx)

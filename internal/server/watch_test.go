@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -88,6 +91,41 @@ func TestWatch(t *testing.T) {
 	for _, answer := range streams {
 		must.Get(io.Copy(io.Discard, answer.Body))(t) // it ends as it should
 	}
+}
+
+// lasting is a client whose connection may be as slow as it is.
+type lasting struct{ *httptest.ResponseRecorder }
+
+func (lasting) SetReadDeadline(time.Time) error  { return nil }
+func (lasting) SetWriteDeadline(time.Time) error { return nil }
+
+// A few namespaces are read for streams at a time. Others wait for longer than a store may take.
+func TestWatchesReadInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held, ended := &heldLists{Store: memory.New(memory.Options{}), letGo: make(chan struct{})}, make(chan struct{})
+		close(ended)
+		handler := server.Handler(held, server.Options{Logger: slog.New(slog.DiscardHandler), Ended: ended})
+		const streams, most = 6, 4
+		told := make(chan string, streams)
+		for i := range streams {
+			go func() {
+				w := lasting{httptest.NewRecorder()}
+				handler.ServeHTTP(w, routed(t, "", "GET", server.WatchPath, "", fmt.Sprint("ns-", i), ""))
+				told <- w.Body.String()
+			}()
+		}
+		synctest.Wait()
+		must.Equal(t, held.asked.Load(), most, "streams that read")
+		<-time.After(backend.Timeout)
+		close(held.letGo)
+		read := 0
+		for range streams {
+			if strings.Contains(<-told, `"top":`) {
+				read++
+			}
+		}
+		must.AtLeast(t, read, streams-most, "streams that are told of reports after others had to wait")
+	})
 }
 
 // A store that fails is told of, too.

@@ -13,7 +13,7 @@ import (
 func Watch(backend, page http.Handler, token bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"live": "serve", "traffic": true, "token": token, "namespaces": true})
+		answer(w, map[string]any{"live": "serve", "traffic": true, "token": token})
 	})
 	mux.Handle("GET "+server.WatchPath, backend)
 	mux.Handle("GET "+server.CounterPath, backend)

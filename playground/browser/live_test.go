@@ -574,16 +574,18 @@ data: {"at": 41000, "ready": true, "top": {"nodes": 1, "rules": [` + rule + `]}}
 	must.Equal(t, value[int](p, points), 1, "points")
 }
 
-// behind is what a server behind the page has besides what a test is about: its live.json, no changes and no
-// overrides, and the page's files.
+// behind is what a server behind the page has besides what a test is about: its live.json, no changes, overrides and
+// namespaces, and the page's files.
 func behind(live string) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(playground.Files()))
 	mux.HandleFunc("/live.json", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFileFS(w, r, fstest.MapFS{"live.json": {Data: []byte(live)}}, "live.json")
 	})
-	for _, path := range []string{"GET /v1/changes", "GET /v1/overrides"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"changes": [], "overrides": []}`) })
+	for _, path := range []string{"GET /v1/changes", "GET /v1/overrides", "GET /v1/namespaces"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"changes": [], "overrides": [], "namespaces": []}`)
+		})
 	}
 	return mux
 }

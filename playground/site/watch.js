@@ -15,43 +15,40 @@ const often = 15_000;
 
 // Watch is the live view of weir serve: the reports of its proxies.
 export class Watch {
-  // of says whether the backend asks for a token, and whether it tells its namespaces.
-  constructor({ token, namespaces }) {
+  // of says whether the backend asks for a token.
+  constructor({ token }) {
     byID("ask").hidden = false;
     byID("ask-token").closest(".field").hidden = !token;
     byID("ask-hint").hidden = !token;
-    this.lists = namespaces;
     byID("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       this.pick();
     });
     stands({ level: "idle", title: "Live", text: token ? "Which limits are near, who is refused, and by which rule: a token shows it." : "Which limits are near, who is refused, and by which rule." });
-    if (!token && namespaces) this.pick();
+    if (!token) this.pick();
   }
 
   // pick shows the namespaces that the token may see, and then the chosen one.
   async pick() {
     this.token = byID("ask-token").value;
     const field = byID("ask-namespace");
-    if (this.lists) {
-      try {
-        const response = await fetch("v1/namespaces", { headers: this.headers(), cache: "no-store", credentials: "omit" });
-        if (response.status === 401) {
-          this.notice(`Refused: ${await refusal(response)}`);
-          return;
-        }
-        const names = response.ok ? (await response.json()).namespaces.map((n) => n.namespace ?? n) : [];
-        if (names.length > 0) {
-          const select = document.createElement("select");
-          select.id = field.id;
-          select.append(...names.map((name) => new Option(name, name)));
-          if (names.includes(field.value)) select.value = field.value;
-          select.onchange = () => this.look();
-          field.replaceWith(select);
-        }
-      } catch {
-        // The stream tells that nobody answers.
+    try {
+      const response = await fetch("v1/namespaces", { headers: this.headers(), cache: "no-store", credentials: "omit" });
+      if (response.status === 401) {
+        this.notice(`Refused: ${await refusal(response)}`);
+        return;
       }
+      const names = response.ok ? (await response.json()).namespaces.map((n) => n.namespace ?? n) : [];
+      if (names.length > 0) {
+        const select = document.createElement("select");
+        select.id = field.id;
+        select.append(...names.map((name) => new Option(name, name)));
+        if (names.includes(field.value)) select.value = field.value;
+        select.onchange = () => this.look();
+        field.replaceWith(select);
+      }
+    } catch {
+      // The stream tells that nobody answers.
     }
     this.look();
   }
@@ -187,7 +184,7 @@ export class Watch {
   // may can change them.
   async know(may) {
     if (!may) byID("move").hidden = true;
-    if (!this.lists || Date.now() - this.asked < often) return;
+    if (Date.now() - this.asked < often) return;
     this.asked = Date.now();
     const { drawer, keys, whole } = this;
     let known;

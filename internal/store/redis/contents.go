@@ -3,6 +3,7 @@ package redis
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,18 +108,23 @@ func isField(of wire.LimitCounter, number uint64, err error, is string) bool {
 // nanoseconds beyond them, and seven with hits.
 const recordSize = 16
 
-// parseRecords parses the end of a log. A sender's limit bounds how much of it is read.
+// parseRecords parses a log, or the end of one. A sender's limit bounds how much of it is read. It reads nothing that [records]
+// did not write.
 func parseRecords(is string) *entry {
-	e := &entry{is: []string{is}}
-	e.contents.Windows = parseLog(is)
-	e.broken = is != "" && e.contents.Windows == nil
-	for i, w := range e.contents.Windows {
-		e.broken = e.broken || w.Hits < 0 || i > 0 && w.Number <= e.contents.Windows[i-1].Number
+	e := &entry{is: []string{is}, broken: len(is)%recordSize != 0}
+	windows, after := make([]store.Window, 0, len(is)/recordSize), uint64(0)
+	for i := 0; i < len(is) && !e.broken; i += recordSize {
+		micros := binary.BigEndian.Uint64([]byte(is[i:i+8])) >> 8
+		nanos := uint64(binary.BigEndian.Uint16([]byte(is[i+7 : i+9])))
+		hits := int64(binary.BigEndian.Uint64([]byte(is[i+8:i+16]))<<8) >> 8
+		at := micros*1000 + nanos
+		e.broken = micros > math.MaxInt64/1000 || nanos > 999 || i > 0 && at <= after || hits <= 0 || hits > wire.MaxHits
+		windows, after = append(windows, store.Window{Number: at, Hits: hits}), at
 	}
-	if e.broken {
-		e.contents.Windows = nil
+	if !e.broken {
+		slices.Reverse(windows)
+		e.contents.Windows = windows
 	}
-	slices.Reverse(e.contents.Windows)
 	return e
 }
 

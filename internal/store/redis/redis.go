@@ -77,11 +77,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -335,16 +334,18 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 			if err != nil && !notOurs(err) {
 				return nil, err
 			}
-			found.Windows = parseLog(records)
+			found.Windows = parseRecords(records).contents.Windows
 		} else {
 			fields, err := hashes[i].Result()
 			if err != nil && !notOurs(err) {
 				return nil, err
 			}
-			found.Windows = parseWindows(fields)
-			if limit, err := strconv.ParseUint(fields["limit"], 10, 64); err == nil {
-				found.Limit = limit
+			is := make([]string, 0, 2*len(fields))
+			for _, field := range slices.Sorted(maps.Keys(fields)) { // of a first-hit window the first counts alone
+				is = append(is, field, fields[field])
 			}
+			contents := parseHash(c, is).contents
+			found.Windows, found.Limit = contents.Windows, contents.Limit
 		}
 		if found.Windows = calendar.Counting(found); len(found.Windows) > 0 {
 			live = append(live, found)
@@ -356,37 +357,4 @@ func (s *Store) live(ctx context.Context, server *goredis.Client, namespace stri
 // notOurs reports whether an error of reading a key says that no counter is there.
 func notOurs(err error) bool {
 	return errors.Is(err, goredis.Nil) || err != nil && goredis.HasErrorPrefix(err, "WRONGTYPE")
-}
-
-func parseWindows(fields map[string]string) []store.Window {
-	windows := make([]store.Window, 0, len(fields))
-	for field, value := range fields {
-		number, errNumber := strconv.ParseUint(field, 10, 64)
-		hits, errHits := strconv.ParseInt(value, 10, 64)
-		if errNumber == nil && errHits == nil && hits <= wire.MaxHits && hits >= 0 {
-			windows = append(windows, store.Window{Number: number, Hits: hits})
-		}
-	}
-	return windows
-}
-
-// parseLog reads the records of a log, as [records] writes them: seven bytes with the microseconds
-// of a time, two with the nanoseconds beyond these, and seven with hits, which may be negative. It
-// reads nothing that it did not write.
-func parseLog(records string) []store.Window {
-	const size = 16
-	if len(records)%size != 0 {
-		return nil
-	}
-	windows := make([]store.Window, 0, len(records)/size)
-	for i := 0; i < len(records); i += size {
-		micros := binary.BigEndian.Uint64([]byte(records[i:i+8])) >> 8
-		nanos := uint64(binary.BigEndian.Uint16([]byte(records[i+7 : i+9])))
-		hits := int64(binary.BigEndian.Uint64([]byte(records[i+8:i+16]))<<8) >> 8
-		if micros > math.MaxInt64/1000 || nanos > 999 || hits == 0 || hits > wire.MaxHits || hits < -wire.MaxHits {
-			return nil
-		}
-		windows = append(windows, store.Window{Number: micros*1000 + nanos, Hits: hits})
-	}
-	return windows
 }

@@ -154,21 +154,27 @@ func ttl(t *testing.T, client *goredis.Client, key string) time.Duration {
 }
 
 // survives wants a store to count a hit of each counter although others have written to its Redis, and to answer with these
-// totals. look looks at what the push has left. When the push comes again, it is a duplicate.
+// totals, in which each counter has one hit more than [store.Store]'s Counters lists before. look looks at what the push has
+// left. When the push comes again, it is a duplicate.
 func survives(t *testing.T, commands [][]any, repaired int64, want [3]uint64, look func(*goredis.Client), counted ...wire.LimitCounter) {
 	t.Helper()
 	counters, client := begun(t, atEpoch)
 	for _, command := range commands {
 		must.OK(t, client.Do(t.Context(), command...).Err())
 	}
-	if err := counters.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { return nil }); err != nil {
-		t.Errorf("counters: %v", err)
-	}
+	listed := map[wire.LimitCounter]int64{}
+	must.Report(t, counters.Counters(t.Context(), "ns", nil, func(c store.LimitCounter) error {
+		for _, w := range c.Windows {
+			listed[c.LimitCounter] += w.Hits
+		}
+		return nil
+	}))
 	out := must.Get(pushOne(t.Context(), counters, 1, epoch, counted...))(t)
 	var got [3]uint64
 	for i, total := range out.Answer.Totals {
 		must.EqualOrEnd(t, len(total.Hits), 1, "outcome %+v, want a total of each", out)
 		got[i] = total.Hits[0]
+		must.Equal(t, min(listed[counted[i]]+1, wire.MaxHits), int64(got[i]), "%s: a hit more than was listed", key(counted[i]))
 	}
 	if got != want || out.Applied != 3 || out.Repaired != repaired {
 		t.Errorf("totals %v, outcome %+v; want %v, 3 applied, %d repaired", got, out, want, repaired)
