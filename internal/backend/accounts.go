@@ -3,9 +3,11 @@ package backend
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"weir/internal/calendar"
 	"weir/internal/store"
@@ -20,6 +22,7 @@ func (b *Backend) account(ctx context.Context, body []byte) (Reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
+	b.names.complete(u, wire.MaxUsed-len(body))
 	done, err := b.store.Account(ctx, u)
 	if err == nil {
 		err = b.noteTellers(ctx, u) // afterwards, and again if it comes again: so nothing seems told that is not
@@ -32,6 +35,50 @@ func (b *Backend) account(ctx context.Context, body []byte) (Reply, error) {
 		reply.Used = u
 	}
 	return reply, nil
+}
+
+// names has the names under which keys were told, so that a correction without one counts at the label of its
+// reservation: the worker may have forgotten it meanwhile. A name holds for its day, whoever told it: the store has it
+// there, so nothing more is shown even if the rule has come to reveal less. With several backends the correction may
+// come to one that has not heard the name. Then it is a label of its own.
+type names struct {
+	mu   sync.Mutex
+	told members[toldName]
+}
+
+type toldName struct {
+	namedKey
+	name string
+}
+
+type namedKey struct {
+	rule string
+	id   wire.ID
+	day  uint32
+}
+
+// complete gives labels without a name the last one, as long as the message grows by no more than room bytes: a region
+// sends it on.
+func (n *names) complete(u *wire.Used, room int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range u.Rows {
+		r := &u.Rows[i]
+		l, _ := wire.DecodeUsedLabel(r.Label)
+		key, at := namedKey{l.Rule, l.ID, r.Day}, member{u.Namespace, binary.LittleEndian.Uint64(l.ID[:]) ^ uint64(r.Day)}
+		last, _ := n.told.get(at)
+		switch {
+		case l.ID == wire.ID{}: // of others
+		case len(l.Name) > 0 && last != toldName{key, string(l.Name)}:
+			n.told.put(at, toldName{key, string(l.Name)})
+		case len(l.Name) == 0 && last.namedKey == key:
+			l.Name = []byte(last.name)
+			label := wire.AppendUsedLabel(nil, &l)
+			if grown := len(label) - len(r.Label) + 1; grown <= room { // and its length may take another byte
+				r.Label, room = label, room-grown
+			}
+		}
+	}
 }
 
 // UsageQuery says which usage to sum up, and how.

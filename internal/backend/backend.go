@@ -38,6 +38,7 @@ type Backend struct {
 	overrides overrides
 	known     known
 	tellers   tellers
+	names     names
 }
 
 // OnWarnings sets the function that receives the warnings in reports. take must not block, and may
