@@ -104,7 +104,7 @@ func TestTooManyNamespaces(t *testing.T) {
 	}
 	mistakes, _ := Check(windows(0, maxNamespaces), Options{})
 	must.Same(t, mistakes, []Mistake{{"a.yaml", 4 + maxNamespaces, 26, fmt.Sprintf("descriptors[%d].rate_limit", maxNamespaces+1), manyNamespaces}}, "mistakes")
-	counters := NewCounters(CounterOptions{Capacity: 16})
+	counters := NewCounters(CounterOptions{MaxMemory: 1 << 20})
 	s := NewService(ServiceOptions{Counters: counters})
 	for i, step := range []struct {
 		from, to int
