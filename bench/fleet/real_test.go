@@ -34,7 +34,7 @@ func TestReal(t *testing.T) {
 			if store == "redis" {
 				url = redistest.Start(t).URL()
 			}
-			address := page.FreeAddresses(t, 1)[0]
+			address := commandtest.FreeAddress(t)
 			page.Start(t, "http://"+address+"/readyz", nil, binary, "serve", "--listen", address, "--store", url)
 			measureReal(t, "http://"+address)
 		})

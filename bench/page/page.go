@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -235,15 +234,4 @@ func Start(t testing.TB, ready string, environment []string, command ...string) 
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// FreeAddresses returns different addresses of this machine that nobody listens at.
-func FreeAddresses(t testing.TB, n int) (addresses []string) {
-	t.Helper()
-	for range n {
-		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer func() { _ = l.Close() }() // only after all are found
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
 }

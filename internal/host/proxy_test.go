@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -49,14 +50,6 @@ func protocols(http2 bool) *http.Protocols {
 	p.SetHTTP1(!http2)
 	p.SetUnencryptedHTTP2(http2)
 	return p
-}
-
-// refusing is an address at which nobody listens.
-func refusing(t testing.TB) string {
-	t.Helper()
-	l := listen(t)
-	must.OK(t, l.Close())
-	return l.Addr().String()
 }
 
 func listen(t testing.TB) net.Listener {
@@ -427,7 +420,7 @@ func TestProxyCallouts(t *testing.T) {
 	}))
 	defer backend.Close()
 	process := NewProcess(ProcessConfig{Clusters: map[string]string{
-		"backend": backend.URL, "refused": refusing(t), "faulty": backend.Listener.Addr().String()}})
+		"backend": backend.URL, "refused": commandtest.FreeAddress(t), "faulty": backend.Listener.Addr().String()}})
 	p, base := serve(t, ProxyConfig{Process: process, CalloutTransport: roundTripper(
 		func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/fault" {
@@ -463,7 +456,7 @@ func TestProxyCallouts(t *testing.T) {
 }
 
 func TestProxyUpstreamDown(t *testing.T) {
-	_, base := serve(t, ProxyConfig{Upstream: &url.URL{Scheme: "http", Host: refusing(t)}})
+	_, base := serve(t, ProxyConfig{Upstream: &url.URL{Scheme: "http", Host: commandtest.FreeAddress(t)}})
 	if r := get(t, client(t), base); r.status != 503 || r.header.Get("X-Response-Phases") != "1" {
 		t.Errorf("%+v", r)
 	}

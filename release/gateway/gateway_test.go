@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +36,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
@@ -141,7 +143,7 @@ func backendSpeaksTLS(t *testing.T, w *world) {
 	for _, name := range []string{"backend", "other"} {
 		w.certificate(t, name, "weir.weir-system.svc.cluster.local")
 	}
-	w.backend = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	w.backend = commandtest.FreeAddress(t)
 	w.run(t, w.environment, "weir", "serve", "--store", "memory", "--listen", w.backend, "--tls-cert", "backend.crt", "--tls-key", "backend.key")
 	// In this order: a node that could not reach the backend does not ask it again at once.
 	for _, of := range []struct {
@@ -224,7 +226,7 @@ func newPlace(t *testing.T) *world {
 	link(t, os.Getenv("HELM"), filepath.Join(bin, "helm"))
 	link(t, os.Getenv("ENVOY_GATEWAY"), filepath.Join(bin, "envoy-gateway"))
 	w.environment = append(os.Environ(), "HOME="+w.dir, "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_TOKEN="+token)
-	w.backend = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	w.backend = commandtest.FreeAddress(t)
 	w.run(t, w.environment, "weir", "serve", "--store", "memory", "--listen", w.backend)
 	for _, version := range []string{"v0.1.0", "v0.2.0"} {
 		w.release(t, version)
@@ -501,9 +503,7 @@ func waitFor(t *testing.T, what string, happened func() bool) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(commandtest.FreeAddress(t)).Port())
 }
 
 func read(t *testing.T, file string) string {
