@@ -18,10 +18,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/server"
@@ -403,28 +403,10 @@ func startServe(t *testing.T, args, environment []string) (address, log string) 
 	return b.addresses["the counter backend listens"], b.log
 }
 
-// logBuffer is safe for concurrent use, like a standard error.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(text)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // execute runs a command in this process, with variables and a text as its standard input.
 func execute(ctx context.Context, set map[string]string, stdin string, args ...string) (code int, stdout, stderr string) {
 	var out bytes.Buffer
-	var errs logBuffer // a backend may log while the command ends
+	var errs commandtest.Output // a backend may log while the command ends
 	code = run(ctx, args, environment{
 		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, getenv: func(name string) string { return set[name] },
 	})

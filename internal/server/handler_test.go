@@ -16,10 +16,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/listen"
 	"weir/internal/must"
 	"weir/internal/server"
@@ -418,27 +418,9 @@ func (s *brokenStore) Counters(ctx context.Context, namespace string, only *stor
 	return errors.Join(s.Store.Counters(ctx, namespace, only, visit), s.err)
 }
 
-// logBuffer is a writer for several goroutines.
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func TestStoreFails(t *testing.T) {
 	counters := &brokenStore{Store: open(), err: errors.New("out of order")}
-	log, clock := &logBuffer{}, &clock{}
+	log, clock := &commandtest.Output{}, &clock{}
 	s := start(t, counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Now: clock.now})
 	body := wire.AppendPush(nil, examplePush())
 	for range 2 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -23,7 +24,7 @@ import (
 type neighbours struct {
 	*testing.T
 	handler http.Handler
-	log     *logBuffer
+	log     *commandtest.Output
 	now     time.Time
 	senders uint64
 }
@@ -31,7 +32,7 @@ type neighbours struct {
 func startNeighbours(t *testing.T, most int) *neighbours {
 	t.Helper()
 	tokens := tokensOf(t, "victim for-victim\nevil for-evil\nother for-other\n")
-	n := &neighbours{T: t, now: epoch, log: &logBuffer{}}
+	n := &neighbours{T: t, now: epoch, log: &commandtest.Output{}}
 	counters := memory.New(memory.Options{MaxCounters: most, Now: func() time.Time { return n.now }})
 	n.handler = server.Handler(counters, server.Options{Tokens: tokens, Logger: slog.New(slog.NewTextHandler(n.log, nil))})
 	return n
