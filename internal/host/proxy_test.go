@@ -158,9 +158,8 @@ func TestProxyForwardsTrailers(t *testing.T) {
 		for body, want := range map[string]string{"mark": "MARKMARK", "": ""} {
 			answer := must.Get(client(t).Get(base + "/?body=" + body))(t)
 			got, err := io.ReadAll(answer.Body)
-			if err = errors.Join(err, answer.Body.Close()); err != nil || string(got) != want {
-				t.Errorf("HTTP/2 %t, %q: %q, %v", http2, body, got, err)
-			}
+			must.Reportf(t, errors.Join(err, answer.Body.Close()), "HTTP/2 %t, %q", http2, body)
+			must.Equal(t, string(got), want, "HTTP/2 %t, %q", http2, body)
 			must.Equal(t, [2]string{answer.Trailer.Get("X-Sum"), answer.Trailer.Get("X-Trailers")}, [2]string{"7", "1"}, "HTTP/2 %t, %q: trailers", http2, body)
 		}
 	}
@@ -483,9 +482,7 @@ func TestProxyConfigure(t *testing.T) {
 		p.Do(worker, func(vm *VM, r *Root) { n, current = len(vm.roots()), r.ID() })
 		return n, current
 	}
-	if err := p.Configure([]byte("refuse this")); err == nil || !strings.Contains(err.Error(), "this") {
-		t.Errorf("error %v", err)
-	}
+	must.Contains(t, fmt.Sprint(p.Configure([]byte("refuse this"))), "this", "error")
 	must.Equal(t, p.Process().Metrics().Snapshot()["configured"], 4, "configurations, three at the start and the canary that refused")
 	if n, current := roots(0); n != 1 || current != 1 {
 		t.Errorf("after a refusal: %d roots, current %d", n, current)

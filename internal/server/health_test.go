@@ -277,16 +277,14 @@ func TestSickStores(t *testing.T) {
 			for range 3 {
 				round(http.StatusServiceUnavailable)
 			}
-			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store fails") {
-				t.Errorf("log, want one line of the failure:\n%s", got)
-			}
+			must.Equal(t, strings.Count(log.String(), "\n"), 1, "lines of the log")
+			must.Contains(t, log.String(), "the store fails", "log")
 			sick.heal()
 			for range 2 {
 				round(http.StatusOK)
 			}
-			if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "the store is back") {
-				t.Errorf("log, want one line of the failure and one of its end:\n%s", got)
-			}
+			must.Equal(t, strings.Count(log.String(), "\n"), 2, "lines of the log")
+			must.Contains(t, log.String(), "the store is back", "log")
 		})
 	}
 }
@@ -319,9 +317,8 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	must.Is(t, <-gone, context.Canceled, "")
 	s.Close() // waits for the push
 	wantMetrics(t, s.Config.Handler, "weir_store_given_up_total 1", "weir_store_errors_total 0")
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "give up") {
-		t.Errorf("log, want one line of the client:\n%s", got)
-	}
+	must.Equal(t, strings.Count(log.String(), "\n"), 1, "lines of the log")
+	must.Contains(t, log.String(), "give up", "log")
 	must.Report(t, errors.Join(c.Close(t.Context()), closer.Close()))
 }
 
