@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -135,9 +134,8 @@ func TestUsagePush(t *testing.T) {
 			{"usage shop dollars --push " + service.URL + " --state " + state, 1, "", "of another namespace or rule, or to another URL"},
 		})
 		want := map[string]int64{"ann/team" + code + " gpt-5 " + today: 706, "bob" + code + "  " + yesterday: 1, "others" + code + "  " + today: 3}
-		if !maps.Equal(b.sums, want) || b.authorized != "Bearer s3cret" {
-			t.Errorf("%s: counted are %v, want %v; authorized by %q", form, b.sums, want, b.authorized)
-		}
+		must.Same(t, b.sums, want, "%s: counted", form)
+		must.Equal(t, b.authorized, "Bearer s3cret", "%s: authorized by", form)
 	}
 	executeAll(t, nil, []lineTest{
 		{"usage shop --push ftp://x --state s", 2, "", "--push: want a URL"},
