@@ -76,9 +76,7 @@ func TestReconcile(t *testing.T) {
 	pass := func() (plugin *unstructured.Unstructured, version string) {
 		t.Helper()
 		must.Get(r.Reconcile(t.Context(), reconcile.Request{}))(t)
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(p), p)))
 		plugin = object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(plugin), plugin); err != nil {
 			return nil, ""
@@ -155,9 +153,8 @@ func TestTwoControllers(t *testing.T) {
 		t.Errorf("%v of an older release, which has also %v", o.GetLabels(), plugin("a", "weir-gone"))
 	}
 	two[1].namespaces = nil
-	if _, err := two[1].Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), `WasmPlugin weir-public is of the controller whose lease is in namespace "weir-a"`) {
-		t.Errorf("%v for a Gateway of two controllers", err)
-	}
+	_, err := two[1].Reconcile(t.Context(), reconcile.Request{})
+	must.Contains(t, fmt.Sprint(err), `WasmPlugin weir-public is of the controller whose lease is in namespace "weir-a"`, "a Gateway of two controllers")
 }
 
 // Of two controllers one writes a policy's status: that of the first Gateway that the policy is for.
@@ -277,9 +274,8 @@ func TestLargePolicy(t *testing.T) {
 		if want := fmt.Sprintf("generation 1 stays in force: spec.rules: want at most 65536 bytes, got %d", bytes); (accepted.Status == "True") != (i == 0) || i > 0 && accepted.Message != want || p.Status.InForce.Generation != 1 {
 			t.Errorf("%d bytes: %+v, of generation %d", bytes, accepted, p.Status.InForce.Generation)
 		}
-		if text := must.Get(json.Marshal(p))(t); len(text) > bytes+most+10_000 {
-			t.Errorf("%d bytes of rules make an object of %d", bytes, len(text))
-		}
+		text := must.Get(json.Marshal(p))(t)
+		must.AtMost(t, len(text), bytes+most+10_000, "bytes of an object with %d bytes of rules", bytes)
 	}
 }
 

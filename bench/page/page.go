@@ -210,9 +210,7 @@ func Start(t testing.TB, ready string, environment []string, command ...string) 
 	t.Helper()
 	cmd, log, exited := exec.Command(command[0], command[1:]...), &bytes.Buffer{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), environment...)
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%s: %v", command[0], err)
-	}
+	must.OKf(t, cmd.Start(), "%s", command[0])
 	go func() {
 		_ = cmd.Wait() // the process was killed
 		close(exited)
