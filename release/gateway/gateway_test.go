@@ -285,9 +285,7 @@ func (w *world) chart(t *testing.T, version string, more ...string) string {
 		" -f values.yaml --plain-http --kube-version 1.31.0 --set " + install[3] + "=" + token)
 	rendered := w.command(t, "helm", append(arguments, more...)...)
 	w.write(t, "rendered.yaml", rendered)
-	if said := w.command(t, "weir", "check", "rendered.yaml"); strings.Contains(said, "default is taken") {
-		t.Errorf("weir check misses the patches that give the plugin bodies:\n%s", said)
-	}
+	must.Lacks(t, w.command(t, "weir", "check", "rendered.yaml"), "default is taken", "weir check, with the patches that give the plugin bodies")
 	var ours []string
 	for part := range strings.SplitSeq(rendered, "\n---\n") {
 		if strings.Contains(part, "apiVersion: gateway.envoyproxy.io/") {
@@ -361,10 +359,8 @@ func (w *world) module(t *testing.T) string {
 // dumps are both Envoys' configurations of a kind.
 func (w *world) dumps(t *testing.T, kind string) (dumps []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(w.dir, "eg/run/*/admin-address.txt"))
-	if err != nil || len(files) != 2 {
-		t.Fatalf("%v, %v", files, err)
-	}
+	files := must.Get(filepath.Glob(filepath.Join(w.dir, "eg/run/*/admin-address.txt")))(t)
+	must.EqualOrEnd(t, len(files), 2, "addresses in %v", files)
 	for _, file := range files {
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+read(t, file)+"/config_dump?resource="+kind, nil))(t)
 		dumps = append(dumps, do(request).body)
@@ -380,9 +376,7 @@ func (w *world) run(t *testing.T, environment []string, name string, arguments .
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, environment, said, said
 	must.OK(t, cmd.Start())
 	stop = sync.OnceFunc(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Errorf("%s has ended by itself: %v", name, err)
-		}
+		must.Reportf(t, cmd.Process.Signal(syscall.SIGTERM), "%s has ended by itself", name)
 		_ = cmd.Wait()
 		if text := read(t, said.Name()); t.Failed() {
 			t.Logf("%s: …%s", name, text[max(0, len(text)-4000):])
@@ -414,9 +408,7 @@ func (w *world) command(t *testing.T, name string, arguments ...string) string {
 	cmd := w.start(name, arguments...)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s %v: %v\n%s%s", name, arguments, err, out.String(), said.String())
-	}
+	must.OKf(t, cmd.Run(), "%s %v: %s%s", name, arguments, &out, &said)
 	return out.String()
 }
 
