@@ -87,14 +87,12 @@ func TestReconcile(t *testing.T) {
 	if plugin == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {
 		t.Fatalf("%+v, %+v", plugin, p.Status)
 	}
-	if _, again := pass(); again != version {
-		t.Error("written again")
-	}
+	_, again := pass()
+	must.Equal(t, again, version, "the version, unless it is written again")
 	plugin.Object["spec"].(fields)["failStrategy"] = "FAIL_OPEN"
 	must.OK(t, c.Update(t.Context(), plugin))
-	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
-		t.Error("another's change stays")
-	}
+	plugin, _ = pass()
+	must.Equal(t, plugin.Object["spec"].(fields)["failStrategy"], "FAIL_RELOAD", "failStrategy, which another has changed")
 	configuration := func() fields { return plugin.Object["spec"].(fields)["pluginConfig"].(fields) }
 	for name, add := range map[string]func(){
 		"of a rule": func() { configuration()["rules"].([]any)[0].(fields)["mode"] = "shadow" },
@@ -105,9 +103,8 @@ func TestReconcile(t *testing.T) {
 		must.OK(t, c.Update(t.Context(), plugin, client.FieldOwner("kubectl-edit")))
 		plugin, version = pass()
 		must.Equal(t, fmt.Sprint(configuration()), before, "a field %s that another has added", name)
-		if _, again := pass(); again != version {
-			t.Errorf("written again, after a field %s", name)
-		}
+		_, again := pass()
+		must.Equal(t, again, version, "after a field %s: the version, unless it is written again", name)
 	}
 	r.namespaces = []string{"other", "shops"}
 	if plugin, _ = pass(); plugin != nil || !strings.Contains(meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "that gets plugins") {
@@ -121,9 +118,8 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("%+v, %+v", plugin, p.Status)
 	}
 	must.OK(t, c.Delete(t.Context(), p))
-	if plugin, _ = pass(); plugin != nil {
-		t.Error("the plugin outlives the policy")
-	}
+	plugin, _ = pass()
+	must.Equal(t, plugin, nil, "the policy is gone: its plugin")
 }
 
 // Two controllers leave each other's plugins alone, and take over what an older release has written without its name.

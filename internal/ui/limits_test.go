@@ -36,9 +36,8 @@ func TestSetLimits(t *testing.T) {
 	s := see(t)
 	set := func(body string) {
 		t.Helper()
-		if answer := s.ask("POST", "/live/limit", body, Header, "1"); answer.Code != http.StatusNoContent {
-			t.Fatalf("%s: status %d: %s", body, answer.Code, answer.Body)
-		}
+		answer := s.ask("POST", "/live/limit", body, Header, "1")
+		must.EqualOrEnd(t, answer.Code, http.StatusNoContent, "%s: status, with %s", body, answer.Body)
 	}
 	want := func(overrides int, limits string, some ...string) {
 		t.Helper()
