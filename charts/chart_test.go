@@ -61,28 +61,22 @@ func compiled(t *testing.T, file, part string) *jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	must.OK(t, c.AddResource("schema.json", document))
 	schema, err := c.Compile("schema.json" + part)
-	if err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
+	must.OKf(t, err, "%s", file)
 	return schema
 }
 
 func fromYAML(t *testing.T, text string) (document any) {
 	t.Helper()
 	asJSON, err := yaml.YAMLToJSONStrict([]byte(text))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	must.OKf(t, err, "%s", text)
 	must.OK(t, json.Unmarshal(asJSON, &document))
 	return document
 }
 
 func valueFiles(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("values/*.yaml")
-	if err != nil || len(files) < 5 {
-		t.Fatalf("%d files of values: %v", len(files), err)
-	}
+	files := must.Get(filepath.Glob("values/*.yaml"))(t)
+	must.AtLeast(t, len(files), 5, "files of values")
 	return files
 }
 
@@ -93,15 +87,11 @@ func TestValues(t *testing.T) {
 	for _, file := range append(valueFiles(t), "weir/values.yaml") {
 		text := must.Get(os.ReadFile(file))(t)
 		values := fromYAML(t, string(text))
-		if err := schema.Validate(values); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
+		must.Reportf(t, schema.Validate(values), "%s", file)
 		backend, _ := values.(map[string]any)["backend"].(map[string]any)
 		avoidsItself(t, file, backend["affinity"])
 	}
-	if schema.Validate(fromYAML(t, "backend: {replica: 2}")) == nil {
-		t.Error("a field that is misspelt passes")
-	}
+	must.Fails(t, schema.Validate(fromYAML(t, "backend: {replica: 2}")), "a field that is misspelt")
 }
 
 // avoidsItself wants each term of an affinity to select the chart's own pods: one without a labelSelector selects none.
@@ -148,17 +138,14 @@ func TestRendered(t *testing.T) {
 	template := func(release string, arguments ...string) string {
 		t.Helper()
 		rendered, err := run(append([]string{"template", release, "weir"}, arguments...)...)
-		if err != nil {
-			t.Fatalf("%s %v: %v\n%s", release, arguments, err, rendered)
-		}
+		must.OKf(t, err, "%s %v: %s", release, arguments, rendered)
 		return rendered
 	}
 	conforms := kubeconform(t)
 	kinds := map[string]bool{}
 	for _, values := range valueFiles(t) {
-		if said, err := run("lint", "weir", "--strict", "-f", values); err != nil {
-			t.Errorf("%s: %v\n%s", values, err, said)
-		}
+		said, err := run("lint", "weir", "--strict", "-f", values)
+		must.Reportf(t, err, "%s: %s", values, said)
 		rendered, err := run("template", "weir", "weir", "-n", "weir-system", "-f", values)
 		if err != nil {
 			t.Errorf("%s: %v\n%s", values, err, rendered)
@@ -167,9 +154,8 @@ func TestRendered(t *testing.T) {
 		for _, kind := range holds(t, values, rendered) {
 			kinds[kind] = true
 		}
-		if said, err := conforms(rendered); err != nil {
-			t.Errorf("%s: kubeconform: %v\n%s", values, err, said)
-		}
+		said, err = conforms(rendered)
+		must.Reportf(t, err, "%s: kubeconform: %s", values, said)
 		if report := check.Found(values, []byte(rendered)); report.Refused() {
 			t.Errorf("%s: weir check: %+v", values, report.Findings)
 		} else if want := strings.Contains(rendered, "pluginConfig") || strings.Contains(rendered, "wasm:"); want && report.Configurations == 0 {
@@ -436,13 +422,9 @@ func holds(t *testing.T, of, rendered string) (kinds []string) {
 			t.Errorf("%s: no schema of a %s: %v", of, kind, err)
 			continue
 		}
-		if err := ofKind(t, kind).Validate(document); err != nil {
-			t.Errorf("%s: %s: %v", of, kind, err)
-		}
+		must.Reportf(t, ofKind(t, kind).Validate(document), "%s: %s", of, kind)
 		metadata, _ := document["metadata"].(map[string]any)
-		if err := compiled(t, "testdata/schemas/kubernetes.json", "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").Validate(metadata); err != nil {
-			t.Errorf("%s: %s: metadata: %v", of, kind, err)
-		}
+		must.Reportf(t, compiled(t, "testdata/schemas/kubernetes.json", "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").Validate(metadata), "%s: %s: metadata", of, kind)
 		for _, argument := range argumentFlag.FindAllStringSubmatch(part, -1) {
 			command := argumentOne.FindStringSubmatch(part)
 			if command == nil {

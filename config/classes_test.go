@@ -8,6 +8,7 @@ import (
 
 	"weir/config"
 	"weir/internal/jsonpath/jsontest"
+	"weir/internal/must"
 )
 
 // TestClasses wants a document to be refused as no JSON if and only if it is none, or no well-formed Unicode.
@@ -27,14 +28,11 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%q is a configuration", text)
 			continue
 		}
-		if got := strings.Contains(err.Error(), "not JSON"); got != want {
-			t.Errorf("%q: %v, want it to be no JSON: %t", text, err, want)
-		}
+		must.Equal(t, strings.Contains(err.Error(), "not JSON"), want, "%q: %v, want it to be no JSON", text, err)
 		if texts++; want {
 			refused++
 		}
 	}
-	if t.Logf("%d texts, %d of them no JSON", texts, refused); refused < 10_000 {
-		t.Errorf("only %d are no JSON", refused)
-	}
+	t.Logf("%d texts, %d of them no JSON", texts, refused)
+	must.AtLeast(t, refused, 10_000, "texts that are no JSON")
 }

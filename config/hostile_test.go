@@ -2,11 +2,11 @@ package config_test
 
 import (
 	"encoding/binary"
-	"runtime"
 	"strings"
 	"testing"
 
 	"weir/config"
+	"weir/internal/must"
 )
 
 // hostile returns documents of a mebibyte that are meant to be slow: each has very many of
@@ -70,22 +70,16 @@ func hostile() map[string]string {
 func TestHostileDocumentsTakeLittleMemory(t *testing.T) {
 	const most = 24 << 20
 	for name, document := range hostile() {
-		if len(document) > 1<<20 || len(document) < 1<<20-20_000 {
-			t.Errorf("%s: the document has %d bytes", name, len(document))
-		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := config.Parse([]byte(document))
-		runtime.ReadMemStats(&after)
-		if took := after.TotalAlloc - before.TotalAlloc; took > most {
-			t.Errorf("%s: %d bytes were allocated, want at most %d", name, took, most)
-		}
+		must.Between(t, len(document), 1<<20-20_000, 1<<20, "%s: bytes of the document", name)
+		var err error
+		_, took := must.Allocated(func() { _, err = config.Parse([]byte(document)) })
+		must.AtMost(t, took, most, "%s: bytes allocated", name)
 		if err == nil && name != "spaces" {
 			t.Errorf("%s: accepted", name)
 		}
 		if err != nil && len(err.Error()) > 1<<18 {
 			t.Errorf("%s: errors of %d bytes", name, len(err.Error()))
 		}
-		t.Logf("%s: %.1f MB", name, float64(after.TotalAlloc-before.TotalAlloc)/1e6)
+		t.Logf("%s: %.1f MB", name, float64(took)/1e6)
 	}
 }

@@ -65,17 +65,13 @@ func TestBad(t *testing.T) {
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			if c != nil {
-				t.Error("an error and a configuration")
-			}
+			must.Equal(t, c, nil, "beside an error, the configuration")
 			must.Equal(t, err.Error()+"\n", want, "errors")
 			var all config.Errors
 			if !errors.As(err, &all) || len(all) != strings.Count(want, "\n") {
 				t.Errorf("error is %T of %d lines, want Errors of %d", err, len(all), strings.Count(want, "\n"))
 			}
-			if strings.Contains(strings.ReplaceAll(err.Error(), "key_secret", ""), "secret") {
-				t.Error("shows a token")
-			}
+			must.Lacks(t, strings.ReplaceAll(err.Error(), "key_secret", ""), "secret", "errors")
 		})
 	}
 	misspelled := tryMisspelled(t)

@@ -53,9 +53,7 @@ func TestStruct(t *testing.T) {
 			t.Errorf("%s:\ngot %+v, %v\nwant %+v, %v", file.Name, got, gotErr, want, wantErr)
 		}
 	}
-	if read < 100 || read < documents*9/10 {
-		t.Errorf("%d of %d files were read as Structs", read, documents)
-	}
+	must.AtLeast(t, read, max(100, documents*9/10), "of %d files, those read as Structs", documents)
 }
 
 // paths returns the paths of all mistakes, sorted, because a Struct has no order.
@@ -163,13 +161,9 @@ func FuzzStruct(f *testing.F) {
 			return
 		}
 		s := new(structpb.Struct)
-		if err := proto.Unmarshal(document, s); err != nil {
-			t.Fatalf("got %s of what protobuf refuses: %v", text, err)
-		}
+		must.OKf(t, proto.Unmarshal(document, s), "got %s of what protobuf refuses", text)
 		var got any
-		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		must.OKf(t, json.Unmarshal([]byte(text), &got), "%s", text)
 		if want := any(s.AsMap()); !reflect.DeepEqual(got, want) {
 			t.Fatalf("got %v of %v", got, want)
 		}

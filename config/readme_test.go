@@ -16,13 +16,10 @@ func TestPages(t *testing.T) {
 	for page, least := range map[string]int{"../docs/configuration.md": 2} {
 		text := must.Get(os.ReadFile(page))(t)
 		shown := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(text, -1)
-		if len(shown) < least {
-			t.Errorf("%s shows %d configurations, want %d", page, len(shown), least)
-		}
+		must.AtLeast(t, len(shown), least, "%s shows configurations", page)
 		for _, document := range shown {
-			if _, err := config.Parse(document[1]); err != nil {
-				t.Errorf("%s: %s\n%v", page, document[1], err)
-			}
+			_, err := config.Parse(document[1])
+			must.Reportf(t, err, "%s: %s", page, document[1])
 		}
 	}
 }

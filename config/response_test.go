@@ -15,9 +15,7 @@ func answers(t *testing.T, general, own string) (inherited, answered *config.Res
 	c, err := config.Parse([]byte(`{"response": ` + general + `, "rules": [
 		{"name": "a", "limits": [{"limit": 1, "window": "1m"}]},
 		{"name": "b", "response": ` + own + `, "limits": [{"limit": 1, "window": "1m"}]}]}`))
-	if err != nil {
-		t.Fatalf("%s, %s: %v", general, own, err)
-	}
+	must.OKf(t, err, "%s, %s", general, own)
 	return c.Rules[0].Response, c.Rules[1].Response
 }
 

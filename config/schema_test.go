@@ -207,9 +207,7 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 		}
 	}
 	t.Logf("%d documents agree, %d have mistakes that no schema tells of: %v", agreed, other, unsaid)
-	if agreed < 10*other {
-		t.Errorf("only %d agree", agreed)
-	}
+	must.AtLeast(t, agreed, 10*other, "texts on which both agree")
 }
 
 // largestMutated is the largest document that is mutated. Larger documents have many similar limits

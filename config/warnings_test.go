@@ -118,9 +118,7 @@ func TestWarnings(t *testing.T) {
 		{prices(`"time=00:30-08:30/above=9/m": {"input": 1}, "above=5/o": {"input": 2}, "time=00:00-01:00/o": {"input": 1}, "o*": {"input": 1}, "time=00:00-01:00/service_tier=flex/m": {"input": 1}, "m": {"input": 2}, "time=00:00-01:00/*": {"input": 1}`), nil},
 	} {
 		c, err := config.Parse([]byte(test.document))
-		if err != nil {
-			t.Fatal(test.document, err)
-		}
+		must.OKf(t, err, "%s", test.document)
 		var got []string
 		for _, w := range config.Warnings(c) {
 			got = append(got, w.Error())
@@ -144,9 +142,7 @@ func TestHiddenLimitsNeverDecide(t *testing.T) {
 	for range 20_000 {
 		document := `{"rules": [{"name": "a", "limits": [` + limit(6) + `, ` + limit(40) + `]}]}`
 		c, err := config.Parse([]byte(document))
-		if err != nil {
-			t.Fatal(document, err)
-		}
+		must.OKf(t, err, "%s", document)
 		for _, w := range config.Warnings(c) {
 			if !strings.Contains(w.Problem, "never decides") {
 				continue
@@ -177,7 +173,5 @@ func TestHiddenLimitsNeverDecide(t *testing.T) {
 		}
 	}
 	t.Logf("%d hidden limits", hidden)
-	if hidden < 1000 {
-		t.Errorf("%d hidden limits, want more", hidden)
-	}
+	must.AtLeast(t, hidden, 1000, "hidden limits")
 }

@@ -77,9 +77,7 @@ func TestReconcile(t *testing.T) {
 	pass := func() (plugin *unstructured.Unstructured, version string) {
 		t.Helper()
 		must.Get(r.Reconcile(t.Context(), reconcile.Request{}))(t)
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(p), p)))
 		plugin = object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"})
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(plugin), plugin); err != nil {
 			return nil, ""
@@ -90,14 +88,12 @@ func TestReconcile(t *testing.T) {
 	if plugin == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, "Accepted") || !meta.IsStatusConditionTrue(p.Status.Conditions, "Programmed") {
 		t.Fatalf("%+v, %+v", plugin, p.Status)
 	}
-	if _, again := pass(); again != version {
-		t.Error("written again")
-	}
+	_, again := pass()
+	must.Equal(t, again, version, "the version, unless it is written again")
 	plugin.Object["spec"].(fields)["failStrategy"] = "FAIL_OPEN"
 	must.OK(t, c.Update(t.Context(), plugin))
-	if plugin, _ = pass(); plugin.Object["spec"].(fields)["failStrategy"] != "FAIL_RELOAD" {
-		t.Error("another's change stays")
-	}
+	plugin, _ = pass()
+	must.Equal(t, plugin.Object["spec"].(fields)["failStrategy"], "FAIL_RELOAD", "failStrategy, which another has changed")
 	configuration := func() fields { return plugin.Object["spec"].(fields)["pluginConfig"].(fields) }
 	for name, add := range map[string]func(){
 		"of a rule": func() { configuration()["rules"].([]any)[0].(fields)["mode"] = "shadow" },
@@ -108,9 +104,8 @@ func TestReconcile(t *testing.T) {
 		must.OK(t, c.Update(t.Context(), plugin, client.FieldOwner("kubectl-edit")))
 		plugin, version = pass()
 		must.Equal(t, fmt.Sprint(configuration()), before, "a field %s that another has added", name)
-		if _, again := pass(); again != version {
-			t.Errorf("written again, after a field %s", name)
-		}
+		_, again := pass()
+		must.Equal(t, again, version, "after a field %s: the version, unless it is written again", name)
 	}
 	r.namespaces = []string{"other", "shops"}
 	if plugin, _ = pass(); plugin != nil || !strings.Contains(meta.FindStatusCondition(p.Status.Conditions, "Accepted").Message, "that gets plugins") {
@@ -124,9 +119,8 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("%+v, %+v", plugin, p.Status)
 	}
 	must.OK(t, c.Delete(t.Context(), p))
-	if plugin, _ = pass(); plugin != nil {
-		t.Error("the plugin outlives the policy")
-	}
+	plugin, _ = pass()
+	must.Equal(t, plugin, nil, "the policy is gone: its plugin")
 }
 
 // An object that another has made under the name of a Gateway's stays as it is, also when the policy goes, and the policy says so.
@@ -177,9 +171,8 @@ func TestTwoControllers(t *testing.T) {
 		t.Errorf("%v of an older release, which has also %v", o.GetLabels(), plugin("a", "weir-gone"))
 	}
 	two[1].namespaces = nil
-	if _, err := two[1].Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), `WasmPlugin weir-public is of the controller whose lease is in namespace "weir-a"`) {
-		t.Errorf("%v for a Gateway of two controllers", err)
-	}
+	_, err := two[1].Reconcile(t.Context(), reconcile.Request{})
+	must.Contains(t, fmt.Sprint(err), `WasmPlugin weir-public is of the controller whose lease is in namespace "weir-a"`, "a Gateway of two controllers")
 }
 
 // Of two controllers one writes a policy's status: that of the first Gateway that the policy is for.
@@ -337,9 +330,8 @@ func TestLargePolicy(t *testing.T) {
 		if want := fmt.Sprintf("generation 1 stays in force: spec.rules: want at most 65536 bytes, got %d", bytes); (accepted.Status == "True") != (i == 0) || i > 0 && accepted.Message != want || p.Status.InForce.Generation != 1 {
 			t.Errorf("%d bytes: %+v, of generation %d", bytes, accepted, p.Status.InForce.Generation)
 		}
-		if text := must.Get(json.Marshal(p))(t); len(text) > bytes+most+10_000 {
-			t.Errorf("%d bytes of rules make an object of %d", bytes, len(text))
-		}
+		text := must.Get(json.Marshal(p))(t)
+		must.AtMost(t, len(text), bytes+most+10_000, "bytes of an object with %d bytes of rules", bytes)
 	}
 }
 

@@ -74,9 +74,8 @@ shop/public HTTPRoute tenant/app all 100 a 1h shop/all
 	} {
 		var out strings.Builder
 		must.OK(t, show(t.Context(), c, &out, namespace))
-		if got := regexp.MustCompile(` +(\n?)`).ReplaceAllString(out.String(), " $1"); strings.ReplaceAll(got, " \n", "\n") != want {
-			t.Errorf("%q: got\n%s\nwant\n%s", namespace, got, want)
-		}
+		got := regexp.MustCompile(` +(\n?)`).ReplaceAllString(out.String(), " $1")
+		must.Equal(t, strings.ReplaceAll(got, " \n", "\n"), want, "%q", namespace)
 	}
 }
 

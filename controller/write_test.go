@@ -46,9 +46,8 @@ func TestObjects(t *testing.T) {
 			must.Contains(t, all.String(), part, "%s", implementation)
 		}
 		report := check.File("objects.yaml", []byte(all.String()))
-		if report.Refused() || report.Configurations != 2 {
-			t.Errorf("%s: %d configurations, %+v", implementation, report.Configurations, report.Findings)
-		}
+		must.Equal(t, report.Refused(), false, "%s: refused: %+v", implementation, report.Findings)
+		must.Equal(t, report.Configurations, 2, "%s: configurations: %+v", implementation, report.Findings)
 		for _, f := range report.Findings {
 			if implementation == policy.EnvoyGateway && strings.Contains(f.Problem, "default is taken") {
 				t.Errorf("the plugin gets no bodies: %+v", f)
@@ -110,8 +109,6 @@ func TestWrongFlags(t *testing.T) {
 		}
 	}
 	for _, wrong := range [][]string{{}, {"--unknown"}, {"--plugin", "x", "y"}, {"--plugin", "x", "--backend", "weir"}, {"--plugin", "x", "--configuration", "none"}} {
-		if run(t.Context(), wrong) == nil {
-			t.Errorf("%v passes", wrong)
-		}
+		must.Fails(t, run(t.Context(), wrong), "%v", wrong)
 	}
 }

@@ -37,9 +37,7 @@ func TestGateways(t *testing.T) {
 			schema := must.Get(c.Compile("schema.json"))(t)
 			delete(resource, "apiVersion")
 			delete(resource, "kind")
-			if err := schema.Validate(resource); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			must.Reportf(t, schema.Validate(resource), "%s", name)
 			checked++
 		}
 	}

@@ -164,16 +164,12 @@ func TestInstall(t *testing.T) {
 		s.sample(t, strings.ReplaceAll(fetched, "v0.2.0", version))
 		s.tells(t, version)
 		_ = backend.Process.Signal(syscall.SIGTERM)
-		if err := backend.Wait(); err != nil {
-			t.Errorf("%s: %v", version, err)
-		}
+		must.Reportf(t, backend.Wait(), "%s", version)
 		backend = s.backend(t)
 		next := s.envoy(t, "$ envoy"+strings.ReplaceAll(takesOver, "epoch 1", fmt.Sprint("epoch ", epoch+1))+base)
 		select {
 		case err := <-envoy.ended: // which the next Envoy has told to end
-			if err != nil {
-				t.Errorf("%s: %v", version, err)
-			}
+			must.Reportf(t, err, "%s", version)
 		case err := <-next.ended:
 			t.Fatalf("%s: %v\n%s", version, err, read(t, next.log))
 		}
@@ -192,13 +188,9 @@ func TestInstall(t *testing.T) {
 	plugin := read(t, filepath.Join(s.dir, "weir.wasm"))
 	for _, line := range strings.Split(strings.ReplaceAll(fetched, "v0.2.0", "v0.3.0"), "\n") {
 		if line, found := strings.CutPrefix(strings.TrimSpace(line), "$ sha256sum"); found {
-			if s.typed(t.Context(), "sha256sum"+line).Run() == nil {
-				t.Error("a file that is not the checksum's is taken")
-			}
+			must.Fails(t, s.typed(t.Context(), "sha256sum"+line).Run(), "a file that is not the checksum's")
 		} else if found := strings.HasPrefix(line, "$ "); found {
-			if said, err := s.typed(t.Context(), line[2:]).CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s", line, err, said)
-			}
+			commandtest.Run(t, s.typed(t.Context(), line[2:]))
 		}
 	}
 	must.Equal(t, read(t, filepath.Join(s.dir, "weir.wasm")) == plugin, true, "a file that is not the checksum's stays as it was")
@@ -291,9 +283,7 @@ func TestUnit(t *testing.T) {
 	}
 	file := filepath.Join(root, "etc/systemd/system/weir.service")
 	if verify, err := exec.LookPath("systemd-analyze"); err == nil {
-		if said, err := exec.CommandContext(t.Context(), verify, "verify", file).CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, said)
-		}
+		commandtest.Run(t, exec.CommandContext(t.Context(), verify, "verify", file))
 	}
 	unit := read(t, file)
 	start := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)
@@ -306,9 +296,8 @@ func TestUnit(t *testing.T) {
 	said := s.serve(t, start[1], s.ready["weir serve"])
 	// It listens before it opens its store.
 	response := must.Get(http.Get("http://" + s.ready["weir serve"] + "/readyz"))(t)
-	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
-		t.Errorf("ready: got %s, %v", response.Status, err)
-	}
+	must.Report(t, response.Body.Close())
+	must.Equal(t, response.StatusCode, http.StatusOK, "ready: status")
 	if _, err := os.Stat(filepath.Join(root, "var/lib/weir/weir.db")); err != nil || !strings.Contains(said(), "token_required=true") {
 		t.Errorf("%v\n%s", err, said())
 	}

@@ -88,9 +88,7 @@ func TestConfigurations(t *testing.T) {
 				continue // of the chart, which completes them: its own tests check what it renders
 			}
 			report := check.File("sample."+sample[1], []byte(sample[2]))
-			if report.Configurations == 0 {
-				t.Errorf("%s: sample %d: no configuration found", page, i)
-			}
+			must.AtLeast(t, report.Configurations, 1, "%s: sample %d: configurations", page, i)
 			for _, f := range report.Findings {
 				must.Equal(t, f.Warning, true, "%s: sample %d: %d:%d: %s: %s", page, i, f.Line, f.Column, f.Path, f.Problem)
 			}
@@ -182,9 +180,8 @@ func program(t *testing.T, samples []string) (file string) {
 	replace := must.Get(json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "sample", "sample.go"): file + ".go"}}))(t)
 	must.OK(t, os.WriteFile(overlay, replace, 0o600))
 	must.OK(t, os.WriteFile(file+".go", []byte(text), 0o600))
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, "-overlay", overlay, "weir/docs/sample").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s\n%s", err, out, text)
-	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, "-overlay", overlay, "weir/docs/sample").CombinedOutput()
+	must.OKf(t, err, "%s\n%s", out, text)
 	return file
 }
 
@@ -214,8 +211,7 @@ func TestPrograms(t *testing.T) {
 	for i, sample := range samples {
 		cmd := exec.CommandContext(t.Context(), file, strconv.Itoa(i))
 		cmd.Env = append(os.Environ(), "WEIR_BACKEND=http://127.0.0.1:1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s\n%s", err, out, sample)
-		}
+		out, err := cmd.CombinedOutput()
+		must.Reportf(t, err, "%s\n%s", out, sample)
 	}
 }

@@ -435,9 +435,7 @@ func (s *shell) command(t *testing.T, command string, want []string) {
 				t.Errorf("%s: want %q, got\n%s", command, line, &out)
 			}
 		}
-		if err != nil {
-			t.Errorf("%s: %v\n%s", command, err, &out)
-		}
+		must.Reportf(t, err, "%s: %s", command, &out)
 		return
 	}
 }

@@ -34,9 +34,7 @@ func streamer(t *testing.T) http.Handler {
 				Usage bool `json:"include_usage"`
 			} `json:"stream_options"`
 		}
-		if err := json.Unmarshal(body, &asked); err != nil {
-			t.Errorf("the upstream gets %q: %v", body, err)
-		}
+		must.Reportf(t, json.Unmarshal(body, &asked), "the upstream gets %q", body)
 		if length := r.Header.Get("content-length"); r.ContentLength >= 0 && int(r.ContentLength) != len(body) || length != "" && length != strconv.Itoa(len(body)) {
 			t.Errorf("%d bytes come, of %d", len(body), r.ContentLength)
 		}

@@ -189,9 +189,8 @@ func TestClientLeavesBeforeItsBody(t *testing.T) {
 					leave()
 					out.CloseWithError(errors.Join(context.Canceled, err)) // otherwise the client waits for the rest
 				}()
-				if r, err := do(clientOf(t, http2), request); err == nil {
-					t.Errorf("%s, %q: status %d", key, sent, r.status)
-				}
+				r, err := do(clientOf(t, http2), request)
+				must.Fails(t, err, "%s, %q: status %d", key, sent, r.status)
 			}
 			proxy.idle(t)
 			wantReserved(t, proxy.url(), http2, key, `{"max_tokens":1000}`, false, "9000")

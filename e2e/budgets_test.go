@@ -493,9 +493,7 @@ func TestStreamsPassAsTheyCome(t *testing.T) {
 				}
 				received <- struct{}{}
 			}
-			if rest, err := io.ReadAll(response.Body); err != nil || len(rest) > 0 {
-				t.Errorf("%s: after the last piece comes %.80q, %v", c.rule, rest, err)
-			}
+			must.Equal(t, string(must.Get(io.ReadAll(response.Body))(t)), "", "%s: after the last piece", c.rule)
 		}
 	})
 }

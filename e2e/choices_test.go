@@ -51,9 +51,7 @@ func TestEveryFieldHasAScenario(t *testing.T) {
 		}
 		for _, document := range documents {
 			var value any
-			if err := json.Unmarshal([]byte(document), &value); err != nil {
-				t.Fatalf("%s: %v", r.name, err)
-			}
+			must.OKf(t, json.Unmarshal([]byte(document), &value), "%s", r.name)
 			names(value)
 		}
 	}

@@ -46,9 +46,7 @@ func TestCut(t *testing.T) {
 			for _, c := range []struct{ tokens, least, most int }{{100, 100, 100}, {5000, 901, 930}} {
 				response := chat(t, proxy, http2, c.tokens)
 				body, err := io.ReadAll(response.Body)
-				if err != nil {
-					t.Errorf("http2 %v: %d tokens: %v", http2, c.tokens, err)
-				}
+				must.Reportf(t, err, "http2 %v: %d tokens", http2, c.tokens)
 				response.Body.Close()
 				n := strings.Count(string(body), `"content"`)
 				must.AtLeast(t, n, c.least, "http2 %v: events that come of %d", http2, c.tokens)

@@ -21,18 +21,14 @@ func TestDecompressor(t *testing.T) {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
 		_, err := io.WriteString(w, text)
-		if err = errors.Join(err, w.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(err, w.Close()))
 		return b.Bytes()
 	}
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct {
 			Tokens int `json:"max_tokens"`
 		}
-		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-			t.Errorf("the upstream gets: %v", err)
-		}
+		must.Reportf(t, json.NewDecoder(r.Body).Decode(&asked), "the upstream gets")
 		w.Header().Set("content-type", "application/json")
 		w.Header().Set("content-encoding", "gzip")
 		_, _ = w.Write(compressed(`{"tokens": 2000}`))

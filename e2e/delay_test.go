@@ -86,9 +86,7 @@ func TestDelaysAreDrained(t *testing.T) {
 			for got := 0; got <= waiting; {
 				select {
 				case err := <-answers:
-					if err != nil {
-						t.Fatalf("answer %d: %v", got, err)
-					}
+					must.OKf(t, err, "answer %d", got)
 					got++
 				case <-time.After(5 * time.Millisecond): // a worker that waits for another checks again
 					clock.advance(t, 5*time.Millisecond)

@@ -121,9 +121,7 @@ func celPrograms(t *testing.T, expressions []string) (all []cel.Program) {
 	env := must.Get(cel.NewEnv(options...))(t)
 	for _, expression := range expressions {
 		checked, issues := env.Compile(expression)
-		if issues.Err() != nil {
-			t.Fatalf("%s: %v", expression, issues.Err())
-		}
+		must.OKf(t, issues.Err(), "%s", expression)
 		program := must.Get(env.Program(checked))(t)
 		all = append(all, program)
 	}

@@ -94,9 +94,8 @@ func (h *heldCallout) deliver(t *testing.T) {
 	request.Body = io.NopCloser(bytes.NewReader(h.body))
 	response := must.Get(envoytest.Client.Transport.RoundTrip(request))(t)
 	answer, err := io.ReadAll(response.Body)
-	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("a callout that was held up: got %s, %v", response.Status, err)
-	}
+	must.OK(t, errors.Join(err, response.Body.Close()))
+	must.EqualOrEnd(t, response.StatusCode, http.StatusOK, "a callout that was held up: status")
 	response.Body = io.NopCloser(bytes.NewReader(answer))
 	select {
 	case h.answer <- response:

@@ -42,9 +42,7 @@ const (
 func weir(t *testing.T, backend string, args ...string) (output string) {
 	t.Helper()
 	output, err := tryWeir(backend, args...)
-	if err != nil {
-		t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, output)
-	}
+	must.OKf(t, err, "weir %s: %s", strings.Join(args, " "), output)
 	return output
 }
 
@@ -171,9 +169,7 @@ func TestLimitsMove(t *testing.T) {
 			return true
 		})
 		must.AtMost(t, slow, max(2, changes/20), "changes of %d that did not hold everywhere two intervals later", changes)
-		if refused.Load() == 0 {
-			t.Error("nobody was refused")
-		}
+		must.AtLeast(t, refused.Load(), 1, "refused")
 		t.Logf("%d passed, %d were refused", admitted.Load(), refused.Load())
 		tells(t, backend, "known to 3 of 3 nodes\n", "override", "list", "moving") // nodes tell what they know with their next pushes
 		must.Equal(t, weir(t, backend, "override", "unset", "moving", "per-user", "ann", "--wait", "60s"), "1 removed\nknown to 3 of 3 nodes\n", "weir override unset")

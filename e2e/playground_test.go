@@ -42,15 +42,12 @@ func TestPagesEndWithTheCommand(t *testing.T) {
 		response := must.Get(envoytest.Client.Get(page + path))(t)
 		t.Cleanup(func() { response.Body.Close() })
 		begins := make([]byte, 6)
-		if _, err := io.ReadFull(response.Body, begins); err != nil || string(begins) != "event:" {
-			t.Errorf("%s: status %d, %q, %v", path, response.StatusCode, begins, err)
-		}
-		if err := p.End(); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Errorf("%s was cut off: %v", path, err)
-		}
+		_, err := io.ReadFull(response.Body, begins)
+		must.Reportf(t, err, "%s: status %d", path, response.StatusCode)
+		must.Equal(t, string(begins), "event:", "%s", path)
+		must.Reportf(t, p.End(), "%s", path)
+		_, err = io.Copy(io.Discard, response.Body)
+		must.Reportf(t, err, "%s was cut off", path)
 	}
 }
 

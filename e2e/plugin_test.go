@@ -78,9 +78,7 @@ func newWorker(t testing.TB, process *host.Process, configuration string) *worke
 	w := &worker{t: t}
 	w.vm = must.Get(process.NewVM(t.Context(), module, host.VMConfig{ID: vmID}))(t)
 	t.Cleanup(func() {
-		if err := w.vm.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
+		must.Reportf(t, w.vm.Close(), "close")
 	})
 	w.root = must.Get(w.vm.NewRoot(host.Plugin{Configuration: []byte(configuration)}))(t)
 	return w

@@ -212,9 +212,7 @@ descriptors:
 
 		end := func(i *instance) {
 			t.Helper()
-			if err := i.End(); err != nil {
-				t.Errorf("%v\n%s", err, i.Printed())
-			}
+			must.Reportf(t, i.End(), "%s", i.Printed())
 		}
 		// While Redis is away no client gets an error.
 		during("ann", enough, false, redis.Stop)

@@ -185,9 +185,7 @@ func upgradeRequests(t *testing.T, n node) {
 		x-ratelimit-remaining: 0`)
 	for range 3 {
 		fmt.Fprint(conn, "hello")
-		if got, err := io.ReadAll(io.LimitReader(conn, 5)); string(got) != "hello" || err != nil {
-			t.Fatalf("got %q, %v", got, err)
-		}
+		must.EqualOrEnd(t, string(must.Get(io.ReadAll(io.LimitReader(conn, 5)))(t)), "hello", "got")
 	}
 	// A rejected upgrade gets a normal answer.
 	_, r = upgrade(t, n)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -90,9 +89,8 @@ func whoIsLimited(t *testing.T, d driver) {
 			k := &r.Used[j]
 			must.Same(t, k.Values, []backend.Value{{Text: shown, Cut: cut}}, "%s: values of key %d", r.Rule, j)
 			share, want := k.Hits/r.Hits, float64(demand[user])/float64(total)
-			if bound := (k.MoreHits+k.Margin)/r.Hits + 0.01; math.Abs(share-want) > bound {
-				t.Errorf("%s: %s has %v of all hits, want %v ± %v", r.Rule, user, share, want, bound)
-			}
+			bound := (k.MoreHits+k.Margin)/r.Hits + 0.01
+			must.Between(t, share, want-bound, want+bound, "%s: %s's share of all hits", r.Rule, user)
 			must.Equal(t, k.Nodes, 3, "%s: nodes that saw %s", r.Rule, user)
 		}
 		// Only refused users are among the refused.

@@ -64,9 +64,7 @@ func TestTunnelsDoNotWait(t *testing.T) {
 			conn := dial()
 			fmt.Fprint(conn, request)
 			r, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatalf("%q: %v", request, err)
-			}
+			must.OKf(t, err, "%q", request)
 			wantLeft(request, r.Status, r.Header.Get("x-ratelimit-remaining"))
 		}
 		for what, headers := range map[string][]string{
@@ -95,9 +93,7 @@ func openStream(t *testing.T, conn net.Conn, headers []string) (status, remainin
 	must.OK(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}))
 	for {
 		frame, err := framer.ReadFrame()
-		if err != nil {
-			t.Fatalf("%v: %v", headers, err)
-		}
+		must.OKf(t, err, "%v", headers)
 		switch frame := frame.(type) {
 		case *http2.SettingsFrame:
 			if !frame.IsAck() {

@@ -67,9 +67,8 @@ func runQuickstart(t *testing.T, on envoytest.Binary, text, module, file string)
 		if i >= 10 {
 			want = http.StatusTooManyRequests
 		}
-		if a := clients[i%2].send(t, "GET", "/"); a.status != want {
-			t.Errorf("request %d of 12: got %d %s, want %d", i+1, a.status, a.header, want)
-		}
+		a := clients[i%2].send(t, "GET", "/")
+		must.Equal(t, a.status, want, "request %d of 12: status, with %s", i+1, a.header)
 	}
 }
 

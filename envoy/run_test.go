@@ -123,9 +123,7 @@ func (p *proxy) until(t *testing.T, what string, happened func() (bool, error)) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := p.Wait(ctx, happened); err != nil {
-		t.Errorf("waiting for %s: %v", what, err)
-	}
+	must.Reportf(t, p.Wait(ctx, happened), "waiting for %s", what)
 }
 
 // backend is weir serve behind a proxy that records the plugins' requests.
@@ -243,13 +241,9 @@ func (c client) send(t *testing.T, method, target string, headers ...string) ans
 	head := append([]string{method + " " + target + " HTTP/1.1", "host: shop.example", "content-length: 0"}, headers...)
 	must.Get(io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"))(t)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, target, err)
-	}
+	must.OKf(t, err, "%s %s", method, target)
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, target, err)
-	}
+	must.OKf(t, err, "%s %s", method, target)
 	a := answer{response.StatusCode, response.Header, string(body)}
 	c.proxy.count(a)
 	return a

@@ -240,8 +240,6 @@ func valueOf(t *testing.T, text string) (value map[string]any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	d.UseNumber()
-	if err := d.Decode(&value); err != nil {
-		t.Fatalf("%q: %v", text, err)
-	}
+	must.OKf(t, d.Decode(&value), "%q", text)
 	return value
 }

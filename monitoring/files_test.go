@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -101,9 +102,7 @@ func TestPromtool(t *testing.T) {
 	shown, _, _ = strings.Cut(shown, "```\n")
 	must.OK(t, os.WriteFile(config, []byte(shown), 0o600))
 	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "rules_test.yaml"}, {"check", "config", "--syntax-only", config}} {
-		if said, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
-			t.Errorf("promtool %s: %v (scripts/test-dependencies installs what is missing)\n%s", args, err, said)
-		}
+		commandtest.Run(t, exec.Command("promtool", args...))
 	}
 }
 
@@ -150,9 +149,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: want a summary and a description, got %v", r.Alert, r.Annotations)
 		}
-		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
-			t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
-		}
+		must.Equal(t, slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]), true, "%s: its severity, %q, is known", r.Alert, r.Labels["severity"])
 		// A single event stays in an increase for its whole range.
 		if r.For == "" && !strings.Contains(r.Expr, "increase(") {
 			t.Errorf("%s: want a time that it lasts", r.Alert)

@@ -87,9 +87,8 @@ func TestRestartsKeepTheLimit(t *testing.T) {
 			_, err := limiter(t, n, "r").Decide(t.Context(), Key{"ann"}, 1)
 			must.Is(t, err, ErrClosed, "after Close")
 		}
-		if passed != limit || told != 0 {
-			t.Errorf("%d passed of a limit of %d in %d restarts, and the overshoot bound is %d", passed, limit, restarts, told)
-		}
+		must.Equal(t, passed, limit, "in %d restarts, passed", restarts)
+		must.Equal(t, told, 0, "overshoot bound")
 	})
 }
 

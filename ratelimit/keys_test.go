@@ -97,9 +97,7 @@ func TestManyKeysOfARule(t *testing.T) {
 							ask := func(of ...ratelimit.Demand) bool {
 								t.Helper()
 								_, d, err := ratelimit.Acquire(t.Context(), of...)
-								if err != nil {
-									t.Fatalf("%d keys of %s: %v", keys, rule.Name, err)
-								}
+								must.OKf(t, err, "%d keys of %s", keys, rule.Name)
 								must.Equal(t, len(d.Standings), len(of), "%d keys of %s: standings", keys, rule.Name)
 								return d.Allowed
 							}

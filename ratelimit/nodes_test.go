@@ -232,9 +232,7 @@ func TestLimitIsLowered(t *testing.T) {
 		for range 50 {
 			passed += asked(t, one, 5, 0) + asked(t, two, 5, 0)
 		}
-		if passed < 490 {
-			t.Fatalf("%d of 500 passed of a limit of 1000", passed)
-		}
+		must.AtLeast(t, passed, 490, "passed of 500 of a limit of 1000")
 		full := start.Add(time.Duration(passed) * time.Minute / 1000)
 		one = change(one)
 		// A bucket that lacks the tokens of half a minute, and possibly leased tokens, has some
@@ -332,9 +330,8 @@ func TestBackendFailure(t *testing.T) {
 					}
 				}
 				must.Equal(t, limiter(t, n, "r").OvershootBound(), map[FailureMode]uint64{FailAllow: window.MaxHits, FailLocal: window.MaxHits}[mode], "hits above the limit are possible")
-				if passed != want.passed || n.Stats().DecidedAlone == 0 {
-					t.Errorf("%d passed, want %d; %+v", passed, want.passed, n.Stats())
-				}
+				must.Equal(t, passed, want.passed, "passed")
+				must.AtLeast(t, n.Stats().DecidedAlone, 1, "decided alone")
 				w.set(func() { w.away = false })
 				pause(20 * time.Second)
 				must.Report(t, n.Close(t.Context()))
@@ -409,9 +406,7 @@ func TestClock(t *testing.T) {
 				if d.Allowed {
 					passed++
 				}
-				if off := time.Since(d.At); off > 50*time.Millisecond || off < -50*time.Millisecond {
-					t.Fatalf("decided %v ago", off)
-				}
+				must.Between(t, time.Since(d.At), -50*time.Millisecond, 50*time.Millisecond, "decided ago")
 			}
 			pause(time.Second)
 		}

@@ -498,9 +498,8 @@ func TestLimit(t *testing.T) {
 		{CalendarWindow(5, Month, "UTC", Anchor{Day: 15}), 5, 0},
 		{Limit{}, 0, 0},
 	} {
-		if quota, per := test.limit.Quota(), test.limit.Window(); quota != test.quota || per != test.per {
-			t.Errorf("%+v: got %d in %v, want %d in %v", test.limit, quota, per, test.quota, test.per)
-		}
+		must.Equal(t, test.limit.Quota(), test.quota, "%+v: quota", test.limit)
+		must.Equal(t, test.limit.Window(), test.per, "%+v: window", test.limit)
 	}
 }
 

@@ -160,9 +160,8 @@ func TestWaitEnds(t *testing.T) {
 			})
 			synctest.Wait()
 			group.Go(func() {
-				if err := l.Wait(t.Context()); err != nil || time.Since(start) > 1010*time.Millisecond {
-					t.Errorf("who is next: %v after %v", err, time.Since(start))
-				}
+				must.Report(t, l.Wait(t.Context()))
+				must.AtMost(t, time.Since(start), 1010*time.Millisecond, "who is next waits for")
 			})
 			synctest.Wait()
 			leave()

@@ -155,9 +155,7 @@ func TestPlugin(t *testing.T) {
 		image := pull(t, at+"/weir-plugin:"+tag)
 		manifest := must.Get(image.Manifest())(t)
 		must.Equal(t, manifest.MediaType, types.OCIManifestSchema1, "%s: a manifest of type", tag)
-		if plugin, err := form(image); err != nil || !bytes.Equal(plugin, want) {
-			t.Errorf("%s: %d bytes, %v", tag, len(plugin), err)
-		}
+		must.Equal(t, bytes.Equal(must.Get(form(image))(t), want), true, "%s: the plugin is the release's", tag)
 		// A reader that takes a form for the other reads nothing wrong.
 		for other, form := range forms {
 			if plugin, err := form(image); other != tag && err == nil {

@@ -109,9 +109,8 @@ func TestOpenLater(t *testing.T) {
 		}
 	}
 	data.Map.Set([]byte("weir2:test"), []byte("garbage"), 0)
-	if _, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3)); err == nil {
-		t.Error("opened a table that can't be written")
-	}
+	_, err := Open(data, Options{Namespace: "test", Capacity: 100}, random(3))
+	must.Fails(t, err, "a table that can't be written")
 }
 
 // Versions of a program that have other formats may work beside each other on one shared data, as

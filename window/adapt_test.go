@@ -3,6 +3,8 @@ package window
 import (
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A bucket is full at the same time by another limit, and what it lacks until then is that much time.
@@ -45,9 +47,8 @@ func TestAdapt(t *testing.T) {
 		from, to := tokens(test.from, 1000, minute), tokens(test.to, 1000, minute)
 		s := State{Newest: now, Start: test.start, Hits: [2]Hits{test.hits}}
 		Adapt(&to, &s, &from)
-		if s.Hits[0] != test.want || s.Start != test.starts {
-			t.Errorf("%s: %+v since %d, want %+v since %d", test.name, s.Hits[0], s.Start-now, test.want, test.starts-now)
-		}
+		must.Equal(t, s.Hits[0], test.want, "%s: hits", test.name)
+		must.Equal(t, s.Start, test.starts, "%s: start", test.name)
 		if to.Advance(&s, now); to.Max != 0 && to.Remaining(&s) != test.left {
 			t.Errorf("%s: %d remain, want %d", test.name, to.Remaining(&s), test.left)
 		}

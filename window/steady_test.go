@@ -3,6 +3,8 @@ package window
 import (
 	"math"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // A client that never stops asking gets less of a small sliding window than its limit, as the hits
@@ -17,9 +19,7 @@ func TestSteady(t *testing.T) {
 		return l
 	}
 	for limit, want := range map[uint64]float64{0: 0, 1: 0.50, 2: 0.50, 3: 0.67, 5: 0.80, 10: 0.90, 19: 0.95, 20: 0.95, 50: 0.98, 100: 0.99, 1000: 1.00} {
-		if got := Steady(of(SlidingWindow, limit, 0)); math.Abs(got-want) > 0.006 {
-			t.Errorf("sliding window of %d: got %v, want %v", limit, got, want)
-		}
+		must.Between(t, Steady(of(SlidingWindow, limit, 0)), want-0.006, want+0.006, "sliding window of %d", limit)
 		for _, l := range []*Limit{
 			of(FixedWindow, limit, 0), of(FirstHitWindow, limit, 0), of(SlidingBuckets, limit, LogPrecision), of(SlidingBuckets, limit, minute/4),
 			of(TokenBucket, limit, 0),

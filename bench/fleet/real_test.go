@@ -34,7 +34,7 @@ func TestReal(t *testing.T) {
 			if store == "redis" {
 				url = redistest.Start(t).URL()
 			}
-			address := page.FreeAddresses(t, 1)[0]
+			address := commandtest.FreeAddress(t)
 			page.Start(t, "http://"+address+"/readyz", nil, binary, "serve", "--listen", address, "--store", url)
 			measureReal(t, "http://"+address)
 		})
@@ -89,9 +89,8 @@ func measureReal(t *testing.T, backend string) {
 	all, after := slices.Concat(waits...), statsOf(namespaces)
 	waited, advanced := after.WaitedRequests-before.WaitedRequests, after.AdvancedHits-before.AdvancedHits
 	t.Logf("clients wait: p50 %.1f ms, p99 %.1f ms; %d of %d requests wait; %d hits are advanced", page.Quantile(all, 0.5), page.Quantile(all, 0.99), waited, len(all), advanced)
-	if advanced == 0 || 50*waited > uint64(len(all)) {
-		t.Errorf("of %d requests %d wait, want at most 20 of 1,000; %d hits were advanced, want some", len(all), waited, advanced)
-	}
+	must.AtLeast(t, advanced, 1, "hits advanced")
+	must.AtMost(t, 50*waited, uint64(len(all)), "50 times the requests that wait, of which 20 of 1,000 may,")
 }
 
 // statsOf adds up the counts of nodes.

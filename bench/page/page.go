@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -211,9 +210,7 @@ func Start(t testing.TB, ready string, environment []string, command ...string) 
 	t.Helper()
 	cmd, log, exited := exec.Command(command[0], command[1:]...), &bytes.Buffer{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), environment...)
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%s: %v", command[0], err)
-	}
+	must.OKf(t, cmd.Start(), "%s", command[0])
 	go func() {
 		_ = cmd.Wait() // the process was killed
 		close(exited)
@@ -235,15 +232,4 @@ func Start(t testing.TB, ready string, environment []string, command ...string) 
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// FreeAddresses returns different addresses of this machine that nobody listens at.
-func FreeAddresses(t testing.TB, n int) (addresses []string) {
-	t.Helper()
-	for range n {
-		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer func() { _ = l.Close() }() // only after all are found
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
 }

@@ -105,9 +105,8 @@ func TestChoose(t *testing.T) {
 	}
 	must.Equal(t, strings.Join(names, " "), "proxies/envoy proxies/local proxies/native", "chose")
 	for _, only := range []string{"nobody", "("} {
-		if _, err := choose(only); err == nil {
-			t.Errorf("%q chooses", only)
-		}
+		_, err := choose(only)
+		must.Fails(t, err, "%q", only)
 	}
 	for of, quoted := range map[string]bool{"../README.md": false, "../comparison.md": true} {
 		text := must.Get(os.ReadFile(of))(t)
@@ -118,8 +117,6 @@ func TestChoose(t *testing.T) {
 				tables[g.name] = ""
 			}
 		}
-		if err := page.Keep(file, tables); err != nil {
-			t.Errorf("%s: %v", of, err)
-		}
+		must.Reportf(t, page.Keep(file, tables), "%s", of)
 	}
 }

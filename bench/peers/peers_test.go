@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os/exec"
@@ -275,12 +274,8 @@ func TestLimits(t *testing.T) {
 				var problems bytes.Buffer
 				c.Stderr = &problems
 				told, err := c.Output()
-				if err != nil {
-					t.Fatalf("%v\n%s", err, problems.Bytes())
-				}
-				if err := json.Unmarshal(told, &answers); err != nil {
-					t.Fatal(fmt.Errorf("%w: %.100s", err, told))
-				}
+				must.OKf(t, err, "%s", problems.Bytes())
+				must.OKf(t, json.Unmarshal(told, &answers), "%.100s", told)
 				// Floating point decides what comes within two microseconds of a window after an earlier request.
 				earlier := map[int64]bool{}
 				for _, a := range all {

@@ -23,6 +23,7 @@ import (
 
 	"weir/bench/page"
 	"weir/bench/site"
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 )
@@ -146,7 +147,7 @@ func (b *bench) start(program, configuration string, args ...string) (*subject, 
 	if err != nil {
 		return nil, err
 	}
-	address, file := page.FreeAddresses(b, 1)[0], filepath.Join(b.TempDir(), program)
+	address, file := commandtest.FreeAddress(b), filepath.Join(b.TempDir(), program)
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(configuration, "ADDRESS", address)), 0o600); err != nil {
 		return nil, err
 	}

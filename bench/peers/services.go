@@ -18,6 +18,7 @@ import (
 
 	"weir/bench/page"
 	"weir/bench/site"
+	"weir/internal/commandtest"
 	"weir/internal/store/redis/redistest"
 )
 
@@ -65,7 +66,7 @@ func (o *options) gubernator() string {
 
 // gubernator is one node, which knows itself alone.
 func gubernator(ctx context.Context, b *bench, limit int) (*subject, error) {
-	addresses := page.FreeAddresses(b, 3)
+	addresses := commandtest.FreeAddresses(b, 3)
 	pid := page.Start(b, "http://"+addresses[1]+"/v1/HealthCheck", []string{
 		"GUBER_GRPC_ADDRESS=" + addresses[0], "GUBER_HTTP_ADDRESS=" + addresses[1], "GUBER_ADVERTISE_ADDRESS=" + addresses[0],
 		"GUBER_PEER_DISCOVERY_TYPE=member-list", "GUBER_MEMBERLIST_ADDRESS=" + addresses[2], "GUBER_MEMBERLIST_BIND_ADDRESS=" + addresses[2], "GUBER_MEMBERLIST_KNOWN_NODES=" + addresses[2],

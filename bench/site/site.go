@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"weir/bench/page"
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
@@ -139,7 +140,7 @@ func (s *Site) serve(o Options, name string) *Service {
 		store = "redis://" + redis
 		fallthrough
 	case WeirServe:
-		own := page.FreeAddresses(s, 1)[0]
+		own := commandtest.FreeAddress(s)
 		return &Service{PortOf(own), page.Start(s, "http://"+own+"/healthz", nil, o.Weir, "serve", "--listen", own, "--store", store)}
 	}
 	command := []string{o.RateLimit}
@@ -152,7 +153,7 @@ func (s *Site) serve(o Options, name string) *Service {
 // RateLimit starts a rate limit service on a Redis. It ends with t.
 func RateLimit(t testing.TB, redis, descriptor string, command ...string) *Service {
 	t.Helper()
-	root, addresses := t.TempDir(), page.FreeAddresses(t, 3)
+	root, addresses := t.TempDir(), commandtest.FreeAddresses(t, 3)
 	own, health, debug := addresses[0], addresses[1], addresses[2]
 	folder := filepath.Join(root, "config")
 	must.OK(t, os.MkdirAll(folder, 0o700))

@@ -77,9 +77,7 @@ func (b *bounded) memory(t *testing.T, which string) int {
 func (b *bounded) wantGrown(t *testing.T, grown, most int, what string) {
 	t.Helper()
 	t.Logf("%s%d MB more", what, grown>>20)
-	if grown > most {
-		t.Errorf("%s%d MB more", what, grown>>20)
-	}
+	must.AtMost(t, grown, most, "%sbytes more", what)
 	must.Equal(t, must.Get(ask1(t, b.addresses["the rate limit service listens"], "k"))(t).GetOverallCode(), pb.RateLimitResponse_OK, "%sthen", what)
 }
 
@@ -102,9 +100,7 @@ func built(t *testing.T) string {
 	if err == nil {
 		_, err = os.Stat(binary)
 	}
-	if err != nil {
-		t.Fatalf("%v: make build", err)
-	}
+	must.OKf(t, err, "make build")
 	return binary
 }
 
@@ -390,9 +386,7 @@ descriptors:
 	}
 	free, bounded := flooded(), flooded("WEIR_MAX_MEMORY=16Mi")
 	t.Logf("%d MB more without a bound, %d MB with 16", free>>20, bounded>>20)
-	if bounded > 16<<20+besidesMemory || bounded > free*3/4 {
-		t.Errorf("it takes %d MB more, and %d MB without a bound", bounded>>20, free>>20)
-	}
+	must.AtMost(t, bounded, min(16<<20+besidesMemory, free*3/4), "bytes more, where it takes %d without a bound", free)
 }
 
 // The chart's backend, full to its bound, fits the memory that the chart gives its container.
@@ -430,8 +424,6 @@ func TestChartsMemoryFits(t *testing.T) {
 			wantStatus(t, "POST", url+wire.PushPath, "", wire.AppendPush(nil, &p), http.StatusOK)
 		}
 		t.Logf("%.0f %s: %d MiB of %d", metric("weir_memory_counters"), name, b.peak(t)>>20, limit)
-		if b.peak(t) > limit<<20 {
-			t.Errorf("%s take %d bytes of %d MiB", name, b.peak(t), limit)
-		}
+		must.AtMost(t, b.peak(t), limit<<20, "%s: bytes", name)
 	}
 }

@@ -200,9 +200,8 @@ func TestCheckJSON(t *testing.T) {
 ]
 `,
 	} {
-		if _, stdout, _ := execute(t.Context(), nil, input, "check", "--format", "json", "-"); stdout != want {
-			t.Errorf("%s: got\n%swant\n%s", input, stdout, want)
-		}
+		_, stdout, _ := execute(t.Context(), nil, input, "check", "--format", "json", "-")
+		must.Equal(t, stdout, want, "%s", input)
 	}
 }
 
@@ -310,17 +309,15 @@ func TestPreCommitHook(t *testing.T) {
 		ID, Name, Description, Entry, Language string
 		TypesOr                                []string `json:"types_or"`
 	}
-	if err := yaml.UnmarshalStrict(content, &hooks); err != nil || len(hooks) != 1 {
-		t.Fatalf("%d hooks, %v", len(hooks), err)
-	}
+	must.OK(t, yaml.UnmarshalStrict(content, &hooks))
+	must.EqualOrEnd(t, len(hooks), 1, "hooks")
 	h := hooks[0]
 	words := strings.Fields(h.Entry)
 	if h.ID == "" || h.Name == "" || h.Language != "system" || !slices.Equal(h.TypesOr, []string{"json", "yaml"}) || words[0] != "weir" {
 		t.Fatalf("got %+v", h)
 	}
 	for file, code := range map[string]int{"../../.golangci.yml": 0, "../../envoy/envoy.yaml": 0, "../../playground/browser/package-lock.json": 0, "../../internal/check/testdata/plain.json": 1} {
-		if got, stdout, stderr := execute(t.Context(), nil, "", append(words[1:len(words):len(words)], file)...); got != code {
-			t.Errorf("%s: exit %d, want %d:\n%s%s", file, got, code, stdout, stderr)
-		}
+		got, stdout, stderr := execute(t.Context(), nil, "", append(words[1:len(words):len(words)], file)...)
+		must.Equal(t, got, code, "%s: exit code, with\n%s%s", file, stdout, stderr)
 	}
 }

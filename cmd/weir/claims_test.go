@@ -226,12 +226,9 @@ func TestHangingBackend(t *testing.T) {
 			}
 			opened := fail(test.requests, 3)
 			t.Logf("the breaker is open after %v: %d of %d requests waited for up to %v, with a timeout of %v", opened, waited, sent, longest, timeout)
-			if waited > 3 {
-				t.Errorf("%d requests waited before the breaker was open", waited)
-			}
-			if fail(1, nightly.Or[uint64](20, 3)); waited > 0 {
-				t.Errorf("%d of %d requests waited while the breaker was open", waited, sent)
-			}
+			must.AtMost(t, waited, 3, "requests that waited before the breaker was open")
+			fail(1, nightly.Or[uint64](20, 3))
+			must.Equal(t, waited, 0, "of %d requests, those that waited while the breaker was open", sent)
 			must.Equal(t, passed, map[ratelimit.FailureMode]int{ratelimit.FailLocal: min(sent, 100), ratelimit.FailAllow: sent}[test.mode], "passed of %d", sent)
 			must.OK(t, s.command.Process.Signal(syscall.SIGCONT))
 			t.Logf("%d requests; the backend decides again %v after it went on", sent, decided())
@@ -304,7 +301,5 @@ func TestIdleProgram(t *testing.T) {
 	}
 	span := time.Since(start)
 	t.Logf("%d requests in %v", polls, span)
-	if span < polls*poll-poll/2 {
-		t.Errorf("%d requests in %v, want twice a minute", polls, span)
-	}
+	must.AtLeast(t, span, polls*poll-poll/2, "for %d requests, twice a minute", polls)
 }

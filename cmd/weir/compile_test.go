@@ -37,12 +37,8 @@ func TestCompileKept(t *testing.T) {
 	compiles := func(what string, wasm []byte) {
 		t.Helper()
 		module, err := compileKept(t.Context(), wasm)
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if err := module.Close(t.Context()); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+		must.OKf(t, err, "%s", what)
+		must.Reportf(t, module.Close(t.Context()), "%s", what)
 	}
 
 	// Another program's cache may have the same name.
@@ -53,9 +49,7 @@ func TestCompileKept(t *testing.T) {
 	must.EqualOrEnd(t, len(first), 1, "%q are kept, want a file", first)
 	written := must.Get(os.Stat(first[0]))(t)
 	compiles("the plugin again", wasm)
-	if again, err := os.Stat(first[0]); err != nil || !os.SameFile(written, again) {
-		t.Errorf("the code was written anew: %v", err)
-	}
+	must.Equal(t, os.SameFile(written, must.Get(os.Stat(first[0]))(t)), true, "the code was not written anew")
 	must.OK(t, os.Truncate(first[0], written.Size()/2))
 	compiles("with damaged code", wasm)
 	must.Same(t, kept(), nil, "damaged, and kept")

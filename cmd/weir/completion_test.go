@@ -115,9 +115,7 @@ func TestColors(t *testing.T) {
 		}
 		c.Env = append(os.Environ(), "NO_COLOR=", "TERM=xterm", test.set)
 		out, err := c.CombinedOutput()
-		if err == nil {
-			t.Error("a wrong command ends well")
-		}
+		must.Fails(t, err, "a wrong command")
 		if got := string(out); !strings.Contains(got, test.want) || strings.Contains(got, test.never) || !strings.HasSuffix(strings.TrimSpace(got), `"dance"`) {
 			t.Errorf("%+v: %q", test, got)
 		}

@@ -243,9 +243,7 @@ func TestServeFileKilled(t *testing.T) {
 			t.Errorf("%d hits were granted of a limit of %d", n, limit)
 		}
 	}
-	if failed == 0 {
-		t.Error("no push has failed")
-	}
+	must.AtLeast(t, failed, 1, "pushes that have failed")
 	t.Logf("%d pushes answered, %d attempts failed", answered.Load(), failed)
 }
 

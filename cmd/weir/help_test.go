@@ -27,9 +27,8 @@ environment.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	code, stdout, stderr := execute(t.Context(), nil, "", args...)
-	if code != 0 || stderr != "" {
-		t.Fatalf("weir %q: exit code %d: %s", args, code, stderr)
-	}
+	must.EqualOrEnd(t, code, 0, "weir %q: exit code, with %s", args, stderr)
+	must.EqualOrEnd(t, stderr, "", "weir %q: stderr", args)
 	return stdout
 }
 
@@ -59,14 +58,10 @@ func TestHelpIsComplete(t *testing.T) {
 			t.Errorf("weir %s --help has no example", c.name)
 		}
 		for _, flag := range regexp.MustCompile(`\n  (--\S+).*\n(.*)`).FindAllStringSubmatch(help, -1) {
-			if len(strings.TrimSpace(flag[2])) < 10 {
-				t.Errorf("weir %s --help says nothing of %s", c.name, flag[1])
-			}
+			must.AtLeast(t, len(strings.TrimSpace(flag[2])), 10, "weir %s --help: characters of %s", c.name, flag[1])
 		}
 		for line := range strings.Lines(help) {
-			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 140 {
-				t.Errorf("weir %s --help has a line of %d characters: %s", c.name, n, line)
-			}
+			must.AtMost(t, len([]rune(strings.TrimRight(line, "\n"))), 140, "weir %s --help: characters of the line %s", c.name, line)
 		}
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/server"
@@ -159,9 +159,7 @@ func TestCommandLine(t *testing.T) {
 			if (test.stdout == "") != (stdout == "") || (test.stderr == "") != (stderr == "") {
 				t.Errorf("stdout %q, stderr %q", stdout, stderr)
 			}
-			if strings.Contains(stderr, "hunter2") {
-				t.Errorf("stderr has a password:\n%s", stderr)
-			}
+			must.Lacks(t, stderr, "hunter2", "stderr")
 		})
 	}
 }
@@ -238,13 +236,9 @@ func TestServeProcess(t *testing.T) {
 
 			must.OK(t, command.Process.Signal(signal))
 			rest := must.Get(io.ReadAll(log))(t)
-			if err := command.Wait(); err != nil {
-				t.Errorf("%v\n%s", err, rest)
-			}
+			must.Reportf(t, command.Wait(), "%s", rest)
 			for _, secret := range []string{"s3cret", "hunter2"} {
-				if strings.Contains(line+string(rest), secret) {
-					t.Errorf("the log has the secret %s:\n%s%s", secret, line, rest)
-				}
+				must.Lacks(t, line+string(rest), secret, "log")
 			}
 		})
 	}
@@ -371,14 +365,11 @@ func TestServeSecrets(t *testing.T) {
 				url, client = "https://127.0.0.1:"+port, &http.Client{Transport: transport}
 			}
 			for namespace, status := range map[string]int{"shop": test.shop, "api": test.api} {
-				if got, body := askWith(t, client, "POST", url+wire.PushPath, "s3cret", push(namespace)); got != status {
-					t.Errorf("%s: status %d, want %d: %s", namespace, got, status, body)
-				}
+				got, body := askWith(t, client, "POST", url+wire.PushPath, "s3cret", push(namespace))
+				must.Equal(t, got, status, "%s: status, with %s", namespace, body)
 			}
 			for _, secret := range []string{"s3cret", "hunter2"} {
-				if strings.Contains(log, secret) {
-					t.Errorf("the log has the secret %s:\n%s", secret, log)
-				}
+				must.Lacks(t, log, secret, "log")
 			}
 		})
 	}
@@ -403,28 +394,10 @@ func startServe(t *testing.T, args, environment []string) (address, log string) 
 	return b.addresses["the counter backend listens"], b.log
 }
 
-// logBuffer is safe for concurrent use, like a standard error.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(text)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // execute runs a command in this process, with variables and a text as its standard input.
 func execute(ctx context.Context, set map[string]string, stdin string, args ...string) (code int, stdout, stderr string) {
 	var out bytes.Buffer
-	var errs logBuffer // a backend may log while the command ends
+	var errs commandtest.Output // a backend may log while the command ends
 	code = run(ctx, args, environment{
 		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, getenv: func(name string) string { return set[name] },
 	})
@@ -463,8 +436,6 @@ func executeAll(t *testing.T, set map[string]string, lines []lineTest) {
 		if code != want.code || !strings.Contains(stdout, want.stdout) || !strings.Contains(stderr, want.stderr) {
 			t.Errorf("weir %s: exit %d, want %d\n%s%s\nwant\n%s%s", want.args, code, want.code, stdout, stderr, want.stdout, want.stderr)
 		}
-		if strings.Contains(stdout+stderr, "\x1b") {
-			t.Errorf("weir %s: a control character in %q", want.args, stdout+stderr)
-		}
+		must.Lacks(t, stdout+stderr, "\x1b", "weir %s", want.args)
 	}
 }

@@ -181,9 +181,8 @@ func TestVerdict(t *testing.T) {
 		{"shadow", server.Counter{Limits: limits{full}, Mode: "enforce"}, "refuses: 5 of 5 used, room never"},
 		{"enforce", server.Counter{Limits: limits{full}, Mode: "off", Varies: true}, "may refuse (off): 5 of 5 used, room never; some keys have other limits"},
 	} {
-		if now, limits := verdict(test.mode, &test.counted); now+": "+limits != test.want {
-			t.Errorf("%s, %+v: got %s: %s, want %s", test.mode, test.counted, now, limits, test.want)
-		}
+		now, limits := verdict(test.mode, &test.counted)
+		must.Equal(t, now+": "+limits, test.want, "%s, %+v", test.mode, test.counted)
 	}
 }
 

@@ -82,9 +82,8 @@ func TestOverride(t *testing.T) {
 	if code, _, stderr := execute(t.Context(), variables, "", "override", "set", "shop", "per-user", "an\xffn", "1/1s"); code != 2 || !strings.Contains(stderr, "UTF-8") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if _, stdout, _ := execute(t.Context(), variables, "", "override", "set", "shop", "per-user", "a b", "", "1/1s"); !strings.Contains(stdout, `per-user "a b" "" 1/1s`) {
-		t.Errorf("got %s", stdout)
-	}
+	_, stdout, _ := execute(t.Context(), variables, "", "override", "set", "shop", "per-user", "a b", "", "1/1s")
+	must.Contains(t, stdout, `per-user "a b" "" 1/1s`, "output")
 }
 
 // An override that no node can apply is a mistake that nodes report. An override that does not fit

@@ -101,9 +101,7 @@ func TestRateLimitService(t *testing.T) {
 	must.Contains(t, metrics, `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2=""} 1`, "the metrics lack")
 	end() // and statsd is told
 	told := must.Get(statsd.Accept())(t)
-	if text, err := io.ReadAll(told); err != nil || !strings.Contains(string(text), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n") {
-		t.Errorf("statsd is told %s, %v", text, err)
-	}
+	must.Contains(t, string(must.Get(io.ReadAll(told))(t)), "ratelimit.service.rate_limit.d.k.total_hits:2|c\n", "statsd is told")
 	told.Close()
 
 	set = map[string]string{"CONFIG_TYPE": "XDS", "SHADOW_MODE": "maybe", "GRPC_MAX_CONNECTION_AGE": "1"}
@@ -149,9 +147,8 @@ func TestStatsdOfDrained(t *testing.T) {
 	must.OK(t, late.SendMsg(ofOne))
 	must.OK(t, late.CloseSend())
 	var answer pb.RateLimitResponse
-	if err := late.RecvMsg(&answer); err != nil || answer.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("answered %v, %v", &answer, err)
-	}
+	must.Report(t, late.RecvMsg(&answer))
+	must.Equal(t, answer.GetOverallCode(), pb.RateLimitResponse_OK, "answered")
 	end()
 	statsd.Close()
 	must.Contains(t, <-told, "ratelimit.service.rate_limit.d.k.total_hits:1|c\n", "statsd is told")
@@ -297,15 +294,11 @@ func TestRateLimitServiceTLS(t *testing.T) {
 	at := address("the rate limit service listens")
 	address("the descriptors were read")
 	must.Report(t, ask(at, mutual)) // it has a certificate
-	if err := ask(at, &tls.Config{RootCAs: authority.Pool, MinVersion: tls.VersionTLS12}); err == nil {
-		t.Error("without a certificate it is answered")
-	}
+	must.Fails(t, ask(at, &tls.Config{RootCAs: authority.Pool, MinVersion: tls.VersionTLS12}), "asked without a certificate")
 	end()
 	set["GRPC_CLIENT_TLS_SAN"] = "gateway"
 	address, end = startRateLimit(t.Context(), t, set)
-	if err := ask(address("the rate limit service listens"), mutual); err == nil {
-		t.Error("with a certificate of another name it is answered")
-	}
+	must.Fails(t, ask(address("the rate limit service listens"), mutual), "asked with a certificate of another name")
 	end()
 	set["CONFIG_GRPC_XDS_SERVER_TLS_CACERT"], set["CONFIG_GRPC_XDS_CLIENT_TLS_KEY"], set["XDS_CLIENT_BACKOFF_MAX_INTERVAL"] = key, "", "1ms"
 	for _, want := range []string{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT: want", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT: want", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL: want"} {

@@ -49,14 +49,12 @@ func TestRegionsKilled(t *testing.T) {
 	for id, n := range want {
 		must.Equal(t, got[id], n, "counter %x: hits at the parent", id[:2])
 		if id[0] == 1 {
-			if granted += n; n > limit {
-				t.Errorf("%d hits were granted of a limit of %d", n, limit)
-			}
+			granted += n
+			must.AtMost(t, granted, limit, "hits granted")
 		}
 	}
-	if failed == 0 || granted == 0 {
-		t.Errorf("%d attempts failed, %d hits were granted: want some of both", failed, granted)
-	}
+	must.AtLeast(t, failed, 1, "attempts that failed")
+	must.AtLeast(t, granted, 1, "hits granted")
 	t.Logf("%d pushes answered, %d attempts failed, %d hits granted of %d", answered.Load(), failed, granted, 8*limit)
 }
 
@@ -168,9 +166,8 @@ func TestRefusals(t *testing.T) {
 			must.Report(t, json.NewEncoder(w).Encode(map[string]string{"detail": test.detail}))
 		}))
 		client := must.Get(ratelimit.Dial(parent.URL, ratelimit.DialOptions{HTTPClient: &http.Client{Transport: toParent{http.DefaultTransport}}}))(t)
-		if _, err := client.Push(t.Context(), nil); errors.Is(err, region.ErrRefused) != test.refusal {
-			t.Errorf("%d %q: %v, want a refusal: %v", test.status, test.detail, err, test.refusal)
-		}
+		_, err := client.Push(t.Context(), nil)
+		must.Equal(t, errors.Is(err, region.ErrRefused), test.refusal, "%d %q: %v is a refusal", test.status, test.detail, err)
 		parent.Close()
 	}
 }

@@ -57,25 +57,18 @@ func TestServeDrains(t *testing.T) {
 	head := "POST " + wire.PushPath + " HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer s3cret\r\nContent-Type: " + wire.ContentType + "\r\nExpect: 100-continue\r\nContent-Length: "
 	must.Get(slow.Write(append([]byte(head), []byte(strconv.Itoa(len(body))+"\r\n\r\n")...)))(t)
 	answer := bufio.NewReader(slow)
-	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
-		t.Fatalf("got %q, %v", line, err)
-	}
+	must.Contains(t, must.Get(answer.ReadString('\n'))(t), "100 Continue", "answer")
 	if e := next("the counter backend ends"); e.UnderWay == nil || *e.UnderWay != 1 {
 		t.Errorf("want one request under way, got %+v", e)
 	}
 	must.Get(io.Copy(slow, bytes.NewReader(body)))(t)
 	must.EqualOrEnd(t, must.Get(answer.ReadString('\n'))(t), "\r\n", "")
-	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
-		t.Errorf("the push that was under way: %q, %v", line, err)
-	}
+	must.Contains(t, must.Get(answer.ReadString('\n'))(t), "200 OK", "the push that was under way")
 	next("push")
 	if e := next("the counter backend has ended"); e.Drained == nil || *e.Drained != 1 || e.CutOff == nil || *e.CutOff != 0 {
 		t.Errorf("want one drained, got %+v", e)
 	}
-	rest, err := io.ReadAll(log)
-	if err != nil || len(rest) > 0 {
-		t.Errorf("got %s, %v", rest, err)
-	}
+	must.Equal(t, string(must.Get(io.ReadAll(log))(t)), "", "rest of the log")
 	must.Report(t, command.Wait())
 }
 
@@ -157,9 +150,8 @@ func TestRolesOfCertificates(t *testing.T) {
 			}{
 				{"POST", wire.PushPath, push, test.push}, {"GET", "/v1/overrides?namespace=shop", nil, test.look}, {"DELETE", "/v1/overrides?namespace=shop&rule=r", nil, test.set},
 			} {
-				if got, body := askWith(t, client, call.method, "https://"+address+call.path, test.token, call.body); got != call.want {
-					t.Errorf("%s %s by %s with %q: status %d, want %d: %s", call.method, call.path, test.name, test.token, got, call.want, body)
-				}
+				got, body := askWith(t, client, call.method, "https://"+address+call.path, test.token, call.body)
+				must.Equal(t, got, call.want, "%s %s by %s with %q: status, with %s", call.method, call.path, test.name, test.token, body)
 			}
 			transport.CloseIdleConnections()
 		}

@@ -61,9 +61,8 @@ func TestSimulate(t *testing.T) {
 		args = append([]string{"simulate", "--config", configuration, "--field", "when=time", "--field", "who=client_ip"}, args...)
 		args = append(args, write("access.log", nginx), write("envoy.log.gz", packed.String()), "-")
 		code, stdout, stderr := execute(t.Context(), nil, fromStdin, args...)
-		if code != 0 || stderr != "" {
-			t.Fatalf("exit code %d: %s", code, stderr)
-		}
+		must.EqualOrEnd(t, code, 0, "exit code, with %s", stderr)
+		must.EqualOrEnd(t, stderr, "", "stderr")
 		return stdout
 	}
 
@@ -84,9 +83,7 @@ func TestSimulate(t *testing.T) {
 	}
 	page := filepath.Join(dir, "page.html")
 	must.Equal(t, simulateIt("--html", page, "--keys", "1"), "", "printed")
-	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("<svg")) {
-		t.Errorf("%v: %.200s", err, html)
-	}
+	must.Contains(t, string(must.Get(os.ReadFile(page))(t)), "<svg", "page")
 }
 
 // A configuration is read from what people deploy, as weir check reads it.

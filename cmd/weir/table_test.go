@@ -93,9 +93,8 @@ func TestTable(t *testing.T) {
 		request.Header.Set("x-user", "ann")
 		answer := must.Get(envoytest.Client.Do(request))(t)
 		must.Get(io.Copy(io.Discard, answer.Body))(t)
-		if err := answer.Body.Close(); err != nil || i < 10 != (answer.StatusCode == http.StatusOK) {
-			t.Errorf("request %d: %s, %v", i, answer.Status, err)
-		}
+		must.Report(t, answer.Body.Close())
+		must.Equal(t, answer.StatusCode == http.StatusOK, i < 10, "request %d: %s is a pass", i, answer.Status)
 	}
 	must.OK(t, pty.Setsize(terminal, &pty.Winsize{Rows: 30, Cols: 40}))
 	row := until(`^ *per-user +0 +\d+ +[1-9]\d* `) // it may have been drawn between the last two requests
@@ -103,9 +102,7 @@ func TestTable(t *testing.T) {
 		row = until(`^ *per-user +0 +\d+ +[1-9]\d* `)
 	}
 	must.Same(t, strings.Fields(row[0])[2:], []string{"10", "2"}, "allowed and refused")
-	if len(row[0]) > 40 {
-		t.Errorf("a line of %d characters on a terminal of 40", len(row[0]))
-	}
+	must.AtMost(t, len(row[0]), 40, "on a terminal of 40, characters of a line")
 	must.Get(terminal.Write([]byte{3}))(t)
 	for lines.Scan() {
 		continue

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -148,9 +147,8 @@ func TestUsagePush(t *testing.T) {
 			{"usage shop dollars --push " + service.URL + " --state " + state, 1, "", "of another namespace or rule, or to another URL"},
 		})
 		want := map[string]int64{"ann/team" + code + " gpt-5 " + today: 706, "bob" + code + "  " + yesterday: 1, "others" + code + "  " + today: 3}
-		if !maps.Equal(b.sums, want) || b.authorized != "Bearer s3cret" {
-			t.Errorf("%s: counted are %v, want %v; authorized by %q", form, b.sums, want, b.authorized)
-		}
+		must.Same(t, b.sums, want, "%s: counted", form)
+		must.Equal(t, b.authorized, "Bearer s3cret", "%s: authorized by", form)
 	}
 	executeAll(t, nil, []lineTest{
 		{"usage shop --push ftp://x --state s", 2, "", "--push: want a URL"},
@@ -193,9 +191,7 @@ func TestUsagePushOfAFullMonth(t *testing.T) {
 	b := &biller{}
 	p := pushAt(t, serveHere(t, counters, server.Options{Now: func() time.Time { return at }}), b, "2026-11-15", at)
 	must.OK(t, p.run(t.Context()))
-	if want := map[string]int64{"others  2026-11-16": 7}; !maps.Equal(b.sums, want) {
-		t.Errorf("counted are %v, want %v", b.sums, want)
-	}
+	must.Same(t, b.sums, map[string]int64{"others  2026-11-16": 7}, "counted")
 }
 
 // What a store has lost is not paid back, but a reservation that went back is, and so is what a full day counts as others': to

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -107,9 +106,7 @@ func requests(i Implementation) map[string]request {
 func applied(t *testing.T, plan *Plan, r request) []string {
 	t.Helper()
 	for _, document := range plan.Configurations[public] {
-		if !strings.Contains(string(document), `"namespace":"shop"`) {
-			t.Fatalf("%s", document)
-		}
+		must.Contains(t, string(document), `"namespace":"shop"`, "document")
 	}
 	return appliedTo(t, plan, r)
 }
@@ -422,9 +419,8 @@ func TestSharedName(t *testing.T) {
 			one{"tenant/p", "HTTPRoute app", "rules: " + limits("r")}.policy(t, 0), one{"p", "HTTPRoute app", "rules: " + limits("r")}.policy(t, 1), one{"g", "Gateway public", "rules: " + limits("gate")}.policy(t, 2),
 		}
 		plan := newPlanner(t).Plan(r)
-		if got, theirs := applied(t, plan, shops), applied(t, plan, tenants); !slices.Equal(got, []string{test.want}) || !slices.Equal(theirs, []string{test.theirs}) {
-			t.Errorf("%s, %q: %v, want %s; %v, want %s", test.name, test.hosts, got, test.want, theirs, test.theirs)
-		}
+		must.Same(t, applied(t, plan, shops), []string{test.want}, "%s, %q: applied", test.name, test.hosts)
+		must.Same(t, applied(t, plan, tenants), []string{test.theirs}, "%s, %q: applied to tenants", test.name, test.hosts)
 		if o, other := plan.Outcomes[0], plan.Outcomes[1]; o.Partly != (test.missed > 0) || other.Partly != (test.othersMissed > 0) || len(o.Missed) != test.missed || len(other.Missed) != test.othersMissed || len(o.Gateways) != 1-test.missed || len(other.Gateways) != 1 {
 			t.Errorf("%s, %q: %+v, %+v", test.name, test.hosts, o, other)
 		}
@@ -525,9 +521,7 @@ func TestBystanders(t *testing.T) {
 				must.Equal(t, len(o.Gateways), 1, "%s: %d: Gateways of %+v", implementation, n, o)
 			}
 		}
-		if most := 3 * 2 * maxRegion; sizes[300]-sizes[1] > most {
-			t.Errorf("%s: %d bytes, and by routes without a policy %d", implementation, sizes[1], sizes[300])
-		}
+		must.AtMost(t, sizes[300]-sizes[1], 3*2*maxRegion, "%s: bytes more than the %d of one route", implementation, sizes[1])
 	}
 }
 
@@ -603,13 +597,10 @@ func TestMemory(t *testing.T) {
 	for name, r := range map[string]*Resources{"full": full, "alike": alike} {
 		planner := newPlanner(t)
 		planner.Plan(r) // reads the policies
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		plan := planner.Plan(r)
-		runtime.ReadMemStats(&after)
-		if in := len(plan.Configurations[public]); in == 0 || after.TotalAlloc-before.TotalAlloc > 80<<20 {
-			t.Errorf("%s: %d documents take %d MiB", name, in, (after.TotalAlloc-before.TotalAlloc)>>20)
-		}
+		var plan *Plan
+		_, took := must.Allocated(func() { plan = planner.Plan(r) })
+		must.AtLeast(t, len(plan.Configurations[public]), 1, "%s: documents", name)
+		must.AtMost(t, took, 80<<20, "%s: bytes allocated", name)
 	}
 }
 
@@ -729,9 +720,8 @@ func TestRoom(t *testing.T) {
 			must.Get(config.Parse(d))(t)
 			bytes += len(d)
 		}
-		if len(documents) > test.documents || bytes > maxEnvoyGateway {
-			t.Errorf("%s: %d documents, %d bytes", test.name, len(documents), bytes)
-		}
+		must.AtMost(t, len(documents), test.documents, "%s: documents", test.name)
+		must.AtMost(t, bytes, maxEnvoyGateway, "%s: bytes", test.name)
 		for place, want := range map[string]string{"tenant/r0": test.first, fmt.Sprint("tenant/r", test.routes-1): test.last, "small/r0": "small_p_r", "shop/app": own} {
 			if got := appliedTo(t, plan, request{route: "httproute/" + place + "/rule/0/match/0/*"}); !slices.Contains(got, want) {
 				t.Errorf("%s: %s has %v, want %s", test.name, place, got, want)
@@ -772,9 +762,7 @@ func TestDeepRule(t *testing.T) {
 			}
 		}
 	}
-	if refused == 0 {
-		t.Error("none is refused")
-	}
+	must.AtLeast(t, refused, 1, "refused")
 }
 
 // The number of replicas is for rules that divide their limits. Others may stand beside them, or alone.
@@ -800,10 +788,8 @@ func TestReplicas(t *testing.T) {
 
 // What weir convert makes of other policies is accepted.
 func TestConverted(t *testing.T) {
-	files, err := filepath.Glob("../../internal/convert/testdata/policies-*/want.json")
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
-	}
+	files := must.Get(filepath.Glob("../../internal/convert/testdata/policies-*/want.json"))(t)
+	must.AtLeast(t, len(files), 2, "files of policies")
 	for _, file := range files {
 		var list RateLimitPolicyList
 		must.OK(t, yaml.UnmarshalStrict(must.Get(os.ReadFile(file))(t), &list))
@@ -824,9 +810,7 @@ func TestRuleName(t *testing.T) {
 		{"a", strings.Repeat("y", 200), "c"}, {"a", strings.Repeat("y", 201), "c"}, {strings.Repeat("n", 63), "b", "c"}, {strings.Repeat("n", 63), "b", "d"},
 	} {
 		name := RuleName(parts[0], parts[1], parts[2])
-		if len(name) > maxName {
-			t.Errorf("%v: %q", parts, name)
-		}
+		must.AtMost(t, len(name), maxName, "%v: characters of %q", parts, name)
 		if before, twice := seen[name]; twice {
 			t.Errorf("%v and %v are both %s", before, parts, name)
 		}

@@ -159,9 +159,8 @@ func TestChangesOfCounters(t *testing.T) {
 		of := by("why")
 		of.Name, of.Once = name, once
 		got, _, err := b.By(of).ChangeCounter(t.Context(), "shop", &Change{ID: wire.ID{1}, Rule: "r", Values: []string{"v"}, Grant: hits})
-		if err != nil || got != want {
-			t.Errorf("%d given back, %v, want %d", got, err, want)
-		}
+		must.Report(t, err)
+		must.Equal(t, got, want, "given back")
 	}
 	grant(b, "ann", "k", 10, 10)
 	grant(b, "ann", "k", 10, 10)
@@ -242,9 +241,8 @@ func TestNoChangeWithoutRecord(t *testing.T) {
 	}
 	must.Equal(t, must.Get(b.Overrides(t.Context(), "shop"))(t).Version, 0, "something has changed")
 	s.refuses, s.set = nil, errAway
-	if _, err := b.By(by("why")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann")); err == nil {
-		t.Error("no error")
-	}
+	_, err := b.By(by("why")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann"))
+	must.Fails(t, err, "overrides")
 	wantTold(t, b, "set override ann/why per-user[]:  -> 1/1m; not known")
 }
 

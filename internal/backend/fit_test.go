@@ -20,9 +20,7 @@ func manyOverrides() (set []wire.Override) {
 
 func fitCheaply(t *testing.T, b *Backend, set []wire.Override) {
 	t.Helper()
-	if n := testing.AllocsPerRun(1, func() { must.OK(t, b.checkFit(t.Context(), "shop", set)) }); n > float64(50*len(set)) {
-		t.Errorf("%v allocations for %d overrides", n, len(set))
-	}
+	must.AtMost(t, testing.AllocsPerRun(1, func() { must.OK(t, b.checkFit(t.Context(), "shop", set)) }), float64(50*len(set)), "allocations for %d overrides", len(set))
 }
 
 // Where only overrides in force tell what a rule is, a call of many is checked at a cost for each of them and of those,

@@ -62,9 +62,8 @@ func TestRulesAreKnown(t *testing.T) {
 		return must.Get(b.Configurations(t.Context(), "shop"))(t)
 	}
 	must.Equal(t, one.say(a, nil), true, "nobody is asked for unknown rules")
-	if other.say(a, nil) || one.say(a, nil) {
-		t.Error("several are asked at once")
-	}
+	must.Equal(t, other.say(a, nil), false, "a second is asked at once")
+	must.Equal(t, one.say(a, nil), false, "the first is asked again at once")
 	if c := configurations(a); len(c) != 1 || len(c[0].Nodes) != 2 || !c[0].Heard.IsZero() || RuleOf(c, "per-user") != nil {
 		t.Errorf("of unknown rules there are %+v", c)
 	}
@@ -90,9 +89,8 @@ func TestRulesAreKnown(t *testing.T) {
 	}
 	// Another configuration is that of fewer nodes.
 	third := newTeller(t, 3, 8, exampleRule("per-user", 5), exampleRule("new", 1))
-	if !third.say(b, nil) || third.say(b, third.told) {
-		t.Error("the other configuration is not asked for once")
-	}
+	must.Equal(t, third.say(b, nil), true, "the other configuration is asked for")
+	must.Equal(t, third.say(b, third.told), false, "the other configuration is asked for twice")
 	c := configurations(a)
 	if len(c) != 2 || !reflect.DeepEqual(c[1].Nodes, []Number{3}) || RuleOf(c, "per-user").Limits[0].Max != 100 || RuleOf(c, "new") == nil {
 		t.Errorf("two configurations: %+v", c)

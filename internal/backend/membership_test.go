@@ -29,9 +29,8 @@ func TestMembersAreBounded(t *testing.T) {
 			t.Errorf("node %d: %d, known %v", node, v, known)
 		}
 	}
-	if m.count != 10 || m.shares.Of("evil").Size() != 6 {
-		t.Errorf("%d members, %d of them evil", m.count, m.shares.Of("evil").Size())
-	}
+	must.Equal(t, m.count, 10, "members")
+	must.Equal(t, m.shares.Of("evil").Size(), 6, "evil members")
 	m.put(member{"another", 1}, 3)
 	m.sweep(func(v int) bool { return v == 2 })
 	m.delete(member{"another", 2})
@@ -121,9 +120,8 @@ func TestWhoOnlyReadsDoesNotJoin(t *testing.T) {
 	for range 3 {
 		push(3)
 	}
-	if len(store.nodes) != 2 || store.asked != 1 {
-		t.Errorf("joined %v, asked %d times; want none more, and one", store.nodes, store.asked)
-	}
+	must.Equal(t, len(store.nodes), 2, "joined: %v", store.nodes)
+	must.Equal(t, store.asked, 1, "times asked")
 	push(3, hit()...)
 	push(3)
 	push(3, hit()...)
@@ -144,9 +142,8 @@ func TestInvalidPushJoinsNothing(t *testing.T) {
 	} {
 		must.Get(m.count(t.Context(), store, p))(t) // the store says what is wrong
 	}
-	if len(store.nodes) != 0 || m.joined.count != 0 {
-		t.Errorf("joined %v, want none", store.nodes)
-	}
+	must.Equal(t, len(store.nodes), 0, "joined: %v", store.nodes)
+	must.Equal(t, m.joined.count, 0, "known to have joined")
 }
 
 // More nodes than are remembered cost more, and are still counted. Of more than half as many, those of the last second are

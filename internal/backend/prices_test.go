@@ -52,7 +52,5 @@ func TestTooManyPrices(t *testing.T) {
 		_, err := b.By(nil).SetPrices(t.Context(), "shop", "l", prices, false)
 		must.Is(t, err, store.ErrInvalid, "too many prices")
 	})
-	if n > wire.MaxOverrides/100 {
-		t.Errorf("%v allocations", n)
-	}
+	must.AtMost(t, n, wire.MaxOverrides/100, "allocations")
 }

@@ -311,9 +311,7 @@ func TestTopNamesFewKeys(t *testing.T) {
 		reports = append(reports, &wire.Report{Sender: uint64(sender), Rules: []wire.RuleReport{{Name: "r", Used: used}}})
 	}
 	keys := float64(len(reports) * wire.MaxReportKeys)
-	if each := testing.AllocsPerRun(5, func() { merge(reports, "") }) / keys; each > 5 {
-		t.Errorf("%.1f allocations a key, want those to add it up", each)
-	}
+	must.AtMost(t, testing.AllocsPerRun(5, func() { merge(reports, "") })/keys, 5, "allocations a key, to add it up")
 	used := merge(reports, "").Rules[0].Used
 	if len(used) != wire.MaxReportKeys || used[0].Hash != "00000000000000000000000000000000" || used[63].Values[0].Text != "ann" {
 		t.Errorf("got %d keys, %+v to %+v", len(used), used[0], used[len(used)-1])

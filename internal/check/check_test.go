@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -61,9 +60,8 @@ func TestOwnFiles(t *testing.T) {
 	} {
 		content := must.Get(os.ReadFile(name))(t)
 		report := check.File(name, content)
-		if report.Refused() || report.Configurations != configurations {
-			t.Errorf("%s: want %d configurations without a mistake, got\n%s", name, configurations, findings(report))
-		}
+		must.Equal(t, report.Refused(), false, "%s: refused: %s", name, findings(report))
+		must.Equal(t, report.Configurations, configurations, "%s: configurations of\n%s", name, findings(report))
 	}
 }
 
@@ -157,9 +155,8 @@ func TestNotUTF8(t *testing.T) {
 	t.Parallel()
 	const text = "rules:\n- {name: \"é\xff\", limits: [{limit: 60, window: 1s}]}\n"
 	for _, report := range []*check.Report{check.File("a.yaml", []byte(text)), check.Found("a.yaml", []byte(text)), check.File("a.json", []byte(text))} {
-		if got := findings(report); got != "2:12: want UTF-8, got the byte 0xff\n0 configurations\n" || !report.Refused() {
-			t.Errorf("refused %t, got\n%s", report.Refused(), got)
-		}
+		must.Equal(t, findings(report), "2:12: want UTF-8, got the byte 0xff\n0 configurations\n", "findings")
+		must.Equal(t, report.Refused(), true, "refused")
 	}
 }
 
@@ -181,9 +178,7 @@ func FuzzFile(f *testing.F) {
 			if finding.Line < 1 || finding.Line > len(lines) {
 				t.Fatalf("line %d of %d", finding.Line, len(lines))
 			}
-			if most := len([]rune(lines[finding.Line-1])) + 1; finding.Column < 1 || finding.Column > most {
-				t.Errorf("%d:%d of a line of %d", finding.Line, finding.Column, most)
-			}
+			must.Between(t, finding.Column, 1, len([]rune(lines[finding.Line-1]))+1, "column in line %d", finding.Line)
 			if finding.Problem == "" {
 				t.Error("no problem")
 			}
@@ -208,13 +203,8 @@ func TestAliasesAreBounded(t *testing.T) {
 		merged.String(),
 		"rules: &r [" + strings.Repeat("*r, ", 10_000) + "]\n",
 	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		check.File("a.yaml", []byte(content))
-		runtime.ReadMemStats(&after)
-		if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
-			t.Errorf("%.100q: %d MiB were allocated", content, took>>20)
-		}
+		_, took := must.Allocated(func() { check.File("a.yaml", []byte(content)) })
+		must.AtMost(t, took, 256<<20, "%.100q: bytes allocated", content)
 	}
 }
 
@@ -234,9 +224,7 @@ func TestAliasesOfFiltersAreBounded(t *testing.T) {
 		report := check.File("a.yaml", []byte("anchors: [&h ["+strings.Repeat("{name: x-a}, ", 2000)+"]]\nhttp_filters: ["+filters+"{typed_config: {"+typed+
 			`wasm.v3.Wasm, config: {configuration: {"@type": type.googleapis.com/google.protobuf.Struct, value: {rules: [
 				{name: r, key: [jwt_claim: sub, header: x-b], limits: [{limit: 100, window: 1m}]}]}}}}}]`+"\n"))
-		if took := time.Since(begun); took > 10*time.Second {
-			t.Errorf("took %v", took)
-		}
+		must.AtMost(t, time.Since(begun), 10*time.Second, "took")
 		if report.Refused() || len(report.Findings) == 0 || !strings.Contains(fmt.Sprint(report.Findings), "too large to be compared") {
 			t.Errorf("got %v", report.Findings)
 		}

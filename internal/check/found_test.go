@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weir/internal/check"
+	"weir/internal/must"
 )
 
 // A file that somebody has come upon is checked if it is Weir's, broken or not, and else passed over.
@@ -36,9 +37,8 @@ func TestFound(t *testing.T) {
 		{"several", "a.yaml", "a: 1\n---\nrules:\n- {name: total, limits: [{limit: 60, window: 1s}]}\n---\nb: 1\n", 1, false},
 	} {
 		report := check.Found(test.file, []byte(test.text))
-		if report.Configurations != test.configurations || report.Refused() != test.refused {
-			t.Errorf("%s: want %d configurations, refused %t, got\n%s", test.name, test.configurations, test.refused, findings(report))
-		}
+		must.Equal(t, report.Configurations, test.configurations, "%s: configurations of\n%s", test.name, findings(report))
+		must.Equal(t, report.Refused(), test.refused, "%s: refused: %s", test.name, findings(report))
 	}
 }
 

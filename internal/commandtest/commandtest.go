@@ -1,4 +1,4 @@
-// Package commandtest runs commands for tests: it waits for what they print, and ends them.
+// Package commandtest runs commands for tests: it finds addresses for them, waits for what they print, and ends them.
 package commandtest
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os/exec"
 	"regexp"
 	"sync"
@@ -115,7 +116,24 @@ func (p *Process) Kill(t testing.TB) {
 	}
 }
 
-// Output collects what a process prints. Its methods are safe for concurrent use.
+// FreeAddress returns an address of this machine that nobody listens at.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	return FreeAddresses(t, 1)[0]
+}
+
+// FreeAddresses returns different addresses of this machine that nobody listens at.
+func FreeAddresses(t testing.TB, n int) (addresses []string) {
+	t.Helper()
+	for range n {
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+		defer func() { _ = l.Close() }() // only after all are found
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
+}
+
+// Output collects what a process prints, or a log. Its methods are safe for concurrent use.
 type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -48,9 +48,7 @@ func TestSmallLimits(t *testing.T) {
 	c.Count(100)
 	c.Granted(0, 1, 1, 0, false, monday+second, 0)
 	ends := minute - (monday+second)%minute
-	if in := c.dryFor(monday + second); in <= 0 || in > min(ends, small.horizon())+2*dueUnit {
-		t.Errorf("asks again after %d ns", in)
-	}
+	must.Between(t, c.dryFor(monday+second), 1, min(ends, small.horizon())+2*dueUnit, "asks again after")
 }
 
 // A lease is to last for two intervals, or one of tokens, or a quarter of the shortest window.

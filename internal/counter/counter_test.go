@@ -57,9 +57,8 @@ func TestAllLimitsOrNone(t *testing.T) {
 		c = load(t, rule, c.Append(nil, monday))
 		c.Advance(monday)
 	}
-	if c.Allows(1) || !slices.Equal(sums(c), []uint64{3, 3}) {
-		t.Errorf("above one limit: allowed %v, counted %v", c.Allows(1), sums(c))
-	}
+	must.Equal(t, c.Allows(1), false, "above one limit: allowed")
+	must.Same(t, sums(c), []uint64{3, 3}, "above one limit: counted")
 	c.GiveBack(c.Numbers(nil), 2)
 	if !c.Allows(2) || c.Allows(3) || !slices.Equal(sums(c), []uint64{1, 1}) {
 		t.Errorf("after giving back: counted %v", sums(c))
@@ -105,9 +104,7 @@ func TestChangedLimits(t *testing.T) {
 
 		c = load(t, after, payload)
 		c.Advance(monday + second)
-		if !slices.Equal(sums(c), []uint64{7, 0}) {
-			t.Errorf("reordered and changed: counted %v", sums(c))
-		}
+		must.Same(t, sums(c), []uint64{7, 0}, "reordered and changed: counted")
 		c.Count(1)
 		// Limits that this configuration does not have are carried along for the configuration that
 		// has them, by a counter that has had the entry before too, until it tells nothing any
@@ -116,14 +113,12 @@ func TestChangedLimits(t *testing.T) {
 		if !c.Load(after, payload) || !bytes.Equal(c.Append(nil, monday+second), payload) {
 			t.Errorf("read and written again, %x is %x", payload, c.Append(nil, monday+second))
 		}
-		if c = load(t, before, payload); !slices.Equal(sums(c), []uint64{7, 8}) {
-			t.Errorf("back in the first configuration: counted %v", sums(c))
-		}
+		c = load(t, before, payload)
+		must.Same(t, sums(c), []uint64{7, 8}, "back in the first configuration: counted")
 		c = load(t, after, payload)
 		c.Advance(monday + 2*minute)
-		if c = load(t, before, c.Append(nil, monday+2*minute)); !slices.Equal(sums(c), []uint64{0, 8}) {
-			t.Errorf("after the window has passed: counted %v", sums(c))
-		}
+		c = load(t, before, c.Append(nil, monday+2*minute))
+		must.Same(t, sums(c), []uint64{0, 8}, "after the window has passed: counted")
 	}
 }
 
@@ -140,9 +135,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	c.Count(3)
 	one := &Rule{Limits: many[:1]}
 	c = load(t, one, c.Append(nil, monday))
-	if got := c.ForgetAt(); got < monday+int64(len(many))*minute {
-		t.Errorf("forgotten after %d s", (got-monday)/second)
-	}
+	must.AtLeast(t, c.ForgetAt(), monday+int64(len(many))*minute, "forgotten at")
 	c = load(t, &Rule{Limits: many}, c.Append(nil, monday))
 	for i, got := range sums(c) {
 		want := uint64(0)
@@ -183,9 +176,8 @@ func TestEntriesThatMakeNoSense(t *testing.T) {
 		flags := append([]byte{payload[0] | 1<<bit}, payload[1:]...)
 		must.Equal(t, c.Load(rule, flags), 1<<bit <= knownFlags, "flags %x: valid", flags[0])
 	}
-	if !c.Load(rule, nil) || c.Load(rule, []byte{}) {
-		t.Error("a key that was never seen has no entry, rather than an empty one")
-	}
+	must.Equal(t, c.Load(rule, nil), true, "a key that was never seen is read from no entry")
+	must.Equal(t, c.Load(rule, []byte{}), false, "it is read from an empty one")
 }
 
 func TestForgetAndUse(t *testing.T) {
@@ -311,15 +303,10 @@ func TestShortWay(t *testing.T) {
 		if head := len(payload) - len(last) - len(first); len(rule.Limits) == 2 && load(t, rule, nil).loadOwn(rule, append(bytes.Clone(payload[:head]), last...)) {
 			t.Errorf("%s: with the second limit alone", name)
 		}
-		if load(t, rule, nil).loadOwn(rule, append(bytes.Clone(payload), last...)) {
-			t.Errorf("%s: with more limits", name)
-		}
-		if load(t, &Rule{Limits: rule.Limits}, nil).loadOwn(rule, payload) {
-			t.Errorf("%s: in a counter of another rule", name)
-		}
-		if plain := (&Rule{Limits: rule.Limits, Interval: rule.Interval}); load(t, plain, nil).loadOwn(plain, payload) {
-			t.Errorf("%s: by a rule that is not compiled", name)
-		}
+		must.Equal(t, load(t, rule, nil).loadOwn(rule, append(bytes.Clone(payload), last...)), false, "%s: with more limits", name)
+		must.Equal(t, load(t, &Rule{Limits: rule.Limits}, nil).loadOwn(rule, payload), false, "%s: in a counter of another rule", name)
+		plain := (&Rule{Limits: rule.Limits, Interval: rule.Interval})
+		must.Equal(t, load(t, plain, nil).loadOwn(plain, payload), false, "%s: by a rule that is not compiled", name)
 		if read := load(t, rule, nil); read.loadOwn(rule, nil) || read.loadOwn(rule, append([]byte{payload[0] | 0x80}, payload[1:]...)) {
 			t.Errorf("%s: no entry, or one with a flag that nobody writes", name)
 		}

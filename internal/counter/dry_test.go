@@ -27,9 +27,7 @@ func TestDry(t *testing.T) {
 			if limit.Max != 0 && c.dryFor(monday) <= 0 {
 				t.Errorf("%d nodes, %+v: not dry after a refusal", nodes, limit)
 			}
-			if in := c.dryFor(monday); in > 2*rule.longest() {
-				t.Errorf("%d nodes, %+v: dry for %d ns", nodes, limit, in)
-			}
+			must.AtMost(t, c.dryFor(monday), 2*rule.longest(), "%d nodes, %+v: dry for", nodes, limit)
 			for _, now := range []int64{monday - 3600*second, monday + 3*rule.longest()} {
 				must.Equal(t, c.dryFor(now), 0, "%d nodes, %+v: dry %d s from then", nodes, limit, (now-monday)/second)
 			}

@@ -41,9 +41,7 @@ func TestKeysStay(t *testing.T) {
 	for _, length := range []int{0, 1, 127, 128, 129, 300, 1<<14 - 1, 1 << 14} {
 		part := bytes.Repeat([]byte{'x'}, length)
 		want := append(binary.AppendUvarint([]byte("before"), uint64(length)), part...)
-		if got := AppendPart([]byte("before"), part); !bytes.Equal(got, want) {
-			t.Errorf("a part of %d bytes is %.20x…, want %.20x…", length, got, want)
-		}
+		must.Same(t, AppendPart([]byte("before"), part), want, "a part of %d bytes", length)
 		if got, sum := new(Identities).Of(part), blake2s.Sum256(part); !bytes.Equal(got[:], sum[:16]) {
 			t.Errorf("the identity is %x, want half of %x", got, sum)
 		}
@@ -65,9 +63,7 @@ func TestIdentitiesOfSecrets(t *testing.T) {
 			id := identities.Of(key)
 			must.Equal(t, hex.EncodeToString(id[:]), want, "secret %.20q: identity", secret)
 		}
-		if salt := identities.Salt(); (salt == [2]uint64{}) != (secret == "") {
-			t.Errorf("secret %.20q: salt %x", secret, salt)
-		}
+		must.Equal(t, identities.Salt() == [2]uint64{}, secret == "", "secret %.20q: no salt", secret)
 		must.Equal(t, testing.AllocsPerRun(100, func() { identities.Of(key) }), 0, "secret %.20q: allocations", secret)
 	}
 }

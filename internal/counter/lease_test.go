@@ -339,9 +339,7 @@ func FuzzWishes(f *testing.F) {
 					c.Doubtful(now)
 					c.Trim(what%2 == 0, now)
 					c.Own(false, now)
-					if in := c.DryUntil(now) - now; in < 0 || in > 2*rule.longest() {
-						t.Fatalf("dry for %d", in)
-					}
+					must.Between(t, c.DryUntil(now)-now, 0, 2*rule.longest(), "dry for")
 					again, written := &Counter{}, c.Append(nil, 0)
 					if !again.Load(rule, written) || !bytes.Equal(again.Append(nil, 0), written) {
 						t.Fatalf("%+v was written as %x", c.lease, written)

@@ -23,9 +23,7 @@ func TestReview(t *testing.T) {
 	if !c.Review(monday+dueUnit) || c.Leased() != 99 || c.Pending() {
 		t.Errorf("a lease that has just come: %d are left", c.Leased())
 	}
-	if in := c.Sync().Due.In(monday); in <= 0 || in > review+2*dueUnit {
-		t.Errorf("it is reviewed in %d ns", in)
-	}
+	must.Between(t, c.Sync().Due.In(monday), 1, review+2*dueUnit, "it is reviewed in")
 	now := monday + review + 2*dueUnit
 	if c.Count(40); !c.Review(now) || c.Leased() != 59 || c.Pending() {
 		t.Errorf("a lease that was used: %d are left", c.Leased())
@@ -102,9 +100,7 @@ func TestReviewWhenDue(t *testing.T) {
 			if reviewed := c.lease.Granted != leased+1; !again || reviewed != test.reviewed {
 				t.Errorf("%s: of %d, again %v, reviewed %v", test.name, leased, again, reviewed)
 			}
-			if in := c.Sync().Due.In(start); in <= 0 || in > interval {
-				t.Errorf("%s: the next review of %d is in %d units", test.name, leased, in/dueUnit)
-			}
+			must.Between(t, c.Sync().Due.In(start), 1, interval, "%s: the next review of %d is in", test.name, leased)
 		}
 	}
 }
@@ -152,9 +148,7 @@ func TestReviewKeepsThePace(t *testing.T) {
 		if dry := c.dryFor(start) > 0; dry != (test.kept == test.leased) || dry != !c.Pending() {
 			t.Errorf("%+v: dry %v, pending %v", test, dry, c.Pending())
 		}
-		if in := c.Sync().Due.In(start); in != interval {
-			t.Errorf("%+v: the next review is in %d units", test, in/dueUnit)
-		}
+		must.Equal(t, c.Sync().Due.In(start), interval, "%+v: the next review is in", test)
 	}
 	const longAgo = 1<<52 - 10*dueUnit // a due time of 0 is soon, then
 	c := has(t, shared(2, interval, perHour(1000)), longAgo, Lease{Since: DueAt(longAgo) - 1000, Granted: 100, Dry: DueAt(longAgo) + 50}, window.Hits{Total: 100, Lease: 100})

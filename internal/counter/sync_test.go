@@ -21,9 +21,8 @@ func TestClaimAndSettle(t *testing.T) {
 	c.Advance(monday)
 	must.Equal(t, c.Identified(), false, "a new counter has an identity")
 	c.Identify([16]byte{1})
-	if !c.Adopt(monday, true) || !c.Sync().Due.Passed(monday, second) {
-		t.Errorf("the first hit's worker does not push at once, but in %d ns", c.Sync().Due.In(monday))
-	}
+	must.Equal(t, c.Adopt(monday, true), true, "the first hit's worker pushes")
+	must.Equal(t, c.Sync().Due.Passed(monday, second), true, "it pushes at once, not in %d ns", c.Sync().Due.In(monday))
 	c.Count(3)
 	c = load(t, rule, c.Append(nil, monday))
 	must.Equal(t, c.Adopt(monday+second, true), false, "two workers want to push")
@@ -369,9 +368,7 @@ func TestOthersArePushed(t *testing.T) {
 	c.States[0] = window.State{Newest: monday} // only the other has something to push
 	c = load(t, one, c.Append(nil, monday))
 	must.Equal(t, c.Pending(), true, "nobody has to push the other limit's hits")
-	if got := c.ForgetAt(); got < monday+60*minute {
-		t.Errorf("forgotten after %d s, with hits to push", (got-monday)/second)
-	}
+	must.AtLeast(t, c.ForgetAt(), monday+60*minute, "with hits to push, forgotten at")
 	for round, want := range []int{1, 0} {
 		must.EqualOrEnd(t, c.Claim(monday+int64(round)*second), true, "not claimed")
 		visited := 0
@@ -380,14 +377,12 @@ func TestOthersArePushed(t *testing.T) {
 				t.Errorf("got %x, %+v, %+v, until %d s", id, l, p, (ends-monday)/second)
 			}
 		})
-		if visited != want || c.Pending() {
-			t.Errorf("round %d: %d are pushed, want %d; pending %v", round, visited, want, c.Pending())
-		}
+		must.Equal(t, visited, want, "round %d: pushed", round)
+		must.Equal(t, c.Pending(), false, "round %d: pending", round)
 		c = load(t, one, c.Append(nil, monday))
 	}
-	if c = load(t, both, c.Append(nil, monday)); !slices.Equal(sums(c), []uint64{0, 4}) {
-		t.Errorf("kept %v", sums(c))
-	}
+	c = load(t, both, c.Append(nil, monday))
+	must.Same(t, sums(c), []uint64{0, 4}, "kept")
 }
 
 // A lease of another configuration's limit goes back when the key is pushed.

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -49,15 +48,6 @@ func TestLeavingPushesCalmBlocks(t *testing.T) {
 	n.deliver()
 	must.Equal(t, n.Left(), true, "left with everything answered: %+v", n.Backlog())
 	must.Equal(t, n.process.sum(), 2*keys, "the backend has hits")
-}
-
-// mallocs is how often a function allocates.
-func mallocs(f func()) int {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return int(after.Mallocs - before.Mallocs)
 }
 
 // A hit is pushed in time though a backend is slower than hits of other keys come.
@@ -200,7 +190,7 @@ func TestPushesAllocateNothingForAKey(t *testing.T) {
 				}
 				for range 20 {
 					w.now += second / 10
-					pushing := mallocs(f.tick)
+					pushing, _ := must.Allocated(f.tick)
 					pushes := f.taken()
 					// A few for each push are the fake's.
 					if most := 20*len(pushes) + 20; warm && pushing > most {
@@ -211,7 +201,7 @@ func TestPushesAllocateNothingForAKey(t *testing.T) {
 							items += len(push.Items)
 						}
 						answer := w.apply(p.body)
-						settling := mallocs(func() { f.Answered(p.ticket, link.PushAnswered, answer) })
+						settling, _ := must.Allocated(func() { f.Answered(p.ticket, link.PushAnswered, answer) })
 						if warm && settling > 20 {
 							t.Errorf("round %d: an answer allocates %d times", round, settling)
 						}

@@ -69,9 +69,7 @@ func TestReport(t *testing.T) {
 			margin := 4 * math.Sqrt((sampled-1)*float64(n))
 			k := found[id]
 			if k == nil {
-				if float64(n) > float64(p.Used.Floor)+margin {
-					t.Errorf("%s: %s with %d hits is missing, floor %d", p.Name, user, n, p.Used.Floor)
-				}
+				must.AtMost(t, float64(n), float64(p.Used.Floor)+margin, "%s: %s is missing, with hits", p.Name, user)
 				continue
 			}
 			if n > 100 && (float64(n) > float64(k.Hits)+margin || float64(n) < float64(k.Hits-k.Error)-margin) {

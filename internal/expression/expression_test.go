@@ -63,9 +63,8 @@ func TestCompile(t *testing.T) {
 	} {
 		got := compile(test.expression)
 		must.Equal(t, got, test.want, "%s", test.expression)
-		if _, err := config.Parse([]byte(`{"rules": [{"name": "r", "match": ` + got + `, "limits": [{"limit": 1, "window": "1s"}]}]}`)); err != nil {
-			t.Errorf("%s: %v", test.expression, err)
-		}
+		_, err := config.Parse([]byte(`{"rules": [{"name": "r", "match": ` + got + `, "limits": [{"limit": 1, "window": "1s"}]}]}`))
+		must.Reportf(t, err, "%s", test.expression)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weir/internal/fields"
+	"weir/internal/must"
 )
 
 // A spread wait is never shorter than the exact one, and longer by the share at most, rounded up.
@@ -20,9 +21,8 @@ func TestSpread(t *testing.T) {
 		seen := map[uint64]bool{}
 		for random := range uint64(10_000) {
 			wait := fields.Wait(fields.Spread(now+test.wait, now, test.share, random*0x9e3779b97f4a7c15), now)
-			if seen[wait] = true; wait < test.least || wait > test.most {
-				t.Fatalf("%+v: waits for %d s", test, wait)
-			}
+			seen[wait] = true
+			must.Between(t, wait, test.least, test.most, "%+v: waits for", test)
 		}
 		if test.most-test.least < 10 && len(seen) != int(test.most-test.least)+1 {
 			t.Errorf("%+v: only %v were drawn", test, seen)

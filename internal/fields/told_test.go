@@ -86,9 +86,7 @@ func FuzzHeld(f *testing.F) {
 		now = max(now, -now) & (1<<62 - 1)
 		for _, name := range []string{"retry-after", "retry-after-ms", "ratelimit"} {
 			got := fields.Held(429, func(of string) ([]byte, bool) { return []byte(text), of == name }, now)
-			if got < 0 || got > math.MaxInt64/2 {
-				t.Fatalf("%s %q at %d: %d", name, text, now, got)
-			}
+			must.Between(t, got, 0, math.MaxInt64/2, "%s %q at %d", name, text, now)
 			if name != "retry-after" {
 				continue
 			}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -49,14 +50,6 @@ func protocols(http2 bool) *http.Protocols {
 	p.SetHTTP1(!http2)
 	p.SetUnencryptedHTTP2(http2)
 	return p
-}
-
-// refusing is an address at which nobody listens.
-func refusing(t testing.TB) string {
-	t.Helper()
-	l := listen(t)
-	must.OK(t, l.Close())
-	return l.Addr().String()
 }
 
 func listen(t testing.TB) net.Listener {
@@ -165,9 +158,8 @@ func TestProxyForwardsTrailers(t *testing.T) {
 		for body, want := range map[string]string{"mark": "MARKMARK", "": ""} {
 			answer := must.Get(client(t).Get(base + "/?body=" + body))(t)
 			got, err := io.ReadAll(answer.Body)
-			if err = errors.Join(err, answer.Body.Close()); err != nil || string(got) != want {
-				t.Errorf("HTTP/2 %t, %q: %q, %v", http2, body, got, err)
-			}
+			must.Reportf(t, errors.Join(err, answer.Body.Close()), "HTTP/2 %t, %q", http2, body)
+			must.Equal(t, string(got), want, "HTTP/2 %t, %q", http2, body)
 			must.Equal(t, [2]string{answer.Trailer.Get("X-Sum"), answer.Trailer.Get("X-Trailers")}, [2]string{"7", "1"}, "HTTP/2 %t, %q: trailers", http2, body)
 		}
 	}
@@ -427,7 +419,7 @@ func TestProxyCallouts(t *testing.T) {
 	}))
 	defer backend.Close()
 	process := NewProcess(ProcessConfig{Clusters: map[string]string{
-		"backend": backend.URL, "refused": refusing(t), "faulty": backend.Listener.Addr().String()}})
+		"backend": backend.URL, "refused": commandtest.FreeAddress(t), "faulty": backend.Listener.Addr().String()}})
 	p, base := serve(t, ProxyConfig{Process: process, CalloutTransport: roundTripper(
 		func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/fault" {
@@ -463,7 +455,7 @@ func TestProxyCallouts(t *testing.T) {
 }
 
 func TestProxyUpstreamDown(t *testing.T) {
-	_, base := serve(t, ProxyConfig{Upstream: &url.URL{Scheme: "http", Host: refusing(t)}})
+	_, base := serve(t, ProxyConfig{Upstream: &url.URL{Scheme: "http", Host: commandtest.FreeAddress(t)}})
 	if r := get(t, client(t), base); r.status != 503 || r.header.Get("X-Response-Phases") != "1" {
 		t.Errorf("%+v", r)
 	}
@@ -490,9 +482,7 @@ func TestProxyConfigure(t *testing.T) {
 		p.Do(worker, func(vm *VM, r *Root) { n, current = len(vm.roots()), r.ID() })
 		return n, current
 	}
-	if err := p.Configure([]byte("refuse this")); err == nil || !strings.Contains(err.Error(), "this") {
-		t.Errorf("error %v", err)
-	}
+	must.Contains(t, fmt.Sprint(p.Configure([]byte("refuse this"))), "this", "error")
 	must.Equal(t, p.Process().Metrics().Snapshot()["configured"], 4, "configurations, three at the start and the canary that refused")
 	if n, current := roots(0); n != 1 || current != 1 {
 		t.Errorf("after a refusal: %d roots, current %d", n, current)

@@ -147,9 +147,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 	_, err := startAssembled(t, NewProcess(ProcessConfig{}), abi, malloc,
 		function{"proxy_on_tick", twoToI32, []byte{constant, 0}})
-	if err == nil || !strings.Contains(err.Error(), "proxy_on_tick: want 1 parameters, got 2") {
-		t.Errorf("callback: %v", err)
-	}
+	must.Contains(t, fmt.Sprint(err), "proxy_on_tick: want 1 parameters, got 2", "callback")
 }
 
 func TestRefusedConfigurationSaysWhy(t *testing.T) {
@@ -527,9 +525,8 @@ func FuzzPairs(f *testing.F) {
 			return
 		}
 		again, ok := parsePairs(appendPairs(nil, h))
-		if !ok || !slices.Equal(h.fields, again.fields) {
-			t.Errorf("%v became %v", h.fields, again)
-		}
+		must.Equal(t, ok, true, "%v is read again", h.fields)
+		must.Same(t, again.fields, h.fields, "fields")
 	})
 }
 

@@ -92,9 +92,7 @@ func FuzzSet(f *testing.F) {
 			if !ok || json.Unmarshal([]byte(text), &before) != nil {
 				continue
 			}
-			if err := json.Unmarshal([]byte(got), &after); err != nil {
-				t.Fatalf("%s of %q: %q: %v", path, text, got, err)
-			}
+			must.OKf(t, json.Unmarshal([]byte(got), &after), "%s of %q: %q", path, text, got)
 			names := strings.Split(path, ".")
 			object, _ := before.(map[string]any)
 			for _, name := range names[:len(names)-1] {

@@ -151,9 +151,8 @@ func TestConnectionsMakeRoom(t *testing.T) {
 			before := half()
 			for range 4 {
 				next := half()
-				if n, err := before.Read(make([]byte, 1)); err == nil {
-					t.Errorf("%d bytes of a connection that should be closed", n)
-				}
+				n, err := before.Read(make([]byte, 1))
+				must.Fails(t, err, "%d bytes of a connection that should be closed", n)
 				before = next
 			}
 			close(finish)

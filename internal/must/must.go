@@ -1,4 +1,4 @@
-// Package must fails a test where something is not as it must be: OK, Get and EqualOrEnd end it, the others let it go on.
+// Package must fails a test where something is not as it must be: OK, OKf, Get and EqualOrEnd end it, the others let it go on.
 package must
 
 import (
@@ -15,6 +15,14 @@ func OK(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// OKf is [OK], and says of what the error is.
+func OKf(t testing.TB, err error, words string, args ...any) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", fmt.Sprintf(words, args...), err)
 	}
 }
 
@@ -39,6 +47,22 @@ func Report(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Reportf is [Report], and says of what the error is.
+func Reportf(t testing.TB, err error, words string, args ...any) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", fmt.Sprintf(words, args...), err)
+	}
+}
+
+// Fails fails a test that has no error where one is wanted. The words say of what.
+func Fails(t testing.TB, err error, words string, args ...any) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: got no error", fmt.Sprintf(words, args...))
 	}
 }
 
@@ -84,6 +108,14 @@ func Contains(t testing.TB, text, part, words string, args ...any) {
 	t.Helper()
 	if !strings.Contains(text, part) {
 		t.Errorf("%s: no %q in\n%s", fmt.Sprintf(words, args...), part, text)
+	}
+}
+
+// Lacks fails a test if a text has a part.
+func Lacks(t testing.TB, text, part, words string, args ...any) {
+	t.Helper()
+	if strings.Contains(text, part) {
+		t.Errorf("%s: %q is in\n%s", fmt.Sprintf(words, args...), part, text)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weir/config"
+	"weir/internal/must"
 	"weir/internal/named"
 )
 
@@ -15,8 +16,6 @@ func TestSharedKeys(t *testing.T) {
 		accepted bool
 	}{{true, "", true}, {true, "10.0.0.1", false}, {true, "ann", false}, {false, "", false}, {false, "10.0.0.1", true}} {
 		rule := config.Rule{Name: "r", Key: []config.Selector{{Kind: config.SelectClientIP}}, Classes: &config.Classes{Fair: test.fair}}
-		if err := named.Check(&rule, []string{test.last, "batch"}); (err == nil) != test.accepted {
-			t.Errorf("fair %v, %q: got %v", test.fair, test.last, err)
-		}
+		must.Equal(t, named.Check(&rule, []string{test.last, "batch"}) == nil, test.accepted, "fair %v, %q: accepted", test.fair, test.last)
 	}
 }

@@ -40,9 +40,7 @@ func TestExhaustive(t *testing.T) {
 		case line == "" || line[0] == '#' || line[0] >= 'A' && line[0] <= 'Z': // a comment, or a test's name
 		case line[0] == '"':
 			text, err := strconv.Unquote(line)
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
+			must.OKf(t, err, "%s", line)
 			if inTexts {
 				texts = append(texts, text)
 				continue

@@ -74,15 +74,12 @@ func TestPairs(t *testing.T) {
 		p.Add(":method", "GET")
 		p.AddBytes("x", nil)
 		want := "\x02\x00\x00\x00" + "\x07\x00\x00\x00\x03\x00\x00\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" + ":method\x00GET\x00" + "x\x00\x00"
-		if got := p.encode(); !bytes.Equal(got, []byte(want)) {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		must.Same(t, p.encode(), []byte(want), "pairs")
 	}
 	var visited []string
 	p.Visit(func(name, value string) { visited = append(visited, name+"="+value) })
-	if fmt.Sprint(visited) != "[:method=GET x=]" || p.Len() != 2 {
-		t.Errorf("got %v", visited)
-	}
+	must.Equal(t, fmt.Sprint(visited), "[:method=GET x=]", "visited")
+	must.Equal(t, p.Len(), 2, "pairs")
 	p.Reset()
 	must.Same(t, p.encode(), make([]byte, 4), "an empty list")
 }

@@ -313,13 +313,9 @@ func TestExamples(t *testing.T) {
 		case map[string]any:
 			if examples, ok := at["examples"].([]any); ok {
 				here, err := c.Compile("schema.json#" + pointer)
-				if err != nil {
-					t.Fatalf("%s: %v", pointer, err)
-				}
+				must.OKf(t, err, "%s", pointer)
 				for _, example := range examples {
-					if err := here.Validate(example); err != nil {
-						t.Errorf("%s: %v: %v", pointer, example, err)
-					}
+					must.Reportf(t, here.Validate(example), "%s: %v", pointer, example)
 					checked++
 				}
 			}
@@ -335,7 +331,5 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	visit("", document)
-	if checked < 100 {
-		t.Errorf("%d examples", checked)
-	}
+	must.AtLeast(t, checked, 100, "examples")
 }

@@ -109,7 +109,6 @@ func TestChangesOfARegion(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+token)
 		wantStatus(t, s, r, want)
 	}
-	if relayed != 2 || !strings.Contains(log.String(), `call="PUT /v1/overrides" name=ann by=token address=127.0.0.1 reason=why`) {
-		t.Errorf("%d relayed: %s", relayed, log.String())
-	}
+	must.Equal(t, relayed, 2, "calls relayed")
+	must.Contains(t, log.String(), `call="PUT /v1/overrides" name=ann by=token address=127.0.0.1 reason=why`, "log")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/server"
 	byname "weir/internal/store/open"
@@ -27,7 +28,7 @@ func TestEvictions(t *testing.T) {
 	counters, closer, err := byname.Store(redis.URL(), byname.Options{})
 	must.OK(t, err)
 	defer closer.Close()
-	log, registry := &logBuffer{}, prometheus.NewRegistry()
+	log, registry := &commandtest.Output{}, prometheus.NewRegistry()
 	e := server.NewEvictions(counters, registry, slog.New(slog.NewTextHandler(log, nil)))
 	wantEvicts(t, registry, "")
 	lines := 0

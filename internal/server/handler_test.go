@@ -16,10 +16,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/listen"
 	"weir/internal/must"
 	"weir/internal/server"
@@ -272,9 +272,7 @@ func TestRefused(t *testing.T) {
 			if test.detail != "" {
 				wantProblem(t, answer, body, test.detail)
 			}
-			if strings.Contains(body, token) {
-				t.Error("the answer has the token")
-			}
+			must.Lacks(t, body, token, "answer")
 			wantUnchanged(t, counters)
 			// And with the token it is served.
 			r = request(t, "POST", s.URL+"/v1/push", push)
@@ -337,9 +335,8 @@ func TestCountersOfWidths(t *testing.T) {
 		strings.Repeat("&width_ms=60000", 64): 4,
 	} {
 		answer, lines := do(t, s.Client(), request(t, "GET", s.URL+"/v1/counters?namespace=api"+query, nil))
-		if got := strings.Count(lines, "\n"); answer.StatusCode != 200 || got != want {
-			t.Errorf("%s: status %d, %d counters, want %d:\n%s", query, answer.StatusCode, got, want, lines)
-		}
+		must.Equal(t, answer.StatusCode, 200, "%s: status, with %s", query, lines)
+		must.Equal(t, strings.Count(lines, "\n"), want, "%s: counters in\n%s", query, lines)
 	}
 }
 
@@ -373,9 +370,7 @@ func wantProblem(t *testing.T, answer *http.Response, body, detail string) {
 		Title, Detail string
 		Status        int
 	}
-	if err := json.Unmarshal([]byte(body), &problem); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
+	must.OKf(t, json.Unmarshal([]byte(body), &problem), "%s", body)
 	if problem.Title != http.StatusText(answer.StatusCode) || problem.Status != answer.StatusCode ||
 		!strings.Contains(problem.Detail, detail) || answer.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%s %s, want a problem with %q", answer.Header.Get("Content-Type"), body, detail)
@@ -419,27 +414,9 @@ func (s *brokenStore) Counters(ctx context.Context, namespace string, only *stor
 	return errors.Join(s.Store.Counters(ctx, namespace, only, visit), s.err)
 }
 
-// logBuffer is a writer for several goroutines.
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func TestStoreFails(t *testing.T) {
 	counters := &brokenStore{Store: open(), err: errors.New("out of order")}
-	log, clock := &logBuffer{}, &clock{}
+	log, clock := &commandtest.Output{}, &clock{}
 	s := start(t, counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Now: clock.now})
 	body := wire.AppendPush(nil, examplePush())
 	for range 2 {
@@ -448,9 +425,7 @@ func TestStoreFails(t *testing.T) {
 			answer, text := do(t, s.Client(), request(t, method, s.URL+path, body))
 			must.Equal(t, answer.StatusCode, 503, "%s: status", path)
 			wantProblem(t, answer, text, "the store")
-			if strings.Contains(text, "out of order") {
-				t.Errorf("%s tells strangers of the store: %s", path, text)
-			}
+			must.Lacks(t, text, "out of order", "%s, to strangers", path)
 		}
 	}
 	wantStatus(t, s, request(t, "GET", s.URL+"/v1/counters?namespace=api", nil), 503)
@@ -477,9 +452,7 @@ func TestStoreFails(t *testing.T) {
 		_, err = io.ReadAll(r.Body)
 		must.Report(t, r.Body.Close())
 	}
-	if err == nil {
-		t.Error("a list that is cut off ends as if it were whole")
-	}
+	must.Fails(t, err, "a list that is cut off")
 }
 
 // failing is a listener of one connection, which whoever ends its context closes in the same moment.
@@ -587,16 +560,11 @@ func FuzzPush(f *testing.F) {
 			}
 		case w.Code == 200:
 			p, err := wire.DecodePush(body)
-			if err != nil {
-				t.Fatalf("taken, though %v", err)
-			}
+			must.OKf(t, err, "taken")
 			a := must.Get(wire.DecodeAnswer(w.Body.Bytes()))(t)
-			if size := w.Body.Len(); size > wire.MaxAnswer {
-				t.Fatalf("an answer of %d bytes", size)
-			}
-			if len(a.Totals) != len(p.Items) || len(a.Grants) != len(p.Takes) {
-				t.Fatalf("%d totals of %d items, %d grants of %d takes", len(a.Totals), len(p.Items), len(a.Grants), len(p.Takes))
-			}
+			must.AtMost(t, w.Body.Len(), wire.MaxAnswer, "bytes of an answer")
+			must.EqualOrEnd(t, len(a.Totals), len(p.Items), "totals")
+			must.EqualOrEnd(t, len(a.Grants), len(p.Takes), "grants")
 			for i, g := range a.Grants {
 				take := &p.Takes[i]
 				if g.Units != 0 && (g.Units < take.Least || g.Units > take.Most) {

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -78,7 +79,7 @@ func (h *hanging) Push(ctx context.Context, _ *wire.Push, _ uint64) (store.Outco
 
 // Clients that give up while the store works are counted, and told of once in a minute.
 func TestGivenUp(t *testing.T) {
-	counters, clock, log := &hanging{open(), make(chan struct{})}, &clock{}, &logBuffer{}
+	counters, clock, log := &hanging{open(), make(chan struct{})}, &clock{}, &commandtest.Output{}
 	handler := server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	body := wire.AppendPush(nil, examplePush())
 	giveUp := func() {
@@ -128,7 +129,7 @@ func (l *lacking) Ping(context.Context) error {
 // While a part of the store is away, pushes have answers that say so, and so do readiness, the log and
 // the metrics. The backend stays ready for the rest.
 func TestPartly(t *testing.T) {
-	counters, clock, log := &lacking{Store: open()}, &clock{}, &logBuffer{}
+	counters, clock, log := &lacking{Store: open()}, &clock{}, &commandtest.Output{}
 	handler := server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	ask := func(method, path string, body []byte) string {
 		t.Helper()
@@ -176,7 +177,7 @@ func TestAnsweredInTime(t *testing.T) {
 
 // A store that ends calls by itself is to blame for that. One that fails every other call is told of once.
 func TestFailuresInTurns(t *testing.T) {
-	counters, clock, log := &brokenStore{Store: open()}, &clock{}, &logBuffer{}
+	counters, clock, log := &brokenStore{Store: open()}, &clock{}, &commandtest.Output{}
 	handler := server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	body := wire.AppendPush(nil, examplePush())
 	for _, err := range []error{context.Canceled, nil, context.DeadlineExceeded, nil, errors.New("away"), nil} {
@@ -245,7 +246,7 @@ func TestSickStores(t *testing.T) {
 			sick := start(t)
 			counters, closer, err := byname.Store(sick.url, byname.Options{})
 			must.OK(t, err)
-			log, clock := &logBuffer{}, &clock{}
+			log, clock := &commandtest.Output{}, &clock{}
 			s := httptest.NewServer(server.Handler(counters, server.Options{Now: clock.now, Logger: slog.New(slog.NewTextHandler(log, nil))}))
 			t.Cleanup(func() {
 				s.Close()
@@ -276,16 +277,14 @@ func TestSickStores(t *testing.T) {
 			for range 3 {
 				round(http.StatusServiceUnavailable)
 			}
-			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store fails") {
-				t.Errorf("log, want one line of the failure:\n%s", got)
-			}
+			must.Equal(t, strings.Count(log.String(), "\n"), 1, "lines of the log")
+			must.Contains(t, log.String(), "the store fails", "log")
 			sick.heal()
 			for range 2 {
 				round(http.StatusOK)
 			}
-			if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "the store is back") {
-				t.Errorf("log, want one line of the failure and one of its end:\n%s", got)
-			}
+			must.Equal(t, strings.Count(log.String(), "\n"), 2, "lines of the log")
+			must.Contains(t, log.String(), "the store is back", "log")
 		})
 	}
 }
@@ -296,7 +295,7 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	postgres := postgrestest.Start(t)
 	counters, closer, err := byname.Store(postgres.URL(), byname.Options{})
 	must.OK(t, err)
-	log := &logBuffer{}
+	log := &commandtest.Output{}
 	s := httptest.NewServer(server.Handler(counters, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}))
 	body := wire.AppendPush(nil, examplePush())
 	post(t, s, body)
@@ -318,9 +317,8 @@ func TestGivenUpOnPostgres(t *testing.T) {
 	must.Is(t, <-gone, context.Canceled, "")
 	s.Close() // waits for the push
 	wantMetrics(t, s.Config.Handler, "weir_store_given_up_total 1", "weir_store_errors_total 0")
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "give up") {
-		t.Errorf("log, want one line of the client:\n%s", got)
-	}
+	must.Equal(t, strings.Count(log.String(), "\n"), 1, "lines of the log")
+	must.Contains(t, log.String(), "give up", "log")
 	must.Report(t, errors.Join(c.Close(t.Context()), closer.Close()))
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
@@ -23,7 +24,7 @@ import (
 type neighbours struct {
 	*testing.T
 	handler http.Handler
-	log     *logBuffer
+	log     *commandtest.Output
 	now     time.Time
 	senders uint64
 }
@@ -31,7 +32,7 @@ type neighbours struct {
 func startNeighbours(t *testing.T, most int) *neighbours {
 	t.Helper()
 	tokens := tokensOf(t, "victim for-victim\nevil for-evil\nother for-other\n")
-	n := &neighbours{T: t, now: epoch, log: &logBuffer{}}
+	n := &neighbours{T: t, now: epoch, log: &commandtest.Output{}}
 	counters := memory.New(memory.Options{MaxCounters: most, Now: func() time.Time { return n.now }})
 	n.handler = server.Handler(counters, server.Options{Tokens: tokens, Logger: slog.New(slog.NewTextHandler(n.log, nil))})
 	return n
@@ -98,9 +99,7 @@ func TestANeighbourResetsNoCounters(t *testing.T) {
 			reset += int(g.Units)
 		}
 	}
-	if reset > 0 {
-		t.Errorf("the neighbour has reset %d of %d full counters", reset, full)
-	}
+	must.Equal(t, reset, 0, "of %d full counters, those that the neighbour has reset", full)
 }
 
 // A push that is sent again counts once, whatever other senders push meanwhile: those of a neighbour,
@@ -128,9 +127,8 @@ func TestOtherSendersMakeNoPushCountTwice(t *testing.T) {
 			}
 			must.Equal(t, n.pushed("victim", push).Totals[0].Hits[0], 7, "a push of 7 hits, sent again after %d of %d others, counts", taken, pushes)
 			must.Contains(t, refused, "no room for another sender's record: 16384 are kept, and namespace "+others+" has most of them", "after %d pushes a new sender is told", taken)
-			if text := n.log.String(); strings.Count(text, "refuses pushes of new senders") != 1 || strings.Contains(text, "fails") {
-				t.Errorf("the log has\n%s", text)
-			}
+			must.Equal(t, strings.Count(n.log.String(), "refuses pushes of new senders"), 1, "lines of refusals in\n%s", n.log)
+			must.Lacks(t, n.log.String(), "fails", "log")
 			// The neighbour that is full takes nothing from who is not, nor does it keep anybody out.
 			n.pushed("other", &wire.Push{Items: []wire.Item{item}})
 			n.now = n.now.Add(store.SenderLife)

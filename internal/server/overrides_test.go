@@ -17,9 +17,8 @@ import (
 func overrides(t *testing.T, s *httptest.Server, query string) (found server.Overrides) {
 	t.Helper()
 	answer, body := do(t, s.Client(), request(t, "GET", s.URL+"/v1/overrides?"+query, nil))
-	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/json" {
-		t.Fatalf("status %d: %s", answer.StatusCode, body)
-	}
+	must.EqualOrEnd(t, answer.StatusCode, 200, "status, with %s", body)
+	must.EqualOrEnd(t, answer.Header.Get("Content-Type"), "application/json", "type")
 	must.OK(t, json.Unmarshal([]byte(body), &found))
 	return found
 }
@@ -49,9 +48,8 @@ func TestOverrides(t *testing.T) {
 	const want = `[{"rule":"all","key":[],"limits":[{"limit":0,"width_ms":1000}]},` +
 		`{"rule":"per-user","key":["ann"],"limits":[{"limit":2,"width_ms":60000}]},` +
 		`{"rule":"per-user","key":["zoe"],"limits":[{"limit":7,"width_ms":60000,"burst":9}],"until":"2100-01-01T00:00:00Z"}]`
-	if string(text) != want || got.Version != last {
-		t.Errorf("version %d, want %d, of\n%s, want\n%s", got.Version, last, text, want)
-	}
+	must.Equal(t, string(text), want, "overrides")
+	must.Equal(t, got.Version, last, "version")
 	if got := overrides(t, s, "namespace=shop&rule=all"); len(got.Overrides) != 1 || got.Version != last {
 		t.Errorf("of a rule: %+v", got)
 	}

@@ -131,9 +131,8 @@ func TestPollsMakeRoom(t *testing.T) {
 		must.EqualOrEnd(t, answer.StatusCode, http.StatusOK, "status of a push: %v", answer)
 		_ = answer.Body.Close()
 	}
-	if n, err := polls[0].Read(make([]byte, 1)); err == nil {
-		t.Errorf("%d bytes of the first poll, want it closed", n)
-	}
+	n, err := polls[0].Read(make([]byte, 1))
+	must.Fails(t, err, "%d bytes of the first poll, which should be closed", n)
 	for _, poll := range polls {
 		_ = poll.Close()
 	}

@@ -107,9 +107,8 @@ func TestCertificates(t *testing.T) {
 			r := request(t, "GET", url+test.path, nil)
 			r.Header.Set("Authorization", "Bearer "+test.token)
 			answer, body := do(t, test.client, r)
-			if answer.StatusCode != test.status || (answer.ProtoMajor == 2) != h2 {
-				t.Errorf("%s: status %d, want %d; %s: %s", test.path, answer.StatusCode, test.status, answer.Proto, body)
-			}
+			must.Equal(t, answer.StatusCode, test.status, "%s: status, with %s", test.path, body)
+			must.Equal(t, answer.ProtoMajor == 2, h2, "%s: HTTP/2", test.path)
 		}
 		other, otherKey := stranger.Issue(t, "node")
 		if answer, err := client(h2, other, otherKey).Do(request(t, "GET", url+"/v1/counters?namespace=api", nil)); err == nil {
@@ -172,9 +171,8 @@ func TestMatrix(t *testing.T) {
 	tried := map[trust.Call]bool{trust.RateLimit: true, trust.RateLimitGiveBack: true, trust.GetNames: true} // elsewhere
 	for _, route := range routes {
 		tried[route.call] = true
-		if want, path := route.call.Needs().Pattern, strings.SplitN(route.path, "?", 2)[0]; want != route.method+" "+path {
-			t.Errorf("%s %s is the route of %s", route.method, path, want)
-		}
+		path, _, _ := strings.Cut(route.path, "?")
+		must.Equal(t, route.method+" "+path, route.call.Needs().Pattern, "the call's route")
 		anybody := strings.Contains(route.may, "nobody")
 		for _, verb := range []string{"push", "read", "change", "admin", "none", "nobody", ""} {
 			for _, all := range []string{"shop-", "all-"} {
@@ -207,9 +205,7 @@ func TestMatrix(t *testing.T) {
 		}
 	}
 	for _, call := range trust.Calls() {
-		if !tried[call] {
-			t.Errorf("nobody has tried %s", call.Needs().Pattern)
-		}
+		must.Equal(t, tried[call], true, "somebody has tried %s", call.Needs().Pattern)
 	}
 }
 

@@ -77,9 +77,7 @@ func usageAt(t testing.TB, handler http.Handler, query string) (u server.Usage, 
 	r.URL.RawQuery = query
 	handler.ServeHTTP(w, r)
 	body = w.Body.String()
-	if err := json.Unmarshal([]byte(body), &u); err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
+	must.OKf(t, json.Unmarshal([]byte(body), &u), "%s", body)
 	return u, w.Code, body
 }
 
@@ -113,17 +111,15 @@ func TestUsage(t *testing.T) {
 			}
 			got += strings.Join(strings.Fields(fmt.Sprint(r.Month, " ", r.Day, " ", r.Rule, " ", key, " ", r.Model, " ", r.Hits)), " ") + "; "
 		}
-		if code != http.StatusOK || got != test.want {
-			t.Errorf("%s: %d\n%s\nwant\n%s\n%s", test.query, code, got, test.want, body)
-		}
+		must.Equal(t, code, http.StatusOK, "%s: status, with %s", test.query, body)
+		must.Equal(t, got, test.want, "%s", test.query)
 	}
 	u, _, _ := usageAt(t, handler, "namespace=shop&day=2026-11-04")
 	must.Equal(t, u.From+" "+u.To, "2026-11-04 2026-11-04", "the day")
 	// Half of the month has passed.
 	u, _, _ = usageAt(t, handler, "namespace=shop&rule=dollars")
-	if u.From != "2026-11-01" || u.To != "2026-11-30" {
-		t.Errorf("from %s to %s", u.From, u.To)
-	}
+	must.Equal(t, u.From, "2026-11-01", "from")
+	must.Equal(t, u.To, "2026-11-30", "to")
 	for i, want := range []string{"1000 of 1000, 1000 at the end, ends 2026-11-15T23:59:00Z", "750 of 1000, 1500 at the end, ends 2026-11-21T00:00:00Z", "250 of 1000, 500 at the end"} {
 		b := u.Rows[i].Budget
 		got := fmt.Sprintf("%d of %d, %d at the end", b.Used, b.Quota, *b.AtEnd)
@@ -236,9 +232,7 @@ func FuzzUsage(f *testing.F) {
 				t.Fatalf("%q: %s", query, body)
 			}
 		case http.StatusBadRequest:
-			if !strings.Contains(body, "want ") {
-				t.Fatalf("%q: %s", query, body)
-			}
+			must.Contains(t, body, "want ", "%q", query)
 		default:
 			t.Fatalf("%q: %d %s", query, code, body)
 		}

@@ -3,6 +3,8 @@ package share
 import (
 	"math/rand/v2"
 	"testing"
+
+	"weir/internal/must"
 )
 
 // An owner that asks for room in a full store takes it from the largest: nobody loses anything to
@@ -36,9 +38,8 @@ func TestNobodyLosesAnEvenPart(t *testing.T) {
 				grow(from, -1)
 			}
 			grow(owner, by)
-			if len(s.byOwner) != len(sizes) || len(s.sizes) != len(sizes) {
-				t.Fatalf("%d shares, %d in the heap, want %d", len(s.byOwner), len(s.sizes), len(sizes))
-			}
+			must.EqualOrEnd(t, len(s.byOwner), len(sizes), "shares")
+			must.EqualOrEnd(t, len(s.sizes), len(sizes), "shares in the heap")
 			for owner, size := range sizes {
 				if of := s.Of(owner); of == nil || of.size != size || s.sizes[of.index] != of || of.size > s.sizes[0].size {
 					t.Fatalf("share %+v of %d, want %d", of, owner, size)

@@ -52,9 +52,8 @@ func TestForgottenRequests(t *testing.T) {
 	must.Equal(t, w.NobodyWaits() != nil, true, "somebody has noticed a request that waits")
 	w.Drain(0) // decides the request
 	w.Advance(w.Now + Second)
-	if err := errors.Join(w.NobodyWaits(), w.Failure()); err != nil || w.Waits.Requests != 1 {
-		t.Errorf("%d requests have waited (%v)", w.Waits.Requests, err)
-	}
+	must.Report(t, errors.Join(w.NobodyWaits(), w.Failure()))
+	must.Equal(t, w.Waits.Requests, 1, "requests that have waited")
 	w.nodes[1].workers[0].waiting++
 	w.Drain(1)
 	must.Equal(t, w.Failure() != nil, true, "somebody has noticed that an engine has left while a request waited")

@@ -186,9 +186,8 @@ func TestOtherLimits(t *testing.T) {
 		configured := `{"limit": 30, "window": "10s", "algorithm": "fixed_window"}`
 		got := simulated(t, fmt.Sprintf(rule, further, configured), logOf(all), tokens)
 		limit := got.Rules[0].Limits[0]
-		if len(limit.Curve) < 20 || len(limit.Algorithms) != 4 {
-			t.Fatalf("%d points and %d algorithms", len(limit.Curve), len(limit.Algorithms))
-		}
+		must.AtLeast(t, len(limit.Curve), 20, "points of the curve")
+		must.EqualOrEnd(t, len(limit.Algorithms), 4, "algorithms")
 		outcomes := slices.Concat(limit.Algorithms, []Outcome{limit.Curve[0], limit.Curve[9]})
 		for _, o := range outcomes {
 			text := must.Get(json.Marshal(o.LimitSpec))(t)

@@ -217,9 +217,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, element := range []string{"script", "img", "link", "iframe", "image", "use", "object"} {
-		if count[element] > 0 {
-			t.Errorf("%d of <%s>", count[element], element)
-		}
+		must.Equal(t, count[element], 0, "of <%s>", element)
 	}
 	for _, want := range []string{"<img src=//evil.example onerror=alert(1)> {{.}}", "<script>alert(1)</script>", "5 as configured", "Most requests are refused in the ", `"name": "all"`, "light-dark("} {
 		must.Contains(t, text, want, "")

@@ -31,9 +31,7 @@ var orders = map[string]func(i int, r *rand.Rand) (key, hits uint64){
 // wantBounds wants keys to hold what a Heavy promises of the exact counts.
 func wantBounds(t *testing.T, exact map[[16]byte]uint64, total uint64, keys []Key, floor, most uint64) {
 	t.Helper()
-	if floor > most {
-		t.Errorf("floor %d, want at most %d of %d hits", floor, most, total)
-	}
+	must.AtMost(t, floor, most, "floor of %d hits", total)
 	there := map[[16]byte]bool{}
 	for _, k := range keys {
 		must.EqualOrEnd(t, there[k.ID], false, "key %x is there twice", k.ID)
@@ -74,9 +72,7 @@ func TestHeavyKeepsItsBounds(t *testing.T) {
 				wantBounds(t, exact, total, keys, h.Floor(), total/Keys)
 			}
 			keys, floor := Merge(&generations[1], &generations[0])
-			if len(keys) > Keys {
-				t.Errorf("%d keys", len(keys))
-			}
+			must.AtMost(t, len(keys), Keys, "keys")
 			for i := range keys[1:] {
 				must.EqualOrEnd(t, keys[i].Count >= keys[i+1].Count, true, "keys are in order")
 			}
@@ -139,9 +135,7 @@ func TestSamplesAgree(t *testing.T) {
 	threshold := min(ta, tb)
 	seen := map[uint64]bool{}
 	for _, s := range []*Sample{a, b} {
-		if len(s.keys) > SampleKeys {
-			t.Errorf("%d keys", len(s.keys))
-		}
+		must.AtMost(t, len(s.keys), SampleKeys, "keys")
 		s.Each(threshold, func(hash uint64, _ bool) { seen[hash] = true })
 	}
 	want := 0
@@ -166,9 +160,8 @@ func TestSamplesAgree(t *testing.T) {
 			}
 		}
 	}
-	if want < SampleKeys/4 || len(seen) != want {
-		t.Errorf("%d keys of %d, want at least %d", len(seen), want, SampleKeys/4)
-	}
+	must.AtLeast(t, want, SampleKeys/4, "keys")
+	must.Equal(t, len(seen), want, "keys seen")
 }
 
 // A sample grows again when a flood is over, and says from when on it is whole.

@@ -51,9 +51,7 @@ func TestBuckets(t *testing.T) {
 	must.Equal(t, l.read(quarters(1, hits(quarter, 0)), hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)).Newest, quarter+1, "newest, which is that of the newest bucket")
 	l.buckets(quarters(3, hits(quarter+1, 3)), hits(quarter+1, 3))
 	must.Equal(t, l.read(quarters(3, hits(quarter, 0)), hits(quarter+1, 3)).Newest, quarter+1, "newest, which is that of the only bucket")
-	if want := []store.Window{hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)}; !slices.Equal(l.contents(quarters(1).LimitCounter).Windows, want) {
-		t.Errorf("%+v, want buckets %v", l.contents(quarters(1).LimitCounter), want)
-	}
+	must.Same(t, l.contents(quarters(1).LimitCounter).Windows, []store.Window{hits(quarter+1, 3), hits(quarter, 1), hits(quarter-2, 4)}, "buckets")
 	// They leave one by one, and those that have left do not come back with later buckets.
 	l.set(45*second - 1)
 	l.buckets(quarters(2, hits(quarter+2, 3), hits(quarter-1, 2)), hits(quarter+2, 3), hits(quarter-1, 2))
@@ -305,9 +303,8 @@ func TestBucketsOfClocksThatWander(t *testing.T) {
 			}
 		}
 	}
-	if passed < 100 || jumps < 20 {
-		t.Errorf("%d takes passed, %d jumps; want more", passed, jumps)
-	}
+	must.AtLeast(t, passed, 100, "takes that passed")
+	must.AtLeast(t, jumps, 20, "jumps")
 }
 
 // plainBuckets is a counter's buckets by their numbers.

@@ -94,9 +94,8 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	if store.ValidCounter(counter(fixed, 1, 0)) || !store.ValidCounter(counter(fixed, 1, minute)) {
-		t.Error("a counter is valid whatever its width")
-	}
+	must.Equal(t, store.ValidCounter(counter(fixed, 1, 0)), false, "a counter without a width is valid")
+	must.Equal(t, store.ValidCounter(counter(fixed, 1, minute)), true, "a counter with a width is valid")
 }
 
 func same(*wire.Push) {}
@@ -142,9 +141,8 @@ func TestCheckDocuments(t *testing.T) {
 		"a budget":            {used(row(1, 1, 'x')), used(row(1, 1, wire.AppendBudget(nil, &wire.Budget{AtSeconds: 1, StartSeconds: 1, EndSeconds: 2})...))},
 		"rows":                {used(slices.Repeat([]wire.UsedRow{row(1, 1)}, wire.MaxUsedRows+1)...), used(slices.Repeat([]wire.UsedRow{row(1, 1)}, wire.MaxUsedRows)...)},
 	} {
-		if !errors.Is(test.wrong, store.ErrInvalid) || test.right != nil {
-			t.Errorf("%s: %v, and if it is right %v", name, test.wrong, test.right)
-		}
+		must.Is(t, test.wrong, store.ErrInvalid, "%s", name)
+		must.Reportf(t, test.right, "%s, if it is right", name)
 	}
 }
 
@@ -241,9 +239,7 @@ func TestTrial(t *testing.T) {
 		if err := store.Check(p); err != nil || p.Namespace != store.TrialNamespace || p.Sequence != i+1 || p.Floor != p.Sequence || len(p.Items) != 1 || !slices.Equal(p.Items[0].Hits, []int64{1}) {
 			t.Fatalf("%+v, %v", p, err)
 		}
-		if ago := time.Since(time.Unix(0, int64(store.StartNanos(p.Items[0].LimitCounter, p.Items[0].Newest)))); ago < 0 || ago > minute {
-			t.Errorf("of a window that began %v ago", ago)
-		}
+		must.Between(t, time.Since(time.Unix(0, int64(store.StartNanos(p.Items[0].LimitCounter, p.Items[0].Newest)))), 0, minute, "the window began ago")
 		seen[p.Items[0].ID] = true
 	}
 	if all := trial.Everywhere(); len(seen) != 32 || len(all.Items) != 32 || all.Sequence != 33 || all.Sender == store.NewTrial().Next().Sender {

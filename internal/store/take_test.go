@@ -89,9 +89,7 @@ func TestLargestAnswer(t *testing.T) {
 		}
 		answer.Grants[0].Totals = append(answer.Grants[0].Totals, total)
 	}
-	if size := len(wire.AppendAnswer(nil, answer)); size > wire.MaxAnswer || size < wire.MaxAnswer*99/100 {
-		t.Errorf("an answer of %d bytes, want at most %d, and hardly less", size, wire.MaxAnswer)
-	}
+	must.Between(t, len(wire.AppendAnswer(nil, answer)), wire.MaxAnswer*99/100, wire.MaxAnswer, "bytes of an answer")
 }
 
 // A bucket's start is moved later by a whole window in the millisecond in which the window ends,
@@ -411,9 +409,8 @@ func TestReturnedUnbacked(t *testing.T) {
 				l.counted(when, 0, 0, int64(len(it.Hits))*unbacked)
 			}
 			l.set(7 * second)
-			if nothing("a fresh key"); len(l.counters) > 0 {
-				t.Errorf("kind %d, %v ahead: %+v of nothing but what was given back", r.Kind, ahead, l.counters)
-			}
+			nothing("a fresh key")
+			must.Equal(t, len(l.counters), 0, "kind %d, %v ahead: counters of nothing but what was given back", r.Kind, ahead)
 			l.often(r, 10)
 			l.pass(2*minute + 10*second)
 			nothing("a key that has rested")

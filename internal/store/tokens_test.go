@@ -316,9 +316,7 @@ func TestTokensOverYears(t *testing.T) {
 		l.tokens(it, since, limit+limit/2*(uint64(i+1)%2))
 		l.counted(i, limit/2, 0, 0)
 	}
-	if got := l.contents(tokenItem(1, 0, 0, 0).LimitCounter); got.Windows[0].Hits > 20*limit {
-		t.Errorf("%+v, want what was taken lately", got)
-	}
+	must.AtMost(t, l.contents(tokenItem(1, 0, 0, 0).LimitCounter).Windows[0].Hits, 20*limit, "hits, of which some were taken lately")
 }
 
 // A sender pushes so late that the bucket's start was moved meanwhile. And while the bucket is used on and never full, a
@@ -349,7 +347,5 @@ func TestLateTokens(t *testing.T) {
 			tried++
 		}
 	}
-	if tried < 10 {
-		t.Errorf("%d copies came late, want more", tried)
-	}
+	must.AtLeast(t, tried, 10, "copies that came late")
 }

@@ -107,9 +107,8 @@ func replaced(t *testing.T, protocol string) {
 			break
 		}
 	}
-	if err != nil || p.dialled.Load() != 2 {
-		t.Errorf("after %d tries and %d connections: %v", tries, p.dialled.Load(), err)
-	}
+	must.Reportf(t, err, "after %d tries", tries)
+	must.Equal(t, p.dialled.Load(), 2, "connections after %d tries", tries)
 	client.CloseIdleConnections()
 	must.Report(t, s.Close())
 	must.Is(t, <-served, http.ErrServerClosed, "")

@@ -33,9 +33,8 @@ var allowed = map[Verbs]string{0: "push read change admin none", Push: "push adm
 func TestMatrix(t *testing.T) {
 	tokens := must.Get(tokensOf(t, "shop s-push verbs=push\nshop s-read verbs=read\nshop s-change verbs=change\nshop s-admin verbs=admin\nshop s-none\n"+
 		"* a-push verbs=push\n* a-read verbs=read\n* a-change verbs=change\n* a-admin verbs=admin\na-none\n"))(t)
-	if len(Calls()) != int(calls) || int(calls) < 20 {
-		t.Errorf("%d calls", len(Calls()))
-	}
+	must.Equal(t, len(Calls()), int(calls), "calls")
+	must.AtLeast(t, int(calls), 20, "calls")
 	for _, call := range Calls() {
 		need := call.Needs()
 		if need.Pattern == "" || need.Does == "" {
@@ -78,9 +77,8 @@ func TestMatrix(t *testing.T) {
 func TestVerbsOfSeveralLines(t *testing.T) {
 	tokens := must.Get(tokensOf(t, "shop two verbs=read name=two\napi two verbs=push,change name=two\n* two verbs=push name=two\n"))(t)
 	client, _ := tokens.Client("two", nil)
-	if client.Name != "two" || client.By != Token {
-		t.Errorf("it is %q, %q", client.Name, client.By)
-	}
+	must.Equal(t, client.Name, "two", "name")
+	must.Equal(t, client.By, Token, "known by")
 	for want, is := range map[string]bool{
 		"push, read": client.May(PushHits, "shop") == Allowed && client.May(GetTop, "shop") == Allowed && client.May(SetOverrides, "shop") != Allowed,
 		"all":        client.May(PushHits, "api") == Allowed && client.May(GetTop, "api") == Allowed && client.May(SetOverrides, "api") == Allowed,

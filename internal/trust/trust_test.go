@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -101,9 +102,8 @@ func TestTokensAreReadAgain(t *testing.T) {
 	must.File(t, path, "")
 	c.advance(time.Second)
 	known("second")
-	if got := strings.Count(log.String(), "level=ERROR"); got != 2 || strings.Contains(log.String(), "second") {
-		t.Errorf("%d errors logged, want two, without tokens:\n%s", got, &log)
-	}
+	must.Equal(t, strings.Count(log.String(), "level=ERROR"), 2, "errors logged in\n%s", &log)
+	must.Lacks(t, log.String(), "second", "log")
 	must.File(t, path, "third")
 	c.advance(time.Second)
 	known("third")
@@ -159,9 +159,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		t.Helper()
 		state, err := shake(t, server, &tls.Config{RootCAs: roots, ServerName: "localhost", Certificates: client, NextProtos: []string{"h2"}})
 		if fails != "" {
-			if err == nil || !strings.Contains(err.Error(), fails) {
-				t.Errorf("error %v, want %s", err, fails)
-			}
+			must.Contains(t, fmt.Sprint(err), fails, "error")
 			return
 		}
 		if err != nil || (CertificateOf(&state) != nil) != shown || state.NegotiatedProtocol != "h2" {
@@ -207,9 +205,8 @@ func TestCertificatesThatAreNone(t *testing.T) {
 		{CertificateFiles{Certificate: certificate, Key: key, ClientCA: text}, "want a certificate in PEM"},
 		{CertificateFiles{Certificate: certificate, Key: key + "x"}, "no such file"},
 	} {
-		if _, err := Certificates(test.files, newClock().now, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: error %v, want %s", test.files, err, test.want)
-		}
+		_, err := Certificates(test.files, newClock().now, slog.New(slog.DiscardHandler))
+		must.Contains(t, fmt.Sprint(err), test.want, "%+v", test.files)
 	}
 	must.Equal(t, CertificateOf(nil), nil, "the certificate of a connection without TLS")
 }
@@ -236,7 +233,6 @@ func TestPipesAreReadOnce(t *testing.T) {
 		}
 	}
 	must.OK(t, <-written)
-	if n := strings.Count(log.String(), "want a regular file"); n != 1 || strings.Contains(log.String(), "pipe:") {
-		t.Errorf("the log tells %d times of a file that is a pipe:\n%s", n, log.String())
-	}
+	must.Equal(t, strings.Count(log.String(), "want a regular file"), 1, "lines of a file that is a pipe in\n%s", &log)
+	must.Lacks(t, log.String(), "pipe:", "log")
 }

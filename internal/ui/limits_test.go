@@ -36,9 +36,8 @@ func TestSetLimits(t *testing.T) {
 	s := see(t)
 	set := func(body string) {
 		t.Helper()
-		if answer := s.ask("POST", "/live/limit", body, Header, "1"); answer.Code != http.StatusNoContent {
-			t.Fatalf("%s: status %d: %s", body, answer.Code, answer.Body)
-		}
+		answer := s.ask("POST", "/live/limit", body, Header, "1")
+		must.EqualOrEnd(t, answer.Code, http.StatusNoContent, "%s: status, with %s", body, answer.Body)
 	}
 	want := func(overrides int, limits string, some ...string) {
 		t.Helper()
@@ -66,10 +65,8 @@ func TestSetLimits(t *testing.T) {
 	set(`{"rule": "monthly", "limits": null}`)
 	set(`{"rule": "monthly", "limits": null}`)
 	want(1, "map[]", "login[192.0.2.9] 4/60000")
-	records, err := s.view.backend.Changes(t.Context(), "shop", time.Time{})
-	if err != nil || len(records) != 7 {
-		t.Fatalf("%d changes are recorded, want 7: %v %+v", len(records), err, records)
-	}
+	records := must.Get(s.view.backend.Changes(t.Context(), "shop", time.Time{}))(t)
+	must.EqualOrEnd(t, len(records), 7, "changes that are recorded: %+v", records)
 	for i, first := range []string{"", "25/1h 100/1d", "", "", "10/1h 0/1d", "3/1m", "9/31d"} {
 		r := &records[i]
 		if r.Name != "page" || r.Reason == "" || !r.Made || r.Of[0].Before != first {
@@ -96,9 +93,8 @@ func TestActions(t *testing.T) {
 		{"DELETE", "overrides?namespace=shop&rule=per-user&key=ann&reason=done", ""},
 	} {
 		must.Equal(t, do(call.method, call.path, "", call.body).Code, http.StatusForbidden, "%s without the header: status", call.path)
-		if answer := do(call.method, call.path, "1", call.body); answer.Code != http.StatusOK {
-			t.Errorf("%s: status %d: %s", call.path, answer.Code, answer.Body)
-		}
+		answer := do(call.method, call.path, "1", call.body)
+		must.Equal(t, answer.Code, http.StatusOK, "%s: status, with %s", call.path, answer.Body)
 	}
 	var told server.Changes
 	answer := do("GET", "changes?namespace=shop", "", "")

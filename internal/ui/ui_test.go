@@ -132,9 +132,7 @@ func TestMoments(t *testing.T) {
 	v.o.Lines.Set(Faults{})
 	v.take()
 	must.Equal(t, v.state().Since, 0, "all lines are whole, and out of order since")
-	if err := v.setFaults(Faults{Away: true}); err == nil {
-		t.Error("a backend is stopped that there is not")
-	}
+	must.Fails(t, v.setFaults(Faults{Away: true}), "a backend is stopped that there is not")
 }
 
 // A moment of many nodes with many rules keeps sums. The newest has the rules of each node that a page asks for.
@@ -177,9 +175,8 @@ func TestMomentsOfMany(t *testing.T) {
 		if c.each {
 			none, some = []int{all, all, all}, []int{all, all, all}
 		}
-		if _, got := told("rule-1", "rule-5", "no-such"); !slices.Equal(got, some) {
-			t.Errorf("%d nodes of %d rules: asked for two, %v are told", c.nodes, c.rules, got)
-		}
+		_, got := told("rule-1", "rule-5", "no-such")
+		must.Same(t, got, some, "%d nodes of %d rules: asked for two, told", c.nodes, c.rules)
 		moments, got := told()
 		must.Same(t, got, none, "%d nodes of %d rules: told who asks for none", c.nodes, c.rules)
 		must.Equal(t, moments[2].Rules[3], Sum{Allowed: 6 * int64(c.nodes), Rejected: 2 * int64(c.nodes), Overshoot: int64(c.nodes) - 1, Shadow: true}, "%d nodes of %d rules: all together have", c.nodes, c.rules)
@@ -204,17 +201,11 @@ func TestRequest(t *testing.T) {
 	must.Equal(t, fmt.Sprint(r.URL.Host, r.URL.Path, " ", r.Host, r.Header.Get("x-plan"), r.Header.Get("x-any")), "127.0.0.1:2/api//user-7 shop.testgold1", "")
 	for _, l := range []Load{{Rate: -1, Users: 1}, {Rate: maxRate + 1, Users: 1}, {Users: 0}, {Users: maxUsers + 1}, {Users: 1, Node: 2}, {Users: 1, Node: -2}} {
 		l.Rule = "r"
-		if sent.set(l) == nil {
-			t.Errorf("%+v is taken", l)
-		}
+		must.Fails(t, sent.set(l), "%+v", l)
 	}
-	if err := sent.set(Load{Users: 1, Rule: "other"}); err == nil {
-		t.Error("traffic is taken for a rule that there is not")
-	}
+	must.Fails(t, sent.set(Load{Users: 1, Rule: "other"}), "traffic for a rule that there is not")
 	must.Report(t, sent.set(Load{Users: 1, Rule: "r"}))
 	for _, n := range []int{0, -1, maxBurst + 1} {
-		if sent.burst(n) == nil {
-			t.Errorf("a burst of %d is taken", n)
-		}
+		must.Fails(t, sent.burst(n), "a burst of %d", n)
 	}
 }

@@ -238,12 +238,10 @@ func TestDearerModelOfTier(t *testing.T) {
 	list := priced(map[string]uint64{"mid": 3, "mid-0613": 4, "service_tier=flex/mid": 3, "service_tier=flex/mid-0613": 4, "service_tier=flex/mid*": 20})
 	var r usage.Reader
 	for _, tier := range []string{"", "service_tier=flex/"} {
-		if got := read(t, &r, list, tier+"mid", tier, "mid-0613"); got != 80 || r.Model() != tier+"mid-0613" {
-			t.Errorf("%q: costs %d as %q, want 80", tier, got, r.Model())
-		}
-		if got := read(t, &r, list, tier+"mid", tier, "mid-0614"); got != 60 || r.Model() != "" {
-			t.Errorf("%q: a version costs %d as %q, want 60", tier, got, r.Model())
-		}
+		must.Equal(t, read(t, &r, list, tier+"mid", tier, "mid-0613"), 80, "%q: costs", tier)
+		must.Equal(t, r.Model(), tier+"mid-0613", "%q: model", tier)
+		must.Equal(t, read(t, &r, list, tier+"mid", tier, "mid-0614"), 60, "%q: a version costs", tier)
+		must.Equal(t, r.Model(), "", "%q: model of a version", tier)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 )
@@ -26,9 +27,7 @@ func TestOnWebAssembly(t *testing.T) {
 	command := func(environment []string, name string, args ...string) {
 		c := exec.Command(name, args...)
 		c.Env = append(os.Environ(), environment...)
-		if output, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%s %q: %v\n%s", name, args, err, output)
-		}
+		commandtest.Run(t, c)
 	}
 	command([]string{"GOOS=wasip1", "GOARCH=wasm"}, "go", "test", "-c", "-ldflags=-w", "-o", plain, ".")
 	command(nil, "go", "run", "../../scripts/straighten", plain, straight)

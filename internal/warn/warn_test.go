@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -141,9 +140,8 @@ func TestStoreAway(t *testing.T) {
 	other := example
 	other.Limit = 0
 	w.Hear("shop", []wire.Warning{example, example, other})
-	if first, second := <-log, <-log; !strings.Contains(first, "limit=tokens.2") || !strings.Contains(second, "limit=tokens ") {
-		t.Errorf("got %s%s", first, second)
-	}
+	must.Contains(t, <-log, "limit=tokens.2", "first line")
+	must.Contains(t, <-log, "limit=tokens ", "second line")
 	expect(t, registry, "weir_warned_keys_total", 2)
 }
 
@@ -208,9 +206,8 @@ func TestWebhook(t *testing.T) {
 		for _, status := range test.answers {
 			p := <-posts
 			p.body.WindowEnds = want.WindowEnds // the only difference
-			if !reflect.DeepEqual(p.body, want) || p.kind != "POST /hunter2 application/json" {
-				t.Errorf("got %s %+v", p.kind, p.body)
-			}
+			must.Same(t, p.body, want, "body")
+			must.Equal(t, p.kind, "POST /hunter2 application/json", "request")
 			p.answers <- status
 		}
 		if test.log != "" {
@@ -257,8 +254,6 @@ func TestSteps(t *testing.T) {
 	last := example
 	last.ID = wire.ID{9}
 	w.Hear("shop", []wire.Warning{last})
-	if line := <-log; strings.Contains(line, "at=0") {
-		t.Errorf("got %s", line)
-	}
+	must.Lacks(t, <-log, "at=0", "log")
 	expect(t, registry, "weir_warned_keys_total", 3)
 }

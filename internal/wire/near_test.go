@@ -46,15 +46,12 @@ func TestNearOnTheWire(t *testing.T) {
 	want.Near.Whole, want.Near.Limits, want.Near.Keys = true, make([]byte, 8*MaxNearLimits), make([]byte, 4*MaxNearKeys)
 	message := AppendAnswer(nil, want)
 	must.Same(t, must.Get(DecodeAnswer(message))(t), want, "decoded")
-	if size := len(message) - len(AppendAnswer(nil, exampleAnswer())); size > MaxNear {
-		t.Errorf("the list adds %d bytes, want at most %d", size, MaxNear)
-	}
+	must.AtMost(t, len(message)-len(AppendAnswer(nil, exampleAnswer())), MaxNear, "bytes that the list adds")
 	for _, longer := range []Near{
 		{Present: true, Limits: make([]byte, 8*(MaxNearLimits+1))}, {Present: true, Keys: make([]byte, 4*(MaxNearKeys+1))},
 	} {
-		if _, err := DecodeAnswer(AppendAnswer(nil, &Answer{Near: longer})); !errors.Is(err, ErrMalformed) {
-			t.Errorf("a list that is too long: got %v", err)
-		}
+		_, err := DecodeAnswer(AppendAnswer(nil, &Answer{Near: longer}))
+		must.Is(t, err, ErrMalformed, "a list that is too long")
 	}
 }
 
@@ -106,9 +103,8 @@ func TestNearNames(t *testing.T) {
 	if NearRule(5, 7) == NearRule(5, 9) || NearRule(5, 7) == NearRule(6, 7) || NearRule(5, 6) != NearRule(5, 7) {
 		t.Error("rules are not told apart, or an even tag is another rule's")
 	}
-	if NearKey(a, 5) == NearKey(b, 5) || NearKey(a, 5) == NearKey(a, 6) {
-		t.Error("keys are not told apart")
-	}
+	must.Equal(t, NearKey(a, 5) == NearKey(b, 5), false, "keys of two limits are alike")
+	must.Equal(t, NearKey(a, 5) == NearKey(a, 6), false, "keys of one limit are alike")
 	// Nodes and backends of several versions look for the same forms.
 	limit := (&LimitCounter{ID: a, Kind: uint8(window.FixedWindow), WidthMillis: 1000}).NearLimit(5)
 	got := []uint64{limit, NearRule(limit, 7), NearWindow(limit, 9), NearFull(limit, 9), uint64(NearKey(a, limit))}

@@ -58,9 +58,7 @@ func TestWholeRules(t *testing.T) {
 		{Rule: "per-user", Values: []string{"ann"}, Limits: []OverrideLimit{{Max: 1, WidthMillis: 1}}},
 		{Rule: "trial", Mode: Enforce},
 	}
-	if !slices.IsSortedFunc(list, func(a, b Override) int { return a.Compare(&b) }) {
-		t.Error("the list has another order")
-	}
+	must.Equal(t, slices.IsSortedFunc(list, func(a, b Override) int { return a.Compare(&b) }), true, "the list is sorted")
 	if got, _, err := DecodeList(List(list)); err != nil || !reflect.DeepEqual(got, list) {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -126,9 +124,8 @@ func TestOverridesBounds(t *testing.T) {
 		{Known: true, Size: 5, From: 1, Part: make([]byte, 5)},
 		{Known: true, Size: MaxOverridesSize, Part: make([]byte, MaxPart+1)},
 	} {
-		if _, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: o})); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%d bytes from %d of %d: got %v", len(o.Part), o.From, o.Size, err)
-		}
+		_, err := DecodeAnswer(AppendAnswer(nil, &Answer{Overrides: o}))
+		must.Is(t, err, ErrMalformed, "%d bytes from %d of %d", len(o.Part), o.From, o.Size)
 	}
 }
 

@@ -3,7 +3,6 @@ package wire
 import (
 	"errors"
 	"math"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -56,9 +55,8 @@ func TestReport(t *testing.T) {
 	if value, cut, rest, ok = NextValue(rest); string(value) != "Mozi" || !cut || !ok || len(rest) > 0 {
 		t.Errorf("value %q, cut %v, %v", value, cut, ok)
 	}
-	if _, err := DecodePush(body); !errors.Is(err, ErrMalformed) {
-		t.Errorf("as a push: %v", err)
-	}
+	_, err := DecodePush(body)
+	must.Is(t, err, ErrMalformed, "as a push")
 	one := exampleReport() // a rule of one limit has busy keys, too
 	r := &one.Rules[2]
 	r.Limits, r.Sample.Busy, r.Sample.Keys[0].Asked = r.Limits[:1], r.Sample.Busy[:1], r.Sample.Keys[0].Asked[:1]
@@ -69,9 +67,8 @@ func TestReport(t *testing.T) {
 func TestBusyKeysAreAboveTheThreshold(t *testing.T) {
 	s := &exampleReport().Rules[2].Sample
 	keys := s.pack()
-	if !reflect.DeepEqual(keys[:len(s.Keys)], s.Keys) || len(keys) != len(s.Keys)+3 {
-		t.Errorf("%+v became %+v", s, keys)
-	}
+	must.Same(t, keys[:len(s.Keys)], s.Keys, "keys")
+	must.Equal(t, len(keys), len(s.Keys)+3, "keys")
 	for _, k := range keys[len(s.Keys):] {
 		if k.Hash <= s.Threshold {
 			t.Errorf("%+v is no more than %d", k, s.Threshold)

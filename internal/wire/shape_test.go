@@ -75,9 +75,7 @@ func TestFits(t *testing.T) {
 		{anything, OfKeys, limits[1:2], true, []string{"/10.0.0.0/8", "=b"}},
 		{anything, OfKeys, limits[1:2], false, []string{"=a"}},
 	} {
-		if got := test.of.Fits(&Override{Mode: test.mode, Values: test.values, Limits: test.limits}); got != test.want {
-			t.Errorf("%s, %v, %q with %d limits: fits %v", test.of.Name, test.mode, test.values, len(test.limits), got)
-		}
+		must.Equal(t, test.of.Fits(&Override{Mode: test.mode, Values: test.values, Limits: test.limits}), test.want, "%s, %v, %q with %d limits: fits", test.of.Name, test.mode, test.values, len(test.limits))
 	}
 	most := slices.Repeat(shared.Plain()[:1], MaxLimits)
 	blocks := append(slices.Clone(most), window.Limit{Shape: window.Shape{Kind: window.Block, Width: 6e10}, Max: 1})

@@ -60,13 +60,11 @@ func roundTrip[M any](t *testing.T, want M, encode func(dst []byte, m M) []byte,
 	body = encode(nil, want)
 	must.Same(t, must.Get(decode(body))(t), want, "decoded")
 	for n := range body {
-		if _, err := decode(body[:n]); !errors.Is(err, ErrMalformed) {
-			t.Fatalf("cut to %d bytes: got %v", n, err)
-		}
+		_, err := decode(body[:n])
+		must.Is(t, err, ErrMalformed, "cut to %d bytes", n)
 	}
-	if _, err := decode(append(bytes.Clone(body), 0)); !errors.Is(err, ErrMalformed) {
-		t.Fatalf("with a byte more: got %v", err)
-	}
+	_, err := decode(append(bytes.Clone(body), 0))
+	must.Is(t, err, ErrMalformed, "with a byte more")
 	return body
 }
 
@@ -116,9 +114,8 @@ func TestMessagesOfRelease(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	for n := range of["report"] {
-		if _, err := DecodeReport(of["report"][:n]); !errors.Is(err, ErrMalformed) {
-			t.Fatalf("cut to %d bytes: got %v", n, err)
-		}
+		_, err := DecodeReport(of["report"][:n])
+		must.Is(t, err, ErrMalformed, "cut to %d bytes", n)
 	}
 }
 
@@ -240,9 +237,7 @@ func TestLargestPushOfTakes(t *testing.T) {
 		for _, takes := range [][]Take{{one}, many} {
 			p := &Push{Namespace: strings.Repeat("n", MaxNamespace), Node: 1<<64 - 1, Sender: 1<<64 - 1, Sequence: MaxHits, Floor: MaxHits, Takes: takes}
 			message := AppendPush(nil, p)
-			if len(message) > MaxBody {
-				t.Errorf("kind %d: %d takes of %d bytes, want at most %d", room.Kind, len(takes), len(message), MaxBody)
-			}
+			must.AtMost(t, len(message), MaxBody, "kind %d: bytes of %d takes", room.Kind, len(takes))
 			must.Same(t, must.Get(DecodePush(message))(t).Takes, takes, "kind %d", room.Kind)
 		}
 	}
@@ -285,15 +280,11 @@ func TestAnswerSizeOfTakes(t *testing.T) {
 		}
 		longest = max(longest, float64(size)/float64(take.AnswerSize()))
 	}
-	if longest < 0.8 {
-		t.Errorf("the longest grant takes %.2f of what it may: nothing was tried", longest)
-	}
+	must.AtLeast(t, longest, 0.8, "of what it may, the longest grant takes")
 	// The longest there is, of the kind that leaves the least over.
 	take := Take{Rooms: []Room{{LimitCounter: LimitCounter{Kind: 3}}}}
 	grant := Grant{Units: MaxHits, AtNanos: 1<<64 - 1, Totals: []Total{{Newest: 1<<64 - 1, Hits: []uint64{1<<64 - 1, 1<<64 - 1}}}}
-	if size := len(AppendAnswer(nil, &Answer{Grants: []Grant{grant}})) - empty; size > take.AnswerSize() {
-		t.Errorf("a grant of %d bytes, want at most %d", size, take.AnswerSize())
-	}
+	must.AtMost(t, len(AppendAnswer(nil, &Answer{Grants: []Grant{grant}}))-empty, take.AnswerSize(), "bytes of a grant")
 }
 
 // The size of a limit's room in an answer is known before there is a take.
@@ -449,8 +440,7 @@ func FuzzDecodeAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := DecodeAnswer(AppendAnswer(nil, a)); err != nil || !bytes.Equal(AppendAnswer(nil, a), AppendAnswer(nil, again)) {
-			t.Fatalf("%+v became %+v, %v", a, again, err)
-		}
+		again := must.Get(DecodeAnswer(AppendAnswer(nil, a)))(t)
+		must.Same(t, AppendAnswer(nil, again), AppendAnswer(nil, a), "%+v, written again", a)
 	})
 }

@@ -280,10 +280,8 @@ func run(t *testing.T, dir, source string, command ...string) {
 // TestOneDirection finds files of the host that need each other.
 func TestOneDirection(t *testing.T) {
 	t.Parallel()
-	sources, err := filepath.Glob("../*.[ch]")
-	if err != nil || len(sources) < 20 {
-		t.Fatal(sources, err)
-	}
+	sources := must.Get(filepath.Glob("../*.[ch]"))(t)
+	must.AtLeast(t, len(sources), 20, "sources")
 	needs := map[string][]string{}
 	for _, file := range sources {
 		text := must.Get(os.ReadFile(file))(t)

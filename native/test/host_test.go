@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/nightly"
@@ -67,10 +68,8 @@ func build(t *testing.T) (file string) {
 func compile(t *testing.T, dir, name string, flags ...string) (file string) {
 	t.Helper()
 	root := must.Get(filepath.Abs("../.."))(t)
-	sources, err := filepath.Glob(root + "/native/*.c")
-	if err != nil || len(sources) == 0 {
-		t.Fatal("no sources", err)
-	}
+	sources := must.Get(filepath.Glob(root + "/native/*.c"))(t)
+	must.AtLeast(t, len(sources), 1, "sources")
 	file = filepath.Join(dir, name)
 	gcc := append([]string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-DNDEBUG", "-w", "-I", root + "/native", "-I", dir, "-o", file,
 		dir + "/code-0.c", dir + "/code-1.c"}, sources...)
@@ -80,9 +79,7 @@ func compile(t *testing.T, dir, name string, flags ...string) (file string) {
 		{"go", "run", root + "/scripts/split", dir + "/weir.c", dir, "1"},
 		append(append(gcc, flags...), "-lpthread"),
 	} {
-		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, out)
-		}
+		commandtest.Run(t, exec.CommandContext(t.Context(), command[0], command[1:]...))
 	}
 	return file
 }
@@ -96,9 +93,7 @@ func TestHostile(t *testing.T) {
 	program := compile(t, t.TempDir(), "hostile", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "../alone/hostile.c")
 	for range 4 {
 		seed := strconv.FormatUint(rand.Uint64(), 10)
-		if out, err := exec.CommandContext(t.Context(), program, seed, strconv.Itoa(*hostileCalls)).CombinedOutput(); err != nil {
-			t.Errorf("seed %s: %v\n%s", seed, err, out)
-		}
+		commandtest.Run(t, exec.CommandContext(t.Context(), program, seed, strconv.Itoa(*hostileCalls)))
 	}
 }
 
@@ -107,9 +102,7 @@ func TestSharedData(t *testing.T) {
 	t.Parallel()
 	program := compile(t, t.TempDir(), "shared", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "../alone/shared.c")
 	seed := strconv.FormatUint(rand.Uint64(), 10)
-	if out, err := exec.CommandContext(t.Context(), program, seed, "300000").CombinedOutput(); err != nil || !strings.Contains(string(out), " refused") {
-		t.Errorf("seed %s: %v\n%s", seed, err, out)
-	}
+	must.Contains(t, commandtest.Run(t, exec.CommandContext(t.Context(), program, seed, "300000")), " refused", "seed %s", seed)
 }
 
 // TestSoak lets four workers send requests while configurations replace each other and end in any
@@ -120,11 +113,7 @@ func TestSoak(t *testing.T) {
 		t.Run(sanitizers, func(t *testing.T) {
 			t.Parallel()
 			program := compile(t, t.TempDir(), "soak", "-O1", "-g", "-fsanitize="+sanitizers, "../alone/soak.c")
-			out, err := exec.CommandContext(t.Context(), program, strconv.Itoa(nightly.Or(1_000_000, 20_000))).CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			t.Logf("%s", out)
+			t.Log(commandtest.Run(t, exec.CommandContext(t.Context(), program, strconv.Itoa(nightly.Or(1_000_000, 20_000)))))
 		})
 	}
 }
@@ -185,9 +174,7 @@ func send(t *testing.T, address, do string) (status int) {
 		r.Header.Set("x-do", do)
 	}
 	response, err := anew.Do(r)
-	if err != nil {
-		t.Fatalf("x-do %q: %v", do, err)
-	}
+	must.OKf(t, err, "x-do %q", do)
 	defer response.Body.Close()
 	must.Get(io.Copy(io.Discard, response.Body))(t)
 	return response.StatusCode
@@ -320,12 +307,8 @@ func TestConfigurations(t *testing.T) {
 		{"a", `{"match": {"property" : {"route_name": {"in": ["\"{"]}, "metadata.filter_metadata.x.y": {"exact": "z"}}}}`, "it reads dynamic metadata"},
 	} {
 		before := len(e.Log())
-		if err := set(c.name, c.configuration); err == nil {
-			t.Errorf("%s %s: want it to be refused", c.name, c.configuration)
-		}
-		if log := e.Log()[before:]; !strings.Contains(log, c.said) {
-			t.Errorf("%s %s: want the log to say %q, got\n%s", c.name, c.configuration, c.said, log)
-		}
+		must.Fails(t, set(c.name, c.configuration), "%s %s", c.name, c.configuration)
+		must.Contains(t, e.Log()[before:], c.said, "%s %s: log", c.name, c.configuration)
 		wantStatus(t, address(t, e, "app"), "answer", 418)
 		wantStatus(t, address(t, e, "app"), "wait", 200)
 	}
@@ -341,10 +324,8 @@ func TestGlibc(t *testing.T) {
 	t.Parallel()
 	library := must.Get(elf.Open(build(t)))(t)
 	defer library.Close()
-	symbols, err := library.ImportedSymbols()
-	if err != nil || len(symbols) == 0 {
-		t.Fatal("no symbols", err)
-	}
+	symbols := must.Get(library.ImportedSymbols())(t)
+	must.AtLeast(t, len(symbols), 1, "symbols")
 	for _, s := range symbols {
 		var minor int
 		if n, _ := fmt.Sscanf(s.Version, "GLIBC_2.%d", &minor); n == 1 && minor > 31 {

@@ -146,9 +146,7 @@ func TestLiveRange(t *testing.T) {
 	first("−5 min")
 	p.types("#range", kb.ArrowDown)
 	first("−50 min")
-	if n := value[int](p, `document.querySelector("#flow polyline").points.numberOfItems`); n < 370 || n > 400 {
-		t.Errorf("%d points, want 330 every ten seconds, and 60 of the last minutes", n)
-	}
+	must.Between(t, value[int](p, `document.querySelector("#flow polyline").points.numberOfItems`), 370, 400, "points, 330 every ten seconds, and 60 of the last minutes")
 	// The mean is of time, not of points: those of the last minutes lie closer.
 	s.moment(14_401, 0)
 	p.until(`document.querySelector("#curves .mean").textContent.includes("; mean of the last 60 minutes: 10,8")`)

@@ -57,9 +57,7 @@ func TestLooks(t *testing.T) {
 func axe(t testing.TB) string {
 	t.Helper()
 	code, err := os.ReadFile("node_modules/axe-core/axe.min.js")
-	if err != nil {
-		t.Fatalf("%v; scripts/test-dependencies fetches it", err)
-	}
+	must.OKf(t, err, "scripts/test-dependencies fetches it")
 	return string(code)
 }
 
@@ -163,12 +161,10 @@ func TestCalm(t *testing.T) {
 		})`)
 		return got[0], got[1] / value[int](p, `[...document.querySelectorAll("canvas")].filter((e) => e.getBoundingClientRect().top < innerHeight + 200).length`)
 	}
-	if frames, drawings := count(false); drawings < frames-2 {
-		t.Errorf("%d drawings in %d frames", drawings, frames)
-	}
-	if frames, drawings := count(true); drawings > frames/2 {
-		t.Errorf("%d drawings in %d frames, though little motion is wanted", drawings, frames)
-	}
+	frames, drawings := count(false)
+	must.AtLeast(t, drawings, frames-2, "drawings in %d frames", frames)
+	frames, drawings = count(true)
+	must.AtMost(t, drawings, frames/2, "though little motion is wanted, drawings in %d frames", frames)
 }
 
 // The live view shows where a server says that it has one.

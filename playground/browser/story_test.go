@@ -128,14 +128,12 @@ func TestScreens(t *testing.T) {
 	for i, kind := range lane.Kinds {
 		screen := fmt.Sprintf("[data-lane=%s]:nth-child(%d) ", kind.Name, i+2)
 		p.click(screen + ".hit")
-		if got, want := p.text(screen+".lane dd.passed"), strconv.Itoa(p.passed()[i]); got != want || p.sent() != i+1 {
-			t.Errorf("%s: after %d of %d hits %s have passed, want %s", kind.Name, p.sent(), i+1, got, want)
-		}
+		must.Equal(t, p.text(screen+".lane dd.passed"), strconv.Itoa(p.passed()[i]), "%s: passed", kind.Name)
+		must.Equal(t, p.sent(), i+1, "%s: hits sent", kind.Name)
 		p.click(screen + "summary")
 		p.until(fmt.Sprintf(`document.querySelector(%q).textContent !== ""`, screen+".use pre"))
-		if _, err := config.Parse([]byte(p.text(screen + ".use pre"))); err != nil {
-			t.Errorf("%s: %v", kind.Name, err)
-		}
+		_, err := config.Parse([]byte(p.text(screen + ".use pre")))
+		must.Reportf(t, err, "%s", kind.Name)
 	}
 	p.run(`Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) => { globalThis.copied = text }}})`)
 	for i, kind := range lane.Kinds {

@@ -87,9 +87,7 @@ func TestSilent(t *testing.T) {
 			command.Env = append(os.Environ(), asProgram+"="+url)
 			var stdout, stderr bytes.Buffer
 			command.Stdout, command.Stderr = &stdout, &stderr
-			if err := command.Run(); err != nil {
-				t.Fatalf("%v: %s%s", err, &stdout, &stderr)
-			}
+			must.OKf(t, command.Run(), "%s%s", &stdout, &stderr)
 			must.Equal(t, stderr.String(), "", "standard error")
 			if out := stdout.String(); !strings.HasPrefix(out, "told of ") || strings.HasPrefix(out, "told of 0 ") {
 				t.Errorf("%swant errors by OnPushError", out)

@@ -40,9 +40,8 @@ func TestOpenFile(t *testing.T) {
 	path := "file:" + filepath.Join(t.TempDir(), "weir.db")
 	for want := 3.0; want < 10; want += 3 {
 		store := must.Get(stores.Open(path))(t)
-		if _, err := stores.Open(path); err == nil {
-			t.Error("the file can be opened twice")
-		}
+		_, err := stores.Open(path)
+		must.Fails(t, err, "a file that is opened twice")
 		n := must.Get(ratelimit.NewNamespace(ratelimit.Options{
 			Name: "shop", Backend: store, Timeout: time.Minute, Windows: []time.Duration{300 * 24 * time.Hour},
 		}))(t)

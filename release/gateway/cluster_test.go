@@ -114,10 +114,8 @@ func (c *cluster) try(name string, arguments ...string) string {
 // crds gives the API server the kinds in files of a module.
 func (c *cluster) crds(t *testing.T, module, files string) {
 	t.Helper()
-	all, err := filepath.Glob(filepath.Join(os.Getenv(module), files))
-	if err != nil || len(all) == 0 {
-		t.Fatalf("%s of %s: %v", files, module, err)
-	}
+	all := must.Get(filepath.Glob(filepath.Join(os.Getenv(module), files)))(t)
+	must.AtLeast(t, len(all), 1, "%s of %s", files, module)
 	c.command(t, "kubectl", "apply", "--server-side", "-R", "-f", strings.Join(all, ","))
 	c.command(t, "kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
 }
@@ -398,9 +396,7 @@ spec: {template: {spec: {containers: [{env: [{name: PILOT_FILTER_GATEWAY_CLUSTER
 	c.write(t, "without.yaml", setting+without)
 	must.Contains(t, c.command(t, "weir", "check", "without.yaml"), "gateways don't get this cluster", "weir check does not tell")
 	c.write(t, "with.yaml", setting+c.shipped(t))
-	if said := c.command(t, "weir", "check", "with.yaml"); strings.Contains(said, "gateways don't get this cluster") {
-		t.Errorf("weir check: %s", said)
-	}
+	must.Lacks(t, c.command(t, "weir", "check", "with.yaml"), "gateways don't get this cluster", "weir check")
 	// These do not keep it.
 	c.apply(t, `apiVersion: networking.istio.io/v1
 kind: DestinationRule
@@ -434,10 +430,8 @@ func chartsAreApplied(t *testing.T, c *cluster, _ *proxy) {
 	c.crds(t, "PROMETHEUS", "example/prometheus-operator-crd/*_servicemonitors.yaml")
 	c.crds(t, "PROMETHEUS", "example/prometheus-operator-crd/*_prometheusrules.yaml")
 	c.istiod(t) // It looks for the Gateway API's kinds when it starts.
-	files, err := filepath.Glob("../../charts/values/*.yaml")
-	if err != nil || len(files) < 5 {
-		t.Fatal(files, err)
-	}
+	files := must.Get(filepath.Glob("../../charts/values/*.yaml"))(t)
+	must.AtLeast(t, len(files), 5, "files of values")
 	for _, file := range files {
 		c.write(t, "these.yaml", read(t, file))
 		rendered := c.command(t, "helm", "template", "others", "oci://"+c.registry+"/weir-chart", "--plain-http", "--version", "0.1.0", "-n", "weir-system", "-f", "these.yaml", "--kube-version", kubernetes)

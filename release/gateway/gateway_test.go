@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +36,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store/redis/redistest"
@@ -141,7 +143,7 @@ func backendSpeaksTLS(t *testing.T, w *world) {
 	for _, name := range []string{"backend", "other"} {
 		w.certificate(t, name, "weir.weir-system.svc.cluster.local")
 	}
-	w.backend = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	w.backend = commandtest.FreeAddress(t)
 	w.run(t, w.environment, "weir", "serve", "--store", "memory", "--listen", w.backend, "--tls-cert", "backend.crt", "--tls-key", "backend.key")
 	// In this order: a node that could not reach the backend does not ask it again at once.
 	for _, of := range []struct {
@@ -224,7 +226,7 @@ func newPlace(t *testing.T) *world {
 	link(t, os.Getenv("HELM"), filepath.Join(bin, "helm"))
 	link(t, os.Getenv("ENVOY_GATEWAY"), filepath.Join(bin, "envoy-gateway"))
 	w.environment = append(os.Environ(), "HOME="+w.dir, "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_TOKEN="+token)
-	w.backend = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	w.backend = commandtest.FreeAddress(t)
 	w.run(t, w.environment, "weir", "serve", "--store", "memory", "--listen", w.backend)
 	for _, version := range []string{"v0.1.0", "v0.2.0"} {
 		w.release(t, version)
@@ -283,9 +285,7 @@ func (w *world) chart(t *testing.T, version string, more ...string) string {
 		" -f values.yaml --plain-http --kube-version 1.31.0 --set " + install[3] + "=" + token)
 	rendered := w.command(t, "helm", append(arguments, more...)...)
 	w.write(t, "rendered.yaml", rendered)
-	if said := w.command(t, "weir", "check", "rendered.yaml"); strings.Contains(said, "default is taken") {
-		t.Errorf("weir check misses the patches that give the plugin bodies:\n%s", said)
-	}
+	must.Lacks(t, w.command(t, "weir", "check", "rendered.yaml"), "default is taken", "weir check, with the patches that give the plugin bodies")
 	var ours []string
 	for part := range strings.SplitSeq(rendered, "\n---\n") {
 		if strings.Contains(part, "apiVersion: gateway.envoyproxy.io/") {
@@ -359,10 +359,8 @@ func (w *world) module(t *testing.T) string {
 // dumps are both Envoys' configurations of a kind.
 func (w *world) dumps(t *testing.T, kind string) (dumps []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(w.dir, "eg/run/*/admin-address.txt"))
-	if err != nil || len(files) != 2 {
-		t.Fatalf("%v, %v", files, err)
-	}
+	files := must.Get(filepath.Glob(filepath.Join(w.dir, "eg/run/*/admin-address.txt")))(t)
+	must.EqualOrEnd(t, len(files), 2, "addresses in %v", files)
 	for _, file := range files {
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+read(t, file)+"/config_dump?resource="+kind, nil))(t)
 		dumps = append(dumps, do(request).body)
@@ -378,9 +376,7 @@ func (w *world) run(t *testing.T, environment []string, name string, arguments .
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, environment, said, said
 	must.OK(t, cmd.Start())
 	stop = sync.OnceFunc(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Errorf("%s has ended by itself: %v", name, err)
-		}
+		must.Reportf(t, cmd.Process.Signal(syscall.SIGTERM), "%s has ended by itself", name)
 		_ = cmd.Wait()
 		if text := read(t, said.Name()); t.Failed() {
 			t.Logf("%s: …%s", name, text[max(0, len(text)-4000):])
@@ -412,9 +408,7 @@ func (w *world) command(t *testing.T, name string, arguments ...string) string {
 	cmd := w.start(name, arguments...)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s %v: %v\n%s%s", name, arguments, err, out.String(), said.String())
-	}
+	must.OKf(t, cmd.Run(), "%s %v: %s%s", name, arguments, &out, &said)
 	return out.String()
 }
 
@@ -501,9 +495,7 @@ func waitFor(t *testing.T, what string, happened func() bool) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(commandtest.FreeAddress(t)).Port())
 }
 
 func read(t *testing.T, file string) string {

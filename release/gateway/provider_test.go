@@ -89,9 +89,8 @@ func policiesOfListeners(t *testing.T, c *controlled, at *proxy) {
 			}
 			statuses[do(request).status]++
 		}
-		if statuses[200] != want || statuses[429] != 25-want {
-			t.Errorf("%s at %s: %v, want %d of 25", user, host, statuses, want)
-		}
+		must.Equal(t, statuses[200], want, "%s at %s: passed of 25", user, host)
+		must.Equal(t, statuses[429], 25-want, "%s at %s: refused of 25", user, host)
 	}
 	pass("ann", "a.intern.example", 7)
 	pass("ann", "else.example", 20) // a counter of its own

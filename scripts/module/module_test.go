@@ -91,8 +91,6 @@ func run(t *testing.T, dir, name string, args ...string) string {
 	var failure strings.Builder
 	command.Stderr = &failure
 	printed, err := command.Output()
-	if err != nil {
-		t.Fatalf("%s %v: %v\n%s%s", name, args, err, printed, &failure)
-	}
+	must.OKf(t, err, "%s %v: %s%s", name, args, printed, &failure)
 	return string(printed)
 }

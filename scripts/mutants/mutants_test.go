@@ -122,9 +122,7 @@ func TestRun(t *testing.T) {
 		out := &strings.Builder{}
 		r := &run{out: out, equal: test.equal}
 		must.OK(t, r.choose([]string{"./a"}, 1, 0, test.match))
-		if err := r.all([]string{"./b", "./c"}); (err != nil) != test.fails {
-			t.Errorf("%s: %v", test.name, err)
-		}
+		must.Equal(t, r.all([]string{"./b", "./c"}) != nil, test.fails, "%s: fails", test.name)
 		for _, want := range test.want {
 			must.Contains(t, out.String(), want, "%s: got\n%s", test.name, out)
 		}

@@ -179,8 +179,7 @@ func FuzzFunction(f *testing.F) {
 				t.Errorf("a hint at %d, of instruction %#x", h.offset, op)
 			}
 		}
-		if _, err := decode(again); err != nil {
-			t.Errorf("got %x: %v", again, err)
-		}
+		_, err = decode(again)
+		must.Reportf(t, err, "got %x", again)
 	})
 }

@@ -41,9 +41,8 @@ type Step struct {
 // Vectors returns all vectors.
 func Vectors(t *testing.T) (all []Vector) {
 	t.Helper()
-	if err := json.Unmarshal(vectors, &all); err != nil || len(all) == 0 {
-		t.Fatalf("%d vectors, %v", len(all), err)
-	}
+	must.OK(t, json.Unmarshal(vectors, &all))
+	must.AtLeast(t, len(all), 1, "vectors")
 	return all
 }
 

@@ -2,7 +2,6 @@ package pending
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -150,7 +149,7 @@ func TestDirtyKeysAreBounded(t *testing.T) {
 		other.Add(sharedata.Address{}, r, 0)
 	}
 	must.Equal(t, [2]int{list.Count, len(list.blocks)}, [2]int{maxDirty, maxDirty / dirtyBlockKeys}, "keys, and blocks")
-	inheriting := allocations(func() { list.inherit(other) })
+	inheriting, _ := must.Allocated(func() { list.inherit(other) })
 	if list.Add(sharedata.Address{}, r, 0); list.Count != 2*maxDirty || other.Count != 0 || inheriting > 10 {
 		t.Errorf("%d keys, and %d that were left, after %d allocations; want %d", list.Count, other.Count, inheriting, 2*maxDirty)
 	}
@@ -212,13 +211,4 @@ func TestVariantsAreForgotten(t *testing.T) {
 	}
 	list.rewind()
 	must.AtMost(t, len(list.Rules), 3*leastRules, "rules of the list, for %d keys", list.Count)
-}
-
-// allocations is how often a function allocates.
-func allocations(f func()) int {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return int(after.Mallocs - before.Mallocs)
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"weir/internal/must"
 )
 
 // While the first request of a line is being decided, nobody of its line has a turn: it may have asked the
@@ -30,13 +32,10 @@ func TestLineRests(t *testing.T) {
 	turn(&a)
 	join(&b, Follows)
 	turn(nil)
-	if due != math.MaxInt64 {
-		t.Errorf("a line that rests has something to do in %v", time.Duration(due-now))
-	}
+	must.Equal(t, due, math.MaxInt64, "a line that rests has something to do at")
 	a.Again(now+5e6, now)
-	if turn(nil); due != now+5e6 {
-		t.Errorf("a line that is to be decided in 5ms has something to do in %v", time.Duration(due-now))
-	}
+	turn(nil)
+	must.Equal(t, due, now+5e6, "a line that is to be decided in 5ms has something to do at")
 	now += 5e6
 	turn(&a)
 	a.Leave()

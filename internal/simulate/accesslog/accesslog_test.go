@@ -154,9 +154,7 @@ func TestCloudFrontFields(t *testing.T) {
 	r := NewReader(strings.NewReader(text), &Options{TrustedHops: 1})
 	for _, want := range []string{"/a GET 192.0.2.1", "/b PUT 192.0.2.8"} {
 		request, err := r.Read()
-		if err != nil {
-			t.Fatal(err, r.Counts)
-		}
+		must.OKf(t, err, "%+v", r.Counts)
 		got := request.Find(Header, ":path").Value + " " + request.Find(Header, ":method").Value + " " + request.Find(Source.Kind, Source.Name).Value
 		must.Equal(t, got, want, "")
 		if user := request.Find(Header, "x-user"); want[1] == 'b' && (user == nil || user.Value != "jörg") {
@@ -274,9 +272,8 @@ func TestHostileLines(t *testing.T) {
 	} {
 		r := NewReader(strings.NewReader(good+"\n"+test.line+"\n"+good), &Options{})
 		for range 2 {
-			if _, err := r.Read(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			_, err := r.Read()
+			must.Reportf(t, err, "%s", name)
 		}
 		if r.Unreadable != 1 || r.Examples[0].Line != 2 || !strings.Contains(r.Examples[0].Problem, test.problem) ||
 			!strings.HasPrefix(test.line, r.Examples[0].Excerpt) || len(r.Examples[0].Excerpt) > maxExcerpt {
@@ -350,9 +347,7 @@ func TestMap(t *testing.T) {
 		t.Errorf("%v: %+v", err, f)
 	}
 	for _, wrong := range []string{"", "=header:x", "a", "a=", "a=header", "a=header:", "a=cookie:x", "0=path", "65=path", "3=time"} {
-		if err := o.Map(wrong); err == nil {
-			t.Errorf("%q is accepted", wrong)
-		}
+		must.Fails(t, o.Map(wrong), "%q", wrong)
 	}
 }
 
@@ -479,9 +474,7 @@ func FuzzLine(f *testing.F) {
 				if err != nil {
 					break
 				}
-				if request.Time < 0 || request.Time >= 7289654400e9 {
-					t.Errorf("%s: time %d", format, request.Time)
-				}
+				must.Between(t, request.Time, 0, 7289654400e9-1, "%s: time", format)
 				// A CONNECT's path is a dash.
 				if path := request.Find(Header, ":path"); path == nil || path.Absent && !strings.Contains(line, "CONNECT") {
 					t.Errorf("%s: a request without a path", format)

@@ -47,9 +47,8 @@ func Run(t *testing.T, runs int, open func(t *testing.T, seed uint64, now func()
 		})
 	}
 	t.Logf("%d hits were advanced, and %d limits were full in the end", advanced, full)
-	if advanced < 10*runs || full == 0 {
-		t.Errorf("%d hits were advanced, and %d limits were full in the end", advanced, full)
-	}
+	must.AtLeast(t, advanced, 10*runs, "hits advanced")
+	must.AtLeast(t, full, 1, "limits that were full in the end")
 }
 
 // model is senders, as simple as RATIONALE.md describes them, in front of a store.

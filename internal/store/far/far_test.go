@@ -55,9 +55,8 @@ func TestRest(t *testing.T) {
 		if l := &f.Limits[0]; l.Listed || l.Unlisted != 4 || l.Watched() || l.Rules[0].Since != 0 {
 			t.Errorf("a limit that rests is %+v", l)
 		}
-		if got := f.Wake(now + uint64(test.after)); got != test.want || f.Limits[0].Watched() != test.want {
-			t.Errorf("after %v: awake %t, want %t", test.after, got, test.want)
-		}
+		must.Equal(t, f.Wake(now+uint64(test.after)), test.want, "after %v: awake", test.after)
+		must.Equal(t, f.Limits[0].Watched(), test.want, "after %v: watched", test.after)
 		must.Equal(t, f.End(before, 5), false, "after %v: a walk of before the rest lists the limit", test.after)
 		walk, begins := f.Walk(before)
 		if _, again := f.Walk(walk); begins != test.want || again || f.Wake(now) || f.End(walk, 6) != test.want {

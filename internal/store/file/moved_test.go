@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,16 +45,13 @@ func TestMoved(t *testing.T) {
 			must.OK(t, move(path))
 			for range 2 {
 				must.Contains(t, fmt.Sprint(s.Ping(t.Context())), "the file was moved away or removed", "pinged")
-				if _, err := push(2); err == nil {
-					t.Error("a push is taken")
-				}
+				_, err := push(2)
+				must.Fails(t, err, "a push")
 			}
-			if _, err := s.Account(t.Context(), &wire.Used{Namespace: "ns", Sender: 1, Sequence: 1}); err == nil {
-				t.Error("usage is taken")
-			}
-			if _, err := s.SetOverrides(t.Context(), "ns", 0, nil); err == nil {
-				t.Error("a list of overrides is taken")
-			}
+			_, err := s.Account(t.Context(), &wire.Used{Namespace: "ns", Sender: 1, Sequence: 1})
+			must.Fails(t, err, "usage")
+			_, err = s.SetOverrides(t.Context(), "ns", 0, nil)
+			must.Fails(t, err, "a list of overrides")
 			must.OK(t, os.Rename(path+".away", path))
 			must.Equal(t, must.Get(push(2))(t).Answer.Totals[0].Hits[0], 2, "when the file is back")
 			must.Report(t, errors.Join(s.Ping(t.Context()), s.Close()))
@@ -71,14 +67,12 @@ func TestMovedAndTwoProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.db")
 	first := openAt(t, path, file.Options{NoSync: true})
 	must.OK(t, os.Rename(path, path+".away"))
-	if _, err := file.Open(path+".away", file.Options{}); err == nil || !strings.Contains(err.Error(), "another process has it open") {
-		t.Errorf("the file that was moved away: %v", err)
-	}
+	_, err := file.Open(path+".away", file.Options{})
+	must.Contains(t, fmt.Sprint(err), "another process has it open", "the file that was moved away")
 	second := openAt(t, path, file.Options{NoSync: true})
-	if _, err := first.Push(t.Context(), hitOf(1), 1); err == nil {
-		t.Error("both take hits")
-	}
-	_, err := second.Push(t.Context(), hitOf(1), 1)
+	_, err = first.Push(t.Context(), hitOf(1), 1)
+	must.Fails(t, err, "a push to the one that had the file first")
+	_, err = second.Push(t.Context(), hitOf(1), 1)
 	must.Report(t, err)
 	must.Report(t, errors.Join(first.Close(), second.Close()))
 }

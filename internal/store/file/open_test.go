@@ -104,9 +104,8 @@ func TestRestart(t *testing.T) {
 	pushOf(t, s, 1, 0, 5)
 	closed(t, s)
 	must.Equal(t, s.Close() != nil, true, "a second Close fails")
-	if _, err := s.Push(t.Context(), store.NewTrial().Next(), 1); err == nil {
-		t.Error("a push after Close does not fail")
-	}
+	_, err := s.Push(t.Context(), store.NewTrial().Next(), 1)
+	must.Fails(t, err, "a push after Close")
 
 	s = openAt(t, path, o)
 	if list, got, err := s.Overrides(t.Context(), "shop", 0); err != nil || string(list) != "list" || got != version {
@@ -257,9 +256,7 @@ func TestDamaged(t *testing.T) {
 		must.Equal(t, s.Size().Counters, 500, "damaged at %d: counters, as there was no error", at)
 		closed(t, s)
 	}
-	if refused == 0 || refused == 300 {
-		t.Errorf("%d of 300 were refused: want some", refused)
-	}
+	must.Between(t, refused, 1, 299, "refused of 300")
 }
 
 // A flood of keys does not grow the file beyond what the kept counters need.
@@ -271,9 +268,7 @@ func TestFileIsBounded(t *testing.T) {
 	for i := range 40 {
 		pushOf(t, s, uint64(i+1), i*flood, flood)
 		size, free := s.DiskBytes()
-		if free < 0 || free >= size {
-			t.Fatalf("%d of %d bytes are free", free, size)
-		}
+		must.Between(t, free, 0, size-1, "of %d bytes, those that are free", size)
 		if i == 9 {
 			early = size
 		}

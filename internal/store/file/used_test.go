@@ -27,9 +27,8 @@ func TestUsedOutlivesTheProcess(t *testing.T) {
 	account(1, 5)
 	account(2, -2)
 	closed(t, s)
-	if _, err := s.Account(t.Context(), &wire.Used{Namespace: "shop", Sequence: 1}); err == nil {
-		t.Error("a message after Close does not fail")
-	}
+	_, err := s.Account(t.Context(), &wire.Used{Namespace: "shop", Sequence: 1})
+	must.Fails(t, err, "a message after Close")
 	must.Equal(t, recordsIn(t, path, "records"), 0, "records that an older version can't read")
 	s = openAt(t, path, o)
 	must.Equal(t, account(2, 7).Duplicate, true, "a message counts again after a restart")

@@ -28,9 +28,8 @@ func TestOthersAreBounded(t *testing.T) {
 	for _, of := range kept {
 		sum += of.Hits
 	}
-	if len(kept) > store.MaxUsedOthers+1 || sum != 3000 {
-		t.Errorf("%d labels of %d hits", len(kept), sum)
-	}
+	must.AtMost(t, len(kept), store.MaxUsedOthers+1, "labels")
+	must.Equal(t, sum, 3000, "hits of all labels")
 }
 
 // A namespace that invents keys does not displace the usage of another. The larger namespace makes

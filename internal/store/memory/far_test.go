@@ -35,7 +35,5 @@ func TestVersionsOfTheNextLife(t *testing.T) {
 	for key, value := range k.kept {
 		must.OK(t, s.Restore(func(yield func(key, value []byte) bool) { yield([]byte(key), value) }))
 	}
-	if got := s.fleets["default"].version; got < last {
-		t.Errorf("version %d, and %d was told before", got, last)
-	}
+	must.AtLeast(t, s.fleets["default"].version, last, "the version, after another was told")
 }

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -106,9 +105,8 @@ func TestLargestGrantsAreRemembered(t *testing.T) {
 			}
 		}
 	}
-	if size := s.Size(); size.GrantsDropped != 0 || size.GrantBytes > senderGrantBytes/3 {
-		t.Errorf("%+v", size)
-	}
+	must.Equal(t, s.Size().GrantsDropped, 0, "grants dropped")
+	must.AtMost(t, s.Size().GrantBytes, senderGrantBytes/3, "bytes of grants")
 }
 
 // Many senders together use only the memory for all. The oldest grants are forgotten, but not that
@@ -161,13 +159,10 @@ func TestBytesOfAllOverrides(t *testing.T) {
 	for i := range maxOverrideBytes / len(list) {
 		s.overrides[fmt.Sprint("ns", i)] = overrides{list: list, version: 7}
 	}
-	if _, err := s.SetOverrides(t.Context(), "another", 0, list[:1]); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("a byte more: got %v", err)
-	}
-	if _, err := s.SetOverrides(t.Context(), "ns0", 7, list[1:]); err != nil {
-		t.Errorf("another of a byte less: got %v", err)
-	}
-	if _, err := s.SetOverrides(t.Context(), "another", 0, list[:1]); err != nil {
-		t.Errorf("as much as there is room for: got %v", err)
-	}
+	_, err := s.SetOverrides(t.Context(), "another", 0, list[:1])
+	must.Is(t, err, store.ErrInvalid, "a byte more")
+	_, err = s.SetOverrides(t.Context(), "ns0", 7, list[1:])
+	must.Reportf(t, err, "another of a byte less")
+	_, err = s.SetOverrides(t.Context(), "another", 0, list[:1])
+	must.Reportf(t, err, "as much as there is room for")
 }

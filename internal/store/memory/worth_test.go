@@ -54,9 +54,8 @@ func TestFullCountersOutliveAFlood(t *testing.T) {
 				floods(8 * most)
 				must.Equal(t, take(full, 1), 0, "the flood has reset a full counter")
 				must.Equal(t, take(half, 5), 2, "a counter that has room for 2 gives")
-				if size := s.Size(); size.Counters != most || size.CountersEvicted != 8*most+2 {
-					t.Errorf("%+v", size)
-				}
+				must.Equal(t, s.Size().Counters, most, "counters")
+				must.Equal(t, s.Size().CountersEvicted, 8*most+2, "counters evicted")
 			})
 		}
 	}
@@ -183,9 +182,8 @@ func TestRanks(t *testing.T) {
 		}
 	}
 	order := []uint8{rankOf(0, 10), rankOf(1, 1000), rankOf(1, 100), rankOf(1, 0), rankOf(1, 5), rankOf(5, 0), rankOf(4, 5), rankOf(5, 5)}
-	if !slices.IsSorted(order) || len(slices.Compact(order)) != 8 {
-		t.Errorf("ranks %v, want them to ascend", order)
-	}
+	must.Equal(t, slices.IsSorted(order), true, "the ranks ascend: %v", order)
+	must.Equal(t, len(slices.Compact(order)), 8, "different ranks")
 }
 
 // After any changes, each row is exactly once in the list of its rank in its group, in the order of

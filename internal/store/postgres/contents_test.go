@@ -71,9 +71,7 @@ func TestExpired(t *testing.T) {
 		wantTotal(t, counters, sequence, now, lasting, sequence)
 		now = now.Add(time.Second)
 		got := rows("counters")
-		if got >= left || got < left-64 {
-			t.Fatalf("%d counters after %d, want up to 64 fewer", got, left)
-		}
+		must.Between(t, got, left-64, left-1, "counters after %d", left)
 		left = got
 		if sequence == 4 {
 			// Rows are removed at most once a second.

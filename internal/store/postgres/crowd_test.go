@@ -56,9 +56,8 @@ func TestLockedCounter(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err := s.Push(ctx, hit("locked", 2+sender, 1), 1)
-			if ended.Add(1); err != nil {
-				t.Errorf("a push that waited: %v", err)
-			}
+			ended.Add(1)
+			must.Reportf(t, err, "a push that waited")
 		})
 	}
 	for number(t, watch, waiting) < 2 { // the first waits for the row, and the others behind it
@@ -129,9 +128,8 @@ func TestFewConnections(t *testing.T) {
 			pushes.Go(func() {
 				for sequence := uint64(1); sequence <= 5; sequence++ {
 					p := hit(fmt.Sprintf("ns%d", sender%6), backend*100+sender, sequence)
-					if _, err := s.Push(t.Context(), p, 1); err != nil {
-						t.Errorf("backend %d: %v", backend, err)
-					}
+					_, err := s.Push(t.Context(), p, 1)
+					must.Reportf(t, err, "backend %d", backend)
 				}
 			})
 		}

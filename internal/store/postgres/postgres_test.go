@@ -61,17 +61,14 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func exec(t *testing.T, c *pgx.Conn, statements ...string) {
 	t.Helper()
 	for _, sql := range statements {
-		if _, err := c.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
+		_, err := c.Exec(t.Context(), sql)
+		must.OKf(t, err, "%s", sql)
 	}
 }
 
 func number(t *testing.T, c *pgx.Conn, sql string) (n int64) {
 	t.Helper()
-	if err := c.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	must.OKf(t, c.QueryRow(t.Context(), sql).Scan(&n), "%s", sql)
 	return n
 }
 
@@ -298,16 +295,12 @@ func TestSchemaVanishes(t *testing.T) {
 	} {
 		// Twice, so that the second time the server has the prepared statements.
 		for range 2 {
-			if err := call(t.Context()); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			must.Reportf(t, call(t.Context()), "%s", name)
 			exec(t, raw, "DROP SCHEMA weir CASCADE")
 		}
 		must.Is(t, join(t.Context()), nil, "join")
 		exec(t, raw, "DROP TABLE weir.counters, weir.senders, weir.nodes")
-		if err := call(t.Context()); err != nil {
-			t.Errorf("%s without tables: %v", name, err)
-		}
+		must.Reportf(t, call(t.Context()), "%s without tables", name)
 	}
 }
 
@@ -414,9 +407,7 @@ func TestTimeAfterLocks(t *testing.T) {
 	var released time.Time
 	must.OK(t, raw.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&released))
 	exec(t, raw, "COMMIT")
-	if got := <-done; got < uint64(released.UnixNano()) {
-		t.Errorf("answered at %d, before the lock was released at %d", got, released.UnixNano())
-	}
+	must.AtLeast(t, <-done, uint64(released.UnixNano()), "answered before the lock was released, at")
 }
 
 // TestDeadlock lets the server abort a push twice, as it does if another program locks in another

@@ -35,15 +35,11 @@ func TestRecentForgetsWhatIsUsedLeast(t *testing.T) {
 		r.put(fmt.Sprint(i), i, 1)
 		r.put("often", i, 1)
 	}
-	if n := len(r.younger) + len(r.older); n > 20 {
-		t.Errorf("%d are kept, want at most 20", n)
-	}
-	if got, _ := r.get("often"); got != 99 {
-		t.Errorf("often is %d, want 99", got)
-	}
-	if _, ok := r.get("0"); ok {
-		t.Error("0 is kept, want that it makes room")
-	}
+	must.AtMost(t, len(r.younger)+len(r.older), 20, "kept")
+	got, _ := r.get("often")
+	must.Equal(t, got, 99, "often")
+	_, ok := r.get("0")
+	must.Equal(t, ok, false, "0 is kept, and makes no room")
 }
 
 func TestRecentCountsWhatGrows(t *testing.T) {
@@ -59,9 +55,7 @@ func TestRecentCountsWhatGrows(t *testing.T) {
 			sum += is.value
 		}
 	}
-	if sum > 2000 {
-		t.Errorf("%d bytes are kept, want at most twice 1000", sum)
-	}
+	must.AtMost(t, sum, 2000, "bytes kept of twice 1000")
 }
 
 // TestLateGroupsLock changes a group's counter before each of its attempts, until the group locks

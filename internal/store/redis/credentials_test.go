@@ -86,9 +86,7 @@ func TestRenewedCredentials(t *testing.T) {
 				must.Report(t, s.Close())
 			}()
 			for round := range 3 {
-				if err := s.Ping(t.Context()); err != nil {
-					t.Fatalf("round %d: %v", round, err)
-				}
+				must.OKf(t, s.Ping(t.Context()), "round %d", round)
 				must.Contains(t, must.Get(admin.ClientList(t.Context()).Result())(t), "user=weir", "round %d: clients", round)
 				f.on("token-0") // what was given out is not taken any more
 				must.OK(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "weir").Err())
@@ -191,8 +189,7 @@ func TestWrongAuth(t *testing.T) {
 		"rediss+cluster://weir@h?auth=gcp&aws_name=a":              "aws_name: want auth=aws-iam with it",
 		"rediss+sentinel://h/m?aws_region=eu-north-1":              "aws_region: want auth=aws-iam with it",
 	} {
-		if _, err := redis.Open(url, redis.Options{}); err == nil || err.Error() != "redis url: "+want {
-			t.Errorf("%s: got %v, want %s", url, err, want)
-		}
+		_, err := redis.Open(url, redis.Options{})
+		must.Equal(t, fmt.Sprint(err), "redis url: "+want, "%s", url)
 	}
 }

@@ -61,9 +61,8 @@ func TestReplicasGiveNoParts(t *testing.T) {
 	must.OK(t, f.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
 	f.Sequence++
 	p := &wire.Push{Namespace: "ns", Sender: 1, Sequence: f.Sequence, Floor: f.Sequence, Advance: f.Word}
-	if out, err := f.Store.Push(t.Context(), p, 1); err == nil {
-		t.Errorf("the sender hears %+v", out.Answer.Near)
-	}
+	out, err := f.Store.Push(t.Context(), p, 1)
+	must.Fails(t, err, "the sender hears %+v", out.Answer.Near)
 }
 
 // A backend's own clock may be wrong. Before it has heard Redis's time, it writes none to a fleet. Its sender still hears that

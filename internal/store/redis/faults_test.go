@@ -112,9 +112,8 @@ func TestPartsWaitForReplicas(t *testing.T) {
 	for range 3 {
 		f.Sequence++
 		p := &wire.Push{Namespace: "ns", Sender: 9, Sequence: f.Sequence, Floor: f.Sequence, Advance: advancetest.Wants}
-		if out, err := f.Store.Push(t.Context(), p, 1); err == nil {
-			t.Errorf("without a replica the sender hears %+v", out.Answer.Near)
-		}
+		out, err := f.Store.Push(t.Context(), p, 1)
+		must.Fails(t, err, "without a replica the sender hears %+v", out.Answer.Near)
 	}
 }
 
@@ -177,9 +176,8 @@ func TestNewsWaitForReplicas(t *testing.T) {
 			}
 			f.Sequence++
 			p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: f.Sequence, Floor: f.Sequence, Advance: word}
-			if out, err := waits("50ms").Push(t.Context(), p, 1); err == nil {
-				t.Errorf("the replica lacks that the sender hears %+v", out.Answer.Near)
-			}
+			out, err := waits("50ms").Push(t.Context(), p, 1)
+			must.Fails(t, err, "the replica lacks that the sender hears %+v", out.Answer.Near)
 			replica.Resume()
 			must.Equal(t, must.Get(waits("4s").Push(t.Context(), p, 1))(t).Answer.Near.Divisor > 0, true, "with the replica the sender hears of a part")
 		})

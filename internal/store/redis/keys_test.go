@@ -46,9 +46,7 @@ func TestPartitions(t *testing.T) {
 		count[k.partition(wire.ID{3: byte(i >> 8), 12: byte(i)})]++
 	}
 	for p, n := range count {
-		if n < 128 || n > 512 {
-			t.Errorf("%d counters in partition %d, want about 256", n, p)
-		}
+		must.Between(t, n, 128, 512, "counters in partition %d, about 256", p)
 	}
 	must.Equal(t, len(count), clusterPartitions, "partitions with counters")
 }

@@ -276,9 +276,7 @@ func testLone(t *testing.T, hostile, advance bool) {
 		var outs []store.Outcome
 		for i := range sides {
 			out, err := sides[i].backends[by].Push(t.Context(), p, 1)
-			if err != nil {
-				t.Fatalf("step %d: %v", step, err)
-			}
+			must.OKf(t, err, "step %d", step)
 			if hostile {
 				out.Repaired = 0
 			}
@@ -319,9 +317,7 @@ func testLone(t *testing.T, hostile, advance bool) {
 	if t.Logf("of %d pushes lone.lua wrote %d, and left %d to commit.lua", steps, took, declined); took < steps/10 || declined < steps/100 || advance && words < steps/20 {
 		t.Errorf("of %d pushes lone.lua wrote %d, %d of them with a word, and left %d to commit.lua: such runs show little", steps, took, words, declined)
 	}
-	if n := sides[1].lone.Load(); n > 0 {
-		t.Errorf("lone.lua ran %d times where commit.lua is to write all", n)
-	}
+	must.Equal(t, sides[1].lone.Load(), 0, "where commit.lua is to write all, runs of lone.lua")
 }
 
 // loneTake has a backend decide a take of a hit in a fixed window of a minute.

@@ -106,9 +106,8 @@ func TestReadsAreBounded(t *testing.T) {
 			for _, n := range read {
 				sum += n
 			}
-			if sum > test.total || slices.Max(read) > test.most {
-				t.Errorf("%d scripts read %d buckets, one of them %d; want at most %d, and %d", len(read), sum, slices.Max(read), test.total, test.most)
-			}
+			must.AtMost(t, sum, test.total, "buckets that %d scripts read", len(read))
+			must.AtMost(t, slices.Max(read), test.most, "buckets that one of them reads")
 		})
 	}
 }

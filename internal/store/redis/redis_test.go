@@ -100,9 +100,7 @@ func TestKeysExpire(t *testing.T) {
 		}
 		wantTTL(t, client, key(c), life-begun)
 	}
-	if got := ttl(t, client, sender); got < 366*24*time.Hour {
-		t.Errorf("the sender is remembered for %v, want as long as its longest window", got)
-	}
+	must.AtLeast(t, ttl(t, client, sender), 366*24*time.Hour, "the sender is remembered as long as its longest window, for")
 }
 
 // TestSenderOutlivesItsTakes wants a sender's record to live as long as a push may be sent again
@@ -116,9 +114,7 @@ func TestSenderOutlivesItsTakes(t *testing.T) {
 		p := &wire.Push{Namespace: "ns", Sender: storetest.Sender, Sequence: uint64(i + 1), Floor: 1,
 			Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{room}}}}
 		must.Get(counters.Push(t.Context(), p, 1))(t)
-		if got := ttl(t, client, sender); got > test.again+store.SenderLife+time.Minute || got < test.again {
-			t.Errorf("the sender of a take of %v is remembered for %v, want %v, %v and a minute", test.width, got, test.again, store.SenderLife)
-		}
+		must.Between(t, ttl(t, client, sender), test.again, test.again+store.SenderLife+time.Minute, "the sender of a take of %v is remembered for", test.width)
 		must.OK(t, client.Del(t.Context(), sender).Err())
 	}
 }
@@ -135,17 +131,13 @@ func TestKeysOfHitsAheadExpire(t *testing.T) {
 	day := buckets(3, 24*time.Hour, time.Hour)
 	must.Get(pushOne(t.Context(), counters, 3, epoch.Add(26*time.Hour), day))(t)
 	wantTTL(t, client, key(day), 24*time.Hour+store.Grace+time.Millisecond)
-	if got := ttl(t, client, sender); got < 49*time.Hour {
-		t.Errorf("the sender is remembered for %v, want as long as the number of its hits counts", got)
-	}
+	must.AtLeast(t, ttl(t, client, sender), 49*time.Hour, "the sender is remembered as long as the number of its hits counts, for")
 }
 
 // wantTTL wants a key's remaining life, less the time that the test takes.
 func wantTTL(t *testing.T, client *goredis.Client, key string, want time.Duration) {
 	t.Helper()
-	if got := ttl(t, client, key); got > want || got < want/2 {
-		t.Errorf("%s lives for %v, want %v", key, got, want)
-	}
+	must.Between(t, ttl(t, client, key), want/2, want, "%s lives for", key)
 }
 
 func ttl(t *testing.T, client *goredis.Client, key string) time.Duration {
@@ -411,9 +403,8 @@ func TestFullRedis(t *testing.T) {
 	must.Get(pushOne(t.Context(), counters, 1, epoch, c))(t)
 	must.OK(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	d := counter(window.FixedWindow, 2, time.Minute)
-	if _, err := pushOne(t.Context(), counters, 2, epoch, c, d); err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Fatalf("error %v, want Redis's OOM", err)
-	}
+	_, err := pushOne(t.Context(), counters, 2, epoch, c, d)
+	must.Contains(t, fmt.Sprint(err), "OOM", "Redis's error")
 	must.OK(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	out, err := pushOne(t.Context(), counters, 2, epoch, c, d)
 	if err != nil || out.Duplicate || out.Answer.Totals[0].Hits[0] != 2 || out.Answer.Totals[1].Hits[0] != 1 {

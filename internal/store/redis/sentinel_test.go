@@ -131,9 +131,8 @@ func TestStrangeSentinels(t *testing.T) {
 		cancel()
 		s = open(t, "redis+sentinel://"+addr+","+right+"/mymaster?max_retries=-1", atEpoch)
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-		if _, err := pushOne(ctx, s, 1, epoch, c); err != nil {
-			t.Errorf("%q and a Sentinel that knows: %v", reply, err)
-		}
+		_, err := pushOne(ctx, s, 1, epoch, c)
+		must.Reportf(t, err, "%q and a Sentinel that knows", reply)
 		cancel()
 	}
 }

@@ -81,9 +81,8 @@ func testAccounts(t *testing.T, b *bench) {
 	b.account("ns", 1, 2, used(1, 0, -8), used(2, -1, -2))
 	want[key{0, "r", 1}], want[key{-1, "r", 2}] = 100, -2
 	b.wantUsed("ns", want)
-	if got, _ := b.usedOn("ns", today, today); len(got) != 2 {
-		t.Errorf("of today: %v", got)
-	}
+	got, _ := b.usedOn("ns", today, today)
+	must.Equal(t, len(got), 2, "of today: %v", got)
 	b.list()
 	// Sums are bounded.
 	for sequence := range uint64(2) {
@@ -99,9 +98,8 @@ func testAccounts(t *testing.T, b *bench) {
 	row := []wire.UsedRow{used(1, 0, 1)}
 	_, late := b.store.Account(ended, &wire.Used{Namespace: "ns", Sender: 3, Sequence: 1, Rows: row})
 	_, bad := b.store.Account(t.Context(), &wire.Used{Namespace: "a*", Sender: 3, Sequence: 1, Rows: row})
-	if late == nil || !errors.Is(bad, store.ErrInvalid) {
-		t.Errorf("a context that has ended: %v; a namespace that is none: %v", late, bad)
-	}
+	must.Fails(t, late, "a context that has ended")
+	must.Is(t, bad, store.ErrInvalid, "a namespace that is none")
 	b.wantUsed("ns", want)
 }
 
@@ -156,13 +154,10 @@ func testAccountsBounded(t *testing.T, b *bench) {
 	for range 40 {
 		add(1, func(uint32) wire.UsedRow { return used(steady, 0, 1) })
 	}
-	if has := of("r", steady); has < 20 {
-		t.Errorf("a label with 40 hits has %d of them", has)
-	}
+	must.AtLeast(t, of("r", steady), 20, "of 40 hits, a label has")
 	add(1000, func(i uint32) wire.UsedRow { return used(2*steady+i, 0, 1) })
-	if has := of("r", steady); has < 20 || of("s", 1) != 9 {
-		t.Errorf("after invented labels it has %d, and another %d", has, of("s", 1))
-	}
+	must.AtLeast(t, of("r", steady), 20, "after invented labels it has")
+	must.Equal(t, of("s", 1), 9, "after invented labels another has")
 	// Hits that a label without a place gives back are taken from others.
 	add(1, func(uint32) wire.UsedRow { return used(3*steady, 0, -2) })
 	must.Equal(t, of("r", 3*steady), 0, "hits of a label that gives back")
@@ -195,9 +190,8 @@ func testAccountsStay(t *testing.T, b *bench) {
 			large++
 		}
 	}
-	if total != sum || large < store.MaxUsed-50 {
-		t.Errorf("%d of %d large labels stay, and %d of %d hits", large, store.MaxUsed, total, sum)
-	}
+	must.Equal(t, total, sum, "hits")
+	must.AtLeast(t, large, store.MaxUsed-50, "large labels that stay")
 }
 
 // The last budget sent for a label counts.

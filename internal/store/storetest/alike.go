@@ -80,9 +80,7 @@ func (a *Alike) RunSeeds(t *testing.T, seeds uint64) {
 		}
 	}
 	t.Logf("%+v", sum)
-	if least := sum.least(); least < int(seeds) {
-		t.Errorf("%+v, want %d of each at least", sum, seeds)
-	}
+	must.AtLeast(t, sum.least(), int(seeds), "the least of %+v", sum)
 }
 
 // mostPushes is the most pushes of a sequence.

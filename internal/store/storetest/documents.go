@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"weir/internal/must"
@@ -26,10 +25,7 @@ func ReadDocuments(t *testing.T, s store.Store) {
 	if list, version, err := s.Overrides(ctx, "ns", 0); err != nil || string(list) != List || version != ListVersion {
 		t.Errorf("overrides %q of version %d, %v", list, version, err)
 	}
-	applied, err := store.ReadApplied(ctx, s, "ns")
-	if want := []store.AppliedList{{Node: Member, Version: 7, Unfit: 2}}; err != nil || !slices.Equal(applied, want) {
-		t.Errorf("applied lists %+v, %v; want %+v", applied, err, want)
-	}
+	must.Same(t, must.Get(store.ReadApplied(ctx, s, "ns"))(t), []store.AppliedList{{Node: Member, Version: 7, Unfit: 2}}, "applied lists")
 	must.Equal(t, fmt.Sprintf("%+v", must.Get(s.Notes(ctx, store.Reports, "ns"))(t)), fmt.Sprintf("%+v", []store.Note{{Member: Member, Body: []byte(Report)}}), "reports")
 	must.Equal(t, must.Get(store.CountNodes(ctx, s, "ns", Member))(t), 1, "nodes")
 }

@@ -81,9 +81,7 @@ func testAppliedLists(t *testing.T, b *bench) {
 	want := store.AppliedList{Node: 7, Version: 9, Unfit: 1}
 	note := want.Note()
 	b.note(store.AppliedLists, "ns", note.Member, string(note.Body))
-	if got, err := store.ReadApplied(t.Context(), b.store, "ns"); err != nil || !slices.Equal(got, []store.AppliedList{want}) {
-		t.Errorf("got %+v, error %v; want %+v", got, err, want)
-	}
+	must.Same(t, must.Get(store.ReadApplied(t.Context(), b.store, "ns"))(t), []store.AppliedList{want}, "applied lists")
 }
 
 func testReports(t *testing.T, b *bench) {
@@ -121,9 +119,7 @@ func testLog(t *testing.T, b *bench, topic store.Topic) {
 	const last = 1 << 40 // a store may keep a few too many until such a member comes
 	b.note(topic, "ns", last, "last")
 	dropped := most - uint64(len(must.Get(b.store.Notes(t.Context(), topic, "ns"))(t)))
-	if dropped > most/16 {
-		t.Errorf("%v: %d notes too few", topic, int64(dropped))
-	}
+	must.AtMost(t, dropped, most/16, "%v: notes too few", topic)
 	want := []string{"0:again"}
 	for member := more + 2 + dropped; member < most; member++ {
 		want = append(want, fmt.Sprintf("%d:first", member))

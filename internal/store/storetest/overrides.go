@@ -71,9 +71,8 @@ func testOverridesChanged(t *testing.T, b *bench) {
 	refused(t.Context(), "ns", version, make([]byte, wire.MaxOverridesSize+1), store.ErrInvalid)
 	refused(t.Context(), "a*", 0, nil, store.ErrInvalid)
 	refused(ended, "ns", version, nil, context.Canceled)
-	if _, _, err := b.store.Overrides(ended, "ns", 0); err == nil {
-		t.Error("read with a context that has ended")
-	}
+	_, _, err := b.store.Overrides(ended, "ns", 0)
+	must.Fails(t, err, "read with a context that has ended")
 	b.wantOverrides("ns", []byte("x"))
 }
 
@@ -99,9 +98,8 @@ func testOverridesHammer(t *testing.T, b *bench) {
 	}
 	group.Wait()
 	list, _, err := b.store.Overrides(t.Context(), "ns", 0)
-	if err != nil || len(list) != writers*changes {
-		t.Fatalf("%d changes, error %v, want %d", len(list), err, writers*changes)
-	}
+	must.OK(t, err)
+	must.EqualOrEnd(t, len(list), writers*changes, "changes")
 	for writer := range writers {
 		must.Equal(t, bytes.Count(list, []byte{byte(writer)}), changes, "changes of writer %d", writer)
 	}

@@ -71,9 +71,7 @@ func Restart(t *testing.T, s store.Store, stop, restart func()) {
 func ServersClock(t *testing.T, s store.Store, clock func() time.Time) {
 	before := clock()
 	out := must.Get(PushOne(t.Context(), s, 1, before, Counter(window.FirstHitWindow, 1, time.Hour)))(t)
-	if got, after := out.Answer.NowNanos, clock(); got < uint64(before.UnixNano()) || got > uint64(after.UnixNano()) {
-		t.Errorf("answered at %d, want the server's clock, %d to %d", got, before.UnixNano(), after.UnixNano())
-	}
+	must.Between(t, out.Answer.NowNanos, uint64(before.UnixNano()), uint64(clock().UnixNano()), "answered at the server's clock")
 	visited := 0
 	must.OK(t, s.Counters(t.Context(), "ns", nil, func(store.LimitCounter) error { visited++; return nil }))
 	must.Equal(t, visited, 1, "counters")

@@ -11,6 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -38,7 +39,7 @@ func StartCluster(t testing.TB) *Cluster {
 	c := &Cluster{t: t}
 	for range 2 * masters {
 		s := launch(t, func(port string) []string { return []string{"--port", port} }, func() []string {
-			_, bus, _ := net.SplitHostPort(freeAddr(t))
+			_, bus, _ := net.SplitHostPort(commandtest.FreeAddress(t))
 			return []string{"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", hasty, "--repl-diskless-sync-delay", "0"}
 		})
 		client := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1})

@@ -17,6 +17,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -57,7 +58,7 @@ func launch(t testing.TB, listen func(port string) []string, options func() []st
 	// Another process may take the port between its choice and its use.
 	var log string
 	for range 5 {
-		s.Addr, s.options = freeAddr(t), options()
+		s.Addr, s.options = commandtest.FreeAddress(t), options()
 		var ready bool
 		if log, ready = s.start(); ready {
 			return s
@@ -173,12 +174,4 @@ func BusyWith(t testing.TB, server *goredis.Client, command string) (b Busy) {
 	stats := must.Get(server.InfoMap(t.Context(), "commandstats").Result())(t)
 	_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_"+command], "calls=%d,usec=%d", &b.Calls, &b.Micros) // nothing if it was never called
 	return b
-}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	addr := l.Addr().String()
-	must.OK(t, l.Close())
-	return addr
 }
