@@ -147,6 +147,22 @@ func TestUnknownJSON(t *testing.T) {
 	}
 }
 
+// Caddy writes its own lines into the same log, and some of them have a path too.
+func TestCaddysOwnLines(t *testing.T) {
+	r := NewReader(strings.NewReader(`{"level":"info","ts":1646861400.1,"logger":"admin.api","msg":"received request","method":"POST","host":"localhost:2019","uri":"/load","remote_ip":"127.0.0.1","remote_port":"44436"}
+{"level":"info","ts":1646861400.2,"logger":"pki.ca.local","msg":"root certificate is already trusted by system","path":"storage:pki/authorities/local/root.crt"}
+{"level":"info","ts":1646861400.3,"msg":"serving initial configuration"}
+`+samples[11].line+"\n"+samples[11].line), &Options{})
+	paths := ""
+	for request, err := r.Read(); err == nil; request, err = r.Read() {
+		paths += request.Find(Header, ":path").Value + " "
+	}
+	must.Contains(t, paths, "/a?b=c /a?b=c", "")
+	if r.Format != "caddy" || r.Unreadable != 0 {
+		t.Errorf("%+v", r.Counts)
+	}
+}
+
 // A line #Fields tells the columns, from then on.
 func TestCloudFrontFields(t *testing.T) {
 	text := "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02\t15:04:05\t192.0.2.1\tGET\t/a\t200\n" +

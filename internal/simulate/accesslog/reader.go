@@ -174,8 +174,11 @@ func (r *Reader) parse(line string) (request Request, err error) {
 	request.Fields = r.fields()
 	if r.parser != nil {
 		err = r.parser.parse(line, &request)
-		r.keep(&request)
-		return request, err
+		// The other lines of Caddy's log may have looked like requests.
+		if r.Format != "json" || r.options.Format != "" || !errors.Is(err, errNoRequest) {
+			r.keep(&request)
+			return request, err
+		}
 	}
 	candidates := Formats
 	if r.options.Format != "" {
