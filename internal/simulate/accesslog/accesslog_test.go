@@ -109,6 +109,20 @@ var samples = []struct {
 		"2019-12-04T21:02:30.999Z",
 		`header :method=GET | header :path=/index.html?a=b%20c | header :authority=shop.example | header user-agent=Mozilla/5.0 (Windows NT 10.0) | header referer | header cookie | response header :status=200 | property source.address=192.0.2.100 | property request.duration=1000000`,
 	},
+	{
+		"nginx's variables as JSON, with a path that try_files has changed", "json",
+		`{"ts":"2026-01-02T15:04:05+00:00","uri":"/index.php","request":"GET /a?b HTTP/1.1","remote_addr":"192.0.2.7"}`,
+		"2026-01-02T15:04:05Z", `header :method=GET | header :path=/a?b`,
+	},
+	{
+		"the same, and no request line", "json",
+		`{"ts":"2026-01-02T15:04:05+00:00","uri":"/index.php","request_uri":"/a?b","request_method":"GET"}`,
+		"2026-01-02T15:04:05Z", `header :method=GET | header :path=/a?b`,
+	},
+	{
+		"JSON whose request is no request line", "json", `{"time":"2026-01-02T15:04:05Z","request":"cc21d9b0","uri":"/a"}`,
+		"2026-01-02T15:04:05Z", `header :path=/a`,
+	},
 }
 
 // Lines about what was no request, as their writers write them.

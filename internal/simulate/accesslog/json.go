@@ -65,8 +65,8 @@ func init() {
 	for t, names := range map[target]string{
 		{role: isTime}:                       "start_time @timestamp timestamp time time_iso8601 time_local msec ts datetime",
 		{role: isRequestLine}:                "request",
-		{role: isPath}:                       "path :path request_uri uri url request_path url.original",
-		{role: isOriginalPath}:               "x-envoy-original-path x-envoy-origin-path x_envoy_original_path",
+		{role: isPath}:                       "path :path uri url request_path url.original",
+		{role: isOriginalPath}:               "x-envoy-original-path x-envoy-origin-path x_envoy_original_path request_uri",
 		{role: isPeer}:                       "remote_addr remote_ip client_ip client.ip source.address downstream_direct_remote_address",
 		{role: isClient}:                     "downstream_remote_address",
 		{part: Method}:                       "method :method request_method http.request.method",
@@ -197,15 +197,20 @@ func (p *object) parse(line string, r *Request) error {
 	r.lasted(f[isMillis].text, 1e6)
 	r.lasted(f[isNanos].text, 1)
 	r.lasted(strings.TrimSuffix(f[isLatency].text, "s"), 1e9)
-	if original := f[isOriginalPath].text; original != "" && !f[isPath].given {
-		f[isPath].text = original
-	}
-	if path := f[isPath].text; path != "" {
+	path, original := f[isPath].text, f[isOriginalPath].text
+	if f[isPath].given {
 		r.path(path)
-	} else if line := f[isRequestLine].text; line != "" {
-		if err := r.requestLine(line); err != nil {
+	} else if original != "" {
+		r.path(original)
+	}
+	// nginx's uri is what try_files and rewrites have made of the request.
+	if line := f[isRequestLine].text; line != "" {
+		if err := r.requestLine(line); err != nil && path == "" && original == "" {
 			return err
 		}
+	}
+	if path != "" {
+		r.path(path)
 	}
 	method, target := r.Find(Method.Kind, Method.Name), r.Find(Path.Kind, Path.Name)
 	if method != nil && method.Value == "CONNECT" {
