@@ -177,6 +177,20 @@ func TestCaddysOwnLines(t *testing.T) {
 	}
 }
 
+// Caddy and Traefik hide values of headers: one value for all is not what was sent, and none is not absent.
+func TestHiddenHeaders(t *testing.T) {
+	for _, line := range []string{
+		strings.Replace(samples[11].line, `"X-User":["ann"]`, `"X-User":["REDACTED"]`, 1),
+		strings.Replace(samples[11].line, `"X-User":["ann"]`, `"X-User":[]`, 1), // before Caddy 2.7.3
+		strings.Replace(samples[12].line, `"request_X-User":"ann"`, `"request_X-User":"REDACTED"`, 1),
+	} {
+		request := must.Get(NewReader(strings.NewReader(line), &Options{}).Read())(t)
+		if f := request.Find(Header, "x-user"); f != nil || request.Find(Header, "user-agent") == nil {
+			t.Errorf("%s: %+v", line, f)
+		}
+	}
+}
+
 // A line #Fields tells the columns, from then on.
 func TestCloudFrontFields(t *testing.T) {
 	text := "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02\t15:04:05\t192.0.2.1\tGET\t/a\t200\n" +

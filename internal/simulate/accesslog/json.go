@@ -17,6 +17,9 @@ var (
 const (
 	maxDepth     = 8
 	maxFieldName = 256
+	// hidden is what Caddy and Traefik write in place of a header that they keep secret. Caddy before 2.7.3 wrote
+	// an empty array.
+	hidden = "REDACTED"
 )
 
 // target is the meaning of a field in a JSON log.
@@ -257,7 +260,12 @@ func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 		if t.role != isPart || t.part.Kind == Property {
 			return
 		}
-		text = lines(value)
+		if text = lines(value); text == "" {
+			return
+		}
+	}
+	if t.role == isPart && text == hidden {
+		return
 	}
 	if text == "-" {
 		text = ""
