@@ -89,7 +89,7 @@ var samples = []struct {
 		"Traefik", "traefik",
 		`{"ClientAddr":"10.42.0.1:53512","ClientHost":"10.42.0.1","ClientPort":"53512","ClientUsername":"-","DownstreamContentSize":12,"DownstreamStatus":429,"Duration":1578312,"OriginDuration":0,"OriginStatus":0,"Overhead":1578312,"RequestAddr":"shop.example:8443","RequestContentSize":0,"RequestCount":7,"RequestHost":"shop.example","RequestMethod":"POST","RequestPath":"/a?b","RequestPort":"8443","RequestProtocol":"HTTP/2.0","RequestScheme":"https","RetryAttempts":0,"RouterName":"shop@file","StartLocal":"2026-01-02T16:04:05.678901234+01:00","StartUTC":"2026-01-02T15:04:05.678901234Z","downstream_X-Tokens":"12","entryPointName":"websecure","level":"info","msg":"","request_User-Agent":"curl/8.5.0","request_X-User":"ann","time":"2026-01-02T16:04:06+01:00"}`,
 		"2026-01-02T15:04:05.678901234Z",
-		`header :method=POST | header :path=/a?b | header :authority=shop.example:8443 | header user-agent=curl/8.5.0 | header x-user=ann | response header :status=429 | response header x-tokens=12 | property source.address=10.42.0.1 | property request.duration=1578312`,
+		`header :method=POST | header :path=/a?b | header :authority=shop.example:8443 | header user-agent=curl/8.5.0 | header x-user=ann | response header :status=429 | response header x-tokens=12 | property source.address=10.42.0.1:53512 | header x-forwarded-for | property request.duration=1578312`,
 	},
 	{
 		"a load balancer of Google Cloud", "gcp",
@@ -122,6 +122,11 @@ var samples = []struct {
 	{
 		"JSON whose request is no request line", "json", `{"time":"2026-01-02T15:04:05Z","request":"cc21d9b0","uri":"/a"}`,
 		"2026-01-02T15:04:05Z", `header :path=/a`,
+	},
+	{
+		"Traefik behind a proxy, whose X-Forwarded-For takes the place of the host", "traefik",
+		`{"ClientAddr":"10.42.0.1:53512","ClientHost":"192.0.2.1, 192.0.2.2","ClientPort":"53512","RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-02T15:04:05.5Z"}`,
+		"2026-01-02T15:04:05.5Z", `property source.address=10.42.0.1:53512 | header x-forwarded-for=192.0.2.1, 192.0.2.2`,
 	},
 }
 

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"cmp"
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -38,6 +39,8 @@ const (
 	isPath
 	isOriginalPath
 	isPeer
+	// isClientHost is Traefik's: X-Forwarded-For, or the peer's address without its port if there is none.
+	isClientHost
 	isClient
 	// isMillis is the duration of a request from its time on, in milliseconds, as Envoy writes it.
 	// isSeconds is the duration of a request up to its time, in seconds, as nginx writes it.
@@ -109,7 +112,7 @@ var dialects = map[string]*dialect{
 		request: "RequestPath",
 		names: map[string]target{
 			"requestpath": {role: isPath}, "requestmethod": {part: Method}, "requestaddr": {part: Authority}, "downstreamstatus": {part: Status},
-			"clienthost": {role: isPeer}, "duration": {role: isNanos}, "startutc": {role: isTime}, "time": {role: isNothing}, "startlocal": {role: isNothing},
+			"clientaddr": {role: isPeer}, "clienthost": {role: isClientHost}, "duration": {role: isNanos}, "startutc": {role: isTime}, "time": {role: isNothing}, "startlocal": {role: isNothing},
 		},
 		prefixes: map[string]PartKind{"request_": Header, "downstream_": ResponseHeader},
 	},
@@ -220,6 +223,12 @@ func (p *object) parse(line string, r *Request) error {
 		r.set(Path, "")
 	} else if target == nil || target.Absent || method != nil && method.Absent {
 		return errNoRequest
+	}
+	if chain := f[isClientHost].text; chain != "" {
+		if host, _, err := net.SplitHostPort(f[isPeer].text); err == nil && chain == host {
+			chain = ""
+		}
+		r.set(Forwarded, chain)
 	}
 	chain := ""
 	if forwarded := r.Find(Forwarded.Kind, Forwarded.Name); forwarded != nil {
