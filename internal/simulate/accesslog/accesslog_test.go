@@ -128,6 +128,11 @@ var samples = []struct {
 		`{"ClientAddr":"10.42.0.1:53512","ClientHost":"192.0.2.1, 192.0.2.2","ClientPort":"53512","RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-02T15:04:05.5Z"}`,
 		"2026-01-02T15:04:05.5Z", `property source.address=10.42.0.1:53512 | header x-forwarded-for=192.0.2.1, 192.0.2.2`,
 	},
+	{
+		"Envoy, behind a proxy that tells no address", "envoy",
+		`[2026-01-02T15:04:05.678Z] "GET / HTTP/1.1" 200 - 0 0 1 - "unknown, 192.0.2.1" "curl/8.5.0" "-" "shop.example" "-"`,
+		"2026-01-02T15:04:05.678Z", `header x-forwarded-for=unknown, 192.0.2.1 | property source.address=192.0.2.1`,
+	},
 }
 
 // Lines about what was no request, as their writers write them.

@@ -235,7 +235,7 @@ func (p *text) parse(line string, r *Request) (err error) {
 	if l.peer >= 0 {
 		peer = p.tokens[l.peer].text
 	}
-	if at := l.forwarded; at >= 0 && at < len(p.tokens) && p.tokens[at].open == '"' && areAddresses(p.tokens[at].text) {
+	if at := l.forwarded; at >= 0 && at < len(p.tokens) && p.tokens[at].open == '"' && isForwarded(p.tokens[at].text) {
 		chain = p.tokens[at].text
 		r.set(Forwarded, chain)
 	}
