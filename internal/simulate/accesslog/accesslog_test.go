@@ -101,7 +101,7 @@ var samples = []struct {
 		"a load balancer of Amazon's, by its documentation", "alb",
 		`https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/my-targets/73e2d6bc24d8a067 "Root=1-58337281-1d84f3d73c47ec4e58577259" "www.example.com" "arn:aws:acm:us-east-2:123456789012:certificate/12345678-1234-1234-1234-123456789012" 1 2018-07-02T22:22:48.364000Z "authenticate,forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_123456`,
 		"2018-07-02T22:22:48.364Z",
-		`header :method=GET | header :path=/a?b | header :authority=www.example.com:443 | header user-agent=curl/7.46.0 | response header :status=200 | property source.address=192.168.131.39:2817 | property request.duration=11822641000`,
+		`header :method=GET | header :path=/a?b | header :authority=www.example.com | header user-agent=curl/7.46.0 | response header :status=200 | property source.address=192.168.131.39:2817 | property request.duration=11822641000`,
 	},
 	{
 		"CloudFront, by its documentation, without the lines before", "cloudfront",

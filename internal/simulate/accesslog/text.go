@@ -128,15 +128,18 @@ func (r *Request) requestLine(line string) error {
 	return nil
 }
 
+// usualPorts are those that load balancers of AWS write into each URI, and clients into none.
+var usualPorts = map[string]string{"http": ":80", "https": ":443"}
+
 // path sets the path, and for an absolute URI the authority too.
 func (r *Request) path(path string) {
 	if path != "" && path[0] != '/' {
-		if scheme, rest, found := strings.Cut(path, "://"); found && (scheme == "http" || scheme == "https") {
+		if scheme, rest, found := strings.Cut(path, "://"); found && usualPorts[scheme] != "" {
 			at := strings.IndexAny(rest, "/?")
 			if at < 0 {
 				at = len(rest)
 			}
-			r.set(Authority, rest[:at])
+			r.set(Authority, strings.TrimSuffix(rest[:at], usualPorts[scheme]))
 			if path = rest[at:]; path == "" || path[0] != '/' {
 				path = "/" + path
 			}
