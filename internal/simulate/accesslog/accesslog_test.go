@@ -201,6 +201,22 @@ func TestHiddenHeaders(t *testing.T) {
 	}
 }
 
+// Whole seconds stay whole seconds if the duration that leads back to the beginning is finer.
+func TestFractions(t *testing.T) {
+	for line, want := range map[string]bool{
+		`{"time":"2026-01-02T15:04:05Z","path":"/","request_time":"0.004"}`:   false,
+		`{"time":"2026-01-02T15:04:05Z","path":"/","duration":4}`:             false,
+		`{"msec":"1767366245.678","path":"/","request_time":"0.004"}`:         true,
+		`{"start_time":"2026-01-02T15:04:05.678Z","path":"/","duration":"4"}`: true,
+		samples[15].line: false,
+	} {
+		r := NewReader(strings.NewReader(line), &Options{})
+		if _, err := r.Read(); err != nil || r.Fractions != want {
+			t.Errorf("%s: %v, %+v", line, err, r.Counts)
+		}
+	}
+}
+
 // A line #Fields tells the columns, from then on.
 func TestCloudFrontFields(t *testing.T) {
 	text := "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status\n2026-01-02\t15:04:05\t192.0.2.1\tGET\t/a\t200\n" +
