@@ -133,6 +133,11 @@ var samples = []struct {
 		`[2026-01-02T15:04:05.678Z] "GET / HTTP/1.1" 200 - 0 0 1 - "unknown, 192.0.2.1" "curl/8.5.0" "-" "shop.example" "-"`,
 		"2026-01-02T15:04:05.678Z", `header x-forwarded-for=unknown, 192.0.2.1 | property source.address=192.0.2.1`,
 	},
+	{
+		"Istio, by IPv6", "istio",
+		`[2020-11-25T21:26:18.409Z] "GET / HTTP/1.1" 200 - via_upstream - "-" 0 135 4 4 "-" "curl/8.5.0" "84961386" "httpbin:8000" "[fd00::7]:80" outbound|8000||httpbin.foo.svc.cluster.local [fd00::6]:37652 [fd00::5]:8000 [2001:db8::1]:46520 - default`,
+		"2020-11-25T21:26:18.409Z", `header :path=/ | property source.address=[2001:db8::1]:46520`,
+	},
 }
 
 // Lines about what was no request, as their writers write them.

@@ -38,6 +38,9 @@ func split(line string, escapes bool, dst []token) ([]token, error) {
 		}
 		var end, skip int
 		t := token{open: line[0]}
+		if t.open == '[' && strings.HasPrefix(line[strings.IndexByte(line, ']')+1:], ":") {
+			t.open = 0 // an address of IPv6 with its port
+		}
 		switch t.open {
 		case '[':
 			line, skip = line[1:], 1
