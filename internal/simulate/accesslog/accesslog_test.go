@@ -89,7 +89,7 @@ var samples = []struct {
 		"Traefik", "traefik",
 		`{"ClientAddr":"10.42.0.1:53512","ClientHost":"10.42.0.1","ClientPort":"53512","ClientUsername":"-","DownstreamContentSize":12,"DownstreamStatus":429,"Duration":1578312,"OriginDuration":0,"OriginStatus":0,"Overhead":1578312,"RequestAddr":"shop.example:8443","RequestContentSize":0,"RequestCount":7,"RequestHost":"shop.example","RequestMethod":"POST","RequestPath":"/a?b","RequestPort":"8443","RequestProtocol":"HTTP/2.0","RequestScheme":"https","RetryAttempts":0,"RouterName":"shop@file","StartLocal":"2026-01-02T16:04:05.678901234+01:00","StartUTC":"2026-01-02T15:04:05.678901234Z","downstream_X-Tokens":"12","entryPointName":"websecure","level":"info","msg":"","request_User-Agent":"curl/8.5.0","request_X-User":"ann","time":"2026-01-02T16:04:06+01:00"}`,
 		"2026-01-02T15:04:05.678901234Z",
-		`header :method=POST | header :path=/a?b | header :authority=shop.example:8443 | header user-agent=curl/8.5.0 | header x-user=ann | response header :status=429 | response header x-tokens=12 | property source.address=10.42.0.1 | property request.duration=1578312`,
+		`header :method=POST | header :path=/a?b | header :authority=shop.example:8443 | header user-agent=curl/8.5.0 | header x-user=ann | response header :status=429 | response header x-tokens=12 | property source.address=10.42.0.1:53512 | header x-forwarded-for | property request.duration=1578312`,
 	},
 	{
 		"a load balancer of Google Cloud", "gcp",
@@ -101,13 +101,42 @@ var samples = []struct {
 		"a load balancer of Amazon's, by its documentation", "alb",
 		`https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/my-targets/73e2d6bc24d8a067 "Root=1-58337281-1d84f3d73c47ec4e58577259" "www.example.com" "arn:aws:acm:us-east-2:123456789012:certificate/12345678-1234-1234-1234-123456789012" 1 2018-07-02T22:22:48.364000Z "authenticate,forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_123456`,
 		"2018-07-02T22:22:48.364Z",
-		`header :method=GET | header :path=/a?b | header :authority=www.example.com:443 | header user-agent=curl/7.46.0 | response header :status=200 | property source.address=192.168.131.39:2817 | property request.duration=11822641000`,
+		`header :method=GET | header :path=/a?b | header :authority=www.example.com | header user-agent=curl/7.46.0 | response header :status=200 | property source.address=192.168.131.39:2817 | property request.duration=11822641000`,
 	},
 	{
 		"CloudFront, by its documentation, without the lines before", "cloudfront",
 		strings.ReplaceAll(`2019-12-04 21:02:31 LAX1 392 192.0.2.100 GET d111111abcdef8.cloudfront.net /index.html 200 - Mozilla/5.0%20(Windows%20NT%2010.0) a=b%20c - Hit SOX4xwn4XV6Q4rgb7XiVGOHms_BGlTAC4KyHmureZmBNrjGdRLiNIQ== shop.example https 23 0.001 - TLSv1.2 ECDHE-RSA-AES128-GCM-SHA256 Hit HTTP/2.0 - - 11040 0.001 Hit text/html 78 - -`, " ", "\t"),
 		"2019-12-04T21:02:30.999Z",
 		`header :method=GET | header :path=/index.html?a=b%20c | header :authority=shop.example | header user-agent=Mozilla/5.0 (Windows NT 10.0) | header referer | header cookie | response header :status=200 | property source.address=192.0.2.100 | property request.duration=1000000`,
+	},
+	{
+		"nginx's variables as JSON, with a path that try_files has changed", "json",
+		`{"ts":"2026-01-02T15:04:05+00:00","uri":"/index.php","request":"GET /a?b HTTP/1.1","remote_addr":"192.0.2.7"}`,
+		"2026-01-02T15:04:05Z", `header :method=GET | header :path=/a?b`,
+	},
+	{
+		"the same, and no request line", "json",
+		`{"ts":"2026-01-02T15:04:05+00:00","uri":"/index.php","request_uri":"/a?b","request_method":"GET"}`,
+		"2026-01-02T15:04:05Z", `header :method=GET | header :path=/a?b`,
+	},
+	{
+		"JSON whose request is no request line", "json", `{"time":"2026-01-02T15:04:05Z","request":"cc21d9b0","uri":"/a"}`,
+		"2026-01-02T15:04:05Z", `header :path=/a`,
+	},
+	{
+		"Traefik behind a proxy, whose X-Forwarded-For takes the place of the host", "traefik",
+		`{"ClientAddr":"10.42.0.1:53512","ClientHost":"192.0.2.1, 192.0.2.2","ClientPort":"53512","RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-02T15:04:05.5Z"}`,
+		"2026-01-02T15:04:05.5Z", `property source.address=10.42.0.1:53512 | header x-forwarded-for=192.0.2.1, 192.0.2.2`,
+	},
+	{
+		"Envoy, behind a proxy that tells no address", "envoy",
+		`[2026-01-02T15:04:05.678Z] "GET / HTTP/1.1" 200 - 0 0 1 - "unknown, 192.0.2.1" "curl/8.5.0" "-" "shop.example" "-"`,
+		"2026-01-02T15:04:05.678Z", `header x-forwarded-for=unknown, 192.0.2.1 | property source.address=192.0.2.1`,
+	},
+	{
+		"Istio, by IPv6", "istio",
+		`[2020-11-25T21:26:18.409Z] "GET / HTTP/1.1" 200 - via_upstream - "-" 0 135 4 4 "-" "curl/8.5.0" "84961386" "httpbin:8000" "[fd00::7]:80" outbound|8000||httpbin.foo.svc.cluster.local [fd00::6]:37652 [fd00::5]:8000 [2001:db8::1]:46520 - default`,
+		"2020-11-25T21:26:18.409Z", `header :path=/ | property source.address=[2001:db8::1]:46520`,
 	},
 }
 
@@ -143,6 +172,52 @@ func TestUnknownJSON(t *testing.T) {
 		r := NewReader(strings.NewReader(line), &Options{})
 		if request, err := r.Read(); !errors.Is(err, io.EOF) || r.Unreadable != 1 {
 			t.Errorf("%s: %v, %v, %+v", line, request, err, r.Counts)
+		}
+	}
+}
+
+// Caddy writes its own lines into the same log, and some of them have a path too.
+func TestCaddysOwnLines(t *testing.T) {
+	r := NewReader(strings.NewReader(`{"level":"info","ts":1646861400.1,"logger":"admin.api","msg":"received request","method":"POST","host":"localhost:2019","uri":"/load","remote_ip":"127.0.0.1","remote_port":"44436"}
+{"level":"info","ts":1646861400.2,"logger":"pki.ca.local","msg":"root certificate is already trusted by system","path":"storage:pki/authorities/local/root.crt"}
+{"level":"info","ts":1646861400.3,"msg":"serving initial configuration"}
+`+samples[11].line+"\n"+samples[11].line), &Options{})
+	paths := ""
+	for request, err := r.Read(); err == nil; request, err = r.Read() {
+		paths += request.Find(Header, ":path").Value + " "
+	}
+	must.Contains(t, paths, "/a?b=c /a?b=c", "")
+	if r.Format != "caddy" || r.Unreadable != 0 {
+		t.Errorf("%+v", r.Counts)
+	}
+}
+
+// Caddy and Traefik hide values of headers: one value for all is not what was sent, and none is not absent.
+func TestHiddenHeaders(t *testing.T) {
+	for _, line := range []string{
+		strings.Replace(samples[11].line, `"X-User":["ann"]`, `"X-User":["REDACTED"]`, 1),
+		strings.Replace(samples[11].line, `"X-User":["ann"]`, `"X-User":[]`, 1), // before Caddy 2.7.3
+		strings.Replace(samples[12].line, `"request_X-User":"ann"`, `"request_X-User":"REDACTED"`, 1),
+	} {
+		request := must.Get(NewReader(strings.NewReader(line), &Options{}).Read())(t)
+		if f := request.Find(Header, "x-user"); f != nil || request.Find(Header, "user-agent") == nil {
+			t.Errorf("%s: %+v", line, f)
+		}
+	}
+}
+
+// Whole seconds stay whole seconds if the duration that leads back to the beginning is finer.
+func TestFractions(t *testing.T) {
+	for line, want := range map[string]bool{
+		`{"time":"2026-01-02T15:04:05Z","path":"/","request_time":"0.004"}`:   false,
+		`{"time":"2026-01-02T15:04:05Z","path":"/","duration":4}`:             false,
+		`{"msec":"1767366245.678","path":"/","request_time":"0.004"}`:         true,
+		`{"start_time":"2026-01-02T15:04:05.678Z","path":"/","duration":"4"}`: true,
+		samples[15].line: false,
+	} {
+		r := NewReader(strings.NewReader(line), &Options{})
+		if _, err := r.Read(); err != nil || r.Fractions != want {
+			t.Errorf("%s: %v, %+v", line, err, r.Counts)
 		}
 	}
 }

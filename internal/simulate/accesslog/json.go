@@ -3,6 +3,7 @@ package accesslog
 import (
 	"cmp"
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -17,6 +18,9 @@ var (
 const (
 	maxDepth     = 8
 	maxFieldName = 256
+	// hidden is what Caddy and Traefik write in place of a header that they keep secret. Caddy before 2.7.3 wrote
+	// an empty array.
+	hidden = "REDACTED"
 )
 
 // target is the meaning of a field in a JSON log.
@@ -35,6 +39,8 @@ const (
 	isPath
 	isOriginalPath
 	isPeer
+	// isClientHost is Traefik's: X-Forwarded-For, or the peer's address without its port if there is none.
+	isClientHost
 	isClient
 	// isMillis is the duration of a request from its time on, in milliseconds, as Envoy writes it.
 	// isSeconds is the duration of a request up to its time, in seconds, as nginx writes it.
@@ -65,8 +71,8 @@ func init() {
 	for t, names := range map[target]string{
 		{role: isTime}:                       "start_time @timestamp timestamp time time_iso8601 time_local msec ts datetime",
 		{role: isRequestLine}:                "request",
-		{role: isPath}:                       "path :path request_uri uri url request_path url.original",
-		{role: isOriginalPath}:               "x-envoy-original-path x-envoy-origin-path x_envoy_original_path",
+		{role: isPath}:                       "path :path uri url request_path url.original",
+		{role: isOriginalPath}:               "x-envoy-original-path x-envoy-origin-path x_envoy_original_path request_uri",
 		{role: isPeer}:                       "remote_addr remote_ip client_ip client.ip source.address downstream_direct_remote_address",
 		{role: isClient}:                     "downstream_remote_address",
 		{part: Method}:                       "method :method request_method http.request.method",
@@ -106,7 +112,7 @@ var dialects = map[string]*dialect{
 		request: "RequestPath",
 		names: map[string]target{
 			"requestpath": {role: isPath}, "requestmethod": {part: Method}, "requestaddr": {part: Authority}, "downstreamstatus": {part: Status},
-			"clienthost": {role: isPeer}, "duration": {role: isNanos}, "startutc": {role: isTime}, "time": {role: isNothing}, "startlocal": {role: isNothing},
+			"clientaddr": {role: isPeer}, "clienthost": {role: isClientHost}, "duration": {role: isNanos}, "startutc": {role: isTime}, "time": {role: isNothing}, "startlocal": {role: isNothing},
 		},
 		prefixes: map[string]PartKind{"request_": Header, "downstream_": ResponseHeader},
 	},
@@ -197,21 +203,32 @@ func (p *object) parse(line string, r *Request) error {
 	r.lasted(f[isMillis].text, 1e6)
 	r.lasted(f[isNanos].text, 1)
 	r.lasted(strings.TrimSuffix(f[isLatency].text, "s"), 1e9)
-	if original := f[isOriginalPath].text; original != "" && !f[isPath].given {
-		f[isPath].text = original
-	}
-	if path := f[isPath].text; path != "" {
+	path, original := f[isPath].text, f[isOriginalPath].text
+	if f[isPath].given {
 		r.path(path)
-	} else if line := f[isRequestLine].text; line != "" {
-		if err := r.requestLine(line); err != nil {
+	} else if original != "" {
+		r.path(original)
+	}
+	// nginx's uri is what try_files and rewrites have made of the request.
+	if line := f[isRequestLine].text; line != "" {
+		if err := r.requestLine(line); err != nil && path == "" && original == "" {
 			return err
 		}
+	}
+	if path != "" {
+		r.path(path)
 	}
 	method, target := r.Find(Method.Kind, Method.Name), r.Find(Path.Kind, Path.Name)
 	if method != nil && method.Value == "CONNECT" {
 		r.set(Path, "")
 	} else if target == nil || target.Absent || method != nil && method.Absent {
 		return errNoRequest
+	}
+	if chain := f[isClientHost].text; chain != "" {
+		if host, _, err := net.SplitHostPort(f[isPeer].text); err == nil && chain == host {
+			chain = ""
+		}
+		r.set(Forwarded, chain)
 	}
 	chain := ""
 	if forwarded := r.Find(Forwarded.Kind, Forwarded.Name); forwarded != nil {
@@ -252,7 +269,12 @@ func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 		if t.role != isPart || t.part.Kind == Property {
 			return
 		}
-		text = lines(value)
+		if text = lines(value); text == "" {
+			return
+		}
+	}
+	if t.role == isPart && text == hidden {
+		return
 	}
 	if text == "-" {
 		text = ""

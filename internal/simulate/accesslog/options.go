@@ -128,18 +128,16 @@ func (o *Options) client(peer, chain string) string {
 	return outermost
 }
 
-// areAddresses reports whether a field is an X-Forwarded-For, or a dash in its place.
-func areAddresses(text string) bool {
+// isForwarded reports whether a field is an X-Forwarded-For, or a dash in its place. Proxies append the
+// addresses of those that connect to them; before these is whatever a client has sent.
+func isForwarded(text string) bool {
 	if text == "-" {
 		return true
 	}
-	for address := range strings.SplitSeq(text, ",") {
-		address = strings.TrimSpace(address)
-		if _, err := netip.ParseAddr(address); err != nil {
-			if _, err := netip.ParseAddrPort(address); err != nil {
-				return false
-			}
-		}
+	address := strings.TrimSpace(text[strings.LastIndexByte(text, ',')+1:])
+	if _, err := netip.ParseAddr(address); err == nil {
+		return true
 	}
-	return true
+	_, err := netip.ParseAddrPort(address)
+	return err == nil
 }

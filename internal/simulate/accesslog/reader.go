@@ -101,7 +101,11 @@ func (r *Reader) Read() (request Request, err error) {
 		switch {
 		case err == nil:
 			r.Requests++
-			r.Fractions = r.Fractions || request.Time%1e9 != 0
+			if !r.Fractions {
+				// A time that the log tells: of the beginning, or of the end.
+				lasted, _ := request.Lasted()
+				r.Fractions = request.Time%1e9 != 0 && (request.Time+lasted)%1e9 != 0
+			}
 			return request, nil
 		case errors.Is(err, errNoRequest):
 			r.WithoutRequest++
@@ -174,8 +178,11 @@ func (r *Reader) parse(line string) (request Request, err error) {
 	request.Fields = r.fields()
 	if r.parser != nil {
 		err = r.parser.parse(line, &request)
-		r.keep(&request)
-		return request, err
+		// The other lines of Caddy's log may have looked like requests.
+		if r.Format != "json" || r.options.Format != "" || !errors.Is(err, errNoRequest) {
+			r.keep(&request)
+			return request, err
+		}
 	}
 	candidates := Formats
 	if r.options.Format != "" {

@@ -38,6 +38,9 @@ func split(line string, escapes bool, dst []token) ([]token, error) {
 		}
 		var end, skip int
 		t := token{open: line[0]}
+		if t.open == '[' && strings.HasPrefix(line[strings.IndexByte(line, ']')+1:], ":") {
+			t.open = 0 // an address of IPv6 with its port
+		}
 		switch t.open {
 		case '[':
 			line, skip = line[1:], 1
@@ -128,15 +131,18 @@ func (r *Request) requestLine(line string) error {
 	return nil
 }
 
+// usualPorts are those that load balancers of AWS write into each URI, and clients into none.
+var usualPorts = map[string]string{"http": ":80", "https": ":443"}
+
 // path sets the path, and for an absolute URI the authority too.
 func (r *Request) path(path string) {
 	if path != "" && path[0] != '/' {
-		if scheme, rest, found := strings.Cut(path, "://"); found && (scheme == "http" || scheme == "https") {
+		if scheme, rest, found := strings.Cut(path, "://"); found && usualPorts[scheme] != "" {
 			at := strings.IndexAny(rest, "/?")
 			if at < 0 {
 				at = len(rest)
 			}
-			r.set(Authority, rest[:at])
+			r.set(Authority, strings.TrimSuffix(rest[:at], usualPorts[scheme]))
 			if path = rest[at:]; path == "" || path[0] != '/' {
 				path = "/" + path
 			}
@@ -235,7 +241,7 @@ func (p *text) parse(line string, r *Request) (err error) {
 	if l.peer >= 0 {
 		peer = p.tokens[l.peer].text
 	}
-	if at := l.forwarded; at >= 0 && at < len(p.tokens) && p.tokens[at].open == '"' && areAddresses(p.tokens[at].text) {
+	if at := l.forwarded; at >= 0 && at < len(p.tokens) && p.tokens[at].open == '"' && isForwarded(p.tokens[at].text) {
 		chain = p.tokens[at].text
 		r.set(Forwarded, chain)
 	}
