@@ -236,9 +236,9 @@ func TestUsagePushOfAStoreThatForgets(t *testing.T) {
 		if step.o != 0 {
 			want["others  "+day] = step.o
 		}
-		if told := strings.Contains(stderr.String(), "has lost usage of "+before); !maps.Equal(b.sums, want) || told != step.lost || !told && stderr.Len() > 0 {
-			t.Errorf("%s: counted are %v, want %v; told: %q", step.name, b.sums, want, stderr)
-		}
+		must.Same(t, b.sums, want, "%s: counted", step.name)
+		must.Equal(t, strings.Contains(stderr.String(), "has lost usage of "+before), step.lost, "%s: told is %q", step.name, stderr)
+		must.Equal(t, stderr.Len() > 0, step.lost, "%s: anything told: %q", step.name, stderr)
 	}
 }
 
