@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,10 +76,6 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("ratelimit", flag.ContinueOnError)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
-	}
-	if env.getenv("GOGC") == "" {
-		// Requests of gRPC leave much garbage, and little memory stays in use.
-		debug.SetGCPercent(400)
 	}
 	v := variables{getenv: env.getenv}
 	logs := logFlags{format: v.text("LOG_FORMAT", "text")}
