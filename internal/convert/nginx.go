@@ -286,6 +286,10 @@ func (c *converter) addLimits(d *directive, z *zone, like rule, s *scope, places
 			c.lose(*of.unsaid, "no conditions of a single rule stand for the requests of this value")
 			continue
 		}
+		if slices.ContainsFunc(of.parts, part.isServerName) {
+			c.lose(z.at, "a map's value has $server_name: no part of a request is the first name of its server")
+			continue
+		}
 		least := slices.DeleteFunc(slices.Clone(of.parts), part.mayBeEmpty)
 		if len(least) > 0 && slices.ContainsFunc(keys, func(before []part) bool { return slices.Equal(before, least) }) || slices.ContainsFunc(whole, func(before []part) bool { return slices.Equal(before, of.parts) }) {
 			c.lose(z.at, "requests with this key may come from several values of a map, for each of which a rule counts separately")

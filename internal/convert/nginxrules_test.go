@@ -63,6 +63,7 @@ func TestNginxTells(t *testing.T) {
 		{"map $host $k { default $by; } map $uri $by { /a b; } limit_req_zone $k zone=u:1m rate=1r/m; location / { limit_req zone=u;\nif ($http_x) { rewrite ^ /ab? break; } }", "f:3:16: rewrite: nginx counts by the new path"},
 		{"limit_req zone=u;\nlimit_req_zone $http_x_forwarded_for zone=u:1m rate=1r/m;", "f:3:1: x-forwarded-for: Envoy adds"},
 		{"limit_req_zone $k zone=u:1m rate=1r/m; limit_req zone=u;\nmap $http_x_forwarded_for $k { \"\" $remote_addr; }", "f:3:1: x-forwarded-for: Envoy adds"},
+		{"limit_req zone=u;\nmap $uri $k { /a $server_name; } limit_req_zone $k zone=u:1m rate=1r/m; server_name a.example b.example;", "f:3:34: a map's value has $server_name"},
 		{"server { listen 80; }\nserver { listen 127.0.0.1:81; limit_req zone=z; }", "f:3:10: listen: a rule can't tell apart"},
 		{"limit_req zone=z;\nif ($scheme = https) { return 301 https://b.example/; }", "f:3:24: return: nginx answers before"},
 		{"location /x { limit_req zone=z; }\nlocation /y { auth_request /x/y; }", "f:3:15: auth_request: nginx limits requests"},
