@@ -148,7 +148,7 @@ func (v *bodyValues) addRule(r *rule, s *scratch) {
 		v.addText(p.text, p.textPath)
 		if p.list.HasTiers() {
 			v.addText(tierText, tierPath)
-			if p.list.Speed([]byte(usage.Fast)) != "" {
+			if p.list.Tier(nil, []byte(usage.Fast)) != "" {
 				v.addText(speedText, speedPath)
 			}
 		}

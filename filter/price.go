@@ -2,7 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"cmp"
 
 	"weir/config"
 	"weir/internal/calendar"
@@ -105,12 +104,12 @@ func (p *pricing) findRates(r *request) {
 	if p.list.HasTiers() {
 		path, _ := proxywasm.RequestHeader(":path")
 		if r.scratch.isBatch(withoutQuery(path)) {
-			p.tier = p.list.Tier([]byte(batchTier))
+			p.tier = p.list.Tier([]byte(batchTier), nil)
 		} else if p.readsBody(&r.scratch) && r.body != nil {
 			tier, _, certain := r.body.text(tierText)
 			speed, _, known := r.body.text(speedText)
 			if certain && known {
-				p.tier = cmp.Or(p.list.Speed(speed), p.list.Tier(tier))
+				p.tier = p.list.Tier(tier, speed)
 			} else {
 				p.tier, sure = usage.AnyTier, false
 			}

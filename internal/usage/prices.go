@@ -389,30 +389,24 @@ func (p *PriceList) HasTiers() bool { return len(p.tiers) > 0 }
 // Fast is the speed for which Anthropic has prices of its own. OpenAI has it as a tier, which is priority for most models.
 const Fast = "fast"
 
-const priority = "priority"
+const (
+	fastTier     = tierMark + Fast + "/"
+	priorityTier = tierMark + "priority/"
+)
 
-// Tier returns how the list names a tier; empty if it does not know the tier.
-func (p *PriceList) Tier(name []byte) string {
-	tier := p.tier(name)
-	if tier == "" && string(name) == Fast {
-		return p.tier([]byte(priority))
+// Tier returns how the list names the tier of a request or an answer, by its service_tier or by a speed that has prices of its own;
+// empty if it does not know the tier.
+func (p *PriceList) Tier(name, speed []byte) string {
+	if string(speed) == Fast && slices.Contains(p.tiers, fastTier) {
+		return fastTier
 	}
-	return tier
-}
-
-// Speed returns how the list names the tier of a request's or an answer's speed; empty for the usual prices.
-func (p *PriceList) Speed(name []byte) string {
-	if string(name) != Fast {
-		return ""
-	}
-	return p.tier(name)
-}
-
-func (p *PriceList) tier(name []byte) string {
 	for _, tier := range p.tiers {
 		if tier[len(tierMark):len(tier)-1] == string(name) {
 			return tier
 		}
+	}
+	if string(name) == Fast && slices.Contains(p.tiers, priorityTier) {
+		return priorityTier
 	}
 	return ""
 }
@@ -436,7 +430,7 @@ func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, en
 	rates, entry, known = p.Find(model)
 	highest, earlier := *rates, len(f.tiers)
 	for _, one := range p.tiers {
-		if tier != one && tier != AnyTier {
+		if tier != one && tier != AnyTier && (tier != fastTier || one != priorityTier) {
 			continue
 		}
 		f.name = append(append(f.name[:0], one...), model...)
@@ -444,14 +438,13 @@ func (f *Finder) Find(p *PriceList, tier string, model []byte) (rates *Rates, en
 		case !has || !strings.HasPrefix(at, one): // such as s*, which the mark itself fits
 		case tier == one:
 			return own, at, true
+		case tier == fastTier:
+			rates, entry, known = own, at, true
 		default:
 			highest.raise(own)
 			f.tiers = append(f.tiers, at)
 			known = true
 		}
-	}
-	if other := p.tier([]byte(priority)); tier == tierMark+Fast+"/" && other != "" {
-		return f.Find(p, other, model)
 	}
 	if tier == AnyTier && known {
 		f.highest, f.tiers = highest, slices.Delete(f.tiers, 0, earlier)
@@ -592,12 +585,12 @@ func (r *Reader) takeTier(from int, name []byte, kind jsonpath.Kind) {
 	if kind != jsonpath.String || string(name) == "auto" || p.tierText == r.text && from < p.tierFrom {
 		return
 	}
-	r.nameTier(from, p.list.Tier(name))
+	r.nameTier(from, p.list.Tier(name, nil))
 }
 
 // takeSpeed is takeTier for a speed. Any other than the usual one is a tier.
 func (r *Reader) takeSpeed(from int, name []byte) {
-	if tier := r.list.Speed(name); tier != "" {
+	if tier := r.list.Tier(nil, name); tier != "" {
 		r.nameTier(from, tier)
 	}
 }
