@@ -114,7 +114,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	ctx, restart := context.WithCancelCause(ctx)
-	r := &reconciler{restart: restart, Client: manager.GetClient(), events: manager.GetEventRecorder("weir-controller"), planner: planner, writer: w, namespaces: namespaces}
+	r := &reconciler{restart: restart, Client: manager.GetClient(), direct: manager.GetAPIReader(), events: manager.GetEventRecorder("weir-controller"), planner: planner, writer: w, namespaces: namespaces}
 	if err := r.watch(manager); err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ import (
 // reconciler makes everything as all policies want it, whatever has changed: what holds for one policy depends on the others.
 type reconciler struct {
 	client.Client
+	// direct reads what the client's cache leaves out: what others have written.
+	direct  client.Reader
 	events  events.EventRecorder
 	planner *policy.Planner
 	writer  *writer
@@ -152,14 +154,13 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 			return fmt.Errorf("%s %s is of the controller whose lease is in namespace %q: want one controller for a Gateway, or delete it", o.GetKind(), o.GetName(), by)
 		}
 		if by != r.writer.release || before.GetAnnotations()[sum] != o.GetAnnotations()[sum] || !has(before.Object["spec"], o.Object["spec"]) {
-			written := o.DeepCopy()
-			options := []client.ApplyOption{client.FieldOwner("weir-controller")}
-			if there[keyOf(o)] != nil {
-				options = append(options, client.ForceOwnership)
+			if there[keyOf(o)] == nil {
+				if err := r.free(ctx, o); err != nil {
+					return err
+				}
 			}
-			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(written), options...); apierrors.IsConflict(err) {
-				return fmt.Errorf("%s %s is another's: want it deleted, or of another name: %w", o.GetKind(), o.GetName(), err)
-			} else if err != nil {
+			written := o.DeepCopy()
+			if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(written), client.FieldOwner("weir-controller"), client.ForceOwnership); err != nil {
 				return err
 			}
 			if !has(written.Object["spec"], o.Object["spec"]) {
@@ -174,6 +175,20 @@ func (r *reconciler) write(ctx context.Context, gateway *policy.Gateway, configu
 			refused[gateway.NamespacedName] = err
 		}
 		delete(there, keyOf(o))
+	}
+	return nil
+}
+
+// free returns an error if somebody else has an object of this kind and name. Nothing is added to that, and it is not deleted.
+func (r *reconciler) free(ctx context.Context, o *unstructured.Unstructured) error {
+	there := object(o.GroupVersionKind(), client.ObjectKeyFromObject(o))
+	if err := r.direct.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	for name, value := range owned {
+		if there.GetLabels()[name] != value {
+			return fmt.Errorf("%s %s is another's: want it deleted, or of another name", o.GetKind(), o.GetName())
+		}
 	}
 	return nil
 }

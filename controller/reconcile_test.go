@@ -64,7 +64,7 @@ func installed(t *testing.T, controller gatewayv1.GatewayController, present []s
 		own := *w
 		own.release = "weir-" + namespace
 		planner := must.Get(policy.NewPlanner(must.Get(own.with(own.base, policy.Istio))(t)))(t)
-		all = append(all, &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: &own, restart: func(error) {}, namespaces: []string{namespace}})
+		all = append(all, &reconciler{Client: c, direct: c, events: events.NewFakeRecorder(100), planner: planner, writer: &own, restart: func(error) {}, namespaces: []string{namespace}})
 	}
 	return c, all
 }
@@ -127,7 +127,7 @@ func TestReconcile(t *testing.T) {
 func TestAnothersObject(t *testing.T) {
 	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "shop")
 	o, p := object(wasmPlugin, types.NamespacedName{Namespace: "shop", Name: "weir-public"}), policyFor("shop", "public", "{}")
-	o.Object["spec"] = fields{"url": "oci://registry.example/own"}
+	o.Object["spec"] = fields{"targetRefs": []any{fields{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "public"}}} // no conflict with the controller's
 	must.OK(t, c.Create(t.Context(), o, client.FieldOwner("kubectl")))
 	before := fmt.Sprint(o.Object)
 	const want = "WasmPlugin weir-public is another's: want it deleted, or of another name"
@@ -318,7 +318,7 @@ func TestLargePolicy(t *testing.T) {
 	p := policyFor("shop", "public", "{}")
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(p).WithObjects(p).Build()
 	planner := must.Get(policy.NewPlanner([]byte("{}")))(t)
-	r := &reconciler{Client: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter(t)}
+	r := &reconciler{Client: c, direct: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter(t)}
 	for i, bytes := range []int{most, most + 1, 1 << 20} {
 		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 		p.Generation, p.Spec.Rules = int64(i+1), []json.RawMessage{rule(bytes)}

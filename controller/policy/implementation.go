@@ -30,6 +30,10 @@ func (i Implementation) String() string {
 // maxRegion is how many bytes of hosts and names of a namespace's routes a rule may have.
 const maxRegion = 8 << 10
 
+// maxImitated is how many of them the names may be that take the place of a prefix: each rule of the namespace has them, whoever made
+// them necessary.
+const maxImitated = 1 << 10
+
 // match returns conditions of which a node's requests, and no others, meet one. They are about the route that Envoy has chosen: the
 // paths of one route may be a part of those of another, which may be of another namespace.
 func (g *Gateway) match(n *node) (some []any) {
@@ -141,7 +145,7 @@ func (g *Gateway) ofNamespace(n *node) (some []map[string]any) {
 		if g.imitated[n.target.Name] {
 			// Whose rules have such names at its hosts would have its limits, and use them up.
 			slices.Sort(names)
-			if whole := atHosts(named("in", slices.Compact(names)), hosts); len(encoded(whole)) <= maxRegion {
+			if whole := atHosts(named("in", slices.Compact(names)), hosts); len(encoded(whole)) <= min(maxRegion, len(encoded(ours))+maxImitated) {
 				ours = whole
 			} else {
 				n.of.miss("", fmt.Sprintf("Namespace %s: want fewer routes, as rules of other namespaces have names that begin with %[1]s. and so its limits at its hosts", n.target.Name))
