@@ -187,14 +187,16 @@ func (p *usagePush) look(ctx context.Context) error {
 		from = kept // rows of days that are no longer kept have not gone
 	}
 	first := from.Format(time.DateOnly)
-	lost := false
 	// The day of a rule's zone may be tomorrow's of UTC.
 	for day := from; !day.After(today.AddDate(0, 0, 1)); day = day.AddDate(0, 0, 1) {
-		if err := p.lookAt(ctx, day.Format(time.DateOnly), first, &lost); err != nil {
+		if err := p.lookAt(ctx, day.Format(time.DateOnly), first); err != nil {
 			return err
 		}
 	}
 	return p.db.Update(func(tx *bolt.Tx) error {
+		if err := tx.Bucket(aboutBucket).Delete(lostKey); err != nil {
+			return err
+		}
 		// Days before are not looked at any more.
 		for _, b := range []*bolt.Bucket{tx.Bucket(sentBucket), tx.Bucket(namesBucket)} {
 			for c := b.Cursor(); ; {
@@ -214,23 +216,28 @@ func (p *usagePush) look(ctx context.Context) error {
 	})
 }
 
-// lookAt queues events for the rows of a day, and for gaps since the first day. It sets lost if the store has lost what was told
-// of the day. A store that was started anew has lost the days after it, too, though their rows may be there again.
-func (p *usagePush) lookAt(ctx context.Context, day, first string, lost *bool) error {
+// lostKey has the first day of which the store has lost what was told, until all days were looked at: a store that was started anew
+// has lost the days after it, too, though their rows may be there again.
+var lostKey = []byte("lost")
+
+// lookAt queues events for the rows of a day, and for gaps since the first day.
+func (p *usagePush) lookAt(ctx context.Context, day, first string) error {
 	query := url.Values{"namespace": {p.namespace}, "by": {"key,model,day"}, "day": {day}}
-	if p.rule != "" {
-		query.Set("rule", p.rule)
-	}
 	found, err := get[server.Usage](ctx, p.backend, server.UsagePath, query)
 	if err != nil {
 		return err
 	}
 	return p.db.Update(func(tx *bolt.Tx) error {
+		about := tx.Bucket(aboutBucket)
+		lost := about.Get(lostKey) != nil
 		there, others := map[string]bool{}, map[string]bool{}
 		for i := range found.Rows {
 			r := &found.Rows[i]
 			there[string(pushKey(r))] = true
 			others[r.Rule] = others[r.Rule] || r.Others
+		}
+		if p.rule != "" { // it was not asked for: what has no place among its others is of all rules
+			found.Rows = slices.DeleteFunc(found.Rows, func(r server.UsageRow) bool { return r.Rule != p.rule })
 		}
 		// A full day counts the hits of a row that it has no place for as others' from then on, those of its rule or of all.
 		c := tx.Bucket(sentBucket).Cursor()
@@ -240,13 +247,15 @@ func (p *usagePush) lookAt(ctx context.Context, day, first string, lost *bool) e
 				continue
 			}
 			found.Rows = append(found.Rows, server.UsageRow{Day: part[0], Rule: part[1], Hash: part[2], Model: part[3], Others: part[2] == ""})
-			if !*lost && !others[part[1]] && !others["-"] {
-				*lost = true
+			if !lost && !others[part[1]] && !others["-"] {
+				if lost, err = true, about.Put(lostKey, []byte(day)); err != nil {
+					return err
+				}
 				fmt.Fprintf(p.stderr, "%s the store has lost usage of %s that was sent: no hits are taken back\n", p.now().Format(time.RFC3339), day)
 			}
 		}
 		for i := range found.Rows {
-			if err := p.changed(tx, &found.Rows[i], *lost); err != nil {
+			if err := p.changed(tx, &found.Rows[i], lost); err != nil {
 				return err
 			}
 		}
@@ -267,7 +276,8 @@ func toldOf(sent []byte) int64 {
 	return int64(binary.BigEndian.Uint64(sent))
 }
 
-// changed queues an event if a row has more or less hits than were told. If the store has lost some, what it has instead is told.
+// changed queues an event if a row has more or less hits than were told. If the store has lost some, what it has
+// instead counts as told, and is not sent.
 func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow, lost bool) error {
 	sent, queue, names := tx.Bucket(sentBucket), tx.Bucket(queueBucket), tx.Bucket(namesBucket)
 	key := pushKey(r)
