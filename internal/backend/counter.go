@@ -207,7 +207,7 @@ func (b Changer) ChangeCounter(ctx context.Context, namespace string, change *Ch
 	calendar := store.Calendar{NowNanos: found.NowNanos}
 	if record != nil {
 		push.Sender = record.member
-		known, _ := b.Configurations(ctx, namespace) // without it, the record has the store's widths
+		known := b.configurations(ctx, namespace, nil) // the last that was told; without it, the record has the store's widths
 		var limits []window.Limit
 		if of := RuleOf(known, change.Rule); of != nil {
 			limits = of.Plain()

@@ -80,7 +80,7 @@ func (m *membership) newcomer(namespace string) (known joining, ok bool) {
 	defer m.mu.Unlock()
 	if own := m.joined.shares.Of(namespace); own != nil {
 		for _, other := range own.Of {
-			known.nodes, ok = max(known.nodes, other.nodes+1), true
+			known.nodes, known.counted, ok = max(known.nodes, other.nodes+1), true, true // once a second
 		}
 	}
 	return known, ok

@@ -311,14 +311,15 @@ func (k *controller) paths(i *ingress) {
 		for _, p := range r.get("http", "paths").list() {
 			path := p.get("path").or("/")
 			expression := regular || target != "" && target != path
-			k.expression[s] = k.expression[s] || expression
 			l := i.location(p.at(), path)
 			exact := p.get("pathType").text() == "Exact" // ImplementationSpecific is Prefix there, and so is none
 			switch {
 			case exact:
 				l.args = []string{"=", path}
 			case path == "/":
-				k.replace(s, l)
+				if k.replace(s, l) {
+					k.expression[s] = k.expression[s] || expression
+				}
 				continue
 			case !expression: // finish makes two of it
 				l.args = []string{"Prefix", path}
@@ -330,23 +331,25 @@ func (k *controller) paths(i *ingress) {
 				k.c.lose(p.at(), "the path of line %d is the same, and ingress-nginx takes that of the older Ingress", s.block[before].at.line)
 				continue
 			}
+			k.expression[s] = k.expression[s] || expression
 			s.block = append(s.block, l)
 		}
 	}
 }
 
-// replace puts a location / in the place of that for paths that have none.
-func (k *controller) replace(s, l *directive) {
+// replace puts a location / in the place of that for paths that have none, unless an older Ingress has.
+func (k *controller) replace(s, l *directive) (replaced bool) {
 	for at, o := range s.block {
 		switch {
 		case k.catchesAll[o]:
 			s.block[at] = l
-			return
+			return true
 		case o.name == "location" && o.arg(0) == "/":
 			k.c.lose(l.at, "the path of line %d is the same, and ingress-nginx takes that of the older Ingress", o.at.line)
-			return
+			return false
 		}
 	}
+	return false
 }
 
 // alias gives a server the names of an annotation that no host has.

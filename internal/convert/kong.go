@@ -449,7 +449,7 @@ func (r *kongRoute) doubt(c *converter, others []*kongRoute) {
 			continue
 		}
 		if order == 0 {
-			c.lose(r.location.at, "requests may fit this route and that of line %d: Kong takes one of them by their ids; here the limits of both hold", o.location.at.line)
+			c.lose(r.location.at, "requests may fit this route and that of line %d: Kong takes one of them by their ids; here the limits of both may hold, or of neither", o.location.at.line)
 		} else {
 			c.lose(r.location.at, "requests may fit this route and that of line %d: Kong takes the other one of them if its router_flavor is traditional", o.location.at.line)
 		}

@@ -282,6 +282,12 @@ func (c *converter) separate(at place, rules []rule) {
 
 // outermost returns the locations that are inside no other. Those need no rule.
 func outermost(all []*location) (kept []*location) {
+	everywhere := func(l *location) bool {
+		return len(l.hosts)+len(l.paths)+len(l.unless) == 0 && l.rest.orNil() == nil
+	}
+	if i := slices.IndexFunc(all, everywhere); i >= 0 {
+		return all[i : i+1] // all others are inside, and there may be many
+	}
 	for i, l := range all {
 		if !slices.ContainsFunc(all, func(o *location) bool { return o != l && l.within(o) && !o.within(l) }) &&
 			!slices.ContainsFunc(all[:i], func(o *location) bool { return l.within(o) && o.within(l) }) {

@@ -151,6 +151,7 @@ spec: {rules: [{host: a.example, http: {paths: [PATH]}}]}
 		{of("a", "", "{path: /foo/, pathType: ImplementationSpecific}"), []string{`"path": {"prefix": "/foo/"}`}, 0},
 		{of("a", asRegexp, "{path: /foo, pathType: ImplementationSpecific}"), []string{`"path": {"regex": "(?i)/foo.*"}`}, 0},
 		{of("a", "", "{path: /foo}") + of("b", "", "{path: /foo, pathType: Prefix}"), []string{foo}, 1},
+		{of("a", "", "{path: /foo}") + of("b", asRegexp, "{path: /foo}"), []string{foo}, 1},
 		{of("a", asRegexp, "{path: /foo}") + of("b", "", "{path: /foo, pathType: Prefix}"), []string{`"path": {"regex": "(?i)/foo.*"}`}, 1},
 		{of("a", "", "{path: /foo, pathType: Prefix}") + of("b", "", "{path: /foo, pathType: Exact}"), []string{`"path": {"prefix": "/foo/"}`, `"path": {"exact": "/foo"}`}, 0},
 	} {

@@ -101,6 +101,7 @@ func countingRequests(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 		if b, ok := r.Body.(*body); ok && r.ProtoMajor == 2 {
 			// Else net/http resets the stream, and curl has no answer. By HTTP/1.1 it reads a part, and then leaves some time.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout / 2)) // a stream had none
 			_, _ = io.CopyN(io.Discard, b.ReadCloser, maxUnread)
 		}
 	})

@@ -115,7 +115,14 @@ func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateL
 	now, wait, quotas, room := int64(0), time.Duration(0), false, ratelimit.Never // until any of the quotas has room
 	for i := range all {
 		a := &all[i]
-		if !a.limited() || a.limit.shadow {
+		if !a.limited() {
+			continue
+		}
+		quota := s.options.Quota || a.limit.quota
+		if a.limit.shadow {
+			if quota {
+				quotas, room = true, 0 // it never refuses
+			}
 			continue
 		}
 		if now == 0 {
@@ -135,7 +142,7 @@ func (s *Service) fields(r *pb.RateLimitRequest, all []asked, response *pb.RateL
 		if a.remaining() == 0 { // also by this request, or before one that takes nothing
 			until = max(until, a.decision.RoomAfter)
 		}
-		if s.options.Quota || a.limit.quota {
+		if quota {
 			quotas, room = true, min(room, until)
 		} else {
 			wait = max(wait, until)

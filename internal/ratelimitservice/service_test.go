@@ -414,6 +414,7 @@ descriptors:
   - {key: first, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
   - {key: second, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
   - {key: none, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: shadow, shadow_mode: true, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
 `, ServiceOptions{Fields: fields.RetryAfter})
 	for _, test := range []struct {
 		descriptors []string
@@ -424,6 +425,7 @@ descriptors:
 		{[]string{"user=1", "first=2", "second=1"}, 2, "retry-after: 45"},
 		{[]string{"none=1", "first=1"}, 1, "retry-after: 3585"},
 		{[]string{"none=1"}, 1, ""},
+		{[]string{"user=1", "first=2", "shadow=1"}, 1, "retry-after: 45"},
 	} {
 		got := ""
 		for range test.times {

@@ -212,11 +212,12 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, namespace string
 	}
 }
 
-// stands reads the state of a namespace. It waits for its turn as long as its client does, since others may wait for a store
-// that is late.
+// stands reads the state of a namespace. It waits for its turn longer than others may wait for a store that is late.
 func (h *handler) stands(ctx context.Context, namespace string) Watched {
-	if !h.glances.Wait(ctx, namespace) {
-		return Watched{}
+	turn, end := context.WithTimeout(ctx, 2*backend.Timeout)
+	defer end()
+	if !h.glances.Wait(turn, namespace) {
+		return Watched{At: h.health.now().UnixMilli()}
 	}
 	defer h.glances.Leave(namespace)
 	ctx, cancel := context.WithTimeout(ctx, backend.Timeout)

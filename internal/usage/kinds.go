@@ -122,7 +122,7 @@ var members = [...]member{
 	cacheWriteMember: {CacheWrite, -1, "cache_creation_input_tokens cacheWriteInputTokens cacheWriteInputTokenCount"},
 	{Reasoning, -1, "thoughtsTokenCount"},
 	cachedMember: {Cached, inputMember, "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens cachedContentTokenCount"},
-	{CacheWrite, inputMember, "prompt_tokens_details.cache_write_tokens input_tokens_details.cache_write_tokens"},
+	{CacheWrite, inputMember, "prompt_tokens_details.cache_write_tokens prompt_tokens_details.cache_creation_tokens input_tokens_details.cache_write_tokens"},
 	{Audio, inputMember, "prompt_tokens_details.audio_tokens input_tokens_details.audio_tokens"},
 	{Reasoning, outputMember, "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens"},
 	{AudioOutput, outputMember, "completion_tokens_details.audio_tokens output_tokens_details.audio_tokens"},

@@ -269,7 +269,7 @@ func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 		if t.role != isPart || t.part.Kind == Property {
 			return
 		}
-		if text = lines(value); text == "" {
+		if text = lines(value); len(value.Array()) == 0 {
 			return
 		}
 	}

@@ -178,8 +178,8 @@ func (r *Reader) parse(line string) (request Request, err error) {
 	request.Fields = r.fields()
 	if r.parser != nil {
 		err = r.parser.parse(line, &request)
-		// The other lines of Caddy's log may have looked like requests.
-		if r.Format != "json" || r.options.Format != "" || !errors.Is(err, errNoRequest) {
+		// The other lines of Caddy's log may have looked like requests, but there are few before its first.
+		if r.Requests > 100 || r.Format != "json" || r.options.Format != "" || !errors.Is(err, errNoRequest) {
 			r.keep(&request)
 			return request, err
 		}

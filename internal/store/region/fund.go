@@ -254,7 +254,7 @@ func (f *fund) difference(c store.Calendar, own *store.Contents, leaves bool) (w
 	}
 	span := c.Span(of)
 	newest := now
-	for _, w := range own.Windows {
+	for _, w := range slices.Concat(own.Windows, back.Windows) {
 		if w.Number <= span.Newest {
 			newest = max(newest, w.Number)
 		}

@@ -35,6 +35,11 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 		s.tasks.Go(func() {
 			defer s.relays.Leave(p.Namespace)
 			answer, err := s.relay(&there.push)
+			if err != nil && !errors.Is(err, store.ErrFull) && s.ended.Err() == nil {
+				s.mu.Lock()
+				s.lacking, s.lackedAt = err, s.o.Now()
+				s.mu.Unlock()
+			}
 			relayed <- reply{answer, err}
 		})
 	} else {
@@ -52,11 +57,6 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	}
 	if r.answer == nil && len(here.items)+len(here.takes) == 0 {
 		return store.Outcome{}, r.err
-	}
-	if r.err != nil {
-		s.mu.Lock()
-		s.lacking, s.lackedAt = r.err, s.o.Now()
-		s.mu.Unlock()
 	}
 	out.Answer = join(p, here, there, &out.Answer, r.answer)
 	out.Lacking = errors.Join(out.Lacking, r.err)
