@@ -33,7 +33,7 @@ func (q *requests) decideAtOnce(w *Wait, checks []rule.Check, now int64) counter
 	if q.rules.Synced && q.link.Reach() == link.Away && some(checks, (*rule.Check).Synced) {
 		return q.decideAlone(checks, now)
 	}
-	verdict := q.decider.decide(checks, now)
+	verdict := q.decide(checks, now)
 	if verdict == counter.Unsure {
 		if of, whole := lacking(checks); !q.wait(w, checks, of, whole) {
 			verdict = q.decideAlone(checks, now)
@@ -43,6 +43,32 @@ func (q *requests) decideAtOnce(w *Wait, checks []rule.Check, now int64) counter
 		verdict = q.decideAlone(checks, now)
 	}
 	return verdict
+}
+
+// decide decides a request by what is known here. Checks whose partitions are away are decided by the configuration: they are nothing to
+// the others, which may have to ask the backend.
+func (q *requests) decide(checks []rule.Check, now int64) counter.Verdict {
+	verdict := q.decider.decide(checks, now)
+	if verdict != counter.Unsure || q.outbox.away == 0 {
+		return verdict
+	}
+	lost := func(d *rule.Check) bool { return d.Unsure() && q.outbox.away.Has(q.entries.Save(d).ID) }
+	if !some(checks, lost) {
+		return verdict
+	}
+	if q.failure == failure.Deny && !overAlone(checks, lost) {
+		return q.rejectAlone(checks, lost, now)
+	}
+	for i := range checks {
+		switch d := &checks[i]; {
+		case !lost(d):
+		case q.failure == failure.Local:
+			d.ByWhatIsKnown()
+		case q.failure == failure.Allow:
+			d.PassUncounted()
+		}
+	}
+	return q.withoutBackend(checks, now)
 }
 
 // decider decides checks, and takes their hits.
@@ -265,10 +291,8 @@ func (q *requests) wait(w *Wait, checks []rule.Check, of func(*rule.Check) bool,
 
 // decideAlone decides a request by the configuration, because the backend can't be reached.
 func (q *requests) decideAlone(checks []rule.Check, now int64) counter.Verdict {
-	q.tallies.Alone++
-	if q.failure == failure.Deny && !overAlone(checks) {
-		q.rejectAlone(checks, now)
-		return counter.Rejected
+	if q.failure == failure.Deny && !overAlone(checks, (*rule.Check).Synced) {
+		return q.rejectAlone(checks, (*rule.Check).Synced, now)
 	}
 	for i := range checks {
 		switch d := &checks[i]; q.failure {
@@ -281,42 +305,57 @@ func (q *requests) decideAlone(checks []rule.Check, now int64) counter.Verdict {
 			}
 		}
 	}
+	return q.withoutBackend(checks, now)
+}
+
+// withoutBackend decides a request of which the configuration has decided some checks. It is unsure if others have to ask the backend.
+func (q *requests) withoutBackend(checks []rule.Check, now int64) counter.Verdict {
 	verdict := q.decider.decide(checks, now)
+	if verdict != counter.Unsure {
+		q.tallies.Alone++
+	}
 	if verdict == counter.Allowed {
 		q.link.PassedAlone(now, q.rules.Lasts)
 	}
 	return verdict
 }
 
-// overAlone reports whether a request that may not pass without the backend needs it only for rules
-// that mark. Then the request continues without them.
-func overAlone(checks []rule.Check) bool {
-	if some(checks, func(d *rule.Check) bool { return d.Synced() && !d.Rule.Marks }) {
+// overAlone reports whether a request that may not pass without the backend needs it, for those checks that lost selects, only for
+// rules that mark. Then the request continues without them.
+func overAlone(checks []rule.Check, lost func(*rule.Check) bool) bool {
+	if some(checks, func(d *rule.Check) bool { return lost(d) && !d.Rule.Marks }) {
 		return false
 	}
 	for i := range checks {
-		if d := &checks[i]; d.Rule.Synced() {
+		if d := &checks[i]; lost(d) {
 			d.Over = true
 		}
 	}
 	return true
 }
 
-// rejectAlone rejects a request because some of its rules need the backend. Other rules may have no
+// rejectAlone rejects a request because some of its rules, those that lost selects, need the backend. Other rules may have no
 // room either.
-func (q *requests) rejectAlone(checks []rule.Check, now int64) {
+func (q *requests) rejectAlone(checks []rule.Check, lost func(*rule.Check) bool, now int64) counter.Verdict {
+	q.tallies.Alone++
 	for i := range checks {
 		d := &checks[i]
 		// The headers need the entry, which may not have been read yet.
 		q.decider.taker.Read(d, now)
-		if d.Verdict = counter.Allowed; !d.Rule.Synced() && !d.Counter.Allows(d.Cost) {
+		switch {
+		case lost(d):
+			d.Verdict = counter.Unsure
+		case !d.Rule.Synced() && !d.Counter.Allows(d.Cost):
 			d.Verdict = counter.Rejected
+		default:
+			d.Verdict = counter.Allowed
 		}
 	}
 	q.decider.countRejected(checks, now)
 	for i := range checks {
-		if d := &checks[i]; d.Rule.Synced() {
+		if d := &checks[i]; d.Unsure() {
 			d.Verdict = counter.Rejected
 		}
 	}
+	return counter.Rejected
 }

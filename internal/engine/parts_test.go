@@ -18,6 +18,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // parted is a store of three partitions, as a cluster has, of which all but the first may fail.
@@ -288,6 +289,52 @@ func TestQuestionsOfTwoPartitions(t *testing.T) {
 		must.Equal(t, allowed(healthy), len(healthy), "fallback %d: requests pass whose partitions are there", fallback)
 		must.Equal(t, w.sum(), int64(2*allowed(requests)), "fallback %d: hits counted of requests that passed", fallback)
 		w.wantNothingLeft("fallback %d", fallback)
+	}
+}
+
+// A partition that is away decides nothing about a request's keys in others: the limit that is there holds, and takes no hits of a
+// request that is refused because of the other.
+func TestOthersThanALostPartition(t *testing.T) {
+	const limited = 20
+	for _, rate := range []int64{0, second} {
+		for _, fallback := range []failure.Mode{failure.Local, failure.Allow, failure.Deny} {
+			w := newWorld(t, 1, 2, rate, engine.Options{OnBackendFailure: fallback}, users(long), users(limit(window.FixedWindow, limited, 300*day)))
+			s := part(w)
+			s.fails = [2]wire.Missing{wire.NotApplied, wire.NotApplied}
+			f, user, other := w.nodes[0], "", ""
+			for i := 0; user == "" || other == ""; i++ {
+				name := strconv.Itoa(i)
+				switch lost := f.id(0, name).Partition(); {
+				case user == "" && partition(f.id(0, name)) > 0 && partition(f.id(1, name)) == 0:
+					user = name
+				case user != "" && lost == f.id(0, user).Partition() && lost == f.id(1, name).Partition():
+					other = name
+				}
+			}
+			for _, f := range w.nodes {
+				for round := 0; !f.Away().Has(f.id(0, user)); round++ { // the node learns that it is
+					must.EqualOrEnd(t, round < 100, true, "the partition is known to be away in time")
+					f.request(other)
+					w.advance(20 * time.Millisecond)
+				}
+			}
+			passed := 0
+			for range 4 * limited {
+				r, verdict := w.any().request(user)
+				w.advance(20 * time.Millisecond)
+				if verdict == counter.Allowed || slices.Contains(r.verdicts, counter.Allowed) {
+					passed++
+				}
+			}
+			least, most := limited/2, limited
+			if fallback == failure.Deny {
+				least, most = 0, 0
+			}
+			must.Between(t, passed, least, most, "rate %d, fallback %d: requests that passed", rate, fallback)
+			s.fails = [2]wire.Missing{}
+			w.quiet()
+			w.wantNothingLeft("rate %d, fallback %d", rate, fallback)
+		}
 	}
 }
 

@@ -151,7 +151,7 @@ func (q *requests) decideBy(w turn, checks []rule.Check, t *ask, rest counter.Ve
 		}
 	}
 	if q.rules.Yields && q.leaveOut(checks, full) {
-		q.goOn(w, checks, q.decider.decide(checks, q.link.Now()), false, false)
+		q.goOn(w, checks, q.decide(checks, q.link.Now()), false, false)
 		return
 	}
 	if q.rules.Blocks && known {

@@ -197,7 +197,7 @@ func (a *answers) settleAsk(b *batch, t *ask) (done bool) {
 		// A request of several rules continues once all were answered, or one was refused.
 		if w.wait.asked--; w.wait.asked <= 0 || !t.granted {
 			checks := a.requests.takeUp(w.wait)
-			a.requests.goOn(w, checks, a.requests.decider.decide(checks, a.link.Now()), t.granted, t.whole)
+			a.requests.goOn(w, checks, a.requests.decide(checks, a.link.Now()), t.granted, t.whole)
 			break
 		}
 	}
@@ -279,7 +279,7 @@ func (a *answers) settleRequest(b *batch, t *ask, grant *wire.Grant) {
 		switch verdict {
 		case counter.Allowed:
 			t.pass(checks) // the other hits are taken, or none
-			verdict = a.requests.decider.decide(checks, a.link.Now())
+			verdict = a.requests.decide(checks, a.link.Now())
 		case counter.Rejected:
 			t.granted = false // the backend does not know what leaves no room
 		}
