@@ -3,6 +3,7 @@ package convert_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -194,19 +195,26 @@ type routeOfKong struct {
 	Paths         []string            `json:"paths,omitempty"`
 	Methods       []string            `json:"methods,omitempty"`
 	Headers       map[string][]string `json:"headers,omitempty"`
-	RegexPriority int                 `json:"regex_priority,omitempty"`
+	RegexPriority uint64              `json:"regex_priority,omitempty"`
 	Plugins       []any               `json:"plugins,omitempty"`
 }
 
 // priority is what get_priority returns for a route that has one path, or none (kong/router/transform.lua). LuaJIT's bit.lshift
 // keeps 32 bits of a number, and 64 of cdata as the two constants are; bit.bor extends a number's sign.
 func (r *routeOfKong) priority(path string) uint64 {
-	shifted := func(n, by int) uint64 { return uint64(int32(uint32(n) << (by % 32))) } //nolint:gosec // as LuaJIT does it
-	weight := 0
-	for _, given := range []int{len(r.Hosts), len(path), len(r.Methods), len(r.Headers)} {
-		weight += min(given, 1)
+	shifted := func(n uint64, by int) uint64 {
+		if n = n << (by % 32) & math.MaxUint32; n>>31 == 1 {
+			n |= math.MaxUint32 << 32
+		}
+		return n
 	}
-	n := shifted(weight, 61) | shifted(len(r.Headers), 52)
+	weight := uint64(0)
+	for _, given := range []int{len(r.Hosts), len(path), len(r.Methods), len(r.Headers)} {
+		if given > 0 {
+			weight++
+		}
+	}
+	n := shifted(weight, 61) | shifted(uint64(len(r.Headers)), 52)
 	if len(r.Hosts) > 0 && !strings.Contains(strings.Join(r.Hosts, ""), "*") {
 		n |= 1 << 60
 	}
@@ -293,7 +301,7 @@ func TestKongRoutes(t *testing.T) {
 			}
 			r := &routeOfKong{
 				Paths: some("/", "/a", "/a/b", "/b", "/b/c", "~/a", "~/(a|b)/.", `~/b$`), Hosts: some("shop.example", "*.example", "*.test"), Methods: some("GET", "POST", "PUT"),
-				RegexPriority: random.IntN(3),
+				RegexPriority: random.Uint64N(3),
 			}
 			if random.IntN(3) == 0 {
 				r.Headers = ann

@@ -99,7 +99,7 @@ func countingRequests(next http.Handler) http.Handler {
 			r.Body = b
 		}
 		next.ServeHTTP(w, r)
-		if b, ok := r.Body.(*body); ok && r.ProtoMajor == 2 {
+		if b, ok := r.Body.(*body); ok && r.ProtoMajor == 2 && !b.ended {
 			// Else net/http resets the stream, and curl has no answer. By HTTP/1.1 it reads a part, and then leaves some time.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout / 2)) // a stream had none
 			_, _ = io.CopyN(io.Discard, b.ReadCloser, maxUnread)
@@ -135,13 +135,15 @@ func countAnswer(of *connection, w http.ResponseWriter) {
 type body struct {
 	io.ReadCloser
 	pending
-	read int
+	read  int
+	ended bool
 }
 
 func (b *body) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	switch counts := min(n, maxCounted-b.read); {
 	case err != nil:
+		b.ended = true
 		b.hold(b.read) // without the rest, since many requests may wait
 	case counts > 0:
 		b.read += counts
