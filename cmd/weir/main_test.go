@@ -129,7 +129,7 @@ func TestCommandLine(t *testing.T) {
 		{"simulate -h", 0, "-field NAME=PART", ""},
 		{"simulate a.log", 2, "", "want --config"},
 		{"simulate --config " + one, 2, "", "want the names of access logs"},
-		{"simulate --config " + one + " --format clf a.log", 2, "", `--format: want one of json, envoy, istio, alb, combined, common, caddy, traefik, gcp, cloudfront, got "clf"`},
+		{"simulate --config " + one + " --format clf a.log", 2, "", `--format: want one of json, envoy, istio, alb, combined, vhost_combined, common, caddy, traefik, gcp, cloudfront, got "clf"`},
 		{"simulate --config " + one + " --field user a.log", 2, "", "want NAME=PART such as user=header:x-user"},
 		{"simulate --config " + one + " --json --html a.html a.log", 2, "", "want --json or --html, not both"},
 		{"simulate --config " + one + " --keys -1 a.log", 2, "", "want numbers of 0 or more"},

@@ -138,6 +138,28 @@ var samples = []struct {
 		`[2020-11-25T21:26:18.409Z] "GET / HTTP/1.1" 200 - via_upstream - "-" 0 135 4 4 "-" "curl/8.5.0" "84961386" "httpbin:8000" "[fd00::7]:80" outbound|8000||httpbin.foo.svc.cluster.local [fd00::6]:37652 [fd00::5]:8000 [2001:db8::1]:46520 - default`,
 		"2020-11-25T21:26:18.409Z", `header :path=/ | property source.address=[2001:db8::1]:46520`,
 	},
+	{
+		"Apache on Debian, of virtual hosts", "vhost_combined",
+		`www.example.com:443 192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326 "http://www.example.com/start.html" "Mozilla/4.08"`,
+		"2000-10-10T20:55:36Z", `header :authority=www.example.com | header :path=/a?b | response header :status=200 | header user-agent=Mozilla/4.08 | property source.address=192.0.2.7`,
+	},
+	{
+		"Apache, a CONNECT", "common", `192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "CONNECT shop.example:443 HTTP/1.1" 200 2326`,
+		"2000-10-10T20:55:36Z", `header :method=CONNECT | header :path | header :authority=shop.example:443`,
+	},
+	{
+		"nginx's uri and args", "json", `{"msec":"1767366245.678","remote_addr":"192.0.2.7","request_method":"GET","args":"a=b","uri":"/index.php"}`,
+		"2026-01-02T15:04:05.678Z", `header :path=/index.php?a=b`,
+	},
+	{
+		"nginx's request_uri, uri and args", "json", `{"msec":"1767366245.678","request_uri":"/old?a=b","request_method":"GET","args":"c=d","uri":"/index.php"}`,
+		"2026-01-02T15:04:05.678Z", `header :path=/old?a=b`,
+	},
+	{
+		"Logstash's COMBINEDAPACHELOG", "json",
+		`{"@timestamp":"2026-01-02T15:04:05.678Z","clientip":"192.0.2.7","verb":"GET","request":"/a?b","httpversion":"1.1","response":"200","agent":"\"curl/8.5.0\""}`,
+		"2026-01-02T15:04:05.678Z", `header :method=GET | header :path=/a?b | response header :status=200 | header user-agent="curl/8.5.0" | property source.address=192.0.2.7`,
+	},
 }
 
 // Lines about what was no request, as their writers write them.

@@ -38,6 +38,7 @@ const (
 	isRequestLine
 	isPath
 	isOriginalPath
+	isQuery
 	isPeer
 	// isClientHost is Traefik's: X-Forwarded-For, or the peer's address without its port if there is none.
 	isClientHost
@@ -73,15 +74,16 @@ func init() {
 		{role: isRequestLine}:                "request",
 		{role: isPath}:                       "path :path uri url request_path url.original",
 		{role: isOriginalPath}:               "x-envoy-original-path x-envoy-origin-path x_envoy_original_path request_uri",
-		{role: isPeer}:                       "remote_addr remote_ip client_ip client.ip source.address downstream_direct_remote_address",
+		{role: isQuery}:                      "args query_string",
+		{role: isPeer}:                       "remote_addr remote_ip client_ip client.ip clientip source.address downstream_direct_remote_address",
 		{role: isClient}:                     "downstream_remote_address",
-		{part: Method}:                       "method :method request_method http.request.method",
+		{part: Method}:                       "method :method request_method verb http.request.method",
 		{part: Authority}:                    "authority :authority host http_host url.domain",
-		{part: UserAgent}:                    "user_agent user-agent http_user_agent user_agent.original",
+		{part: UserAgent}:                    "user_agent user-agent agent http_user_agent user_agent.original",
 		{part: Referer}:                      "referer referrer http_referer http.request.referrer",
 		{part: RequestID}:                    "request_id x-request-id x_request_id",
 		{part: Forwarded}:                    "x_forwarded_for x-forwarded-for http_x_forwarded_for",
-		{part: Status}:                       "response_code :status status http.response.status_code",
+		{part: Status}:                       "response_code :status status response http.response.status_code",
 		{role: isMillis}:                     "duration",
 		{role: isSeconds}:                    "request_time",
 		{part: Part{Property, "route_name"}}: "route_name",
@@ -210,12 +212,17 @@ func (p *object) parse(line string, r *Request) error {
 		r.path(original)
 	}
 	// nginx's uri is what try_files and rewrites have made of the request.
-	if line := f[isRequestLine].text; line != "" {
+	if line := f[isRequestLine].text; strings.HasPrefix(line, "/") { // Logstash's COMBINEDAPACHELOG
+		r.path(line)
+	} else if line != "" {
 		if err := r.requestLine(line); err != nil && path == "" && original == "" {
 			return err
 		}
 	}
 	if path != "" {
+		if query := f[isQuery].text; query != "" && !strings.Contains(path, "?") {
+			path += "?" + query
+		}
 		r.path(path)
 	}
 	method, target := r.Find(Method.Kind, Method.Name), r.Find(Path.Kind, Path.Name)

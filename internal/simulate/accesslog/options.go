@@ -28,7 +28,7 @@ type column struct {
 }
 
 // Formats are the names of all formats.
-var Formats = []string{"json", "envoy", "istio", "alb", "combined", "common", "caddy", "traefik", "gcp", "cloudfront"}
+var Formats = []string{"json", "envoy", "istio", "alb", "combined", "vhost_combined", "common", "caddy", "traefik", "gcp", "cloudfront"}
 
 // roles are the parts with a name of their own.
 var roles = map[string]target{

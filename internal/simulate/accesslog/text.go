@@ -122,11 +122,15 @@ func (r *Request) requestLine(line string) error {
 	if !strings.HasPrefix(protocol, "HTTP/") && protocol != "-" {
 		return errNoRequest
 	}
-	// Envoy's text has dashes for what it could not parse. A CONNECT has no path, and passes rules.
+	// Envoy's text has dashes for what it could not parse.
 	if path == "" || method == "-" || path == "-" && method != "CONNECT" {
 		return errNoRequest
 	}
 	r.set(Method, method)
+	if method == "CONNECT" { // it names a host in place of a path, and passes rules
+		r.set(Authority, path)
+		path = ""
+	}
 	r.path(path)
 	return nil
 }
@@ -206,6 +210,11 @@ var layouts = []layout{
 		name: "combined", escapes: true, shape: "...bq..qq", more: true, time: 3, request: 4, peer: 0, forwarded: 9,
 		parts: map[int]Part{5: Status, 7: Referer, 8: UserAgent},
 	},
+	// As Debian's apache2.conf defines it: the server's name and port, and then as combined.
+	{
+		name: "vhost_combined", escapes: true, shape: "....bq..qq", more: true, time: 4, request: 5, peer: 1, forwarded: 10,
+		parts: map[int]Part{0: Authority, 6: Status, 8: Referer, 9: UserAgent},
+	},
 	// https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-access-logs.html
 	{
 		name: "alb", escapes: true, shape: "............qq...qqq..", more: true, time: 21, request: 12, peer: 3, forwarded: -1, ended: 1,
@@ -235,7 +244,11 @@ func (p *text) parse(line string, r *Request) (err error) {
 		return err
 	}
 	for i, part := range l.parts {
-		r.set(part, p.tokens[i].text)
+		value := p.tokens[i].text
+		if i == 0 { // the port that Apache's %p has written, and clients write into no host
+			value = strings.TrimSuffix(strings.TrimSuffix(value, ":80"), ":443")
+		}
+		r.set(part, value)
 	}
 	peer, chain := "", ""
 	if l.peer >= 0 {
