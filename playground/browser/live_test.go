@@ -591,7 +591,7 @@ func behind(live string) *http.ServeMux {
 }
 
 // serving opens the page of a server like weir serve, which tells once how it stands. answer has the calls
-// about keys, and the changes.
+// about keys, and the changes. Before it is a proxy that knows people by a cookie.
 func serving(t *testing.T, watched string, answer http.HandlerFunc) *page {
 	t.Helper()
 	server := behind(`{"live": "serve", "token": true}`)
@@ -606,7 +606,15 @@ func serving(t *testing.T, watched string, answer http.HandlerFunc) *page {
 		w.Header().Set("content-type", "application/json")
 		answer(w, r)
 	})
-	p := open(t, server, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
+	proxy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "known", Value: "1"})
+		if _, err := r.Cookie("known"); err != nil && strings.HasPrefix(r.URL.Path, "/v1/") {
+			http.Error(w, "sign in", http.StatusForbidden)
+			return
+		}
+		server.ServeHTTP(w, r)
+	})
+	p := open(t, proxy, look{width: 1440, height: 1000, theme: "light", path: "/#live"})
 	p.ask("s3cret")
 	return p
 }
@@ -659,8 +667,8 @@ func TestWatchTellsWhy(t *testing.T) {
 // told to be removed.
 func TestWatchSets(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 1)
-	p := serving(t, `{"at": 1000, "ready": true, "may_change": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [{"hash": "ab", "values": [{"text": "ann"}], "use": 1}]}]}}`, func(w http.ResponseWriter, r *http.Request) {
+	asked, late := make(chan string, 1), make(chan bool)
+	p := serving(t, `{"at": 1000, "ready": true, "may_change": true, "top": {"nodes": 1, "rules": [{"rule": "r", "nodes": 1, "refused": [], "used": [{"hash": "ab", "values": [{"text": "ann"}], "use": 1}, {"hash": "cd", "values": [{"text": "bob\u0003'\u202e"}], "use": 1}]}]}}`, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			fmt.Fprint(w, `{"known": true, "limits": [{"algorithm": "token_bucket", "width_ms": 1000, "used": 3, "limit": 10, "burst": 100, "left": 97},
 				{"algorithm": "fixed_window", "width_ms": 3080763294, "period": "month", "used": 5, "limit": 500, "left": 495}], "override": {"rule": "r", "key": ["ann"], "limits": [{"limit": 10, "width_ms": 1000}]}}`)
@@ -671,7 +679,10 @@ func TestWatchSets(t *testing.T) {
 			return
 		}
 		asked <- r.Method + " " + string(body)
-		fmt.Fprintf(w, `{"version": 1, "changed": %d}`, map[string]int{http.MethodPut: 1}[r.Method])
+		if r.Method == http.MethodPost {
+			<-late
+		}
+		fmt.Fprintf(w, `{"version": 1, "changed": %d}`, map[string]int{http.MethodPut: 1, http.MethodPost: 1}[r.Method])
 	})
 	p.click("#tables tbody button")
 	p.until(says("why-told", "ann passes r: 3 of 100 at once, 10 in 1 second."))
@@ -688,6 +699,12 @@ func TestWatchSets(t *testing.T) {
 	p.click("#act-unset")
 	must.Equal(t, <-asked, "DELETE ", "the page asks for")
 	p.until(says("act-told", "Nothing is removed: no such override is there."))
+	p.click("#act-reset")
+	<-asked
+	p.click("#tables tbody tr:nth-child(2) button")
+	p.until(says("act-command-reset", `weir counter reset shop r $'bob\x03\'\xe2\x80\xae'`))
+	late <- true
+	p.until(says("act-told", "ann, by r: The counter is empty."))
 }
 
 // send sends what has to be taken.

@@ -11,7 +11,7 @@ export async function change({ namespace, headers }, reason, method, path, query
   for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) asked.append(name, one);
   try {
     const response = await fetch(`v1/${path}?${asked}`, {
-      method, credentials: "omit", headers: { ...headers(), "x-weir": "1", "content-type": "application/json", "idempotency-key": `${Date.now()}-${Math.random()}` },
+      method, headers: { ...headers(), "x-weir": "1", "content-type": "application/json", "idempotency-key": `${Date.now()}-${Math.random()}` },
       ...(body && { body: JSON.stringify(body) }),
     });
     if (!response.ok) return `Refused: ${await refusal(response)}`;
@@ -42,7 +42,7 @@ export class Changes {
     this.at = Date.now();
     const ask = async (path, some = "") => {
       try {
-        const response = await fetch(`v1/${path}?namespace=${encodeURIComponent(this.namespace)}${some}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
+        const response = await fetch(`v1/${path}?namespace=${encodeURIComponent(this.namespace)}${some}`, { headers: this.headers(), cache: "no-store" });
         return response.ok ? (await response.json()) : undefined;
       } catch {
         return undefined; // the page says elsewhere that nobody answers

@@ -110,7 +110,7 @@ export class Drawer {
     let told;
     let trouble;
     try {
-      const response = await fetch(this.url(asked), { headers: this.headers(), cache: "no-store", credentials: "omit" });
+      const response = await fetch(this.url(asked), { headers: this.headers(), cache: "no-store" });
       if (response.ok) told = await response.json();
       else {
         trouble = await refusal(response);
@@ -248,8 +248,11 @@ export class Drawer {
   async act(method, path, query, body, done) {
     const reason = byID("act-reason");
     if (!reason.reportValidity()) return;
+    const { asked } = this;
+    const title = byID("why-title").textContent;
     say(byID("act-told"), "");
-    say(byID("act-told"), (await change(this, reason.value.trim(), method, path, query, body)) ?? done);
+    const told = (await change(this, reason.value.trim(), method, path, query, body)) ?? done;
+    say(byID("act-told"), asked === this.asked ? told : `${title}: ${told}`); // another key may be shown by now
     if (this.asked) this.asked.at = 0;
     this.again();
     this.changed();
@@ -329,5 +332,11 @@ export function span(milliseconds) {
 // operand returns the words of a command for the name of a namespace or a rule.
 export const operand = (name) => (name.startsWith("-") ? ["--", name] : [name]);
 
-// quoted returns a word for a shell.
-export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+// quoted returns a word for a shell. Clients choose keys: what a terminal would obey when the command is pasted is escaped.
+export const quoted = (text) => {
+  if (/^[\w@%+=:,./-]+$/.test(text)) return text;
+  if (!obeyed.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  return `$'${text.replace(/[\\']/g, "\\$&").replace(new RegExp(obeyed, "gu"), escaped)}'`;
+};
+const obeyed = /[\p{Cc}\p{Cf}]/u;
+const escaped = (c) => [...new TextEncoder().encode(c)].map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("");

@@ -23,7 +23,7 @@ export class Stream {
     while (!signal.aborted) {
       let reason = "";
       try {
-        const response = await fetch(this.url, { headers: this.headers(), signal, cache: "no-store", credentials: "omit" });
+        const response = await fetch(this.url, { headers: this.headers(), signal, cache: "no-store" });
         if (response.ok) {
           await this.read(response.body);
           reason = "it has ended the connection";

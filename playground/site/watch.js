@@ -33,7 +33,7 @@ export class Watch {
     this.token = byID("ask-token").value;
     const field = byID("ask-namespace");
     try {
-      const response = await fetch("v1/namespaces", { headers: this.headers(), cache: "no-store", credentials: "omit" });
+      const response = await fetch("v1/namespaces", { headers: this.headers(), cache: "no-store" });
       if (response.status === 401) {
         this.notice(`Refused: ${await refusal(response)}`);
         return;
@@ -69,6 +69,7 @@ export class Watch {
     this.shadows = new Set();
     this.asked = 0;
     byID("look-up").hidden = true;
+    this.drawer?.close(); // its answers under way are of another namespace
     this.drawer = new Drawer({
       namespace: this.namespace, headers, mayChange: false, changed: () => this.changed.again(true),
       url: ({ rule, hash, values }) => `v1/counter?${new URLSearchParams([["namespace", this.namespace], ...(hash ? [["id", hash]] : []), ["rule", rule], ...(values ?? []).map((v) => ["key", v])])}`,
@@ -189,7 +190,7 @@ export class Watch {
     const { drawer, keys, whole } = this;
     let known;
     try {
-      const response = await fetch(`v1/namespaces?namespace=${encodeURIComponent(this.namespace)}`, { headers: this.headers(), cache: "no-store", credentials: "omit" });
+      const response = await fetch(`v1/namespaces?namespace=${encodeURIComponent(this.namespace)}`, { headers: this.headers(), cache: "no-store" });
       if (response.status >= 500 || drawer !== this.drawer) return; // too many are reading, or another namespace is shown
       known = response.ok ? (await response.json()).namespaces[0]?.known : undefined;
     } catch {
