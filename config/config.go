@@ -175,7 +175,7 @@ type Rule struct {
 	// refused at once.
 	Delay Duration
 	Queue int
-	// Block is how long a key stays refused once the rule has refused it: 1 s to 366 d, or 0 for
+	// Block is how long a key stays refused once the rule has refused it: 1 s to 354 d, or 0 for
 	// only as long as it has no room. Extend means that requests prolong the block meanwhile. A
 	// rule with Block has at most 7 limits.
 	Block  Duration

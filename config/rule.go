@@ -240,12 +240,12 @@ var blockFields = []field{{"for", required}, {"extend", optional}}
 // readBlock reads how long a key stays refused after a refusal.
 func readBlock(v *value, rule *Rule) {
 	if v.kind != kindObject {
-		rule.Block = v.duration(Second, maxWindow)
+		rule.Block = v.duration(Second, Duration(window.MaxBlock))
 		return
 	}
 	v.object(`{"for": "10m", "extend": true}`, blockFields, func(name string, v *value) {
 		if name == "for" {
-			rule.Block = v.duration(Second, maxWindow)
+			rule.Block = v.duration(Second, Duration(window.MaxBlock))
 		} else {
 			rule.Extend = v.boolean()
 		}

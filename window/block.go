@@ -13,7 +13,10 @@ const (
 	blockQuota = MaxLimit
 )
 
-// NewBlock returns a limit that blocks for nanos nanoseconds, a whole number of milliseconds.
+// MaxBlock is the longest time of a block, in nanoseconds: 354 days. Its buckets fill the longest window.
+const MaxBlock = MaxWidth / (blockParts + 1) * blockParts / (86400e9) * 86400e9
+
+// NewBlock returns a limit that blocks for nanos nanoseconds, a whole number of milliseconds and at most MaxBlock.
 func NewBlock(nanos int64) Limit {
 	precision := (nanos + blockParts*MinWidth - 1) / (blockParts * MinWidth) * MinWidth
 	return Limit{Shape: Shape{Kind: Block, Width: precision * (blockParts + 1), Precision: precision}, Max: blockQuota}

@@ -7,6 +7,14 @@ import (
 	"weir/window"
 )
 
+// The longest block is a limit as any other, which every message may name.
+func TestLongestBlock(t *testing.T) {
+	l := window.NewBlock(window.MaxBlock)
+	must.Equal(t, l.Shape.Fault(), window.Sound, "a block of %d days", window.MaxBlock/(86400*int64(1e9)))
+	longer := window.NewBlock(window.MaxBlock + 86400*int64(1e9))
+	must.Equal(t, longer.Shape.Fault() == window.Sound, false, "one day more is sound")
+}
+
 // A hold blocks until the end of the second that it was told, but for a minute at most. The longest counts.
 func TestBlockUntil(t *testing.T) {
 	const second = int64(1e9)
