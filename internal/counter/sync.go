@@ -16,6 +16,9 @@ const (
 	abandonAfter = int64(59e9)
 	// longestLate is above the time that the answer to a push can take. A later one is newer, by a clock that was set back.
 	longestLate = int64(5e9)
+	// longestAnswer is the longest time that any answer may take, of a node's own timeout. What was heard is not later than that
+	// after an answer: the clock was set back, or it was heard 26 days ago or more.
+	longestAnswer = int64(3600e9)
 	// longestPause bounds how far ahead the next push of a key can be due.
 	longestPause = int64(60e9)
 )
@@ -240,7 +243,8 @@ func (c *Shared) Settle(i int, claim Due, answered int64, total *window.Totals) 
 
 // newer reports whether an answer is newer than all that were taken in.
 func (c *Shared) newer(answered int64) bool {
-	return c.sync.Heard == 0 || c.sync.Heard.In(answered) < 0
+	late := c.sync.Heard.In(answered)
+	return c.sync.Heard == 0 || late < 0 || late > longestAnswer
 }
 
 // HeardSince reports whether an answer of the time since then was taken in. It may miss answers that are
