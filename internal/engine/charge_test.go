@@ -65,6 +65,25 @@ func (c *charged) revise(cost uint64) {
 	c.node.PushCharges()
 }
 
+// What a request has taken goes back from where it was counted, though the clock has gone on meanwhile, or was set back.
+func TestRefundsFindTheirHits(t *testing.T) {
+	for _, shape := range append(longest, window.Shape{Kind: window.SlidingBuckets, Width: 300 * second, Precision: 5 * second}) {
+		for _, rate := range []int64{-1, 0, second / 10} {
+			w, f := joined(t, 0, engine.Options{}, charging(users(of(shape, 10))).at(rate))
+			w.runs = 1000
+			for i := range 60 {
+				if i == 30 && rate < 0 {
+					w.now -= 10 * second
+				}
+				c := f.reserve("ann", 1)
+				must.EqualOrEnd(t, c.verdict, counter.Allowed, "%s at rate %v: request %d, and no other is open", shape.Name(), time.Duration(rate), i)
+				w.advance(100 * time.Millisecond)
+				c.revise(0)
+			}
+		}
+	}
+}
+
 // The backend has the final costs of requests in the end, whatever was lost on the way; and until
 // then no more passes than has room beside the reservations of others.
 func TestChargesAreRevised(t *testing.T) {

@@ -100,6 +100,7 @@ func all(limits ...window.Limit) fakeRule { return fakeRule{limits: limits, toge
 type world struct {
 	t         testing.TB
 	now       int64
+	runs      int64 // by how much each look at the clock finds it further, as at a real one
 	store     store.Store
 	teller    *backend.Backend     // takes messages about usage, unless it is nil
 	senders   map[uint64]*fakeNode // of these messages: the first to send any
@@ -389,7 +390,10 @@ func (f *fakeNode) Set(key, value []byte, cas uint32) bool {
 }
 
 // Now implements Host.
-func (f *fakeNode) Now() int64 { return f.process.now + f.process.off }
+func (f *fakeNode) Now() int64 {
+	f.process.now += f.process.runs
+	return f.process.now + f.process.off
+}
 
 // TickEvery implements Host.
 func (f *fakeNode) TickEvery(millis uint32) { f.tickMillis = millis }

@@ -57,10 +57,7 @@ func (h *Charges) Retry(now int64) {
 // Of records what an allowed check has taken, for Revise. Call it before the check is used again.
 func (h *Charges) Of(d *rule.Check, now int64) rule.Charge {
 	c := rule.Charge{Ref: h.entries.Save(d)}
-	switch {
-	case d.GrantedAt() != 0:
-		now = d.GrantedAt()
-	case d.Passed():
+	if d.GrantedAt() == 0 && d.Passed() {
 		c.Cost = 0 // the request passed uncounted, so there is nothing to give back
 	}
 	c.Note(d, now)

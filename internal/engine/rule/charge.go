@@ -16,9 +16,14 @@ type Charge struct {
 	AboveFrom int64
 }
 
-// Note records where a check's hits were counted.
-func (c *Charge) Note(d *Check, at int64) {
-	c.At, c.Counted = at, c.Model
-	d.Numbers = d.Counter.NumbersAt(d.Numbers[:0], at)
+// Note records where a check's hits were counted: by the backend at its time, or else at the counter's own, before which now
+// may be.
+func (c *Charge) Note(d *Check, now int64) {
+	if c.At, c.Counted = now, c.Model; d.GrantedAt() != 0 {
+		c.At = d.GrantedAt()
+		d.Numbers = d.Counter.NumbersAt(d.Numbers[:0], c.At)
+	} else {
+		d.Numbers = d.Counter.Numbers(d.Numbers[:0])
+	}
 	copy(c.Numbers[:], d.Numbers)
 }
