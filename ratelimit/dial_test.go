@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -123,6 +124,27 @@ func TestDialFails(t *testing.T) {
 	must.Report(t, n.Close(t.Context()))
 	must.Between(t, rate(t, define("s3cret"), "ann", 240*time.Hour), 6, 7, "hits of 7 that the backend has")
 	must.Equal(t, n.Stats().LostHits, 0, "hits were lost")
+}
+
+// A push whose connection ends, as that of a backend that leaves, is sent once more on another.
+func TestDialConnectionEnds(t *testing.T) {
+	t.Parallel()
+	var arrived atomic.Int32
+	genuine := weirServe("")
+	s := dial(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if arrived.Add(1) == 2 {
+			_, err := io.ReadAll(r.Body)
+			must.Report(t, err)
+			panic(http.ErrAbortHandler)
+		}
+		must.Equal(t, len(r.Header.Values("X-Idempotency-Key")), 0, "keys that are sent")
+		genuine.ServeHTTP(w, r)
+	})), DialOptions{})
+	for i := range uint64(2) {
+		answer := must.Get(s.Push(t.Context(), wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: i + 1, Floor: 1})))(t)
+		must.Get(wire.DecodeAnswer(answer))(t)
+	}
+	must.Equal(t, arrived.Load(), 3, "pushes that have arrived")
 }
 
 // A push that the backend calls invalid is not sent again. The same status from a server in between

@@ -28,9 +28,9 @@ func DecideEach(ctx context.Context, demands ...Demand) ([]Decision, error) {
 			return nil, l.wantsAcquire()
 		}
 	}
-	e := each{demands, make([]Decision, len(demands)), make([]*call, len(demands)), nil, nil}
+	e := each{demands, make([]Decision, len(demands)), make([]*call, len(demands)), nil, 0, nil}
 	for i := range demands {
-		if e.calls[i] == nil && e.decisions[i].At.IsZero() && e.err == nil {
+		if e.calls[i] == nil && e.decisions[i].At.IsZero() && !e.begun(i) {
 			e.begin(ctx, i)
 		}
 	}
@@ -49,9 +49,23 @@ func DecideEach(ctx context.Context, demands ...Demand) ([]Decision, error) {
 type each struct {
 	demands   []Demand
 	decisions []Decision
-	calls     []*call  // of the demands that are being decided
-	err       error    // the first
+	calls     []*call // of the demands that are being decided
+	err       error   // that of the first demand that has one, which is at failed
+	failed    int
 	own       *pushing // a push that the call sends itself: see Namespace.caller
+}
+
+// begun reports whether an earlier demand is on a rule of the same namespace.
+func (e *each) begun(at int) bool {
+	n := e.demands[at].limiter.namespace
+	return slices.ContainsFunc(e.demands[:at], func(d Demand) bool { return d.limiter.namespace == n })
+}
+
+// fail takes the error of a demand.
+func (e *each) fail(at int, err error) {
+	if e.err == nil || at < e.failed {
+		e.err, e.failed = err, at
+	}
 }
 
 // begin decides those demands of a namespace that need not wait. at is the index of the first.
@@ -60,7 +74,7 @@ func (e *each) begin(ctx context.Context, at int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		e.err = fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed)
+		e.fail(at, fmt.Errorf("ratelimit: namespace %q: %w", n.name, ErrClosed))
 		return
 	}
 	waits := false
@@ -140,8 +154,8 @@ func (e *each) end(at int, err error) {
 	c := e.calls[at]
 	if e.calls[at] = nil; err == nil {
 		e.decisions[at] = c.decision
-	} else if e.err == nil {
-		e.err = err
+	} else {
+		e.fail(at, err)
 	}
 	c.namespace.release(c)
 }

@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/must"
 	"weir/internal/panics"
+	"weir/window"
 )
 
 // counting counts the pushes to a backend, and the bytes of its answers.
@@ -218,6 +219,22 @@ func TestEach_panics(t *testing.T) {
 	}
 }
 
+// A demand whose every try panics is an error of the call, and the others take their hits once.
+func TestEach_panicsAlways(t *testing.T) {
+	t.Parallel()
+	fault := FixedWindow(3, time.Hour)
+	fault.limit.Calendar = struct{ window.Calendar }{} // its methods panic
+	n := define(t, newFakeClock(), Options{Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(3, time.Hour)}}, {Name: "faulty", Limits: []Limit{fault}}}})
+	l := limiter(t, n, "r")
+	d, err := DecideEach(t.Context(), l.Demand(Key{"a"}, 1), limiter(t, n, "faulty").Demand(nil, 1), l.Demand(Key{"b"}, 1))
+	if err == nil || !d[0].Allowed || d[1].Allowed || !d[2].Allowed {
+		t.Errorf("%v, %v", d, err)
+	}
+	for _, key := range []string{"a", "b"} {
+		must.Equal(t, decide(t, l, 0, key).Remaining, 2, "hits that are left of %s", key)
+	}
+}
+
 // A demand that can't be decided is an error of the call.
 func TestEachErrors(t *testing.T) {
 	t.Parallel()
@@ -239,6 +256,23 @@ func TestEachErrors(t *testing.T) {
 		d, err := DecideEach(gone, l.Demand(Key{"waits"}, 1), alone.Demand(nil, 1), l.Demand(Key{"waits, too"}, 1))
 		if !errors.Is(err, context.Canceled) || d[0].Allowed || !d[1].Allowed || d[2].Allowed {
 			t.Errorf("the caller has gone: %v, %v", d, err)
+		}
+		// An error keeps no demand of another namespace from its decision, and the first demand's is that of the call.
+		for i, test := range []struct {
+			ctx     context.Context
+			demands []Demand
+			want    error
+		}{
+			{t.Context(), []Demand{closed.Demand(nil, 1), alone.Demand(Key{"0"}, 1), l.Demand(Key{"0"}, 1), closed.Demand(nil, 1)}, ErrClosed},
+			{gone, []Demand{closed.Demand(nil, 1), l.Demand(Key{"1"}, 1), alone.Demand(Key{"1"}, 1)}, ErrClosed},
+			{gone, []Demand{l.Demand(Key{"2"}, 1), closed.Demand(nil, 1), alone.Demand(Key{"2"}, 1)}, context.Canceled},
+		} {
+			d, err := DecideEach(test.ctx, test.demands...)
+			must.Is(t, err, test.want, "call %d", i)
+			for j := range d {
+				of := test.demands[j].limiter
+				must.Equal(t, d[j].Allowed, of == alone || of == l && test.ctx != gone, "call %d: whether demand %d is allowed", i, j)
+			}
 		}
 		pause(time.Second)
 		must.Equal(t, decide(t, l, 0, "waits").Remaining, 3, "hits are left of a key whose caller has gone")

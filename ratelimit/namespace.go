@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"bytes"
 	"cmp"
 	"container/list"
 	"context"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/clientip"
 	"weir/internal/counter"
 	"weir/internal/engine"
 	"weir/internal/engine/link"
@@ -142,6 +144,19 @@ func (h *host) AppendKey(key []byte, rule int, values [][]byte) ([]byte, bool) {
 		key = counter.AppendPart(key, part)
 	}
 	return key, true
+}
+
+// AppendBinary is AppendKey for keys that have addresses as limithttp.ClientIP returns them: networks of so many bits.
+// ok is false if no value is an address.
+func (h *host) AppendBinary(key []byte, rule int, values [][]byte, bits int) (_ []byte, ok bool) {
+	var memory [16]byte
+	key = append(key, h.namespace.rules[rule].Prefix...)
+	for _, part := range values {
+		network := clientip.Network(part, bits, bits, &memory)
+		ok = ok || !bytes.Equal(network, part)
+		key = counter.AppendPart(key, network)
+	}
+	return key, ok
 }
 
 // Move implements engine.Owner.

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/clientip"
 	"weir/internal/must"
 	"weir/internal/wire"
 )
@@ -32,6 +33,50 @@ func TestPatternsOfOverrides(t *testing.T) {
 			{Key{"gold", "2001:db8::1"}, 3000}, {Key{"gold", "2001:db9::1"}, 5000}, {Key{"silver", "10.1.2.3"}, 5000}, {Key{"gold"}, 5000}, {nil, 5000},
 		} {
 			must.Equal(t, decide(t, l, 1, test.key...).Limit.Quota(), test.want, "%v: a limit of", test.key)
+		}
+	})
+}
+
+// Keys with addresses as of limithttp.ClientIP have the overrides of these addresses and of their networks, as keys with
+// their texts have.
+func TestOverridesOfAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		n := must.Get(NewNamespace(Options{Name: "shop", Backend: w, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}}))(t)
+		defer func() {
+			must.Report(t, n.Close(t.Context()))
+		}()
+		l := limiter(t, n, "r")
+		set := func(hits uint64, mode wire.Mode, values ...string) wire.Override {
+			return wire.Override{Rule: "r", Mode: mode, Values: values, Limits: []wire.OverrideLimit{{Max: hits, WidthMillis: 86_400_000}}}
+		}
+		client := func(address string, ipv4, ipv6 int) string {
+			var memory [16]byte
+			return string(clientip.Network([]byte(address), ipv4, ipv6, &memory))
+		}
+		must.Get(w.backend.By(nil).SetOverrides(t.Context(), "shop",
+			set(1000, wire.OfKey, "203.0.113.7"), set(1001, wire.OfKey, "gold", "2001:db8:1:2::7"),
+			set(2000, wire.OfKeys, "/203.0.112.0/22"), set(2001, wire.OfKeys, "=gold", "/2001:db8::/33"), set(2002, wire.OfKeys, "/58.58.0.0/16")))(t)
+		<-time.After(defaultSyncRate)
+		for _, test := range []struct {
+			address      string
+			ipv4, ipv6   int
+			alone, plans uint64 // the limits of the address alone, and behind "gold"
+		}{
+			{"203.0.113.7", 32, 64, 1000, 5000}, {"203.0.113.8", 32, 64, 2000, 5000}, {"203.0.113.7", 24, 64, 2000, 5000}, {"203.0.116.1", 32, 64, 5000, 5000},
+			{"2001:db8:1:2::7", 32, 64, 5000, 1001}, {"2001:db8:1:2::7", 32, 128, 5000, 1001}, {"2001:db8:1:2::8", 32, 64, 5000, 1001},
+			{"2001:db8:1:2::8", 32, 128, 5000, 2001}, {"2001:db8:1:3::7", 32, 64, 5000, 2001}, {"2001:db8:8000::7", 32, 64, 5000, 5000},
+			{"58.58.49.50", 32, 64, 2002, 5000}, // its bytes are the text ::12
+		} {
+			part := client(test.address, test.ipv4, test.ipv6)
+			must.Equal(t, decide(t, l, 1, part).Limit.Quota(), test.alone, "%+v: a limit of", test)
+			must.Equal(t, decide(t, l, 1, "gold", part).Limit.Quota(), test.plans, "%+v: with a plan, a limit of", test)
+		}
+		must.Equal(t, decide(t, l, 1, "203.0.113.7").Limit.Quota(), 1000, "a text has a limit of")
+		must.Equal(t, decide(t, l, 1, "gold", "2001:db8:1:2::7").Limit.Quota(), 1001, "a text has a limit of")
+		<-time.After(defaultSyncRate)
+		if known, err := w.backend.Overrides(t.Context(), "shop"); err != nil || known.Knowing != 1 || known.Unfitting != 0 {
+			t.Errorf("known: %+v, %v", known, err)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package transport
 
 import (
 	"crypto/tls"
+	"net"
 	"net/http"
 	"time"
 )
@@ -18,13 +19,18 @@ const (
 	mostIdle = 64
 )
 
-// New returns a transport with the settings of http.DefaultTransport, which a program may have
-// replaced by another type. config configures TLS unless it is nil.
+// New returns a transport with the settings of http.DefaultTransport, or Go's own if a program has
+// replaced that by another type. config configures TLS unless it is nil.
 func New(config *tls.Config) *http.Transport {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second,
+		DialContext:         (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+	}
 	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = usual.Clone()
 	}
+	t.MaxConnsPerHost = 0 // polls, which wait for half a minute, would keep pushes from a connection
 	if t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: patience}
 	}

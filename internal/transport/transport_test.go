@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -109,6 +110,58 @@ func replaced(t *testing.T, protocol string) {
 	}
 	must.Reportf(t, err, "after %d tries", tries)
 	must.Equal(t, p.dialled.Load(), 2, "connections after %d tries", tries)
+	client.CloseIdleConnections()
+	must.Report(t, s.Close())
+	must.Is(t, <-served, http.ErrServerClosed, "")
+}
+
+// A program's bound on its connections keeps no push from the backend while polls wait for their answers, and a transport of
+// another type leaves connections and handshakes their ends.
+func TestProgramsTransport(t *testing.T) {
+	usual := http.DefaultTransport
+	defer func() { http.DefaultTransport = usual }()
+	bounded := usual.(*http.Transport).Clone()
+	bounded.MaxConnsPerHost = 2
+	for name, of := range map[string]http.RoundTripper{"bounded": bounded, "of another type": struct{ http.RoundTripper }{usual}} {
+		http.DefaultTransport = of
+		t.Run(name, func(t *testing.T) { synctest.Test(t, pushedBesidePolls) })
+	}
+}
+
+func pushedBesidePolls(t *testing.T) {
+	client := New(nil)
+	if client.DialContext == nil || client.IdleConnTimeout == 0 || client.TLSHandshakeTimeout == 0 || client.MaxIdleConns == 0 {
+		t.Errorf("no bound of a time or a number: %+v", client)
+	}
+	p := &pipes{Listener: bufconn.Listen(1 << 10)}
+	client.DialContext = p.dial
+	polls, news := make(chan struct{}), make(chan struct{})
+	s := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/poll" {
+			polls <- struct{}{}
+			<-news
+		}
+	})}
+	served := make(chan error)
+	go func() { served <- s.Serve(p) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ask := func(path string) {
+		answer, err := client.RoundTrip(must.Get(http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+path, nil))(t))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			return
+		}
+		must.Report(t, answer.Body.Close())
+	}
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() { ask("/poll") })
+		<-polls
+	}
+	ask("/push")
+	close(news)
+	asking.Wait()
 	client.CloseIdleConnections()
 	must.Report(t, s.Close())
 	must.Is(t, <-served, http.ErrServerClosed, "")

@@ -196,7 +196,7 @@ func (h *headers) final() {
 
 // hook returns a writer that sets the headers last, whatever call sends them.
 func (h *headers) hook(w http.ResponseWriter) http.ResponseWriter {
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{
+	return httpsnoop.Wrap(withHijack(w), httpsnoop.Hooks{
 		WriteHeader: func(send httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) {
 				// Other 1xx statuses only precede the response.
@@ -233,6 +233,46 @@ func (h *headers) hook(w http.ResponseWriter) http.ResponseWriter {
 		},
 	})
 }
+
+// withHijack returns a writer with Hijack if only one behind w has it, or else its hook would be passed over.
+func withHijack(w http.ResponseWriter) http.ResponseWriter {
+	if _, ok := w.(http.Hijacker); ok || !hijacks(w) {
+		return w
+	}
+	if _, ok := w.(http.Flusher); ok {
+		return flusher{hijacker{w}}
+	}
+	return hijacker{w}
+}
+
+// hijacks reports whether a writer has Hijack, or unwraps to one that has.
+func hijacks(w http.ResponseWriter) bool {
+	if _, ok := w.(http.Hijacker); ok {
+		return true
+	}
+	u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+	return ok && hijacks(u.Unwrap())
+}
+
+// hijacker is a writer with the Hijack of one behind it.
+type hijacker struct{ http.ResponseWriter }
+
+// Unwrap leads to the writer's other methods.
+func (h hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(h.ResponseWriter).Hijack()
+}
+
+// flusher is a hijacker whose writer flushes.
+type flusher struct{ hijacker }
+
+// Flush implements http.Flusher.
+func (f flusher) Flush() { _ = f.FlushError() }
+
+// FlushError is Flush with its error, for http.ResponseController.
+func (f flusher) FlushError() error { return http.NewResponseController(f.ResponseWriter).Flush() }
 
 // ClientIP returns a part of a key: the network of the client's address, as the plugin's selector
 // client_ip gives it. The prefixes say how many bits of an IPv4 and of an IPv6 address to keep; 32

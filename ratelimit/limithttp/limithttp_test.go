@@ -411,12 +411,30 @@ func TestHijack(t *testing.T) {
 }
 
 // A hijacked connection holds its place in flight until it is closed, whether the handler closes it or
-// another goroutine after the handler has returned.
+// another goroutine after the handler has returned, and however far behind others' writers it is.
 func TestHijackedConnectionsHoldTheirPlaces(t *testing.T) {
+	for name, behind := range map[string]func(w *hijackable) http.ResponseWriter{
+		"nothing":  func(w *hijackable) http.ResponseWriter { return w },
+		"a writer": func(w *hijackable) http.ResponseWriter { return unwrapped{unwrapped{w}} },
+		"a writer that flushes": func(w *hijackable) http.ResponseWriter {
+			return struct {
+				unwrapped
+				http.Flusher
+			}{unwrapped{w}, w}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { holdTheirPlaces(t, behind) })
+	}
+}
+
+func holdTheirPlaces(t *testing.T, behind func(w *hijackable) http.ResponseWriter) {
+	_, flushes := behind(&hijackable{}).(http.Flusher)
 	l := must.Get(ratelimit.NewLimiter(ratelimit.InFlight(1)))(t)
 	conns := make(chan net.Conn, 2)
 	handler := limithttp.Middleware(func(*http.Request) []ratelimit.Demand { return []ratelimit.Demand{l.Demand(nil, 1)} }, limithttp.Options{})(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
+			_, does := w.(http.Flusher)
+			must.Equal(t, does, flushes, "whether the handler's writer flushes")
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if r.URL.Path == "/fails" {
 				return
@@ -435,7 +453,7 @@ func TestHijackedConnectionsHoldTheirPlaces(t *testing.T) {
 		if path == "/fails" {
 			w.err = http.ErrHijacked
 		}
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		handler.ServeHTTP(behind(w), httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code
 	}
 	must.EqualOrEnd(t, ask("/fails"), http.StatusOK, "the first")
@@ -481,8 +499,12 @@ func TestSwitchingProtocols(t *testing.T) {
 	want(t, "switched", r.Header, "ratelimit: \"all\";r=1;t=1")
 }
 
-// A handler's writer has all abilities of the server's writer.
+// A handler's writer has all abilities of the server's writer, and no others.
 func TestWriterIsWhole(t *testing.T) {
+	limited(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, hijacks := w.(http.Hijacker)
+		must.Equal(t, hijacks, false, "whether a handler can hijack what has no connection")
+	}).ServeHTTP(unwrapped{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil))
 	server := serve(t, limited(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, reads := w.(io.ReaderFrom)
 		_, writes := w.(io.StringWriter)

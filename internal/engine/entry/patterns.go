@@ -8,8 +8,8 @@ import (
 	"weir/internal/wire"
 )
 
-// Shape is a pattern of a rule's overrides. Textual addresses are those of programs, which name keys
-// by texts alone.
+// Shape is a pattern of a rule's overrides. Textual addresses are those of programs, whose keys have their texts, or
+// their bytes as of limithttp.ClientIP.
 type Shape struct {
 	wire.Pattern
 	Textual bool
@@ -46,9 +46,10 @@ func (s *Shape) Append(dst, key []byte, prefix int) ([]byte, bool) {
 func (s *Shape) cut(value []byte, memory *[16]byte) ([]byte, bool) {
 	bits, bytes := int(s.Bits), int(s.Bits/8)
 	if s.Kind == wire.ByNetwork {
-		if s.Textual {
+		if s.Textual && (s.V6 || len(value) != 4) { // no text of an IPv4 address is so short
 			value = clientip.Network(value, bits, bits, memory)
-		} else if len(value) <= len(memory) {
+		}
+		if len(value) <= len(memory) {
 			value = memory[:copy(memory[:], value)]
 			clientip.Mask(value, bits)
 		}

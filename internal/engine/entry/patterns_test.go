@@ -18,6 +18,9 @@ func FuzzShape(f *testing.F) {
 	f.Add("10.1.2.3", "10.1.9.9", "x", uint16(16), byte(2), true)
 	f.Add("2001:db8::1", "::ffff:10.1.2.3", "", uint16(33), byte(3), true)
 	f.Add("\x0a\x01\x02\x03", "\x0a\x01\xff\xff", "x", uint16(17), byte(2), false)
+	f.Add("\x0a\x01\x02\x03", "10.1.9.9", "x", uint16(16), byte(2), true)
+	f.Add("::12", "58.58.255.1", "x", uint16(16), byte(2), true)
+	f.Add("\x20\x01\x0d\xb8\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x00\x07", "2001:db8:1:2::10", "x", uint16(32), byte(3), true)
 	f.Fuzz(func(t *testing.T, a, b, other string, bits uint16, kind byte, textual bool) {
 		s := Shape{Pattern: wire.Pattern{Kind: []byte{wire.ByPrefix, wire.BySuffix, wire.ByNetwork, wire.ByNetwork}[kind%4], Part: 1, V6: kind%4 == 3, Bits: bits}, Textual: textual}
 		if s.Kind == wire.ByNetwork {
@@ -37,9 +40,8 @@ func FuzzShape(f *testing.F) {
 		nameB, okB := name(b)
 		network := func(value string) (p netip.Prefix) {
 			address, _ := netip.AddrFromSlice([]byte(value))
-			if textual {
-				address, _ = netip.ParseAddr(value)
-				address = address.Unmap().WithZone("")
+			if text, err := netip.ParseAddr(value); textual && err == nil && (s.V6 || len(value) != 4) {
+				address = text.Unmap().WithZone("")
 			}
 			if address.Is6() == s.V6 && address.Is4() != s.V6 {
 				p, _ = address.Prefix(int(s.Bits))
@@ -54,8 +56,10 @@ func FuzzShape(f *testing.F) {
 		case wire.BySuffix:
 			can, like = len(a) >= n && len(b) >= n, len(a) >= n && strings.HasSuffix(b, a[len(a)-n:])
 		default:
-			if textual && strings.ContainsAny(a+b, "%[]:.") && (!network(a).IsValid() || !network(b).IsValid()) || textual && (len(a) == 4 || len(a) == 16 || len(b) == 4 || len(b) == 16) {
-				return // addresses with ports, which are read elsewhere, and texts that could be addresses in binary
+			for _, value := range []string{a, b} {
+				if _, err := netip.ParseAddr(value); textual && err != nil && strings.ContainsAny(value, "%[]:.") {
+					return // an address with a port, which is read elsewhere
+				}
 			}
 			can, like = network(a).IsValid() && network(b).IsValid(), network(a) == network(b)
 		}

@@ -49,7 +49,9 @@ func (v *Feed) build(version uint64, list []byte) *building {
 			b.name = append(b.name[:0], b.reader.Rule...)
 			places = v.perKey(b.name)
 		}
-		count += places
+		if count += places; places > 0 && v.appendBinary(b, 0) {
+			count += len(binaryBits)
+		}
 	}
 	if l, ok := v.variants.Owner.(entry.Listener); ok {
 		b.listener = l
@@ -147,10 +149,30 @@ func (v *Feed) next(b *building) bool {
 	if placed {
 		b.Count++
 		b.keys = true
+		for _, bits := range binaryBits {
+			if v.appendBinary(b, bits) {
+				v.place(b, at, b.key)
+			}
+		}
 	} else {
 		b.Unfit++
 	}
 	return true
+}
+
+// binaryBits are how much of an IPv6 address programs usually keep. Of IPv4 they keep all.
+var binaryBits = [...]int{128, 64}
+
+// appendBinary makes the key that an override's has in a program that names addresses by their bytes, as by
+// limithttp.ClientIP. It reports whether the owner is a program and the key has an address.
+func (v *Feed) appendBinary(b *building, bits int) (ok bool) {
+	owner, ok := v.variants.Owner.(interface {
+		AppendBinary(key []byte, rule int, values [][]byte, bits int) (_ []byte, ok bool)
+	})
+	if ok = ok && b.reader.Mode == wire.OfKey; ok {
+		b.key, ok = owner.AppendBinary(b.key[:0], b.rule, b.reader.Values, bits)
+	}
+	return ok
 }
 
 // perKey is how many places the override of a key of a rule takes: none if only other nodes have the rule.

@@ -4,6 +4,7 @@ package answer
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"weir/internal/fields"
 	"weir/ratelimit"
@@ -14,9 +15,13 @@ import (
 type Writer struct {
 	set   fields.Set
 	unit  fields.ResetUnit
-	rules sync.Map  // from *ratelimit.Limiter to *rule
+	rules sync.Map // from *ratelimit.Limiter to *rule
+	kept  atomic.Int32
 	lists sync.Pool // of *fields.List
 }
+
+// mostKept bounds how many limiters a writer keeps alive: a program may make one for each request.
+const mostKept = 1024
 
 // NewWriter returns a writer of all fields except those in omit.
 func NewWriter(omit fields.Set, unit fields.ResetUnit) *Writer {
@@ -52,16 +57,17 @@ func (w *Writer) Write(d *ratelimit.Decision, add func(name string, value []byte
 // override may have changed its limits.
 func (w *Writer) rule(standings []ratelimit.Standing) *fields.Rule {
 	of := standings[0].Limiter
-	if r, ok := w.rules.Load(of); ok {
-		if rule := r.(*rule); rule.decided(standings) {
-			return &rule.fields
+	usual, ok := w.rules.Load(of)
+	if !ok {
+		limits := of.Limits()
+		usual, ok = w.rules.LoadOrStore(of, &rule{limits, fieldsOf(of.Name(), limits)})
+		if !ok && w.kept.Add(1) > mostKept {
+			w.kept.Store(0)
+			w.rules.Clear()
 		}
 	}
-	usual := &rule{limits: of.Limits()}
-	usual.fields = fieldsOf(of.Name(), usual.limits)
-	w.rules.LoadOrStore(of, usual)
-	if usual.decided(standings) {
-		return &usual.fields
+	if r := usual.(*rule); r.decided(standings) {
+		return &r.fields
 	}
 	limits := of.Limits()
 	for i := range limits {
