@@ -288,6 +288,9 @@ func TestRendered(t *testing.T) {
 	if !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {
 		t.Errorf("a region without a token:\n%s", rendered)
 	}
+	// A pod that can't start is replaced by a rollback: with the default, OrderedReady, the StatefulSet waits for it.
+	fileStore := template("weir", "-f", "values/file-store.yaml")
+	must.Contains(t, fileStore, "  podManagementPolicy: Parallel\n", "the StatefulSet")
 	// Another release has the kind of policies.
 	const kind = "kind: CustomResourceDefinition\n"
 	for set, want := range map[string]int{"true": 1, "false": 0} {
