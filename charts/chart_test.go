@@ -291,6 +291,12 @@ func TestRendered(t *testing.T) {
 	// A pod that can't start is replaced by a rollback: with the default, OrderedReady, the StatefulSet waits for it.
 	fileStore := template("weir", "-f", "values/file-store.yaml")
 	must.Contains(t, fileStore, "  podManagementPolicy: Parallel\n", "the StatefulSet")
+	// weir serve reads its descriptors again: others restart no pod, which would not start with a mistake in them.
+	workload := func(domain string) string {
+		_, set, _ := strings.Cut(template("weir", "-f", "values/file-store.yaml", "--set", "backend.rateLimitService.descriptors.domain="+domain), "\nkind: StatefulSet\n")
+		return set
+	}
+	must.Equal(t, workload("other"), workload("shop"), "the StatefulSet with other descriptors")
 	// Another release has the kind of policies.
 	const kind = "kind: CustomResourceDefinition\n"
 	for set, want := range map[string]int{"true": 1, "false": 0} {
