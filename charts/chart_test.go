@@ -306,6 +306,8 @@ func TestRendered(t *testing.T) {
 		must.Contains(t, rendered, want, "the ServiceMonitor with %q", set)
 		must.Equal(t, strings.Count(rendered, "ca.crt"), min(len(want), 1), "keys ca.crt with %q", set)
 	}
+	// Probes show no certificate, and need none.
+	must.Contains(t, fileStore, "path: /readyz, port: http, scheme: HTTPS}", "clients' certificates")
 	// Another release has the kind of policies.
 	const kind = "kind: CustomResourceDefinition\n"
 	for set, want := range map[string]int{"true": 1, "false": 0} {
