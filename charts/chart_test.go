@@ -177,6 +177,7 @@ func TestRendered(t *testing.T) {
 	const (
 		region = "backend.store.kind=memory,backend.replicas=1,backend.parent.url=http://hub:9180"
 		both   = ",backend.parent.ca.configMapRef.name=b"
+		ca     = "monitoring.serviceMonitor.ca."
 		public = "istio.targetRefs[0].group=gateway.networking.k8s.io,istio.targetRefs[0].kind=Gateway,istio.targetRefs[0].name=public"
 	)
 	for wrong, want := range map[string]string{
@@ -197,6 +198,7 @@ func TestRendered(t *testing.T) {
 		"backend.parent.onFailure=allow":                                                      "/backend/parent/onFailure",
 		region + ",backend.parent.ca.secretRef.name=a":                                        "https only",
 		region + ",backend.parent.ca.secretRef.name=a" + both:                                 "not both",
+		ca + "secretRef.name=a," + ca + "configMapRef.name=b":                                 "not both",
 		// These values have another type, or are out of bounds.
 		"backend.replicas=two":                       "/backend/replicas",
 		"backend.replicas=0":                         "/backend/replicas",
@@ -288,6 +290,24 @@ func TestRendered(t *testing.T) {
 	if !strings.Contains(rendered, `"--parent=http://hub:9180"`) || strings.Contains(rendered, "parent-ca") || strings.Contains(rendered, "WEIR_PARENT_TOKEN") {
 		t.Errorf("a region without a token:\n%s", rendered)
 	}
+	// A pod that can't start is replaced by a rollback: with the default, OrderedReady, the StatefulSet waits for it.
+	fileStore := template("weir", "-f", "values/file-store.yaml")
+	must.Contains(t, fileStore, "  podManagementPolicy: Parallel\n", "the StatefulSet")
+	// weir serve reads its descriptors again: others restart no pod, which would not start with a mistake in them.
+	workload := func(domain string) string {
+		_, set, _ := strings.Cut(template("weir", "-f", "values/file-store.yaml", "--set", "backend.rateLimitService.descriptors.domain="+domain), "\nkind: StatefulSet\n")
+		return set
+	}
+	must.Equal(t, workload("other"), workload("shop"), "the StatefulSet with other descriptors")
+	// The operator drops a ServiceMonitor that names a key which is not there: the Secret with the certificate may have no ca.crt.
+	for set, want := range map[string]string{"": "", ca + "secretRef.name=weir-ca": `ca: {secret: {"key":"ca.crt","name":"weir-ca"}}`, ca + "configMapRef.name=weir-ca": `ca: {configMap: {"key":"ca.crt","name":"weir-ca"}}`} {
+		rendered := template("weir", "-f", "values/tls.yaml", "--set", set)
+		must.Contains(t, rendered, "serverName: weir.default.svc.cluster.local\n", "the ServiceMonitor with %q", set)
+		must.Contains(t, rendered, want, "the ServiceMonitor with %q", set)
+		must.Equal(t, strings.Count(rendered, "ca.crt"), min(len(want), 1), "keys ca.crt with %q", set)
+	}
+	// Probes show no certificate, and need none.
+	must.Contains(t, fileStore, "path: /readyz, port: http, scheme: HTTPS}", "clients' certificates")
 	// Another release has the kind of policies.
 	const kind = "kind: CustomResourceDefinition\n"
 	for set, want := range map[string]int{"true": 1, "false": 0} {

@@ -13,21 +13,37 @@ import (
 	"weir/internal/must"
 )
 
-// TestGateways checks what rate-limit-service.md has for gateways by their own schemas. testdata has these of Contour 1.33.0,
-// Emissary 3.10.0, agentgateway 1.4.1, Gloo 1.22.1, and kgateway's branch main (its commits 01f4512d and 063b2e96), as far as the page
-// uses their fields: they know the names of others beside these, and refuse the rest.
+// TestGateways checks what rate-limit-service.md has for gateways, and pages for Envoy Gateway, by their own schemas. testdata has
+// these of Contour 1.33.0, Emissary 3.10.0, agentgateway 1.4.1, Gloo 1.22.1, kgateway's branch main (its commits 01f4512d and
+// 063b2e96), and of EnvoyProxy in Envoy Gateway 1.9.1, as far as pages use their fields: they know the names of others beside
+// these, and refuse the rest.
 func TestGateways(t *testing.T) {
 	t.Parallel()
-	schemas := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(must.Get(os.ReadFile("testdata/gateways.json"))(t))))(t)
+	schema := func(file string) any {
+		return must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(must.Get(os.ReadFile(file))(t))))(t)
+	}
+	const envoyGateway = "gateway.envoyproxy.io/v1alpha1"
+	schemas := schema("testdata/gateways.json").(map[string]any)
+	for _, kind := range []string{"EnvoyExtensionPolicy", "EnvoyPatchPolicy"} {
+		schemas[envoyGateway+"/"+kind] = schema("../charts/testdata/schemas/" + kind + ".json")
+	}
 	_, section, _ := strings.Cut(read(t, "rate-limit-service.md"), "\n## Gateways that ask it\n")
 	section, _, _ = strings.Cut(section, "\n## ")
+	samples := fenced.FindAllStringSubmatch(section, -1)
+	for _, page := range pages(t) {
+		for _, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
+			if strings.Contains(sample[2], "apiVersion: "+envoyGateway) {
+				samples = append(samples, sample)
+			}
+		}
+	}
 	checked := 0
-	for _, sample := range fenced.FindAllStringSubmatch(section, -1) {
+	for _, sample := range samples {
 		for document := range strings.SplitSeq(sample[2], "---\n") {
 			var resource map[string]any
 			must.OK(t, yaml.UnmarshalStrict([]byte(document), &resource))
 			name := fmt.Sprintf("%s/%s", resource["apiVersion"], resource["kind"])
-			of, ok := schemas.(map[string]any)[name]
+			of, ok := schemas[name]
 			if !ok {
 				t.Errorf("testdata has no schema of %s", name)
 				continue
@@ -41,5 +57,5 @@ func TestGateways(t *testing.T) {
 			checked++
 		}
 	}
-	must.AtLeast(t, checked, 11, "resources checked")
+	must.AtLeast(t, checked, 17, "resources checked")
 }

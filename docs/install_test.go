@@ -313,6 +313,7 @@ func TestCompose(t *testing.T) {
 		Services map[string]struct {
 			Image       string
 			Command     []string
+			Healthcheck struct{ Test []string }
 			Environment map[string]string
 			DependsOn   []string `yaml:"depends_on"`
 		}
@@ -325,9 +326,19 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
+	// What docker compose up --wait waits for: Envoy listens once it has compiled the plugin.
+	check := file.Services["envoy"].Healthcheck.Test
+	must.EqualOrEnd(t, len(check), 4, "words of Envoy's health check")
+	must.Equal(t, check[0], "CMD", "its kind")
+	listens := func() error {
+		place := strings.Replace(s.ready["weir serve"], ":", "/", 1)
+		return exec.CommandContext(t.Context(), check[1], check[2], strings.Replace(check[3], "127.0.0.1/10001", place, 1)).Run()
+	}
+	must.Fails(t, listens(), "the health check, while nobody listens")
 	weir := file.Services["weir"]
 	s.env = append(s.env, "WEIR_TOKEN=0123456789abcdef", "WEIR_STORE="+s.replace.Replace(weir.Environment["WEIR_STORE"]))
 	said := s.serve(t, s.replace.Replace("weir "+strings.Join(weir.Command, " ")), s.ready["weir serve"])
+	must.Reportf(t, listens(), "the health check")
 	response := must.Get(http.Get("http://" + s.ready["weir serve"] + "/readyz"))(t)
 	if _ = response.Body.Close(); response.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s", response.Status, said())

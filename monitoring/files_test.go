@@ -106,6 +106,29 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
+// Envoy Gateway's Envoys get the tags of envoy/envoy.yaml from the page's EnvoyProxy.
+func TestTagsOfEnvoyGateway(t *testing.T) {
+	t.Parallel()
+	type bootstrap struct {
+		Stats struct {
+			Tags []map[string]string `yaml:"stats_tags"`
+		} `yaml:"stats_config"`
+	}
+	var proxy struct {
+		Spec struct {
+			Bootstrap struct{ Type, Value string }
+		}
+	}
+	var merged, want bootstrap
+	_, shown, _ := strings.Cut(string(read(t, page)), "kind: EnvoyProxy\n")
+	shown, _, _ = strings.Cut(shown, "```\n")
+	must.OK(t, yaml.Unmarshal([]byte(shown), &proxy))
+	must.Equal(t, proxy.Spec.Bootstrap.Type, "Merge", "what becomes of Envoy Gateway's own tags")
+	must.OK(t, yaml.Unmarshal([]byte(proxy.Spec.Bootstrap.Value), &merged))
+	must.OK(t, yaml.Unmarshal(read(t, "../envoy/envoy.yaml"), &want))
+	must.Same(t, merged, want, "tags")
+}
+
 // Each alert says what is wrong and links to a section with the remedy. rules_test.yaml makes it
 // fire, and has healthy values for everything that alerts read.
 func TestAlertsAreExplainedAndTested(t *testing.T) {

@@ -363,6 +363,10 @@ func TestServeSecrets(t *testing.T) {
 				transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{pair}}}
 				t.Cleanup(transport.CloseIdleConnections)
 				url, client = "https://127.0.0.1:"+port, &http.Client{Transport: transport}
+				probe := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool}}
+				t.Cleanup(probe.CloseIdleConnections)
+				got, body := askWith(t, &http.Client{Transport: probe}, "GET", url+"/readyz", "", nil)
+				must.Equal(t, got, 200, "a probe without a certificate: status, with %s", body)
 			}
 			for namespace, status := range map[string]int{"shop": test.shop, "api": test.api} {
 				got, body := askWith(t, client, "POST", url+wire.PushPath, "s3cret", push(namespace))

@@ -189,12 +189,14 @@ metadata: {name: served, namespace: shop, labels: {istio.io/use-waypoint: waypoi
 spec: {clusterIP: 10.96.1.1, selector: {app: app}, ports: [{name: http, port: 80}]}
 `
 
-// TestTLS wants the chart to have gateways speak TLS to a backend with a certificate.
+// TestTLS wants the chart to have gateways speak TLS to a backend with a certificate, and to its rate limit service.
 func TestTLS(t *testing.T) {
-	for more, want := range map[string]bool{"": false, "istio: {trustedCA: /ca.crt}, backend: {tls: {secretName: weir-tls}}": true} {
+	const tls = "istio: {trustedCA: /ca.crt}, backend: {rateLimitService: {enabled: true}, tls: {secretName: "
+	for more, want := range map[string]int{tls + `""}}`: 0, tls + "weir-tls}}": 2} {
 		text := dump(t, chart(t, "istio.yaml", "{"+more+"}"), "router~127.0.0.2", "istio-system", map[string]string{"istio": "ingressgateway"})
-		if got := strings.Contains(text, "/ca.crt") && strings.Contains(text, `"weir.weir-system.svc.cluster.local"`); got != want {
-			t.Errorf("%q: TLS is %t", more, got)
+		got := strings.Count(text, `:/ca.crt"`)
+		if got != want || want > 0 && !strings.Contains(text, `"weir.weir-system.svc.cluster.local"`) {
+			t.Errorf("%q: TLS to %d clusters, want %d", more, got, want)
 		}
 	}
 }
