@@ -19,7 +19,7 @@ import (
 func TestGateways(t *testing.T) {
 	t.Parallel()
 	schemas := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(must.Get(os.ReadFile("testdata/gateways.json"))(t))))(t)
-	_, section, _ := strings.Cut(read(t, "rate-limit-service.md"), "\n## Gateways that ask it\n")
+	_, section, _ := strings.Cut(must.Text(t, "rate-limit-service.md"), "\n## Gateways that ask it\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	checked := 0
 	for _, sample := range fenced.FindAllStringSubmatch(section, -1) {
