@@ -240,12 +240,8 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(change)
-	if err != nil {
-		return err
-	}
 	var changed server.CounterChanged
-	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
+	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, change, &changed); err != nil {
 		return err
 	}
 	lifted := change.Reset && slices.ContainsFunc(before.Limits, func(l backend.CounterLimit) bool { return l.Algorithm == block && l.Used > 0 })
