@@ -130,9 +130,7 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 		if err != nil {
 			return err
 		}
-		if secret == "" {
-			secret = parsed.Backend.KeySecret
-		}
+		secret = cmp.Or(secret, parsed.Backend.KeySecret)
 		selectors, c.limits, c.fair, c.whole = rule.Key, rule.Limits, rule.Fair(), named.Whole(rule, c.key)
 		for _, o := range rule.Overrides.Keys {
 			if slices.Equal(o.Key, c.whole[:len(o.Key)]) {
