@@ -18,7 +18,7 @@ func TestReferences(t *testing.T) {
 	pages := must.Get(filepath.Glob("*.md"))(t)
 	checked := 0
 	for _, page := range append(pages, "../CONTRIBUTING.md", "../RATIONALE.md") {
-		for _, found := range reference.FindAllStringSubmatch(read(t, page), -1) {
+		for _, found := range reference.FindAllStringSubmatch(must.Text(t, page), -1) {
 			file, name := found[1], found[2]
 			code, err := os.ReadFile(filepath.Join("..", file))
 			if err != nil {

@@ -27,11 +27,11 @@ func TestGateways(t *testing.T) {
 	for _, kind := range []string{"EnvoyExtensionPolicy", "EnvoyPatchPolicy"} {
 		schemas[envoyGateway+"/"+kind] = schema("../charts/testdata/schemas/" + kind + ".json")
 	}
-	_, section, _ := strings.Cut(read(t, "rate-limit-service.md"), "\n## Gateways that ask it\n")
+	_, section, _ := strings.Cut(must.Text(t, "rate-limit-service.md"), "\n## Gateways that ask it\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	samples := fenced.FindAllStringSubmatch(section, -1)
 	for _, page := range pages(t) {
-		for _, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
+		for _, sample := range fenced.FindAllStringSubmatch(must.Text(t, page), -1) {
 			if strings.Contains(sample[2], "apiVersion: "+envoyGateway) {
 				samples = append(samples, sample)
 			}

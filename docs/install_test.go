@@ -36,10 +36,10 @@ func archived(t *testing.T, version string) (files map[string]string) {
 	t.Helper()
 	if *releases == "" {
 		// A custom section, so that versions have different plugins: its length, that of its name, and its name.
-		plugin := read(t, "../dist/weir.wasm") + string([]byte{0, byte(len(version) + 1), byte(len(version))}) + version
+		plugin := must.Text(t, "../dist/weir.wasm") + string([]byte{0, byte(len(version) + 1), byte(len(version))}) + version
 		return map[string]string{
-			"weir": read(t, "../dist/weir"), "weir.wasm": plugin, "weir.service": read(t, "../deploy/weir.service"),
-			"quickstart.yaml": strings.ReplaceAll(read(t, "../envoy/quickstart.yaml"), "dist/weir.wasm", "weir.wasm"),
+			"weir": must.Text(t, "../dist/weir"), "weir.wasm": plugin, "weir.service": must.Text(t, "../deploy/weir.service"),
+			"quickstart.yaml": strings.ReplaceAll(must.Text(t, "../envoy/quickstart.yaml"), "dist/weir.wasm", "weir.wasm"),
 		}
 	}
 	archive := must.Get(os.Open(filepath.Join(*releases, version, "weir_linux_amd64.tar.gz")))(t)
@@ -111,7 +111,7 @@ func TestInstall(t *testing.T) {
 	files := released(t, s.replace.Replace)
 	s.dir = t.TempDir()
 	var samples []string
-	_, section, _ := strings.Cut(read(t, "getting-started.md"), "\n## From a release\n")
+	_, section, _ := strings.Cut(must.Text(t, "getting-started.md"), "\n## From a release\n")
 	for _, sample := range shellSamples(section) {
 		if strings.HasPrefix(sample, "$ ") {
 			samples = append(samples, strings.ReplaceAll(sample, "https://files.example", files))
@@ -171,7 +171,7 @@ func TestInstall(t *testing.T) {
 		case err := <-envoy.ended: // which the next Envoy has told to end
 			must.Reportf(t, err, "%s", version)
 		case err := <-next.ended:
-			t.Fatalf("%s: %v\n%s", version, err, read(t, next.log))
+			t.Fatalf("%s: %v\n%s", version, err, must.Text(t, next.log))
 		}
 		envoy = next
 	}
@@ -185,7 +185,7 @@ func TestInstall(t *testing.T) {
 	_ = envoy.Process.Signal(syscall.SIGTERM)
 	_ = backend.Process.Signal(syscall.SIGTERM)
 	must.Report(t, errors.Join(<-envoy.ended, backend.Wait()))
-	plugin := read(t, filepath.Join(s.dir, "weir.wasm"))
+	plugin := must.Text(t, filepath.Join(s.dir, "weir.wasm"))
 	for _, line := range strings.Split(strings.ReplaceAll(fetched, "v0.2.0", "v0.3.0"), "\n") {
 		if line, found := strings.CutPrefix(strings.TrimSpace(line), "$ sha256sum"); found {
 			must.Fails(t, s.typed(t.Context(), "sha256sum"+line).Run(), "a file that is not the checksum's")
@@ -193,7 +193,7 @@ func TestInstall(t *testing.T) {
 			commandtest.Run(t, s.typed(t.Context(), line[2:]))
 		}
 	}
-	must.Equal(t, read(t, filepath.Join(s.dir, "weir.wasm")) == plugin, true, "a file that is not the checksum's stays as it was")
+	must.Equal(t, must.Text(t, filepath.Join(s.dir, "weir.wasm")) == plugin, true, "a file that is not the checksum's stays as it was")
 }
 
 // tells wants the command of a release to say the version.
@@ -230,7 +230,7 @@ func (s *shell) envoy(t *testing.T, sample string) *envoyProcess {
 			_ = conn.Close()
 			return p
 		} else if time.Now().After(deadline) {
-			t.Fatalf("%v\n%s", err, read(t, p.log))
+			t.Fatalf("%v\n%s", err, must.Text(t, p.log))
 		}
 	}
 }
@@ -261,11 +261,11 @@ func TestUnit(t *testing.T) {
 	for _, dir := range []string{"usr/local/bin", "etc/systemd/system", "var/lib/weir"} {
 		must.OK(t, os.MkdirAll(filepath.Join(root, dir), 0o700))
 	}
-	for name, content := range map[string]string{"weir": read(t, "../dist/weir"), "weir.service": in.Replace(read(t, "../deploy/weir.service"))} {
+	for name, content := range map[string]string{"weir": must.Text(t, "../dist/weir"), "weir.service": in.Replace(must.Text(t, "../deploy/weir.service"))} {
 		must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600))
 	}
 	typed := 0
-	for _, sample := range shellSamples(read(t, "backend.md")) {
+	for _, sample := range shellSamples(must.Text(t, "backend.md")) {
 		if !strings.HasPrefix(sample, "install ") {
 			continue
 		}
@@ -285,14 +285,14 @@ func TestUnit(t *testing.T) {
 	if verify, err := exec.LookPath("systemd-analyze"); err == nil {
 		commandtest.Run(t, exec.CommandContext(t.Context(), verify, "verify", file))
 	}
-	unit := read(t, file)
+	unit := must.Text(t, file)
 	start := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)
 	environment := regexp.MustCompile(`(?m)^Environment=(.*)$`).FindStringSubmatch(unit)
 	if start == nil || environment == nil || !strings.Contains(unit, "\nEnvironmentFile=-"+settings+"\n") {
 		t.Fatalf("no command, or not its settings:\n%s", unit)
 	}
 	s.env = append(s.env, strings.Fields(strings.ReplaceAll(environment[1], "127.0.0.1:9180", s.ready["weir serve"]))...)
-	s.env = append(s.env, strings.Fields(read(t, settings))...)
+	s.env = append(s.env, strings.Fields(must.Text(t, settings))...)
 	said := s.serve(t, start[1], s.ready["weir serve"])
 	// It listens before it opens its store.
 	response := must.Get(http.Get("http://" + s.ready["weir serve"] + "/readyz"))(t)
@@ -318,7 +318,7 @@ func TestCompose(t *testing.T) {
 			DependsOn   []string `yaml:"depends_on"`
 		}
 	}
-	must.OK(t, yaml.Unmarshal([]byte(read(t, "../deploy/compose.yaml")), &file))
+	must.OK(t, yaml.Unmarshal([]byte(must.Text(t, "../deploy/compose.yaml")), &file))
 	for name, service := range file.Services {
 		for _, needed := range service.DependsOn {
 			if file.Services[needed].Image == "" {

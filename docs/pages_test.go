@@ -27,11 +27,6 @@ func pages(t *testing.T) (files []string) {
 	return files
 }
 
-func read(t *testing.T, file string) string {
-	t.Helper()
-	return string(must.Get(os.ReadFile(file))(t))
-}
-
 var (
 	fenced  = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
@@ -52,7 +47,7 @@ func anchors(text string) (slugs []string) {
 func TestLinks(t *testing.T) {
 	checked := 0
 	for _, page := range pages(t) {
-		text := read(t, page)
+		text := must.Text(t, page)
 		for _, found := range anyLink.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			target, anchor, hasAnchor := strings.Cut(found[1], "#")
 			if strings.Contains(target, ":") {
@@ -65,7 +60,7 @@ func TestLinks(t *testing.T) {
 			}
 			if info, err := os.Stat(file); err != nil {
 				t.Errorf("%s: link to %s: %v", page, found[1], err)
-			} else if hasAnchor && (info.IsDir() || !slices.Contains(anchors(read(t, file)), anchor)) {
+			} else if hasAnchor && (info.IsDir() || !slices.Contains(anchors(must.Text(t, file)), anchor)) {
 				t.Errorf("%s: link to %s: no such heading", page, found[1])
 			}
 		}
@@ -77,7 +72,7 @@ func TestLinks(t *testing.T) {
 func TestConfigurations(t *testing.T) {
 	checked := 0
 	for _, page := range pages(t) {
-		for i, sample := range fenced.FindAllStringSubmatch(read(t, page), -1) {
+		for i, sample := range fenced.FindAllStringSubmatch(must.Text(t, page), -1) {
 			if sample[1] == "json" && strings.HasPrefix(sample[2], `"`) { // fields of a rule
 				sample[2] = `{"rules": [{"name": "piece", "limits": [{"limit": 1, "window": "1m"}], "cost_on_response": "auto", ` + sample[2] + "}]}"
 			}
@@ -201,7 +196,7 @@ func TestPrograms(t *testing.T) {
 	var samples []string
 	for _, page := range pages(t) {
 		if page != "cookbook.md" {
-			samples = append(samples, goSamples(read(t, page))...)
+			samples = append(samples, goSamples(must.Text(t, page))...)
 		}
 	}
 	if len(samples) == 0 {

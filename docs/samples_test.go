@@ -95,7 +95,7 @@ func TestShellSamples(t *testing.T) {
 			continue // tests of their own type them
 		}
 		var samples []string
-		for _, sample := range shellSamples(read(t, page)) {
+		for _, sample := range shellSamples(must.Text(t, page)) {
 			excused := ""
 			for begins := range notRun {
 				if strings.HasPrefix(sample, begins) && len(begins) > len(excused) {
@@ -152,9 +152,9 @@ func TestCookbook(t *testing.T) {
 	}
 	// The second is notRun's Docker.
 	elsewhere := []string{"Put a recipe into your proxy", "Compose"}
-	recipes := strings.Split(read(t, "cookbook.md"), "\n## ")[1:]
+	recipes := strings.Split(must.Text(t, "cookbook.md"), "\n## ")[1:]
 	must.AtLeast(t, len(recipes), 15, "recipes")
-	programs := goSamples(read(t, "cookbook.md"))
+	programs := goSamples(must.Text(t, "cookbook.md"))
 	file := program(t, programs)
 	must.AtLeast(t, len(programs), 11, "recipes that have Go")
 	for _, recipe := range recipes {
@@ -169,7 +169,7 @@ func TestCookbook(t *testing.T) {
 				t.Fatal("there is nothing to type")
 			}
 			for _, run := range exampleRun.FindAllStringSubmatch(text, -1) {
-				file := read(t, filepath.Join("..", run[1]))
+				file := must.Text(t, filepath.Join("..", run[1]))
 				must.Contains(t, text, "\n"+file+"```\n", "the recipe does not show %s as it is", run[1])
 				if !regexp.MustCompile(`"?backend"?: \{"?cluster`).MatchString(file) {
 					t.Errorf("%s has no backend: its limits are each proxy's own", run[1])
@@ -220,7 +220,7 @@ func TestLibrary(t *testing.T) {
 	}
 	const typed = "go run -mod=mod ."
 	ran, serves := 0, false
-	for _, block := range blocks(read(t, "library.md")) {
+	for _, block := range blocks(must.Text(t, "library.md")) {
 		switch {
 		case strings.HasPrefix(block, "module "):
 			write("go.mod", block)
@@ -298,10 +298,10 @@ func newShell(t *testing.T) *shell {
 		must.OK(t, os.Symlink(to, filepath.Join(s.dir, link)))
 	}
 	for name, text := range map[string]string{
-		"envoy/quickstart.yaml": s.replace.Replace(read(t, "../envoy/quickstart.yaml")), "weir.json": shopConfiguration,
+		"envoy/quickstart.yaml": s.replace.Replace(must.Text(t, "../envoy/quickstart.yaml")), "weir.json": shopConfiguration,
 		"new.json":   `{"rules": [{"name": "per-client", "key": ["client_ip"], "limits": [{"limit": 10, "window": "1m"}]}]}`,
 		"access.log": strings.Repeat(accessLog, 20), "access.log.1.gz": strings.Repeat(accessLog, 20), "tokens": "0123456789abcdef\n",
-		"nginx.conf":       fenced.FindStringSubmatch(read(t, "convert.md"))[2],
+		"nginx.conf":       fenced.FindStringSubmatch(must.Text(t, "convert.md"))[2],
 		"limits.yaml":      "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 100}}]\n",
 		"envoy.yaml":       "virtual_hosts: [{name: shop, domains: ['*'], rate_limits: [{actions: [{remote_address: {}}]}]}]\n",
 		"limits/shop.yaml": inPage(t, "rate-limit-service.md", "domain: shop\n"), "limits/tokens.yaml": inPage(t, "rate-limit-service.md", "domain: tokens\n"),
@@ -322,7 +322,7 @@ func newShell(t *testing.T) *shell {
 // inPage is a page's block of code, by its beginning.
 func inPage(t *testing.T, page, begins string) string {
 	t.Helper()
-	all := blocks(read(t, page))
+	all := blocks(must.Text(t, page))
 	i := slices.IndexFunc(all, func(block string) bool { return strings.HasPrefix(block, begins) })
 	if i < 0 {
 		t.Fatalf("%s has no block that begins with %q", page, begins)

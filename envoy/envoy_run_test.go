@@ -16,7 +16,7 @@ func TestEnvoyYAMLRuns(t *testing.T) {
 	t.Parallel()
 	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
-		p := around.run(t, on, []byte(substitute(t, read(t, "envoy.yaml"), map[string]string{
+		p := around.run(t, on, []byte(substitute(t, must.Text(t, "envoy.yaml"), map[string]string{
 			"address: 127.0.0.1, port_value: 9901": "address: 127.0.0.1, port_value: 0",
 			"address: 0.0.0.0, port_value: 10001":  "address: 127.0.0.1, port_value: 0",
 			"address: 0.0.0.0, port_value: 10002":  "address: 127.0.0.1, port_value: 0",

@@ -5,7 +5,6 @@ package envoy_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -34,7 +33,7 @@ import (
 func TestEnvoyYAML(t *testing.T) {
 	t.Parallel()
 	bootstrap := new(bootstrapv3.Bootstrap)
-	must.OK(t, unmarshal([]byte(read(t, "envoy.yaml")), bootstrap))
+	must.OK(t, unmarshal([]byte(must.Text(t, "envoy.yaml")), bootstrap))
 	must.OK(t, checkDeprecated(bootstrap))
 	listeners := bootstrap.GetStaticResources().GetListeners()
 	roots, shared := map[string]bool{}, map[string]bool{}
@@ -52,11 +51,6 @@ func TestEnvoyYAML(t *testing.T) {
 	if len(listeners) != 2 || len(roots) != 2 || len(shared) != 1 {
 		t.Errorf("%d listeners with the root_ids %v, and the capacity and backend %v: want two, with one capacity and backend", len(listeners), roots, shared)
 	}
-}
-
-func read(t *testing.T, name string) string {
-	t.Helper()
-	return string(must.Get(os.ReadFile(name))(t))
 }
 
 // unmarshal parses YAML into a message. It refuses unknown fields, also of messages in Anys, and

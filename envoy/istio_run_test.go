@@ -34,7 +34,7 @@ func TestIstioYAMLRuns(t *testing.T) {
 	t.Parallel()
 	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surround(t)
-		m := must.Get(readMesh(substitute(t, read(t, "istio.yaml"), map[string]string{"timeout: 200ms": "timeout: " + patience})))(t)
+		m := must.Get(readMesh(substitute(t, must.Text(t, "istio.yaml"), map[string]string{"timeout: 200ms": "timeout: " + patience})))(t)
 		name, filter := m.extension(t)
 		p := around.run(t, on, gateway(t, around, &m, name, deliver(t, name, filter)))
 
@@ -166,7 +166,7 @@ func gateway(t *testing.T, around surroundings, m *mesh, resource, file string) 
 // tools/packaging/common/envoy_bootstrap.json, with the tags of the README.
 func statistics(t *testing.T) envoytest.Object {
 	t.Helper()
-	match := regexp.MustCompile(`extraStatTags: \[([a-z_, ]+)\]`).FindStringSubmatch(read(t, "README.md"))
+	match := regexp.MustCompile(`extraStatTags: \[([a-z_, ]+)\]`).FindStringSubmatch(must.Text(t, "README.md"))
 	if match == nil {
 		t.Fatal("README.md: want extraStatTags: […]")
 	}

@@ -18,7 +18,7 @@ import (
 // with schemas, and release/gateway has an API server and Istio's control plane take them.
 func TestIstioYAML(t *testing.T) {
 	t.Parallel()
-	m := must.Get(readMesh(read(t, "istio.yaml")))(t)
+	m := must.Get(readMesh(must.Text(t, "istio.yaml")))(t)
 	pod, ports, spec := m.deployment.Spec.Template, m.service.Spec.Ports, m.plugin.Spec
 	if len(pod.Spec.Containers) != 1 || len(ports) != 1 || len(pod.Spec.Containers[0].Ports) != 1 {
 		t.Fatal("want one container with one port, and a service with one port")

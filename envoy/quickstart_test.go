@@ -29,9 +29,9 @@ func endpoint(t *testing.T, address string) string {
 func TestQuickstartRuns(t *testing.T) {
 	t.Parallel()
 	const name = "quickstart.yaml"
-	must.Contains(t, read(t, "../docs/getting-started.md"), "\n```yaml\n"+read(t, name)+"```\n", "getting-started.md does not show %s as it is", name)
+	must.Contains(t, must.Text(t, "../docs/getting-started.md"), "\n```yaml\n"+must.Text(t, name)+"```\n", "getting-started.md does not show %s as it is", name)
 	onEachEnvoy(t, func(t *testing.T, on envoytest.Binary) {
-		runQuickstart(t, on, read(t, name), "dist/weir.wasm", pluginFile(t))
+		runQuickstart(t, on, must.Text(t, name), "dist/weir.wasm", pluginFile(t))
 	})
 }
 
@@ -43,7 +43,7 @@ func TestNativeRuns(t *testing.T) {
 	}
 	file := must.Get(filepath.Abs("../dist/libweir.so"))(t)
 	newest := must.Get(envoytest.Newest())(t)
-	runQuickstart(t, newest, read(t, "native.yaml"), "dist/libweir.so", file)
+	runQuickstart(t, newest, must.Text(t, "native.yaml"), "dist/libweir.so", file)
 }
 
 // runQuickstart lets two Envoys run a configuration with a backend. The module's path is replaced

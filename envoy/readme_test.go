@@ -69,8 +69,8 @@ func TestExcerptRuns(t *testing.T) {
 // Envoy's own pieces in other pages have only fields that Envoy has.
 func TestPieces(t *testing.T) {
 	t.Parallel()
-	must.OK(t, unmarshal([]byte(excerpt(t, read(t, "../docs/security.md"), 2)), &hcmv3.HttpFilter{}))
-	_, marks, _ := strings.Cut(read(t, "../docs/configuration.md"), "\n## Passing on with a mark\n")
+	must.OK(t, unmarshal([]byte(excerpt(t, must.Text(t, "../docs/security.md"), 2)), &hcmv3.HttpFilter{}))
+	_, marks, _ := strings.Cut(must.Text(t, "../docs/configuration.md"), "\n## Passing on with a mark\n")
 	must.OK(t, unmarshal([]byte(excerpt(t, marks, 0)), &routev3.VirtualHost{}))
 }
 
@@ -131,7 +131,7 @@ func pageExcerpt(t *testing.T) string {
 // section is what docs/backend.md has of Envoy.
 func section(t *testing.T) string {
 	t.Helper()
-	_, section, _ := strings.Cut(read(t, "../docs/backend.md"), "\n## Into Envoy\n")
+	_, section, _ := strings.Cut(must.Text(t, "../docs/backend.md"), "\n## Into Envoy\n")
 	return section
 }
 

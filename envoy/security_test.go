@@ -3,7 +3,6 @@ package envoy_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -24,7 +23,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 		around := surround(t)
 		address := startServe(t, "--token-file", file(t, "tokens", "shop s3cret\n"), "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File)
 		node, nodeKey := authority.Issue(t, "node")
-		document := read(t, "../docs/security.md")
+		document := must.Text(t, "../docs/security.md")
 		secret := substitute(t, excerpt(t, document, 1), map[string]string{"/etc/envoy/weir-token": file(t, "token", "Bearer s3cret")})
 		clusterOf := func(name string, without ...string) envoytest.Object {
 			parsed := envoytest.Object{}
@@ -77,9 +76,7 @@ func TestSecurityClusterRuns(t *testing.T) {
 }
 
 // file returns a new file with a content.
-func file(t *testing.T, name, content string) (path string) {
+func file(t *testing.T, name, content string) string {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), name)
-	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-	return path
+	return must.File(t, filepath.Join(t.TempDir(), name), content)
 }

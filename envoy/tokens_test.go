@@ -31,7 +31,7 @@ const (
 func TestTokensAreOneExample(t *testing.T) {
 	var documents []any
 	for _, name := range []string{"tokens.yaml", tokensFile} {
-		report := check.File(name, []byte(read(t, name)))
+		report := check.File(name, []byte(must.Text(t, name)))
 		must.EqualOrEnd(t, len(report.Accepted), 1, "%s: configurations", name)
 		must.EqualOrEnd(t, len(report.Findings), 0, "%s: findings %v", name, report.Findings)
 		var document any
@@ -47,7 +47,7 @@ func TestTokensRun(t *testing.T) {
 	model := startRun(t).upstream
 	onEnvoy(t, func(t *testing.T, on envoytest.Binary) {
 		around := surroundings{backend: &backend{own: startServeIn(t, nil), hosts: map[string]bool{}}, upstream: model}
-		encoded := onFreePorts(t, read(t, "tokens.yaml"), "dist/weir.wasm", pluginFile(t), around)
+		encoded := onFreePorts(t, must.Text(t, "tokens.yaml"), "dist/weir.wasm", pluginFile(t), around)
 		var gateways []string
 		for range 2 {
 			gateways = slices.AppendSeq(gateways, maps.Values(around.run(t, on, encoded).listeners))

@@ -24,11 +24,6 @@ const (
 	dashboardFile = "../charts/weir/files/dashboard.json"
 )
 
-func read(t *testing.T, file string) []byte {
-	t.Helper()
-	return must.Get(os.ReadFile(file))(t)
-}
-
 type rule struct {
 	Record, Alert, Expr string
 	For                 string
@@ -38,7 +33,7 @@ type rule struct {
 func readRules(t *testing.T) (rules []rule) {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []rule } }
-	must.OK(t, yaml.Unmarshal(read(t, rulesFile), &file))
+	must.OK(t, yaml.Unmarshal(must.Get(os.ReadFile(rulesFile))(t), &file))
 	for _, g := range file.Groups {
 		rules = append(rules, g.Rules...)
 	}
@@ -88,7 +83,7 @@ type source struct{ Type, UID string }
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	must.OK(t, json.Unmarshal(read(t, dashboardFile), &d))
+	must.OK(t, json.Unmarshal(must.Get(os.ReadFile(dashboardFile))(t), &d))
 	for _, p := range slices.Clone(d.Panels) {
 		d.Panels = append(d.Panels, p.Panels...)
 	}
@@ -98,7 +93,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "prometheus.yml")
-	_, shown, _ := strings.Cut(string(read(t, page)), "```yaml\n")
+	_, shown, _ := strings.Cut(must.Text(t, page), "```yaml\n")
 	shown, _, _ = strings.Cut(shown, "```\n")
 	must.OK(t, os.WriteFile(config, []byte(shown), 0o600))
 	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "rules_test.yaml"}, {"check", "config", "--syntax-only", config}} {
@@ -142,7 +137,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 			} `yaml:"promql_expr_test"`
 		}
 	}
-	must.OK(t, yaml.Unmarshal(read(t, "rules_test.yaml"), &tests))
+	must.OK(t, yaml.Unmarshal(must.Get(os.ReadFile("rules_test.yaml"))(t), &tests))
 	fired, healthy := map[string]bool{}, ""
 	for _, test := range tests.Tests {
 		for _, q := range test.Queries {
@@ -157,7 +152,7 @@ func TestAlertsAreExplainedAndTested(t *testing.T) {
 		}
 	}
 	sections := map[string]bool{}
-	for _, match := range regexp.MustCompile(`(?m)^### (Weir\w+)$`).FindAllStringSubmatch(string(read(t, page)), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^### (Weir\w+)$`).FindAllStringSubmatch(must.Text(t, page), -1) {
 		sections[match[1]] = true
 	}
 	alerts := 0
@@ -260,7 +255,7 @@ func (d dashboard) shown() (names []string) {
 func documented(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	for _, match := range regexp.MustCompile("(?m)^\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(string(read(t, page)), -1) {
+	for _, match := range regexp.MustCompile("(?m)^\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(must.Text(t, page), -1) {
 		names = append(names, match[1])
 	}
 	return names

@@ -265,7 +265,7 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 	t.Cleanup(upstream.Close)
 	plugin := must.Get(filepath.Abs("../dist/weir.wasm"))(t)
 	socket := func(address string) string { return "address: " + strings.Replace(address, ":", ", port_value: ", 1) }
-	bootstrap := string(read(t, "../envoy/envoy.yaml"))
+	bootstrap := must.Text(t, "../envoy/envoy.yaml")
 	for before, after := range map[string]string{
 		"address: 127.0.0.1, port_value: 9901": "address: 127.0.0.1, port_value: 0",
 		"address: 0.0.0.0, port_value: 10001":  "address: 127.0.0.1, port_value: 0",
@@ -281,7 +281,7 @@ func runEnvoy(t *testing.T, backend string) (envoy *envoytest.Envoy, admin strin
 	}
 	dir := t.TempDir()
 	envoy = envoytest.Run(t, envoytest.Options{Dir: dir, Bootstrap: []byte(bootstrap), Args: []string{"--log-level", "warning"}})
-	return envoy, string(read(t, filepath.Join(dir, "admin")))
+	return envoy, must.Text(t, filepath.Join(dir, "admin"))
 }
 
 // substitute replaces a dashboard's variables like Grafana does when All is chosen.

@@ -122,7 +122,7 @@ func TestCommand(t *testing.T) {
 		want := map[string]string{
 			"usr/local/bin/weir": fmt.Sprintf("555 %x", sha256.Sum256(weir)), "bin/weir": link, "bin/ratelimit": link,
 			"usr/local/bin/weir-controller":     fmt.Sprintf("555 %x", sha256.Sum256(controller)),
-			"etc/ssl/certs/ca-certificates.crt": fmt.Sprintf("444 %x", sha256.Sum256(read(t, authorities))),
+			"etc/ssl/certs/ca-certificates.crt": fmt.Sprintf("444 %x", sha256.Sum256(must.Get(os.ReadFile(authorities))(t))),
 		}
 		must.Equal(t, fmt.Sprint(found), fmt.Sprint(want), "%v", platform)
 	}
@@ -138,18 +138,13 @@ func run(t *testing.T, weir []byte) {
 	t.Logf("%s", said)
 }
 
-func read(t *testing.T, file string) []byte {
-	t.Helper()
-	return must.Get(os.ReadFile(file))(t)
-}
-
 // TestPlugin pulls both forms of the plugin by the rules that Istio's and Envoy Gateway's fetchers share.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	at := startRegistry(t)
 	pushed(t, at+"/weir")
 	files, _ := released(t)
-	want := read(t, filepath.Join(files, "weir.wasm"))
+	want := must.Get(os.ReadFile(filepath.Join(files, "weir.wasm")))(t)
 	forms := map[string]func(v1.Image) ([]byte, error){*tag: asCompat, *tag + "-wasm": asArtifact}
 	for tag, form := range forms {
 		image := pull(t, at+"/weir-plugin:"+tag)

@@ -21,7 +21,7 @@ func TestKeep(t *testing.T) {
 	}
 	must.OK(t, os.WriteFile(file, []byte(with("", "old")), 0o600))
 	must.OK(t, page.Keep(file, map[string]string{"a": "\n| new |\n"}))
-	must.Equal(t, string(must.Get(os.ReadFile(file))(t)), with("\n| new |\n", "old"), "")
+	must.Equal(t, must.Text(t, file), with("\n| new |\n", "old"), "")
 	must.Fails(t, page.Keep(file, map[string]string{"c": ""}), "a table that goes nowhere")
 }
 

@@ -77,8 +77,8 @@ const callTimeout = 30 * time.Second
 // refusal is an answer that would be the same if the request were repeated.
 type refusal struct{ error }
 
-// call makes a request of the backend, and reads the answer into result.
-func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
+// call makes a request of the backend, with a body of JSON unless it is nil, and reads the answer into result.
+func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if method != http.MethodGet && f.reason != "" {
@@ -86,7 +86,13 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		query.Set("reason", f.reason)
 	}
 	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
-	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	var text []byte
+	if body != nil {
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -121,6 +127,15 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 func get[T any](ctx context.Context, f *backendFlags, path string, query url.Values) (found T, err error) {
 	err = f.call(ctx, http.MethodGet, path, query, nil, &found)
 	return found, err
+}
+
+// queryOf is the query for what operands of a command say of a namespace: the first by the first of the names, and so on.
+func queryOf(namespace string, operands []string, names ...string) url.Values {
+	query := url.Values{"namespace": {namespace}}
+	for i, operand := range operands {
+		query.Set(names[i], operand)
+	}
+	return query
 }
 
 // known returns the rules that nodes have told of a namespace.

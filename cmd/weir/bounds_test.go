@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,35 +28,26 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/window"
 )
 
-// bounded is a process with listeners. Addresses are by the log's message, and log is what was logged
-// until all of them listened.
+// bounded is a process with listeners. Addresses are by the log's message.
 type bounded struct {
-	*exec.Cmd
+	*commandtest.Process
 	addresses map[string]string
-	log       string
 }
 
 // startBounded starts a process that logs so many addresses.
 func startBounded(t *testing.T, command *exec.Cmd, listeners int) *bounded {
 	t.Helper()
-	lines := startProcess(t, command)
-	t.Cleanup(func() { must.Report(t, errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait())) })
-	b := &bounded{Cmd: command, addresses: map[string]string{}}
+	b := &bounded{startProcess(t, command), map[string]string{}}
 	for len(b.addresses) < listeners {
-		line, err := lines.ReadString('\n')
-		if b.log += line; err != nil {
-			t.Fatalf("want %d addresses: %v in %s", listeners, err, b.log)
-		}
-		if found := regexp.MustCompile(`msg="(.*)" address=(\S+)`).FindStringSubmatch(line); found != nil {
-			b.addresses[found[1]] = found[2]
-		}
+		name, address, _ := strings.Cut(b.Wait(t, `msg="(.*" address=\S+)`), `" address=`)
+		b.addresses[name] = address
 	}
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	return b
 }
 
@@ -67,7 +57,7 @@ func (b *bounded) peak(t *testing.T) int     { return b.memory(t, "VmHWM:") }
 
 func (b *bounded) memory(t *testing.T, which string) int {
 	t.Helper()
-	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", b.Process.Pid)))(t)
+	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", b.Cmd.Process.Pid)))(t)
 	var kilobytes int
 	must.Get(fmt.Sscanf(string(status[strings.Index(string(status), which):]), which+" %d kB", &kilobytes))(t)
 	return kilobytes << 10

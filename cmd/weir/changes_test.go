@@ -19,7 +19,7 @@ func TestChangesOfProcesses(t *testing.T) {
 	for name, store := range map[string]string{"redis": redistest.Start(t).URL(), "file": file} {
 		t.Run(name, func(t *testing.T) {
 			serve := func() (url string) {
-				address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens}, []string{"WEIR_STORE=" + store})
+				address, _ := startServe(t, []string{"--token-file", tokens}, []string{"WEIR_STORE=" + store})
 				return "http://" + address
 			}
 			one := serve()

@@ -64,8 +64,7 @@ func TestCompile(t *testing.T) {
 
 func TestCheckFiles(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
+	dir, file := files(t)
 	const (
 		good  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}], "sync_rate": -1}`
 		warn  = `{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}, {"limit": 90, "window": "1s"}]}], "sync_rate": -1}`
@@ -165,7 +164,6 @@ func TestLegible(t *testing.T) {
 func TestCheckJSON(t *testing.T) {
 	t.Parallel()
 	for input, want := range map[string]string{
-		`{"rules": [{"name": "total", "limits": [{"limit": 60, "window": "1s"}]}]}`: "[]\n",
 		"rules:\n- {name: total, limits: [{limit: 60, window: 1x}, {limit: 1, window: 1s}]}\n": `[
   {
     "file": "-",
@@ -267,16 +265,16 @@ func TestCheckFolderOfDescriptors(t *testing.T) {
 		return "check - <<< " + text + "\n"
 	}
 	a, b := fmt.Sprintf(d, "a"), fmt.Sprintf(d, "b")
-	twice := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b")})
-	wrong := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": "descriptors: []\n", "c": "notes\n", ".d": "notes\n"})
-	mixed := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": fmt.Sprintf(d, "b"), "c.yaml": "x: 1\n", "d": "notes\n"})
-	template := folder(map[string]string{"a.yaml": fmt.Sprintf(d, "a"), "b.yaml": "{{- if .Values.on }}\ndomain: d\ndescriptors: []\n{{- end }}\n"})
+	twice := folder(map[string]string{"a.yaml": a, "b.yaml": b})
+	wrong := folder(map[string]string{"a.yaml": a, "b.yaml": "descriptors: []\n", "c": "notes\n", ".d": "notes\n"})
+	mixed := folder(map[string]string{"a.yaml": a, "b.yaml": b, "c.yaml": "x: 1\n", "d": "notes\n"})
+	template := folder(map[string]string{"a.yaml": a, "b.yaml": "{{- if .Values.on }}\ndomain: d\ndescriptors: []\n{{- end }}\n"})
 	executeAll(t, nil, []lineTest{
 		{"check " + template, 0, template + "/a.yaml: ok\n", ""},
 		{"check " + twice, 1, twice + "/a.yaml: ok\n" + twice + "/b.yaml:1:1: want the domain \"d\" once\n", "refused: 1 of 2"},
 		{"check " + wrong, 1, wrong + "/a.yaml: ok\n" + wrong + "/b.yaml:1:1: want a domain that is not empty\n" + wrong + "/c:1:1: want fields and their values\n", "refused: 2 of 3"},
 		{"check " + mixed, 0, mixed + "/a.yaml: ok\n" + mixed + "/b.yaml: ok\n", ""},
-		{"check - <<< " + fmt.Sprintf(d, "a") + "---\n" + fmt.Sprintf(d, "b"), 1, "-:5:1: want the domain \"d\" once\n", ""},
+		{"check - <<< " + a + "---\n" + b, 1, "-:5:1: want the domain \"d\" once\n", ""},
 		{inMap("a.yaml", a, "b.yaml", b), 1, "-:10:5: want the domain \"d\" once\n", ""},
 		{inMap("b.yaml", a, "a.yaml", b), 1, "-:6:5: want the domain \"d\" once\n", ""},
 		{inMap("one", a, "two", b), 1, "-:10:5: want the domain \"d\" once\n", ""},

@@ -210,9 +210,9 @@ func TestHangingBackend(t *testing.T) {
 				})
 			}
 			decided()
-			must.OK(t, s.command.Process.Signal(syscall.SIGSTOP))
+			must.OK(t, s.Cmd.Process.Signal(syscall.SIGSTOP))
 			// Its threads stop one after the other: until then it answers.
-			must.Get(syscall.Wait4(s.command.Process.Pid, nil, syscall.WUNTRACED, nil))(t)
+			must.Get(syscall.Wait4(s.Cmd.Process.Pid, nil, syscall.WUNTRACED, nil))(t)
 			sent, passed, longest, waited := 0, 0, time.Duration(0), uint64(0)
 			// fail sends requests, so many at a time, until more callouts have failed.
 			fail := func(requests int, more uint64) time.Duration {
@@ -230,7 +230,7 @@ func TestHangingBackend(t *testing.T) {
 			fail(1, nightly.Or[uint64](20, 3))
 			must.Equal(t, waited, 0, "of %d requests, those that waited while the breaker was open", sent)
 			must.Equal(t, passed, map[ratelimit.FailureMode]int{ratelimit.FailLocal: min(sent, 100), ratelimit.FailAllow: sent}[test.mode], "passed of %d", sent)
-			must.OK(t, s.command.Process.Signal(syscall.SIGCONT))
+			must.OK(t, s.Cmd.Process.Signal(syscall.SIGCONT))
 			t.Logf("%d requests; the backend decides again %v after it went on", sent, decided())
 		})
 	}

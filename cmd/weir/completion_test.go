@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"weir/internal/must"
 	"weir/internal/wire"
@@ -51,11 +50,9 @@ func shellOf(t *testing.T, shell, program string, args ...string) []string {
 // Each shell completes commands, verbs, flags, values of flags, files, and the rules that a backend knows.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	address, _ := startServe(t, nil, nil)
 	backend := "http://" + address
-	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user"}, {Name: "per-address"}, {Name: "login", Flags: wire.IsShadow}})
-	report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told})
-	wantStatus(t, "POST", backend+wire.PushPath, "", report, 200)
+	postTold(t, address, []wire.RuleShape{{Name: "per-user"}, {Name: "per-address"}, {Name: "login", Flags: wire.IsShadow}})
 	programs := map[string]string{
 		"bash": `source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weir; printf '%s\n' "${COMPREPLY[@]}"`,
 		"fish": `source $argv[1]; complete -C (string join " " -- $argv[2..])`,

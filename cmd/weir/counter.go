@@ -130,9 +130,7 @@ func (c *counterCommand) find(ctx context.Context, env environment) error {
 		if err != nil {
 			return err
 		}
-		if secret == "" {
-			secret = parsed.Backend.KeySecret
-		}
+		secret = cmp.Or(secret, parsed.Backend.KeySecret)
 		selectors, c.limits, c.fair, c.whole = rule.Key, rule.Limits, rule.Fair(), named.Whole(rule, c.key)
 		for _, o := range rule.Overrides.Keys {
 			if slices.Equal(o.Key, c.whole[:len(o.Key)]) {
@@ -240,12 +238,8 @@ func (c *counterCommand) change(ctx context.Context, change *server.CounterChang
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(change)
-	if err != nil {
-		return err
-	}
 	var changed server.CounterChanged
-	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
+	if err := c.backend.call(ctx, http.MethodPost, server.CounterPath, url.Values{"namespace": {c.namespace}}, change, &changed); err != nil {
 		return err
 	}
 	lifted := change.Reset && slices.ContainsFunc(before.Limits, func(l backend.CounterLimit) bool { return l.Algorithm == block && l.Used > 0 })

@@ -47,14 +47,29 @@ func countAt(t *testing.T, in store.Store, of wire.LimitCounter, sequence uint64
 	must.OK(t, err)
 }
 
-// reportOf sends a node's report of rules, as if it had requests of them.
-func reportOf(t *testing.T, in store.Store, rules ...string) {
-	t.Helper()
-	r := wire.Report{Namespace: "shop", Node: 9, Sender: 9, AtNanos: uint64(time.Now().UnixNano())}
+// reportOf is a node's report of rules, as if it had requests of them.
+func reportOf(rules ...string) wire.Report {
+	r := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano())}
 	for _, name := range rules {
 		r.Rules = append(r.Rules, wire.RuleReport{Name: name, SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1})
 	}
-	must.Get(in.Note(t.Context(), store.Reports, "shop", store.Note{Member: 9, Body: wire.AppendReport(nil, &r)}))(t)
+	return r
+}
+
+// noteReportOf notes such a report.
+func noteReportOf(t *testing.T, in store.Store, rules ...string) {
+	t.Helper()
+	r := reportOf(rules...)
+	must.Get(in.Note(t.Context(), store.Reports, "shop", store.Note{Member: r.Sender, Body: wire.AppendReport(nil, &r)}))(t)
+}
+
+// postTold posts such a report of a node that tells what rules it has.
+func postTold(t *testing.T, address string, told []wire.RuleShape, rules ...string) {
+	t.Helper()
+	r := reportOf(rules...)
+	r.Told = wire.AppendTold(nil, 0, told)
+	r.Digest = wire.DigestOf(r.Told)
+	wantStatus(t, "POST", "http://"+address+wire.PushPath, "", wire.AppendReport(nil, &r), 200)
 }
 
 // Keys are found by their values, with the proxies' secret and their configuration.
@@ -79,7 +94,7 @@ func TestCounter(t *testing.T) {
 	month, fault := calendar.New(calendar.Month, "Europe/Berlin", 1, 0)
 	must.EqualOrEnd(t, fault, calendar.Sound, "")
 	countIn(t, in, uint64(month.At(time.Now().UnixNano()).Width/window.MinWidth), secret, 4, 4, "monthly", "ann")
-	reportOf(t, in, "per-user", "monthly", "all", "smooth")
+	noteReportOf(t, in, "per-user", "monthly", "all", "smooth")
 	config := must.File(t, filepath.Join(t.TempDir(), "weir.json"), `{"namespace": "shop", "backend": {"cluster": "weir", "key_secret": "`+secret+`"}, "rules": [
 		{"name": "per-user", "key": [{"header": "x-user"}], "limits": [{"limit": 10, "window": "360d", "algorithm": "fixed_window"}],
 			"overrides": {"keys": [{"key": ["bob"], "limits": [{"limit": 99, "window": "360d", "algorithm": "fixed_window"}]}]}},

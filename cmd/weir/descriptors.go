@@ -184,12 +184,6 @@ func (r *rateLimits) close() error {
 	return err
 }
 
-func (r *rateLimits) metricsHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET "+cmp.Or(r.metricsPath, "/metrics"), promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
-	return mux
-}
-
 // gcPercent is how much the heap may grow beyond the memory in use, in place of Go's 100: requests
 // leave much garbage, and little memory is in use.
 const gcPercent = 300
@@ -280,7 +274,9 @@ func (r *rateLimits) serve(ctx context.Context, leaving <-chan struct{}, b *back
 		})
 	}
 	serveHTTP("the rate limit service's /json", r.http, ratelimitservice.Handler(service, handler))
-	serveHTTP("the rate limit service's metrics", r.metrics, r.metricsHandler())
+	metrics := http.NewServeMux()
+	metrics.Handle("GET "+cmp.Or(r.metricsPath, "/metrics"), promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
+	serveHTTP("the rate limit service's metrics", r.metrics, metrics)
 	running.Wait()
 	answered()
 	telling.Wait()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
@@ -11,18 +10,17 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/store"
@@ -33,12 +31,11 @@ import (
 // served is a weir serve with its store in a file. It can be killed, and started again with the
 // same file.
 type served struct {
+	*commandtest.Process
 	t       *testing.T
 	store   string
 	address string
 	more    []string // arguments
-	command *exec.Cmd
-	log     *bufio.Reader
 }
 
 // serveStore starts a weir serve, and ends it at the test's end.
@@ -51,45 +48,17 @@ func serveStore(t *testing.T, store string, more ...string) *served {
 
 func (s *served) start() {
 	s.t.Helper()
-	s.command, s.log = serveProcess(s.t, append([]string{"--listen", s.address, "--store", s.store}, s.more...), nil)
-	address, _ := addressIn(s.t, s.log)
+	var address string
+	address, s.Process = startServe(s.t, append([]string{"--listen", s.address, "--store", s.store}, s.more...), nil)
 	if s.address != address { // pushers read the address after the first start
 		s.address = address
 	}
-	s.t.Cleanup(func() {
-		if s.command.ProcessState == nil {
-			s.end()
-		}
-	})
-}
-
-// line returns the next line of the log.
-func (s *served) line() string {
-	s.t.Helper()
-	line, err := s.log.ReadString('\n')
-	if err != nil {
-		s.t.Fatalf("%v: %s", err, line)
-	}
-	return line
 }
 
 // end ends the process like an operator does.
 func (s *served) end() {
 	s.t.Helper()
-	err := s.command.Process.Signal(syscall.SIGTERM)
-	rest, readErr := io.ReadAll(s.log)
-	if err := errors.Join(err, readErr, s.command.Wait()); err != nil {
-		s.t.Errorf("%v\n%s", err, rest)
-	}
-}
-
-// kill kills the process, like a crash.
-func (s *served) kill() {
-	s.t.Helper()
-	var killed *exec.ExitError
-	if err := errors.Join(s.command.Process.Kill(), s.command.Wait()); !errors.As(err, &killed) {
-		s.t.Error(err)
-	}
+	must.Reportf(s.t, s.End(), "%s", s.Printed())
 }
 
 func (s *served) url(path string) string { return "http://" + s.address + path }
@@ -233,7 +202,7 @@ func TestServeFileKilled(t *testing.T) {
 		for n := answered.Load(); answered.Load() < n+200; {
 			runtime.Gosched()
 		}
-		backend.kill()
+		backend.Kill(t)
 		backend.start()
 	}
 	want, failed := stop()
@@ -320,12 +289,12 @@ func TestServeFileFullDisk(t *testing.T) {
 	}
 	must.EqualOrEnd(t, try(more()), http.StatusOK, "status")
 	ready(http.StatusOK)
-	d.fill(backend.command.Process.Pid)
+	d.fill(backend.Cmd.Process.Pid)
 	refused := more()
 	for try(refused) == http.StatusOK {
 		refused = more()
 	}
-	if line := backend.line(); !strings.Contains(line, "the store fails") ||
+	if line := backend.Wait(t, "(.*)"); !strings.Contains(line, "the store fails") ||
 		!strings.Contains(line, unix.ENOSPC.Error()) && !strings.Contains(line, unix.EFBIG.Error()) {
 		t.Errorf("log: %s", line)
 	}
@@ -340,7 +309,7 @@ func TestServeFileFullDisk(t *testing.T) {
 	}
 	wantStatus(t, "GET", backend.url("/livez"), "", nil, http.StatusOK)
 
-	d.free(backend.command.Process.Pid)
+	d.free(backend.Cmd.Process.Pid)
 	must.Equal(t, try(refused), http.StatusOK, "status, though there is room")
 	if status, err := other.try(envoytest.Client, late); status != http.StatusOK || err != nil {
 		t.Errorf("another sender: status %d, %v, though there is room", status, err)
@@ -352,7 +321,7 @@ func TestServeFileFullDisk(t *testing.T) {
 		if got := backend.counted(); !maps.Equal(got, want) {
 			t.Errorf("%s: the backend has %d counters, want %d, each with a hit for each push", moment, len(got), len(want))
 		}
-		backend.kill()
+		backend.Kill(t)
 		backend.start()
 	}
 }
@@ -364,6 +333,6 @@ func TestServeFileTwice(t *testing.T) {
 	executeAll(t, nil, []lineTest{
 		{"serve --listen 127.0.0.1:0 --store " + backend.store, 1, "", ": another process has it open: only one weir serve can use a file at a time"},
 	})
-	backend.kill()
+	backend.Kill(t)
 	backend.start()
 }

@@ -128,10 +128,9 @@ Exit codes: 0, or 1 after a failure, or 2 if the command line is wrong.
 
 // find returns the command with a name, or nil.
 func find(name string) *command {
-	all := commands()
-	for i := range all {
-		if all[i].name == name {
-			return &all[i]
+	for _, c := range commands() {
+		if c.name == name {
+			return &c
 		}
 	}
 	return nil

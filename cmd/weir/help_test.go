@@ -42,7 +42,7 @@ func TestCommandsPage(t *testing.T) {
 	if *update {
 		must.OK(t, os.WriteFile(commandsPage, []byte(page.String()), 0o644))
 	}
-	must.Equal(t, string(must.Get(os.ReadFile(commandsPage))(t)), page.String(), "docs/commands.md is not what the commands print: go test ./cmd/weir -run TestCommandsPage -update writes it")
+	must.Equal(t, must.Text(t, commandsPage), page.String(), "docs/commands.md is not what the commands print: go test ./cmd/weir -run TestCommandsPage -update writes it")
 }
 
 // Each command has a description, an example that begins like a command line, and the meaning of

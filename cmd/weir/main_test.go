@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -178,45 +175,27 @@ func TestMaxCounters(t *testing.T) {
 	must.Report(t, counters.Close())
 }
 
-// startProcess starts a command that runs this test's binary as weir. log has its lines.
-func startProcess(t *testing.T, command *exec.Cmd) (log *bufio.Reader) {
+// startProcess starts a command that runs this test's binary as weir, until the test ends.
+func startProcess(t *testing.T, command *exec.Cmd) *commandtest.Process {
 	t.Helper()
 	// The tests may collect less often than a program that users start: see the Makefile.
 	command.Env = append(append(os.Environ(), asCommand+"=1", "GOGC="), command.Env...)
-	stderr := must.Get(command.StderrPipe())(t)
-	must.OK(t, command.Start())
-	return bufio.NewReader(stderr)
+	return commandtest.Start(t, command)
 }
 
-// serveProcess starts weir serve as a process on a free port, and ends it at the test's end. log
-// has its lines.
-func serveProcess(t *testing.T, args, environment []string) (command *exec.Cmd, log *bufio.Reader) {
+// serveProcess starts weir serve as a process, on a free port unless the arguments have another address.
+func serveProcess(t *testing.T, args, environment []string) *commandtest.Process {
 	t.Helper()
-	command = exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	command := exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	command.Env = environment
-	log = startProcess(t, command)
-	t.Cleanup(func() {
-		if command.ProcessState == nil {
-			t.Error(command.Process.Kill(), command.Wait())
-		}
-	})
-	return command, log
+	return startProcess(t, command)
 }
 
-// addressIn reads a log up to the line with an address. Others may come before, as a region may first log that
-// its parent is away.
-func addressIn(t *testing.T, log *bufio.Reader) (address, said string) {
+// startServe is serveProcess, and waits for the address.
+func startServe(t *testing.T, args, environment []string) (address string, p *commandtest.Process) {
 	t.Helper()
-	for {
-		line, err := log.ReadString('\n')
-		said += line
-		if found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(line); found != nil {
-			return found[1], said
-		}
-		if err != nil {
-			t.Fatalf("log, want an address: %s, %v", said, err)
-		}
-	}
+	p = serveProcess(t, args, environment)
+	return p.Wait(t, `address=(\S+)`), p
 }
 
 // TestServeProcess runs weir serve as a process, and ends it like an operator does.
@@ -224,8 +203,7 @@ func TestServeProcess(t *testing.T) {
 	for store, signal := range map[string]os.Signal{"memory": syscall.SIGTERM, redistest.Start(t, "--requirepass", "hunter2").URL(): os.Interrupt} {
 		t.Run(store, func(t *testing.T) {
 			url := strings.Replace(store, "redis://", "redis://:hunter2@", 1)
-			command, log := serveProcess(t, []string{"--store", url}, []string{"WEIR_TOKEN=s3cret"})
-			address, line := addressIn(t, log)
+			address, p := startServe(t, []string{"--store", url}, []string{"WEIR_TOKEN=s3cret"})
 			push := wire.AppendPush(nil, &wire.Push{Namespace: "ns", Sender: 1, Sequence: 1, Floor: 1, Items: []wire.Item{
 				{LimitCounter: wire.LimitCounter{Kind: uint8(window.FirstHitWindow), WidthMillis: 1000}, Hits: []int64{0}},
 			}})
@@ -234,11 +212,9 @@ func TestServeProcess(t *testing.T) {
 			wantStatus(t, "POST", "http://"+address+wire.PushPath, "s3cret", push, 200)
 			wantStatus(t, "POST", "http://"+address+wire.PushPath, "", push, 401, "bearer token")
 
-			must.OK(t, command.Process.Signal(signal))
-			rest := must.Get(io.ReadAll(log))(t)
-			must.Reportf(t, command.Wait(), "%s", rest)
+			must.Reportf(t, p.EndBy(signal), "%s", p.Printed())
 			for _, secret := range []string{"s3cret", "hunter2"} {
-				must.Lacks(t, line+string(rest), secret, "log")
+				must.Lacks(t, p.Printed(), secret, "log")
 			}
 		})
 	}
@@ -248,8 +224,7 @@ func TestServeProcess(t *testing.T) {
 // pushes come meanwhile.
 func TestServeLog(t *testing.T) {
 	redis := redistest.Start(t)
-	command, log := serveProcess(t, []string{"--store", redis.URL()}, nil)
-	address, _ := addressIn(t, log)
+	address, p := startServe(t, []string{"--store", redis.URL()}, nil)
 	sequence := uint64(0)
 	push := func() (status int) {
 		sequence++
@@ -266,30 +241,16 @@ func TestServeLog(t *testing.T) {
 	redis.Restart()
 	for _, want := range []string{"the store fails", "the store is back"} {
 		// The log says that the store is back after it has not failed for a while.
-		lines := make(chan string, 1)
-		go func() {
-			line, err := log.ReadString('\n')
-			if err != nil {
-				line += err.Error()
-			}
-			lines <- line
-		}()
-		for got := ""; got == ""; {
+		for !strings.Contains(p.Printed(), want) {
 			push()
-			select {
-			case got = <-lines:
-				must.Contains(t, got, want, "log")
-			default:
-			}
 		}
 	}
-	must.OK(t, command.Process.Signal(os.Interrupt))
-	rest, err := io.ReadAll(log)
-	lines := strings.Split(strings.TrimSpace(string(rest)), "\n")
-	if err := errors.Join(err, command.Wait()); err != nil || len(lines) != 2 ||
-		!strings.Contains(lines[0], `msg="the counter backend ends" requests_under_way=`) ||
-		!strings.Contains(lines[1], `msg="the counter backend has ended" requests_drained=0 requests_cut_off=0`) {
-		t.Errorf("error %v, and in the log:\n%s", err, rest)
+	must.Reportf(t, p.End(), "%s", p.Printed())
+	lines := strings.Split(strings.TrimSpace(p.Printed()), "\n")
+	must.EqualOrEnd(t, len(lines), 5, "%s: lines", p.Printed())
+	for i, want := range []string{"the counter backend listens", "the store fails", "the store is back",
+		`msg="the counter backend ends" requests_under_way=`, `msg="the counter backend has ended" requests_drained=0 requests_cut_off=0`} {
+		must.Contains(t, lines[i], want, "line %d", i)
 	}
 }
 
@@ -335,8 +296,7 @@ func TestServeSecrets(t *testing.T) {
 	authority := trusttest.New(t)
 	certificate, key := authority.Issue(t, "weir")
 	redisURL := strings.Replace(redistest.Start(t, "--requirepass", "hunter2").URL(), "redis://", "redis://:hunter2@", 1)
-	dir := t.TempDir()
-	write := func(name, content string) string { return must.File(t, filepath.Join(dir, name), content) }
+	_, write := files(t)
 	push := func(namespace string) []byte {
 		return wire.AppendPush(nil, &wire.Push{Namespace: namespace, Sender: 1, Sequence: 1, Floor: 1, Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{{
 			LimitCounter: wire.LimitCounter{Kind: uint8(window.FixedWindow), WidthMillis: 60_000}, Limit: 5, Cost: 1,
@@ -354,7 +314,7 @@ func TestServeSecrets(t *testing.T) {
 		"certificates": {[]string{"--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File}, []string{"WEIR_STORE=" + redisURL}, 200, 200, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address, log := startServe(t, append([]string{"--listen", "0.0.0.0:0"}, test.args...), test.environment)
+			address, p := startServe(t, append([]string{"--listen", "0.0.0.0:0"}, test.args...), test.environment)
 			_, port, err := net.SplitHostPort(address)
 			must.OK(t, err)
 			url, client := "http://127.0.0.1:"+port, &http.Client{}
@@ -373,7 +333,7 @@ func TestServeSecrets(t *testing.T) {
 				must.Equal(t, got, status, "%s: status, with %s", namespace, body)
 			}
 			for _, secret := range []string{"s3cret", "hunter2"} {
-				must.Lacks(t, log, secret, "log")
+				must.Lacks(t, p.Printed(), secret, "log")
 			}
 		})
 	}
@@ -381,21 +341,12 @@ func TestServeSecrets(t *testing.T) {
 
 // A metric shows whether the store's Redis evicts.
 func TestServeOnARedisThatEvicts(t *testing.T) {
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--store", redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL()}, nil)
+	address, _ := startServe(t, []string{"--store", redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL()}, nil)
 	for metrics := ""; !strings.Contains(metrics, "\nweir_store_evicts 1\n"); {
 		if _, metrics = ask(t, "GET", "http://"+address+"/metrics", "", nil); strings.Contains(metrics, "\nweir_store_evicts 0\n") {
 			t.Fatal(metrics)
 		}
 	}
-}
-
-// startServe starts weir serve as a process, and returns its address and its log until then.
-func startServe(t *testing.T, args, environment []string) (address, log string) {
-	t.Helper()
-	command := exec.Command(os.Args[0], append([]string{"serve"}, args...)...)
-	command.Env = environment
-	b := startBounded(t, command, 1)
-	return b.addresses["the counter backend listens"], b.log
 }
 
 // execute runs a command in this process, with variables and a text as its standard input.

@@ -22,7 +22,7 @@ import (
 // configuration, and finds the counters of addresses. A token hears of its own namespaces.
 func TestToldRules(t *testing.T) {
 	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "all\nshop of-shop\n")
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens}, nil)
+	address, _ := startServe(t, []string{"--token-file", tokens}, nil)
 	push := func(body []byte) string {
 		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "all", body, 200)
 	}
@@ -119,14 +119,10 @@ func TestToldRules(t *testing.T) {
 
 // Keys that share evenly have one counter, which people find by an empty value, also where proxies count addresses.
 func TestFairRulesAreTold(t *testing.T) {
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0", "--insecure"}, nil)
+	address, _ := startServe(t, []string{"--insecure"}, nil)
 	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 3600e9}, Max: 100}
 	rules := []wire.RuleShape{{Name: "plain", Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}}, {Name: "fair", Flags: wire.Fair | wire.Classes, Key: []byte{24, 48, 0, 0, 0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}}}
-	told := wire.AppendTold(nil, 0, rules)
-	r := wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{Name: "fair", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1}, Every: 1}}}
-	for _, r.Told = range [][]byte{nil, told} {
-		wantStatus(t, "POST", "http://"+address+wire.PushPath, "", wire.AppendReport(nil, &r), 200)
-	}
+	postTold(t, address, rules, "fair")
 	for _, test := range []struct {
 		args []string
 		want string

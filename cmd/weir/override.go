@@ -134,10 +134,6 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 			return fmt.Errorf("%w: --until: want a time to come, got %s", errUsage, at.Format(time.RFC3339))
 		}
 	}
-	body, err := json.Marshal(map[string][]server.Override{"overrides": {*o}})
-	if err != nil {
-		return err
-	}
 	before, err := c.check(ctx, o)
 	if err != nil {
 		return err
@@ -146,8 +142,8 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 	if c.force || c.config != "" {
 		query.Set("force", "")
 	}
-	var changed server.Changed
-	if err := c.call(ctx, http.MethodPut, query, body, &changed); err != nil {
+	changed, err := c.send(ctx, query, o)
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, describeOverride(o))
@@ -180,18 +176,21 @@ func (c *overrideCommand) restore(ctx context.Context, of *server.Override, befo
 	query := url.Values{"namespace": {c.namespace}, "force": {""}}
 	for _, o := range before {
 		if o.Rule == of.Rule && slices.Equal(o.Key, of.Key) && o.Pattern == of.Pattern && o.Part == of.Part && (o.Mode == "") == (of.Mode == "") {
-			body, err := json.Marshal(map[string][]server.Override{"overrides": {o}})
-			if err != nil {
-				return err
-			}
-			return c.call(ctx, http.MethodPut, query, body, new(server.Changed))
+			_, err := c.send(ctx, query, &o)
+			return err
 		}
 	}
 	query = c.query(of.Rule, of.Key)
 	if of.Mode != "" {
 		query.Set("whole", "")
 	}
-	return c.call(ctx, http.MethodDelete, query, nil, new(server.Changed))
+	return c.backend.call(ctx, http.MethodDelete, wire.OverridesPath, query, nil, new(server.Changed))
+}
+
+// send sets an override.
+func (c *overrideCommand) send(ctx context.Context, query url.Values, o *server.Override) (changed server.Changed, err error) {
+	err = c.backend.call(ctx, http.MethodPut, wire.OverridesPath, query, map[string][]*server.Override{"overrides": {o}}, &changed)
+	return changed, err
 }
 
 // query names the override of a key, or of those with the command line's pattern.
@@ -276,11 +275,7 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 	if len(operands) > 1 || c.all || c.backend.wait != 0 || len(c.keys) > 0 || !time.Time(c.until).IsZero() {
 		return fmt.Errorf("%w: want NAMESPACE, or NAMESPACE RULE, and no flag but --json and those of the backend", errUsage)
 	}
-	query := url.Values{"namespace": {c.namespace}}
-	if len(operands) > 0 {
-		query.Set("rule", operands[0])
-	}
-	found, err := get[server.Overrides](ctx, &c.backend, wire.OverridesPath, query)
+	found, err := get[server.Overrides](ctx, &c.backend, wire.OverridesPath, queryOf(c.namespace, operands, "rule"))
 	if err != nil {
 		return err
 	}
@@ -298,11 +293,6 @@ func (c *overrideCommand) list(ctx context.Context, operands []string) error {
 
 // patience is how long set waits by default for nodes that can't apply an override.
 const patience = 3 * time.Second
-
-// call calls the backend about overrides, and reads the answer into result.
-func (c *overrideCommand) call(ctx context.Context, method string, query url.Values, body []byte, result any) error {
-	return c.backend.call(ctx, method, wire.OverridesPath, query, body, result)
-}
 
 // describeOverride returns an override in one line.
 func describeOverride(o *server.Override) string {

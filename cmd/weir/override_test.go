@@ -20,7 +20,7 @@ import (
 func TestOverride(t *testing.T) {
 	tokens := must.Get(trust.OneToken("hunter2"))(t)
 	in := memory.New(memory.Options{})
-	reportOf(t, in, "per-user", "all", "two", "per-net")
+	noteReportOf(t, in, "per-user", "all", "two", "per-net")
 	variables := map[string]string{"WEIR_BACKEND": serveHere(t, in, server.Options{Tokens: tokens}), "WEIR_TOKEN": "hunter2"}
 	executeAll(t, variables, []lineTest{
 		{"override list shop", 0, "there has never been an override\n", ""},
@@ -89,7 +89,7 @@ func TestOverride(t *testing.T) {
 // An override that no node can apply is a mistake that nodes report. An override that does not fit
 // the proxies' configuration is refused before it is set.
 func TestOverrideThatCannotApply(t *testing.T) {
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	address, _ := startServe(t, nil, nil)
 	config := must.File(t, filepath.Join(t.TempDir(), "weir.yaml"), `namespace: shop
 backend: {cluster: weir}
 rules:
@@ -108,9 +108,8 @@ rules:
 		}))
 		return must.Get(wire.DecodeAnswer([]byte(answer)))(t).Overrides.Version
 	}
-	post(wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Rules: []wire.RuleReport{
-		{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1},
-	}}))
+	report := reportOf("per-user")
+	post(wire.AppendReport(nil, &report))
 	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
 	executeAll(t, variables, []lineTest{
 		{"override set shop per-user ann 10/1m 5/1h --config " + config, 0, "per-user ann 10/1m 5/1h\n", ""},
@@ -175,23 +174,17 @@ func listAt(t *testing.T, address string) (all server.Overrides) {
 // stays: by what nodes have reported of their rules and, when they are silent, by the overrides that
 // they apply.
 func TestOverrideThatNoNodeCanApply(t *testing.T) {
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	address, _ := startServe(t, nil, nil)
 	push := func(body []byte) { wantStatus(t, "POST", "http://"+address+wire.PushPath, "", body, 200) }
 	fixed := func(width time.Duration) wire.ToldLimit {
 		return wire.ToldLimit{Limit: window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(width)}, Max: 10}}
 	}
-	report := wire.Report{
-		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()),
-		Told: wire.AppendTold(nil, 0, []wire.RuleShape{
-			{Name: "per-user", Key: []byte{0, 0}, Limits: []wire.ToldLimit{fixed(time.Minute)}},
-			{Name: "log", Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}}},
-			{Name: "program", Flags: wire.AnyKey, Limits: []wire.ToldLimit{fixed(time.Hour), fixed(time.Minute)}},
-			{Name: "per-net", Key: []byte{24, 64, 0, 0}, Limits: []wire.ToldLimit{fixed(time.Minute)}},
-		}),
-		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
-	}
-	report.Digest = wire.DigestOf(report.Told)
-	push(wire.AppendReport(nil, &report))
+	postTold(t, address, []wire.RuleShape{
+		{Name: "per-user", Key: []byte{0, 0}, Limits: []wire.ToldLimit{fixed(time.Minute)}},
+		{Name: "log", Limits: []wire.ToldLimit{{Limit: window.Limit{Shape: window.Shape{Kind: window.SlidingBuckets, Width: int64(time.Second), Precision: window.LogPrecision}, Max: 1}}}},
+		{Name: "program", Flags: wire.AnyKey, Limits: []wire.ToldLimit{fixed(time.Hour), fixed(time.Minute)}},
+		{Name: "per-net", Key: []byte{24, 64, 0, 0}, Limits: []wire.ToldLimit{fixed(time.Minute)}},
+	}, "per-user")
 	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
 	set := func(args string, code int, stdout, stderr string) {
 		t.Helper()
@@ -226,7 +219,7 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 	must.Equal(t, overridesAt(t, address), inForce, "in force are")
 	// The node's next report has nothing of its rules. It does not know all overrides yet, and applies all
 	// that it knows, or not all.
-	report.Digest, report.Told, report.Rules = 0, nil, nil
+	report := reportOf()
 	push(wire.AppendReport(nil, &report))
 	version := listAt(t, address).Version
 	for i, known := range []wire.Known{{}, {Version: version - 1}, {Version: version}, {Version: version, Unfit: 1}} {
@@ -245,14 +238,9 @@ func TestOverrideThatNoNodeCanApply(t *testing.T) {
 // A whole rule is set, shown, replaced and reset, by one rule and by all, and each change is recorded.
 // What no node can apply, and what is no setting, changes nothing.
 func TestWholeRule(t *testing.T) {
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	address, _ := startServe(t, nil, nil)
 	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: int64(time.Minute)}, Max: 10}
-	told := wire.AppendTold(nil, 0, []wire.RuleShape{{Name: "per-user", Key: make([]byte, 2), Limits: []wire.ToldLimit{{Limit: limit}}}, {Name: "idle", Limits: []wire.ToldLimit{{Limit: limit}}}})
-	report := wire.AppendReport(nil, &wire.Report{
-		Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told,
-		Rules: []wire.RuleReport{{Name: "per-user", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 1, Hits: 1}, Every: 1}},
-	})
-	wantStatus(t, "POST", "http://"+address+wire.PushPath, "", report, 200)
+	postTold(t, address, []wire.RuleShape{{Name: "per-user", Key: make([]byte, 2), Limits: []wire.ToldLimit{{Limit: limit}}}, {Name: "idle", Limits: []wire.ToldLimit{{Limit: limit}}}}, "per-user")
 	variables := map[string]string{"WEIR_BACKEND": "http://" + address}
 	executeAll(t, variables, []lineTest{
 		{"rule show shop", 0, "as configured\nthere has never been an override\n", ""},

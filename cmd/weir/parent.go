@@ -103,12 +103,8 @@ const (
 	dialTimeout = 3 * time.Second
 )
 
-// tooDeep is the error for a parent that has a parent itself.
-type tooDeep struct{}
-
-func (tooDeep) Error() string {
-	return "--parent: it has a parent itself, and there are only two levels: want that parent's URL"
-}
+// errTooDeep is the error for a parent that has a parent itself.
+var errTooDeep = errors.New("--parent: it has a parent itself, and there are only two levels: want that parent's URL")
 
 // toParent marks requests as those of a region. Its errors say that the parent has a parent itself, or refuses
 // this push alone.
@@ -125,7 +121,7 @@ func (t toParent) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err != nil || response.StatusCode == http.StatusOK:
 		return response, err
 	case response.StatusCode == http.StatusConflict:
-		return nil, errors.Join(tooDeep{}, response.Body.Close())
+		return nil, errors.Join(errTooDeep, response.Body.Close())
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, longestRefusal))
 	if err = errors.Join(err, response.Body.Close()); err != nil {
@@ -184,8 +180,8 @@ func (f *parentFlags) open(ctx context.Context, s storeFlags, log *slog.Logger) 
 	r := region.New(region.Options{Parent: client, Policy: f.then, Logger: log})
 	meeting, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	if err := r.Meet(meeting); errors.As(err, &tooDeep{}) {
-		return openStore{}, nil, fmt.Errorf("%w: %w", errUsage, tooDeep{})
+	if err := r.Meet(meeting); errors.Is(err, errTooDeep) {
+		return openStore{}, nil, fmt.Errorf("%w: %w", errUsage, errTooDeep)
 	} else if err != nil && !errors.Is(err, region.ErrRefused) {
 		log.Warn("the parent does not answer yet", "error", err)
 	}

@@ -140,34 +140,23 @@ func (c *priceCommand) diff(ctx context.Context, operands []string) error {
 }
 
 func (c *priceCommand) put(ctx context.Context, list string, models modelPrices, instead bool) error {
-	body, err := json.Marshal(server.SetPrices{List: list, Models: models, Instead: instead})
-	if err != nil {
-		return err
-	}
+	body := server.SetPrices{List: list, Models: models, Instead: instead}
 	var changed server.Changed
 	if err := c.backend.call(ctx, http.MethodPut, wire.PricesPath, url.Values{"namespace": {c.namespace}}, body, &changed); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.env.stdout, "%d set\n", changed.Changed)
-	_, err = c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.backend.wait, true)
+	_, err := c.backend.tell(ctx, c.env.stdout, c.namespace, changed.Version, c.backend.wait, true)
 	return err
 }
 
 func (c *priceCommand) unset(ctx context.Context, operands []string) error {
-	query := url.Values{"namespace": {c.namespace}, "list": {operands[0]}}
-	if len(operands) > 1 {
-		query.Set("model", operands[1])
-	}
-	return c.backend.remove(ctx, c.env.stdout, wire.PricesPath, query, errors.New("no such prices were set"))
+	return c.backend.remove(ctx, c.env.stdout, wire.PricesPath, queryOf(c.namespace, operands, "list", "model"), errors.New("no such prices were set"))
 }
 
 // find returns the prices that are set, of one list or of all.
 func (c *priceCommand) find(ctx context.Context, operands []string) (server.Prices, error) {
-	query := url.Values{"namespace": {c.namespace}}
-	if len(operands) > 0 {
-		query.Set("list", operands[0])
-	}
-	return get[server.Prices](ctx, &c.backend, wire.PricesPath, query)
+	return get[server.Prices](ctx, &c.backend, wire.PricesPath, queryOf(c.namespace, operands, "list"))
 }
 
 func (c *priceCommand) list(ctx context.Context, operands []string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -92,9 +93,7 @@ func rateLimit(ctx context.Context, args []string, env environment) error {
 	v.tellUndone(log)
 	store := v.store(log)
 	if text := env.getenv("WEIR_MAX_MEMORY"); text != "" {
-		if err := store.memory.Set(text); err != nil {
-			v.errs = append(v.errs, fmt.Errorf("WEIR_MAX_MEMORY: %w", err))
-		}
+		v.note("WEIR_MAX_MEMORY", store.memory.Set(text))
 	}
 	config := v.tls(log)
 	perAddress := v.count("WEIR_MAX_CONNECTIONS_PER_ADDRESS")
@@ -153,16 +152,16 @@ func (v *variables) err() error {
 }
 
 // fail reports a wrong variable. It does not repeat the value, which may be a secret.
-func (v *variables) fail(name, want string) {
-	v.errs = append(v.errs, fmt.Errorf("%s: want %s", name, want))
+func (v *variables) fail(name, want string) { v.note(name, errors.New("want "+want)) }
+
+// note keeps an error of a variable, if it is one.
+func (v *variables) note(name string, err error) {
+	if err != nil {
+		v.errs = append(v.errs, fmt.Errorf("%s: %w", name, err))
+	}
 }
 
-func (v *variables) text(name, otherwise string) string {
-	if text := v.getenv(name); text != "" {
-		return text
-	}
-	return otherwise
-}
+func (v *variables) text(name, otherwise string) string { return cmp.Or(v.getenv(name), otherwise) }
 
 // truth returns false if the variable is not set.
 func (v *variables) truth(name string) bool {
@@ -242,15 +241,9 @@ func (v *variables) rateLimits(log *slog.Logger) *rateLimits {
 			v.fail("STATS_FLUSH_INTERVAL", "a duration such as 10s")
 		}
 	}
-	if err := r.setHeaders(v.getenv("WEIR_RATE_LIMIT_HEADERS")); err != nil {
-		v.errs = append(v.errs, fmt.Errorf("WEIR_RATE_LIMIT_HEADERS: %w", err))
-	}
-	if err := r.setFailure(v.text("WEIR_ON_BACKEND_FAILURE", "local")); err != nil {
-		v.errs = append(v.errs, fmt.Errorf("WEIR_ON_BACKEND_FAILURE: %w", err))
-	}
-	if err := r.setReveal(v.text("WEIR_REVEAL", "hash")); err != nil {
-		v.errs = append(v.errs, fmt.Errorf("WEIR_REVEAL: %w", err))
-	}
+	v.note("WEIR_RATE_LIMIT_HEADERS", r.setHeaders(v.getenv("WEIR_RATE_LIMIT_HEADERS")))
+	v.note("WEIR_ON_BACKEND_FAILURE", r.setFailure(v.text("WEIR_ON_BACKEND_FAILURE", "local")))
+	v.note("WEIR_REVEAL", r.setReveal(v.text("WEIR_REVEAL", "hash")))
 	if v.truth("LIMIT_RESPONSE_HEADERS_ENABLED") {
 		r.answers.Headers = &ratelimitservice.Headers{
 			Limit:     v.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
@@ -425,7 +418,7 @@ func (v *variables) tls(log *slog.Logger) *tls.Config {
 	}
 	config, err := trust.Certificates(files, time.Now, log)
 	if err != nil {
-		v.errs = append(v.errs, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err))
+		v.note("GRPC_SERVER_TLS_CERT", err)
 		return nil
 	}
 	return requiring(&trusted{tls: config, certificates: files.ClientCA != ""}, v.getenv("GRPC_CLIENT_TLS_SAN"))

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"weir/internal/commandtest"
 	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/trust/trusttest"
@@ -209,45 +210,30 @@ func startRateLimit(ctx context.Context, t *testing.T, set map[string]string) (a
 // and returns its first group. end ends the command.
 func startCommand(ctx context.Context, t *testing.T, args []string, set map[string]string) (find func(expression string) string, end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	reader, writer := io.Pipe()
-	ended := make(chan int, 1)
+	log, ended := &commandtest.Output{}, make(chan int, 1)
 	go func() {
-		ended <- run(ctx, args, environment{stdout: io.Discard, stderr: writer, getenv: func(name string) string { return set[name] }})
-		writer.Close()
+		ended <- run(ctx, args, environment{stdout: io.Discard, stderr: log, getenv: func(name string) string { return set[name] }})
 	}()
-	log := make(chan string, 100)
-	go func() {
-		defer close(log)
-		text := ""
-		for buffer := make([]byte, 4096); ; {
-			n, err := reader.Read(buffer)
-			if text += string(buffer[:n]); err != nil {
-				return
-			}
-			log <- text
-		}
-	}()
-	said := ""
 	find = func(expression string) string {
 		t.Helper()
-		for more := true; more; {
-			if match := regexp.MustCompile(expression).FindStringSubmatch(said); match != nil {
+		for over := false; ; {
+			if match := regexp.MustCompile(expression).FindStringSubmatch(log.String()); match != nil {
 				return match[len(match)-1]
 			}
-			if text, running := <-log; running {
-				said = text
-			} else {
-				more = false
+			if over {
+				t.Fatalf("its log lacks %s:\n%s", expression, log)
+			}
+			select {
+			case code := <-ended: // it has logged all
+				ended <- code
+				over = true
+			case <-time.After(time.Millisecond):
 			}
 		}
-		t.Fatalf("its log lacks %s:\n%s", expression, said)
-		return ""
 	}
 	return find, func() {
 		t.Helper()
 		cancel()
-		for range log {
-		}
 		must.Equal(t, <-ended, 0, "it ends with")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -218,7 +217,7 @@ func TestRateLimitSocket(t *testing.T) {
 	end()
 	must.File(t, path, "mine")
 	refused("GRPC_UDS: want the path of a socket to make, but " + path + " is something else")
-	must.Equal(t, string(must.Get(os.ReadFile(path))(t)), "mine", "the file has")
+	must.Equal(t, must.Text(t, path), "mine", "the file has")
 }
 
 // theirVariables are those of envoyproxy/ratelimit, of July 2026, and two that it no longer has or does

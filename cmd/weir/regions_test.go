@@ -36,7 +36,7 @@ func TestRegionsKilled(t *testing.T) {
 		for n := answered.Load(); answered.Load() < n+400; {
 			runtime.Gosched()
 		}
-		killed.kill()
+		killed.Kill(t)
 		killed.start()
 	}
 	for n := answered.Load(); answered.Load() < n+400; {
@@ -114,7 +114,7 @@ func TestRegionOfSomeNamespaces(t *testing.T) {
 	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop s3cret\n")
 	parent := serveStore(t, "memory", "--token-file", tokens)
 	region := serveStore(t, "memory", "--parent", parent.url(""), "--parent-token", "s3cret")
-	defer region.kill() // it can't push its hits of the namespace private
+	defer region.Kill(t) // it can't push its hits of the namespace private
 	room := wire.Room{LimitCounter: wire.LimitCounter{ID: wire.ID{1}, Kind: uint8(window.FixedWindow), WidthMillis: 3600e3}, Limit: 1000, Cost: 1}
 	for i, namespace := range []string{"shop", "private", "shop"} {
 		room.ID[0] = byte(i)
@@ -197,7 +197,7 @@ func TestRegionOfTLS(t *testing.T) {
 		}
 		wantStatus(t, "GET", wrong.url("/metrics"), "", nil, http.StatusOK, "\nweir_region_parent_away 1\n")
 		wantStatus(t, "GET", wrong.url(wire.OverridesPath+"?namespace=shop"), "", nil, http.StatusBadGateway)
-		wrong.kill()
+		wrong.Kill(t)
 	}
 
 	f := parentFlags{text: url}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"weir/internal/must"
@@ -22,7 +21,7 @@ import (
 // After SIGTERM weir serve first fails at /readyz and still accepts pushes. Then it completes the
 // requests under way, and its log, in JSON, has their number.
 func TestServeDrains(t *testing.T) {
-	command, log := serveProcess(t, []string{"--log-format", "json", "--log-level", "debug", "--shutdown-delay", "2s"}, []string{"WEIR_TOKEN=s3cret"})
+	p := serveProcess(t, []string{"--log-format", "json", "--log-level", "debug", "--shutdown-delay", "2s"}, []string{"WEIR_TOKEN=s3cret"})
 	type entry struct {
 		Level, Msg, Address, Source string
 		Status                      int
@@ -30,10 +29,12 @@ func TestServeDrains(t *testing.T) {
 		UnderWay                    *int `json:"requests_under_way"`
 		CutOff                      *int `json:"requests_cut_off"`
 	}
+	lines := 0
 	next := func(message string) (e entry) {
 		t.Helper()
-		line := must.Get(log.ReadBytes('\n'))(t)
-		if err := json.Unmarshal(line, &e); err != nil || !strings.HasPrefix(e.Msg, message) {
+		lines++
+		line := p.Wait(t, "(.*)")
+		if err := json.Unmarshal([]byte(line), &e); err != nil || !strings.HasPrefix(e.Msg, message) {
 			t.Fatalf("want %q in JSON, got %s: %v", message, line, err)
 		}
 		return e
@@ -46,7 +47,8 @@ func TestServeDrains(t *testing.T) {
 	}
 	wantStatus(t, "GET", "http://"+address+"/metrics", "", nil, http.StatusOK, `weir_build_info{go_version="go`)
 
-	must.OK(t, command.Process.Signal(syscall.SIGTERM))
+	ended := make(chan error, 1)
+	go func() { ended <- p.End() }()
 	next("the counter backend is about to end")
 	wantStatus(t, "GET", "http://"+address+"/readyz", "", nil, http.StatusServiceUnavailable, "about to end")
 	wantStatus(t, "POST", "http://"+address+wire.PushPath, "s3cret", body, http.StatusOK)
@@ -68,15 +70,15 @@ func TestServeDrains(t *testing.T) {
 	if e := next("the counter backend has ended"); e.Drained == nil || *e.Drained != 1 || e.CutOff == nil || *e.CutOff != 0 {
 		t.Errorf("want one drained, got %+v", e)
 	}
-	must.Equal(t, string(must.Get(io.ReadAll(log))(t)), "", "rest of the log")
-	must.Report(t, command.Wait())
+	must.Report(t, <-ended)
+	must.Equal(t, strings.Count(p.Printed(), "\n"), lines, "%s: lines", p.Printed())
 }
 
 // If weir serve requires no token, pages of other sites can neither read nor change its counters:
 // neither through its address, nor through a name of their own that resolves to it. Nodes and
 // people still can, with any name that nodes use.
 func TestServeIsNoWebSites(t *testing.T) {
-	address, _ := startServe(t, []string{"--listen", "127.0.0.1:0"}, nil)
+	address, _ := startServe(t, nil, nil)
 	push := string(wire.AppendPush(nil, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: 1, Floor: 1}))
 	const (
 		reset = `{"id": "00000000000000000000000000000000", "rule": "per-user", "reset": true}`
@@ -126,9 +128,9 @@ func TestRolesOfCertificates(t *testing.T) {
 	certificate, key := authority.Issue(t, "weir")
 	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "shop certificate=spiffe://test/gateway verbs=push\n* certificate=spiffe://test/ops verbs=change\nshop s3cret verbs=read name=eve\n")
 	executeAll(t, nil, []lineTest{{"serve --listen 127.0.0.1:0 --token-file " + tokens, 2, "", "--token-file: want --tls-client-ca with lines of certificate="}})
-	address, log := startServe(t, []string{"--listen", "127.0.0.1:0", "--token-file", tokens, "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File}, nil)
-	if want := "who=\"certificate=spiffe://test/ops in all namespaces\""; !strings.Contains(log, want) || strings.Contains(log, "s3cret") {
-		t.Errorf("the log lacks %s: %s", want, log)
+	address, p := startServe(t, []string{"--token-file", tokens, "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.File}, nil)
+	if want := "who=\"certificate=spiffe://test/ops in all namespaces\""; !strings.Contains(p.Printed(), want) || strings.Contains(p.Printed(), "s3cret") {
+		t.Errorf("the log lacks %s: %s", want, p.Printed())
 	}
 	push := wire.AppendPush(nil, &wire.Push{Namespace: "shop", Sender: 1, Sequence: 1, Floor: 1})
 	for _, h2 := range []bool{false, true} {

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,7 +82,7 @@ func TestSimulate(t *testing.T) {
 	}
 	page := filepath.Join(dir, "page.html")
 	must.Equal(t, simulateIt("--html", page, "--keys", "1"), "", "printed")
-	must.Contains(t, string(must.Get(os.ReadFile(page))(t)), "<svg", "page")
+	must.Contains(t, must.Text(t, page), "<svg", "page")
 }
 
 // A configuration is read from what people deploy, as weir check reads it.

@@ -68,10 +68,7 @@ func (c *topCommand) parse(flags *flag.FlagSet, args []string, env environment, 
 	if c.keys < 1 || c.keys > 64 {
 		return nil, fmt.Errorf("%w: want %s", errUsage, want)
 	}
-	query = url.Values{"namespace": {operands[0]}}
-	if len(operands) > 1 {
-		query.Set("rule", operands[1])
-	}
+	query = queryOf(operands[0], operands[1:], "rule")
 	query.Set("keys", strconv.Itoa(c.keys))
 	return query, nil
 }

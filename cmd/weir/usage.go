@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -61,12 +60,10 @@ func used(ctx context.Context, args []string, env environment) error {
 		}
 		return push.run(ctx)
 	}
-	query := url.Values{"namespace": {operands[0]}, "by": {by}}
+	query := queryOf(operands[0], operands[1:], "rule")
+	query.Set("by", by)
 	if month != "" {
 		query.Set("month", month)
-	}
-	if len(operands) > 1 {
-		query.Set("rule", operands[1])
 	}
 	found, err := get[server.Usage](ctx, &backend, server.UsagePath, query)
 	switch {

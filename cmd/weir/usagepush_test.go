@@ -33,6 +33,8 @@ type biller struct {
 	authorized  string
 }
 
+func newBiller() *biller { return &biller{seen: map[string]bool{}, sums: map[string]int64{}} }
+
 func (b *biller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,7 +127,8 @@ func TestUsagePush(t *testing.T) {
 				{Label: wire.AppendUsedLabel(nil, &l), Day: on, Hits: hits},
 			}}))(t)
 		}
-		b := &biller{lago: form == "lago", seen: map[string]bool{}, sums: map[string]int64{}}
+		b := newBiller()
+		b.lago = form == "lago"
 		service := httptest.NewServer(b)
 		t.Cleanup(service.Close)
 		state := filepath.Join(t.TempDir(), "pushed")
@@ -162,21 +165,21 @@ func TestUsagePush(t *testing.T) {
 }
 
 // pushAt makes what pushes the usage that a weir serve tells to a service that bills, at a moment.
-func pushAt(t *testing.T, url string, b *biller, since string, at time.Time) *usagePush {
+func pushAt(t *testing.T, url string, bills http.Handler, since string, now func() time.Time) *usagePush {
 	t.Helper()
-	service := httptest.NewServer(b)
+	service := httptest.NewServer(bills)
 	t.Cleanup(service.Close)
-	b.seen, b.sums = map[string]bool{}, map[string]int64{}
 	return &usagePush{
 		backend: &backendFlags{url: url}, namespace: "shop", target: service.URL, form: "cloudevents", state: filepath.Join(t.TempDir(), "pushed"),
-		since: since, out: io.Discard, stderr: io.Discard, now: func() time.Time { return at },
+		since: since, out: io.Discard, stderr: io.Discard, now: now,
 	}
 }
 
 // A month with more rows than an answer has room for is pushed, too.
 func TestUsagePushOfAFullMonth(t *testing.T) {
 	at := time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)
-	counters, u := memory.New(memory.Options{Now: func() time.Time { return at }}), wire.Used{Namespace: "shop", Sender: 1}
+	now := func() time.Time { return at }
+	counters, u := memory.New(memory.Options{Now: now}), wire.Used{Namespace: "shop", Sender: 1}
 	for i := range backend.MaxUsage + wire.MaxUsedRows {
 		l := wire.UsedLabel{Rule: "r", ID: wire.ID{byte(i >> 16), byte(i >> 8), byte(i)}}
 		day := time.Date(2026, 11, 1+i/9000, 0, 0, 0, 0, time.UTC)
@@ -188,8 +191,8 @@ func TestUsagePushOfAFullMonth(t *testing.T) {
 	}
 	u.Rows, u.Sequence = []wire.UsedRow{{Label: wire.AppendUsedLabel(nil, &wire.UsedLabel{Rule: "r"}), Day: uint32(at.Unix() / 86400), Hits: 7}}, u.Sequence+1
 	must.Get(counters.Account(t.Context(), &u))(t)
-	b := &biller{}
-	p := pushAt(t, serveHere(t, counters, server.Options{Now: func() time.Time { return at }}), b, "2026-11-15", at)
+	b := newBiller()
+	p := pushAt(t, serveHere(t, counters, server.Options{Now: now}), b, "2026-11-15", now)
 	must.OK(t, p.run(t.Context()))
 	must.Same(t, b.sums, map[string]int64{"others  2026-11-16": 7}, "counted")
 }
@@ -218,8 +221,8 @@ func TestUsagePushOfAStoreThatForgets(t *testing.T) {
 		must.Report(t, json.NewEncoder(w).Encode(u))
 	}))
 	t.Cleanup(serve.Close)
-	b, stderr := &biller{}, &bytes.Buffer{}
-	p := pushAt(t, serve.URL, b, before, time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC))
+	b, stderr := newBiller(), &bytes.Buffer{}
+	p := pushAt(t, serve.URL, b, before, func() time.Time { return time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC) })
 	p.stderr = stderr
 	for _, step := range []struct {
 		name              string
@@ -292,15 +295,11 @@ func TestUsageTellsGaps(t *testing.T) {
 	tell(2, 3, 0, 2)
 	for _, form := range []string{"cloudevents", "lago"} {
 		gaps := []string{}
-		service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		push := pushAt(t, url, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			gaps = append(gaps, string(body))
-		}))
-		t.Cleanup(service.Close)
-		push := usagePush{
-			backend: &backendFlags{url: url}, namespace: "shop", target: service.URL, form: form, state: filepath.Join(t.TempDir(), "pushed"), since: "2026-11-15",
-			out: io.Discard, stderr: io.Discard, now: func() time.Time { return at },
-		}
+		}), "2026-11-15", now)
+		push.form = form
 		begun := at
 		for range 3 {
 			must.OK(t, push.run(t.Context()))

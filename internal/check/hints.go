@@ -155,21 +155,11 @@ func words(fields map[string]string) map[string]map[string]string {
 
 var (
 	part  = regexp.MustCompile(`([0-9]+)?\s*(?:per\s+|/)?([a-z]+)[\s,]*`)
-	units = func() map[string]string {
-		all := map[string]string{}
-		for unit, spellings := range map[string]string{
-			"ms": "ms msec msecs milli millis millisecond milliseconds",
-			"s":  "s sec secs second seconds",
-			"m":  "m min mins minute minutes",
-			"h":  "h hr hrs hour hours hourly",
-			"d":  "d day days daily",
-		} {
-			for spelling := range strings.FieldsSeq(spellings) {
-				all[spelling] = unit
-			}
-		}
-		return all
-	}()
+	units = words(map[string]string{"": `ms msec msecs milli millis millisecond milliseconds
+		s sec secs second seconds
+		m min mins minute minutes
+		h hr hrs hour hours hourly
+		d day days daily`})[""]
 )
 
 // inMilliseconds warns of a window in seconds, as numbers are, that would be as usual in milliseconds; "" for

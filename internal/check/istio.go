@@ -83,12 +83,18 @@ func namespaceOf(resource *node) string {
 func scopeOf(resource *node) scope {
 	spec := resource.get("spec")
 	s := scope{namespace: namespaceOf(resource), labels: cmp.Or(spec.get("selector", "matchLabels"), spec.get("workloadSelector", "labels"))}
-	for _, t := range append(slices.Clone(spec.get("targetRefs").elements()), spec.get("targetRef")) {
-		if t != nil {
-			s.targets = append(s.targets, target{cmp.Or(t.get("group").string(), "core"), t.get("kind").string(), t.get("name").string()})
-		}
+	for _, t := range targetsOf(spec) {
+		s.targets = append(s.targets, target{cmp.Or(t.get("group").string(), "core"), t.get("kind").string(), t.get("name").string()})
 	}
 	return s
+}
+
+func targetsOf(spec *node) []*node {
+	all := spec.get("targetRefs").elements()
+	if one := spec.get("targetRef"); one != nil {
+		all = append(slices.Clone(all), one)
+	}
+	return all
 }
 
 // labelled reports whether pods with some labels have all that a resource wants.
@@ -214,10 +220,7 @@ func (f *finder) selects(resource *node) {
 	if labels != nil && references != nil {
 		f.refuse(references, "targetRefs", "want targetRefs or "+field+", not both: Istio refuses the resource")
 	}
-	for _, target := range append(slices.Clone(spec.get("targetRefs").elements()), spec.get("targetRef")) {
-		if target == nil {
-			continue
-		}
+	for _, target := range targetsOf(spec) {
 		name, kind := target.get("name").string(), target.get("kind").string()
 		if group := targets[kind]; group == "" {
 			f.refuse(target, "targetRefs", "want the kind Gateway, GatewayClass, Service or ServiceEntry, got "+strconv.Quote(short(kind)))

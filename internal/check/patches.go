@@ -70,11 +70,7 @@ func (g *gateways) bodies(policy, wasm *node) string {
 	if len(g.patches) == 0 {
 		return bodiesNever
 	}
-	targets := policy.get("spec", "targetRefs").elements()
-	if target := policy.get("spec", "targetRef"); target != nil {
-		targets = append(slices.Clone(targets), target)
-	}
-	for _, target := range targets {
+	for _, target := range targetsOf(policy.get("spec")) {
 		name, section := inNamespace(target, policy), target.get("sectionName").string()
 		if target.get("kind").string() != "Gateway" {
 			for _, gateway := range g.routes[name] {

@@ -102,13 +102,13 @@ func (t *tokens) require(n *node) {
 // providerFields are an API's names for the fields of a provider.
 type providerFields struct {
 	headers, prefix, params, cookies []string
-	claims, claimHeader              string
+	claims, claimHeader, payload     string
 }
 
 var (
 	fieldsOfEnvoy = providerFields{
 		headers: []string{"from_headers"}, prefix: []string{"value_prefix"}, params: []string{"from_params"}, cookies: []string{"from_cookies"},
-		claims: "claim_to_headers", claimHeader: "header_name",
+		claims: "claim_to_headers", claimHeader: "header_name", payload: "payload_in_metadata",
 	}
 	fieldsOfIstio = providerFields{
 		headers: []string{"fromHeaders"}, prefix: []string{"prefix"}, params: []string{"fromParams"}, cookies: []string{"fromCookies"},
@@ -121,7 +121,10 @@ var (
 )
 
 func readProvider(name string, n *node, fields providerFields) provider {
-	p := provider{name: name, payload: n.get("payload_in_metadata").string()}
+	p := provider{name: name, payload: unknownPayload}
+	if fields.payload != "" {
+		p.payload = n.get(fields.payload).string()
+	}
 	for _, h := range n.get(fields.headers...).elements() {
 		p.headers = append(p.headers, place{strings.ToLower(h.get("name").string()), h.get(fields.prefix...).string()})
 	}
@@ -151,9 +154,7 @@ func readResources(documents []*node) (all []tokens) {
 		case "RequestAuthentication":
 			t := tokens{optional: true}
 			for _, rule := range n.get("spec", "jwtRules").elements() {
-				p := readProvider(rule.get("issuer").string(), rule, fieldsOfIstio)
-				p.payload = unknownPayload
-				t.providers = append(t.providers, p)
+				t.providers = append(t.providers, readProvider(rule.get("issuer").string(), rule, fieldsOfIstio))
 			}
 			all = append(all, t)
 		case "SecurityPolicy":
@@ -163,9 +164,7 @@ func readResources(documents []*node) (all []tokens) {
 				t.optional = optional.text == "true"
 			}
 			for _, one := range jwt.get("providers").elements() {
-				p := readProvider(one.get("name").string(), one, fieldsOfGateway)
-				p.payload = unknownPayload
-				t.providers = append(t.providers, p)
+				t.providers = append(t.providers, readProvider(one.get("name").string(), one, fieldsOfGateway))
 			}
 			if len(t.providers) > 0 {
 				all = append(all, t)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"regexp"
 	"sync"
@@ -19,7 +20,7 @@ import (
 
 // Process is a running command. Its methods are safe for concurrent use, except Wait.
 type Process struct {
-	cmd    *exec.Cmd
+	Cmd    *exec.Cmd // as it was started: others do not wait for its end
 	output Output
 	ended  bool        // by the test
 	end    chan error  // gets what the process has ended with
@@ -36,18 +37,22 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 // heed returns true.
 func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Process {
 	t.Helper()
-	p := &Process{cmd: cmd, lines: make(chan string, 1000), end: make(chan error, 1)}
+	p := &Process{Cmd: cmd, lines: make(chan string, 1000), end: make(chan error, 1)}
 	reader, writer := io.Pipe()
 	cmd.Stdout, cmd.Stderr = writer, writer
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v; %s", err, hint)
 	}
+	ended := make(chan error, 1)
 	go func() {
 		err := cmd.Wait()
-		p.end <- errors.Join(err, writer.Close())
+		ended <- errors.Join(err, writer.Close())
 	}()
 	go func() {
-		defer close(p.lines)
+		defer func() {
+			close(p.lines)
+			p.end <- <-ended // once all is printed
+		}()
 		for scanner := bufio.NewScanner(reader); scanner.Scan(); {
 			fmt.Fprintln(&p.output, scanner.Text())
 			if heed(scanner.Text()) {
@@ -92,7 +97,7 @@ func (p *Process) Wait(t testing.TB, pattern string) string {
 			return match[1]
 		}
 	}
-	t.Fatalf("%v printed no line like %q:\n%s", p.cmd.Args, pattern, p.Printed())
+	t.Fatalf("%v printed no line like %q:\n%s", p.Cmd.Args, pattern, p.Printed())
 	return ""
 }
 
@@ -100,16 +105,19 @@ func (p *Process) Wait(t testing.TB, pattern string) string {
 func (p *Process) Printed() string { return p.output.String() }
 
 // End ends the process like an operator does, and returns an error if it does not end well.
-func (p *Process) End() error {
+func (p *Process) End() error { return p.EndBy(syscall.SIGTERM) }
+
+// EndBy is [Process.End] by another signal.
+func (p *Process) EndBy(signal os.Signal) error {
 	p.ended = true
-	return errors.Join(p.cmd.Process.Signal(syscall.SIGTERM), <-p.end)
+	return errors.Join(p.Cmd.Process.Signal(signal), <-p.end)
 }
 
 // Kill kills the process, like a crash.
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
 	p.ended = true
-	must.Report(t, p.cmd.Process.Kill())
+	must.Report(t, p.Cmd.Process.Kill())
 	var killed *exec.ExitError
 	if err := <-p.end; !errors.As(err, &killed) {
 		t.Errorf("killed: got %v", err)

@@ -150,7 +150,7 @@ func (a *apisix) byID(all []value, kind string) map[string]*apisixOwner {
 
 func (a *apisix) route(v value, services, configs map[string]*apisixOwner) {
 	v.tell("a route", apisixRouteFields...)
-	of := location{at: v.at()}
+	of := location{at: v.at}
 	of.rest.Methods = v.get("methods").texts()
 	for _, name := range []string{"filter_func", "remote_addr", "remote_addrs"} {
 		of.partly = v.loses(name, "%s: a rule has no such condition") || of.partly
@@ -264,7 +264,7 @@ func (a *apisix) limits(o *apisixOwner, name string) {
 	if !config.there() || disabled(config) {
 		return
 	}
-	at := config.at()
+	at := config.at
 	config.tell(name, slices.Concat(apisixCommon, apisixStore, apisixLimitFields[name])...)
 	config.get("_meta").tell("_meta", "disable", "filter", "priority")
 	if config.get("_meta").loses("filter", "_meta.filter: a rule has no such condition") {
@@ -328,11 +328,11 @@ func (a *apisix) request(config value) (*limit, *delay) {
 	if config.get("nodelay").truth(false) {
 		waiting = 0
 	}
-	l := a.c.leakyBucket(config.at(), rate, 1000, atOnce-waiting)
+	l := a.c.leakyBucket(config.at, rate, 1000, atOnce-waiting)
 	if l == nil {
 		return nil, nil
 	}
-	return l, a.c.smooth(config.at(), rate, 1000, waiting)
+	return l, a.c.smooth(config.at, rate, 1000, waiting)
 }
 
 // connections returns a limit of requests in flight.
@@ -369,7 +369,7 @@ func (a *apisix) count(config value) *limit {
 		if before, twice := a.groups[group.text()]; twice {
 			group.lose("group: APISIX counts this together with line %d; two rules count separately", before.line)
 		}
-		a.groups[group.text()] = group.at()
+		a.groups[group.text()] = group.at
 	}
 	count, window := config.get("count").whole(0), config.get("time_window").number(0)
 	if count <= 0 || window <= 0 || window*1000 > maxWindowMillis {
@@ -409,11 +409,11 @@ func (a *apisix) pace(config value) *float64 {
 // byKey adds the rules for the key that a plugin counts by. Requests without the key count by their
 // address.
 func (a *apisix) byKey(config value, r rule) {
-	at := config.at()
+	at := config.at
 	key := config.get("key").or("remote_addr")
 	where := at
 	if config.get("key").there() {
-		where = config.get("key").at()
+		where = config.get("key").at
 	}
 	var parts []part
 	switch config.get("key_type").or("var") {

@@ -77,7 +77,7 @@ func Convert(source string, files []File) (*Result, error) {
 	result := &Result{Lost: slices.Compact(c.lost)}
 	var said any = c.said
 	if len(c.policies) > 0 {
-		said = c.list()
+		said = map[string]any{"apiVersion": "v1", "kind": "List", "items": c.policies} // as kubectl takes them
 	} else if len(c.said.Rules) == 0 {
 		return result, nil
 	}
@@ -328,10 +328,7 @@ func saying(field, message string) string {
 	if message == "" {
 		return ""
 	}
-	body, err := plainJSON(map[string]string{field: message}, "")
-	if err != nil {
-		return ""
-	}
+	body, _ := plainJSON(map[string]string{field: message}, "") // a text has JSON
 	return strings.TrimSuffix(string(body), "\n")
 }
 

@@ -72,7 +72,7 @@ func TestFiles(t *testing.T) {
 				if *update {
 					must.OK(t, os.WriteFile(name, []byte(got), 0o644))
 				}
-				must.Equal(t, got, string(must.Get(os.ReadFile(name))(t)), "%s", name)
+				must.Equal(t, got, must.Text(t, name), "%s", name)
 			}
 			if document.Len() == 0 {
 				return

@@ -108,7 +108,7 @@ func (e *envoy) read(documents []value) {
 			e.istio(d)
 		case d.get("rate_limits").there() && !d.get("domain").there() && !d.get("domains").there():
 			// A part of a virtual host or a route, which does not name it.
-			e.patch(d, &location{at: d.at()}, d)
+			e.patch(d, &location{at: d.at}, d)
 		case d.get("domains").there():
 			e.tables = append(e.tables, &envoyTable{value: d})
 		default:
@@ -206,7 +206,7 @@ func (e *envoy) manager(v value, depth int) {
 
 // filter reads a filter that asks the service, and its entry in a list of filters.
 func (e *envoy) filter(v, entry value) {
-	f := &envoyFilter{at: v.at(), name: entry.get("name").or(ratelimitName), domain: v.get("domain").text(), off: entry.get("disabled").truth(false), limits: v.get("rate_limits").list()}
+	f := &envoyFilter{at: v.at, name: entry.get("name").or(ratelimitName), domain: v.get("domain").text(), off: entry.get("disabled").truth(false), limits: v.get("rate_limits").list()}
 	entry.tell("an HTTP filter", "name", "typed_config", "disabled", "is_optional")
 	v.tell("the filter", "domain", "stage", "request_type", "failure_mode_deny", "rate_limited_status", "rate_limits", "filter_enabled", "filter_enforced",
 		// How long the service is waited for, how it is found, and what headers are sent.
@@ -316,12 +316,12 @@ func (e *envoy) istio(d value) {
 // patched returns the requests of the virtual hosts or routes that a patch changes; nil if a rule
 // can't say them.
 func (e *envoy) patched(p value) *location {
-	l := &location{at: p.at(), rank: []int{0}}
+	l := &location{at: p.at, rank: []int{0}}
 	const listeners = "%s: a rule counts the requests of all listeners, also those of line %d: convert each by itself"
 	if context := p.get("match", "context"); e.hosts == nil {
 		e.context, e.hosts = context, map[string]value{}
 	} else if context.or("ANY") != e.context.or("ANY") {
-		context.lose(listeners, "context", e.context.at().line)
+		context.lose(listeners, "context", e.context.at.line)
 	}
 	for _, f := range p.get("match").fields() {
 		switch f.name {
@@ -352,7 +352,7 @@ func (e *envoy) patched(p value) *location {
 					if first, ok := e.hosts[before]; !ok {
 						e.hosts[before] = name
 					} else if _, other, _ := cutPort(first.text()); other != port {
-						name.lose(listeners, "vhost", first.at().line)
+						name.lose(listeners, "vhost", first.at.line)
 					}
 					if t := domainText(before); !t.all() {
 						l.hosts = []text{t}
@@ -382,10 +382,10 @@ func (e *envoy) useAll(f *envoyFilter, places []*envoyPlace, patches bool) {
 	done := map[place]bool{}
 	for i := range places {
 		for _, l := range limits[i] {
-			if done[l.at()] {
+			if done[l.at] {
 				continue
 			}
-			done[l.at()] = true
+			done[l.at] = true
 			var own, others []*location
 			for j, o := range places {
 				switch {

@@ -10,7 +10,7 @@ import (
 // limit makes the use of a limit's actions at some locations. old says that it stands in a route or
 // virtual host, and not in a configuration of the filter.
 func (e *envoy) limit(f *envoyFilter, l value, old bool, own, others []*location) {
-	u := &use{at: l.at(), filter: f, own: own, others: others, when: match{Headers: maps.Clone(f.when.Headers)}}
+	u := &use{at: l.at, filter: f, own: own, others: others, when: match{Headers: maps.Clone(f.when.Headers)}}
 	ok := true
 	for _, f := range l.fields() {
 		switch f.name {

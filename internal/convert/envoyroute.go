@@ -106,7 +106,7 @@ func (e *envoy) table(t *envoyTable) {
 		if len(routes) == 0 || host.get("matcher").there() {
 			// The host's routes may be elsewhere.
 			for _, d := range domains {
-				l := &location{at: host.at(), hosts: d.hosts, rest: d.rest(), rank: slices.Concat(d.rank, []int{-len(routes)}), partly: host.get("matcher").there()}
+				l := &location{at: host.at, hosts: d.hosts, rest: d.rest(), rank: slices.Concat(d.rank, []int{-len(routes)}), partly: host.get("matcher").there()}
 				places = append(places, &envoyPlace{location: l, host: host.get("rate_limits").list(), overrides: []value{host.get("typed_per_filter_config"), t.value.get("typed_per_filter_config")}, forwards: true})
 			}
 		}
@@ -161,7 +161,7 @@ func (e *envoy) route(t *envoyTable, host, r value, domains []domain, order int)
 		l := *of
 		l.hosts, l.rank = d.hosts, slices.Concat(d.rank, []int{order})
 		if l.rest.Headers = maps.Clone(l.rest.Headers); d.port != nil && !l.rest.narrow(":authority", *d.port) {
-			e.c.lose(r.at(), "a rule has one condition for the header :authority")
+			e.c.lose(r.at, "a rule has one condition for the header :authority")
 			l.partly = true
 		}
 		places = append(places, &envoyPlace{
@@ -289,7 +289,7 @@ func contested(hosts []value, of value, name string) bool {
 
 // conditions returns the requests that meet a route's conditions, whatever their host.
 func (e *envoy) conditions(r value) *location {
-	l := &location{at: r.at()}
+	l := &location{at: r.at}
 	m := r.get("match")
 	no := func(at place, format string, args ...any) {
 		e.c.lose(at, format, args...)
@@ -305,7 +305,7 @@ func (e *envoy) conditions(r value) *location {
 			l.paths = []text{{exact, f.value.text()}, {prefix, f.value.text() + "/"}}
 		case "safe_regex":
 			f.value.tell("a regular expression", "regex", "google_re2")
-			if t, ok := e.c.expression(f.value.at(), f.value.get("regex").text(), true); ok {
+			if t, ok := e.c.expression(f.value.at, f.value.get("regex").text(), true); ok {
 				l.paths = []text{t}
 			} else {
 				l.partly = true
@@ -313,13 +313,13 @@ func (e *envoy) conditions(r value) *location {
 		case "headers":
 			for _, h := range f.value.list() {
 				if !e.must(&l.rest, &l.unless, h) {
-					no(h.at(), "a rule can't say this condition of a route")
+					no(h.at, "a rule can't say this condition of a route")
 				}
 			}
 		case "query_parameters":
 			for _, q := range f.value.list() {
 				if t, ok := e.queryMatch(q, regexp.QuoteMeta); !ok || !l.rest.narrow(":path", t) {
-					no(q.at(), "a rule can't say this condition of a route")
+					no(q.at, "a rule can't say this condition of a route")
 				}
 			}
 		case "grpc":
@@ -428,7 +428,7 @@ func (e *envoy) stringMatch(s value) (t text, ok bool) {
 		case "contains":
 			t, ok = text{regex, ".*" + regexp.QuoteMeta(f.value.text()) + ".*"}, true
 		case "safe_regex":
-			t, ok = e.c.expression(f.value.at(), f.value.get("regex").text(), true)
+			t, ok = e.c.expression(f.value.at, f.value.get("regex").text(), true)
 		case "ignore_case":
 		default:
 			return t, false
@@ -452,7 +452,7 @@ func (e *envoy) headerMatch(h value) (name string, t text, not, ok bool) {
 		case "contains_match":
 			t = text{regex, ".*" + regexp.QuoteMeta(f.value.text()) + ".*"}
 		case "safe_regex_match":
-			t, ok = e.c.expression(f.value.at(), f.value.get("regex").text(), true)
+			t, ok = e.c.expression(f.value.at, f.value.get("regex").text(), true)
 		case "string_match":
 			t, ok = e.stringMatch(f.value)
 		case "present_match":

@@ -105,7 +105,7 @@ func (c *converter) ingresses(documents []value) {
 		})
 	}
 	// The server of all other hosts is there always, and its location answers with 404.
-	k.http.at = all[0].value.at()
+	k.http.at = all[0].value.at
 	k.serverOf("", said(k.http.at, "location", "/"))
 	all = slices.DeleteFunc(all, func(i *ingress) bool { return i.annotations["canary"].truth(false) }) // nginx reads no limits of those
 	for _, i := range all {
@@ -212,7 +212,7 @@ func (k *controller) limits(i *ingress) {
 		name = fmt.Sprint(i.name, "-", n)
 	}
 	k.names[name] = true
-	exempt := said(i.value.at(), "geo", fmt.Sprint("$exempt_", len(k.names)))
+	exempt := said(i.value.at, "geo", fmt.Sprint("$exempt_", len(k.names)))
 	for _, list := range []string{"limit-whitelist", "limit-allowlist"} {
 		v := i.annotations[list]
 		for n := range strings.SplitSeq(v.text(), ",") {
@@ -223,7 +223,7 @@ func (k *controller) limits(i *ingress) {
 				v.lose("want networks such as 10.0.0.0/8, got %.80q", v.text())
 				continue
 			}
-			exempt.block = append(exempt.block, said(v.at(), n, "1"))
+			exempt.block = append(exempt.block, said(v.at, n, "1"))
 		}
 	}
 	add := func(d *directive) { k.http.block = append(k.http.block, d) }
@@ -235,8 +235,8 @@ func (k *controller) limits(i *ingress) {
 		key = limited.arg(1)
 	}
 	if v := i.annotations["limit-connections"]; v.whole(0) > 0 {
-		add(said(v.at(), "limit_conn_zone", key, "zone="+name+"-connections:5m"))
-		i.limits = append(i.limits, said(v.at(), "limit_conn", name+"-connections", fmt.Sprint(v.whole(0))))
+		add(said(v.at, "limit_conn_zone", key, "zone="+name+"-connections:5m"))
+		i.limits = append(i.limits, said(v.at, "limit_conn", name+"-connections", fmt.Sprint(v.whole(0))))
 	}
 	const multiplier = 5 // the default of ingress-nginx
 	times := i.annotations["limit-burst-multiplier"].whole(multiplier)
@@ -247,8 +247,8 @@ func (k *controller) limits(i *ingress) {
 		v := i.annotations["limit-rp"+unit]
 		if rate := v.whole(0); rate > 0 {
 			zone := name + "-rp" + unit
-			add(said(v.at(), "limit_req_zone", key, "zone="+zone+":5m", fmt.Sprint("rate=", rate, "r/", unit)))
-			limit := said(v.at(), "limit_req", "zone="+zone, "nodelay")
+			add(said(v.at, "limit_req_zone", key, "zone="+zone+":5m", fmt.Sprint("rate=", rate, "r/", unit)))
+			limit := said(v.at, "limit_req", "zone="+zone, "nodelay")
 			if times > 0 {
 				limit.args = append(limit.args, fmt.Sprint("burst=", uint64(rate)*uint64(times)))
 			}
@@ -261,7 +261,7 @@ func (k *controller) limits(i *ingress) {
 		}
 	}
 	if v := i.annotations["custom-http-errors"]; v.text() != "" {
-		i.limits = append(i.limits, pages(v.at(), v))
+		i.limits = append(i.limits, pages(v.at, v))
 	}
 }
 
@@ -289,7 +289,7 @@ func (i *ingress) location(at place, args ...string) *directive {
 	l.block = slices.Clone(i.limits)
 	for _, name := range []string{"permanent-redirect", "temporal-redirect"} {
 		if v := i.annotations[name]; v.text() != "" {
-			l.block = append(l.block, said(v.at(), "return", v.text()))
+			l.block = append(l.block, said(v.at, "return", v.text()))
 		}
 	}
 	return l
@@ -301,17 +301,17 @@ func (k *controller) paths(i *ingress) {
 	regular := i.annotations["use-regex"].truth(false)
 	rules := i.value.get("spec", "rules").list()
 	if b := i.value.get("spec", "defaultBackend"); b.there() && len(rules) == 0 {
-		k.replace(k.servers[""], i.location(b.at(), "/"))
+		k.replace(k.servers[""], i.location(b.at, "/"))
 	}
 	for _, r := range rules {
-		s := k.serverOf(r.get("host").text(), i.location(r.at(), "/"))
+		s := k.serverOf(r.get("host").text(), i.location(r.at, "/"))
 		if aliases := i.annotations["server-alias"]; aliases.text() != "" {
 			k.alias(s, aliases)
 		}
 		for _, p := range r.get("http", "paths").list() {
 			path := p.get("path").or("/")
 			expression := regular || target != "" && target != path
-			l := i.location(p.at(), path)
+			l := i.location(p.at, path)
 			exact := p.get("pathType").text() == "Exact" // ImplementationSpecific is Prefix there, and so is none
 			switch {
 			case exact:
@@ -328,7 +328,7 @@ func (k *controller) paths(i *ingress) {
 				return o.name == "location" && o.arg(len(o.args)-1) == path && (o.arg(0) == "=") == exact
 			}
 			if before := slices.IndexFunc(s.block, same); before >= 0 {
-				k.c.lose(p.at(), "the path of line %d is the same, and ingress-nginx takes that of the older Ingress", s.block[before].at.line)
+				k.c.lose(p.at, "the path of line %d is the same, and ingress-nginx takes that of the older Ingress", s.block[before].at.line)
 				continue
 			}
 			k.expression[s] = k.expression[s] || expression

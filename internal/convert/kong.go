@@ -153,7 +153,7 @@ func (k *kong) names(v value, unnamed string) (all []string) {
 }
 
 func (k *kong) readService(s value) {
-	services := k.names(s, s.at().file+" "+duration(uint64(s.at().line)))
+	services := k.names(s, s.at.file+" "+duration(uint64(s.at.line)))
 	s.tell("a service", kongServiceFields...)
 	enabled := s.get("enabled").truth(true)
 	for _, name := range services {
@@ -194,8 +194,8 @@ func (k *kong) readRoute(r, service value) {
 var aRegex = regexp.MustCompile(`[^a-zA-Z0-9.\-_~/%]`)
 
 func (k *kong) route(r value, services []string) {
-	l := location{at: r.at()}
-	names := k.names(r, "route at "+duration(uint64(r.at().line)))
+	l := location{at: r.at}
+	names := k.names(r, "route at "+duration(uint64(r.at.line)))
 	r.tell("a route", kongRouteFields...)
 	no := func(at place, format string, args ...any) {
 		k.c.lose(at, format, args...)
@@ -211,7 +211,7 @@ func (k *kong) route(r value, services []string) {
 	for _, h := range r.get("hosts").either() {
 		host, port, found := cutPort(strings.ToLower(h.text()))
 		if found {
-			no(h.at(), "a rule can't say the port %s of this host alone", port)
+			no(h.at, "a rule can't say the port %s of this host alone", port)
 		}
 		l.hosts, plain = append(l.hosts, domainText(host)), plain && !strings.Contains(host, "*")
 	}
@@ -266,7 +266,7 @@ func (k *kong) route(r value, services []string) {
 		path, of := p.text(), l
 		expr, found := strings.CutPrefix(path, "~")
 		if found && !k.regexes || k.regexes && aRegex.MatchString(path) {
-			t, ok := k.c.expression(p.at(), "^"+expr, false)
+			t, ok := k.c.expression(p.at, "^"+expr, false)
 			if of.paths = []text{t}; !ok {
 				of.paths, l.partly = nil, true // all may be the route's
 			}
@@ -359,7 +359,7 @@ func (k *kong) limit(p *kongPlugin) {
 	}
 	if p.everywhere() {
 		// Requests of no route that is known count like those of services, if any route has one.
-		every := &kongRoute{services: []string{""}, location: &location{at: p.value.at()}}
+		every := &kongRoute{services: []string{""}, location: &location{at: p.value.at}}
 		if len(own) > 0 && !slices.ContainsFunc(own, func(r *kongRoute) bool { return len(r.services) > 0 }) {
 			every.services = nil
 		}
@@ -381,7 +381,7 @@ func (k *kong) limit(p *kongPlugin) {
 			if before, twice := k.spaces[space.text()]; twice {
 				space.lose("namespace: Kong counts this together with the plugin of line %d; two rules count separately", before.line)
 			}
-			k.spaces[space.text()] = space.at()
+			k.spaces[space.text()] = space.at
 		}
 		for _, name := range []string{"compound_identifier", "counter_key"} {
 			config.loses(name, "%s: the rule counts by identifier alone")
@@ -403,7 +403,7 @@ func (k *kong) limit(p *kongPlugin) {
 	for _, route := range own {
 		route.doubt(k.c, others)
 	}
-	r.Response = k.c.responseOf(p.value.at(), config.get("error_code").whole(429), saying("message", config.get("error_message").text()))
+	r.Response = k.c.responseOf(p.value.at, config.get("error_code").whole(429), saying("message", config.get("error_message").text()))
 	if config.get("hide_client_headers").truth(false) {
 		r.Headers = &[]string{}
 	}
@@ -433,7 +433,7 @@ func (k *kong) limit(p *kongPlugin) {
 				rest = append(rest, who[other].own...)
 			}
 		}
-		for _, m := range k.c.matches(p.value.at(), i.own, rest) {
+		for _, m := range k.c.matches(p.value.at, i.own, rest) {
 			made := r
 			made.Match, made.Except = m.Match, m.Except
 			k.byKey(p, made, by, i)
@@ -538,7 +538,7 @@ func (k *kong) byKey(p *kongPlugin, r rule, by string, who *identity) {
 // part adds the rule for those requests that also fulfil a condition, if there can be any.
 func (k *kong) part(p *kongPlugin, r rule, m match, key []any, suffix string) {
 	r.Key, r.Name = key, r.Name+suffix
-	if k.c.also(p.value.at(), &r, m) {
+	if k.c.also(p.value.at, &r, m) {
 		k.add(p, r)
 	}
 }
@@ -562,7 +562,7 @@ func (k *kong) identify(r *kongRoute) *identity {
 		if !of(a) || slices.ContainsFunc(k.auths, func(o *kongPlugin) bool { return of(o) && o.name == a.name && o.rank() > a.rank() }) {
 			continue
 		}
-		i.name += fmt.Sprint(a.name, " at ", a.value.at(), "; ")
+		i.name += fmt.Sprint(a.name, " at ", a.value.at, "; ")
 		i.alone = i.auth == nil
 		i.auth = a
 	}
@@ -668,5 +668,5 @@ func (k *kong) add(p *kongPlugin, r rule) {
 		}
 		k.c.shareCounters(config.get("fault_tolerant"), failure)
 	}
-	k.c.add(p.value.at(), r)
+	k.c.add(p.value.at, r)
 }

@@ -13,11 +13,11 @@ func (c *converter) nginx() {
 	var plain []File
 	var documents []value
 	for _, f := range c.files {
-		if !isKubernetes(f) {
+		if kubernetes.Match(f.Text) {
+			documents = append(documents, c.documentsOf(f)...)
+		} else {
 			plain = append(plain, f)
-			continue
 		}
-		documents = append(documents, c.documentsOf(f)...)
 	}
 	c.ingresses(documents)
 	c.files = plain
@@ -25,8 +25,6 @@ func (c *converter) nginx() {
 }
 
 var kubernetes = regexp.MustCompile(`(?m)^[\s{\[]*"?(?:- )?(?:apiVersion|kind)"?\s*:`)
-
-func isKubernetes(f File) bool { return kubernetes.Match(f.Text) }
 
 // zone is a limit_req_zone or limit_conn_zone.
 type zone struct {

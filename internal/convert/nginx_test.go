@@ -1,7 +1,6 @@
 package convert_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,10 +13,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"weir/internal/commandtest"
 	"weir/internal/convert"
 	"weir/internal/host"
 	"weir/internal/must"
@@ -151,8 +150,8 @@ func executable(path string) bool {
 	return err == nil && info.Mode()&0o111 != 0
 }
 
-// startNginx starts an nginx that listens on a socket in a folder. It ends with the test, or by end.
-func startNginx(t *testing.T, dir, text string) (socket string, end func()) {
+// startNginx starts an nginx that listens on a socket in a folder. It ends with the test, if not before.
+func startNginx(t *testing.T, dir, text string) (socket string, p *commandtest.Process) {
 	t.Helper()
 	path, err := exec.LookPath("nginx")
 	if err != nil {
@@ -160,34 +159,16 @@ func startNginx(t *testing.T, dir, text string) (socket string, end func()) {
 			t.Fatal("no nginx: apt-get install nginx-light, or scripts/test-dependencies")
 		}
 	}
-	file := filepath.Join(dir, "nginx.conf")
-	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
-	cmd := exec.Command(path, "-p", dir, "-c", file)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	must.OK(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	end = sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		<-ended
-	})
-	t.Cleanup(end)
+	file := must.File(t, filepath.Join(dir, "nginx.conf"), text)
+	p = commandtest.Start(t, exec.Command(path, "-p", dir, "-c", file))
 	socket = filepath.Join(dir, "socket")
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
+		if conn, err := net.Dial("unix", socket); err == nil {
 			_ = conn.Close()
-			return socket, end
-		}
-		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("nginx: %v\n%s", err, &said)
-		default:
+			return socket, p
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("nginx does not listen: %s", &said)
+			t.Fatalf("nginx does not listen: %s", p.Printed())
 		}
 	}
 }
@@ -208,7 +189,7 @@ func ask(t *testing.T, dir, text string, n int) []logged {
 // send sends requests to an nginx, and returns what it has logged.
 func send(t *testing.T, dir, text string, n int, next func() logged) (requests []logged) {
 	t.Helper()
-	socket, end := startNginx(t, dir, text)
+	socket, nginx := startNginx(t, dir, text)
 	client := &http.Client{
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -228,7 +209,7 @@ func send(t *testing.T, dir, text string, n int, next func() logged) (requests [
 			_ = response.Body.Close()
 		}
 	}
-	end()
+	must.Report(t, nginx.End())
 	log := must.Get(os.ReadFile(filepath.Join(dir, "access.log")))(t)
 	for line := range strings.Lines(string(log)) {
 		fields := strings.Split(strings.TrimSpace(line), "|")

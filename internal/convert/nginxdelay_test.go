@@ -53,9 +53,9 @@ func TestNginxDelays(t *testing.T) {
 	dir := t.TempDir()
 	text := strings.ReplaceAll(delaying, "DIR", dir)
 	document := converted(t, "nginx", text)
-	socket, end := startNginx(t, dir, text)
+	socket, nginx := startNginx(t, dir, text)
 	byNginx := sendBursts(t, socket)
-	end()
+	must.Report(t, nginx.End())
 	requests, order := readDelays(t, filepath.Join(dir, "access.log"))
 	simulated, simulatedOrder := replayDelays(t, document, requests)
 	edges, refused := 0, 0

@@ -59,8 +59,6 @@ var dataBlocks = strings.Fields(`map geo types charset_map split_clients geoip2 
 // bytesLimits limit bytes, or connections to upstreams.
 var bytesLimits = strings.Fields(`limit_rate proxy_limit_rate fastcgi_limit_rate scgi_limit_rate uwsgi_limit_rate proxy_download_rate proxy_upload_rate mp4_limit_rate`)
 
-func isHarmless(name string) bool { return fitsAny(name, harmlessDirectives) }
-
 // knownOf tells the directives of a block that are not known to be harmless there, and what those lose that
 // no rule can say.
 func (c *converter) knownOf(d *directive, where string) {

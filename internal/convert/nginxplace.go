@@ -87,7 +87,7 @@ func (d *directive) wantsTLS() bool {
 // onlyReturns reports whether a block does nothing to a request but to answer it.
 func (d *directive) onlyReturns() bool {
 	return !slices.ContainsFunc(d.block, func(o *directive) bool {
-		return o.name == "break" || o.name != "return" && !o.redirects() && o.name != "set" && !isHarmless(o.name)
+		return o.name == "break" || o.name != "return" && !o.redirects() && o.name != "set" && !fitsAny(o.name, harmlessDirectives)
 	})
 }
 

@@ -597,8 +597,3 @@ func counterOf(said string) any {
 		"request.scheme": one("header", ":scheme"), "request.useragent": one("header", "user-agent"), "source.remote_address": client(),
 	}[said]
 }
-
-// list is the policies as kubectl takes them.
-func (c *converter) list() any {
-	return map[string]any{"apiVersion": "v1", "kind": "List", "items": c.policies}
-}

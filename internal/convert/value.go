@@ -24,7 +24,7 @@ type value struct {
 	c    *converter
 	node *yaml.Node // nil if the value is absent
 	// the value's place, or that of the enclosing value if it is absent
-	where place
+	at place
 }
 
 // documents returns the documents of all files that are not empty.
@@ -107,7 +107,7 @@ func resolved(n *yaml.Node) *yaml.Node {
 
 func (c *converter) value(file string, n *yaml.Node) value {
 	n = resolved(n)
-	v := value{c: c, where: place{file, max(1, n.Line), max(1, n.Column)}}
+	v := value{c: c, at: place{file, max(1, n.Line), max(1, n.Column)}}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
 		v.node = n
 	}
@@ -116,9 +116,7 @@ func (c *converter) value(file string, n *yaml.Node) value {
 
 func (v value) there() bool { return v.node != nil }
 
-func (v value) at() place { return v.where }
-
-func (v value) lose(format string, args ...any) { v.c.lose(v.at(), format, args...) }
+func (v value) lose(format string, args ...any) { v.c.lose(v.at, format, args...) }
 
 // loses tells of a field, which the format names, that no rule can say, and reports whether it is there.
 func (v value) loses(name, format string) bool {
@@ -165,7 +163,7 @@ func (v value) merge(into *mapping, own bool) {
 	var bases []value
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		at, key := v.node.Content[i], resolved(v.node.Content[i])
-		of := v.c.value(v.where.file, v.node.Content[i+1])
+		of := v.c.value(v.at.file, v.node.Content[i+1])
 		if isMerge(key) {
 			bases = append(bases, of)
 			continue
@@ -176,7 +174,7 @@ func (v value) merge(into *mapping, own bool) {
 			into.at[name] = len(into.fields)
 		}
 		if own || !given {
-			into.fields = append(into.fields, field{name, place{v.where.file, at.Line, at.Column}, of})
+			into.fields = append(into.fields, field{name, place{v.at.file, at.Line, at.Column}, of})
 		}
 	}
 	for i := 0; i < len(bases); i++ {
@@ -209,7 +207,7 @@ func (v value) get(path ...string) value {
 		m := v.mapping()
 		i, given := m.at[name]
 		if !given {
-			return value{c: v.c, where: v.where}
+			return value{c: v.c, at: v.at}
 		}
 		v = m.fields[i].value
 	}
@@ -221,7 +219,7 @@ func (v value) list() (all []value) {
 		return nil
 	}
 	for _, n := range v.node.Content {
-		if e := v.c.value(v.where.file, n); e.there() {
+		if e := v.c.value(v.at.file, n); e.there() {
 			all = append(all, e)
 		}
 	}

@@ -42,6 +42,12 @@ func File(t testing.TB, path, content string) string {
 	return path
 }
 
+// Text returns what a file has.
+func Text(t testing.TB, path string) string {
+	t.Helper()
+	return string(Get(os.ReadFile(path))(t))
+}
+
 // Report fails a test that has an error, and lets it go on: what other goroutines do, and what ends a test.
 func Report(t testing.TB, err error) {
 	t.Helper()

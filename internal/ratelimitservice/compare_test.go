@@ -1,13 +1,10 @@
 package ratelimitservice
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/memory"
@@ -77,7 +75,10 @@ func TestComparison(t *testing.T) {
 				t.Errorf("request %d, %v:\ngot  %v\nwant %v\n%s", i, r, ours, theirs, strings.Join(text, "---\n"))
 			}
 		}
-		it.end()
+		it.Kill(t)
+		if t.Failed() {
+			t.Logf("the other service said:\n%s", it.Printed())
+		}
 		must.Report(t, own.options.Counters.Close(t.Context()))
 	}
 }
@@ -99,8 +100,8 @@ func withoutSeconds(theirs, ours *pb.RateLimitResponse) {
 
 // its is a process of the other service.
 type its struct {
+	*commandtest.Process
 	client pb.RateLimitServiceClient
-	end    func()
 }
 
 func startIts(t *testing.T, file string, text []string) *its {
@@ -110,52 +111,24 @@ func startIts(t *testing.T, file string, text []string) *its {
 	for i := range text {
 		write(t, filepath.Join(folder, fmt.Sprint(i, ".yaml")), text[i])
 	}
-	ports := freePorts(t, 3)
+	ports := commandtest.FreeAddresses(t, 3)
+	for i := range ports {
+		ports[i] = strings.TrimPrefix(ports[i], "127.0.0.1:")
+	}
 	cmd := exec.Command(file)
 	cmd.Env = append(os.Environ(), "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL="+redistest.Start(t).Addr, "RUNTIME_ROOT="+root,
 		"RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1",
 		"DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1], "DEBUG_PORT="+ports[2],
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true")
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	must.OK(t, cmd.Start())
 	client := must.Get(grpc.NewClient("127.0.0.1:"+ports[0], grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
-	ended := false
-	end := func() {
-		if ended {
-			return
-		}
-		ended = true
-		var exit *exec.ExitError
-		must.Report(t, errors.Join(client.Close(), cmd.Process.Kill()))
-		if err := cmd.Wait(); !errors.As(err, &exit) {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("the other service said:\n%s", said.String())
-		}
-	}
-	t.Cleanup(end)
-	of := &its{pb.NewRateLimitServiceClient(client), end}
+	t.Cleanup(func() { must.Report(t, client.Close()) })
+	of := &its{commandtest.Start(t, cmd), pb.NewRateLimitServiceClient(client)}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := of.client.ShouldRateLimit(ctx, request("none", "a=b"), grpc.WaitForReady(true)); err != nil {
-		t.Fatalf("%v\n%s", err, said.String())
+		t.Fatalf("%v\n%s", err, of.Printed())
 	}
 	return of
-}
-
-// freePorts are ports that nobody listens on.
-func freePorts(t *testing.T, n int) (ports []string) {
-	t.Helper()
-	for range n {
-		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer l.Close() // when all are known, so that they differ
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		must.OK(t, err)
-		ports = append(ports, port)
-	}
-	return ports
 }
 
 // generator makes configurations and requests.

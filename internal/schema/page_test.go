@@ -298,7 +298,7 @@ func TestFieldsPage(t *testing.T) {
 	if *update {
 		must.OK(t, os.WriteFile(fieldPage, []byte(p.text.String()), 0o644))
 	}
-	must.Equal(t, string(must.Get(os.ReadFile(fieldPage))(t)), p.text.String(), "docs/fields.md is not what the schema says: go test ./internal/schema -run TestFieldsPage -update writes it")
+	must.Equal(t, must.Text(t, fieldPage), p.text.String(), "docs/fields.md is not what the schema says: go test ./internal/schema -run TestFieldsPage -update writes it")
 }
 
 // TestExamples wants every example of the schema to be valid where it stands.

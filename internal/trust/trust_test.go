@@ -137,7 +137,7 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 // replace replaces a file's contents with another's.
 func replace(t *testing.T, path, with string) {
 	t.Helper()
-	must.File(t, path, string(must.Get(os.ReadFile(with))(t)))
+	must.File(t, path, must.Text(t, with))
 }
 
 func pair(t *testing.T, certificate, key string) []tls.Certificate {

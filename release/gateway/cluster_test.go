@@ -46,7 +46,7 @@ func TestCluster(t *testing.T) {
 	c.istiod(t)
 	step("istiod ready")
 	c.apply(t, c.shipped(t))
-	c.apply(t, read(t, "testdata/cluster.yaml"), "http: 3000", fmt.Sprint("http: ", c.app), "http: 9180", "http: "+c.backend[strings.LastIndexByte(c.backend, ':')+1:])
+	c.apply(t, must.Text(t, "testdata/cluster.yaml"), "http: 3000", fmt.Sprint("http: ", c.app), "http: 9180", "http: "+c.backend[strings.LastIndexByte(c.backend, ':')+1:])
 	step("envoy/istio.yaml applied")
 	ingress := c.agent(t, proxy{namespace: "istio-system", labels: `{"istio":"ingressgateway"}`, port: 8080})
 	waitFor(t, "limits at the ingress gateway", func() bool { return ingress.get("/api/q", "nobody").header.Get("RateLimit") != "" })
@@ -138,7 +138,7 @@ func (c *cluster) istiod(t *testing.T, more ...string) {
 	root := c.command(t, "kubectl", "get", "configmap", "-n", "istio-system", "istio-ca-root-cert", "-o", `jsonpath={.data.root-cert\.pem}`)
 	c.write(t, "root-cert.pem", root)
 	// Istio's own checks of its resources, at istiod's address in the place of a Service.
-	c.apply(t, strings.Replace(read(t, "testdata/webhook.yaml"), "AUTHORITY", base64.StdEncoding.EncodeToString([]byte(root)), 1))
+	c.apply(t, strings.Replace(must.Text(t, "testdata/webhook.yaml"), "AUTHORITY", base64.StdEncoding.EncodeToString([]byte(root)), 1))
 	waitFor(t, "istiod's checks", func() bool {
 		return strings.Contains(c.tryInput("kind: EnvoyFilter\napiVersion: networking.istio.io/v1alpha3\nmetadata: {name: x, namespace: shop}\nspec: {configPatches: [{applyTo: CLUSTER, patch: {operation: ADD}}]}\n"), "denied the request")
 	})
@@ -166,7 +166,7 @@ func (c *cluster) apply(t *testing.T, resources string, replace ...string) {
 // shipped is envoy/istio.yaml: only the images' names are others.
 func (c *cluster) shipped(t *testing.T) string {
 	t.Helper()
-	return strings.NewReplacer("images.example/weir-plugin:1", c.registry+"/weir-plugin:v0.1.0", "images.example/weir:1", c.registry+"/weir:v0.1.0", "change-me", token).Replace(read(t, "../../envoy/istio.yaml"))
+	return strings.NewReplacer("images.example/weir-plugin:1", c.registry+"/weir-plugin:v0.1.0", "images.example/weir:1", c.registry+"/weir:v0.1.0", "change-me", token).Replace(must.Text(t, "../../envoy/istio.yaml"))
 }
 
 // proxy is an Envoy that Istio's agent runs.
@@ -198,9 +198,9 @@ func (c *cluster) agent(t *testing.T, p proxy) *proxy {
 	if said := c.try("kubectl", "create", "serviceaccount", "-n", p.namespace, p.account); said != "" && !strings.Contains(said, "already exists") {
 		t.Fatal(said)
 	}
-	here.write(t, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json", strings.ReplaceAll(read(t, filepath.Join(os.Getenv("ISTIO"), "tools/packaging/common/envoy_bootstrap.json")), "if .metadata_discovery", "if false"))
+	here.write(t, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json", strings.ReplaceAll(must.Text(t, filepath.Join(os.Getenv("ISTIO"), "tools/packaging/common/envoy_bootstrap.json")), "if .metadata_discovery", "if false"))
 	here.write(t, "var/run/secrets/tokens/istio-token", c.command(t, "kubectl", "create", "token", "-n", p.namespace, p.account, "--audience=istio-ca"))
-	here.write(t, "var/run/secrets/istio/root-cert.pem", read(t, filepath.Join(c.dir, "root-cert.pem")))
+	here.write(t, "var/run/secrets/istio/root-cert.pem", must.Text(t, filepath.Join(c.dir, "root-cert.pem")))
 	environment := append(c.environment, "POD_NAMESPACE="+p.namespace, fmt.Sprint("POD_NAME=pod-", p.port), "INSTANCE_IP="+p.address, "SERVICE_ACCOUNT="+p.account,
 		"ISTIO_META_CLUSTER_ID=Kubernetes", "ISTIO_META_MESH_ID=cluster.local", "ISTIO_METAJSON_LABELS="+p.labels, "WASM_INSECURE_REGISTRIES="+c.registry,
 		"ISTIO_META_INTERCEPTION_MODE=NONE", fmt.Sprint("ENVOY_STATUS_PORT=", 15021+p.offset), fmt.Sprint("ENVOY_PROMETHEUS_PORT=", 15090+p.offset),
@@ -433,12 +433,12 @@ func chartsAreApplied(t *testing.T, c *cluster, _ *proxy) {
 	files := must.Get(filepath.Glob("../../charts/values/*.yaml"))(t)
 	must.AtLeast(t, len(files), 5, "files of values")
 	for _, file := range files {
-		c.write(t, "these.yaml", read(t, file))
+		c.write(t, "these.yaml", must.Text(t, file))
 		rendered := c.command(t, "helm", "template", "others", "oci://"+c.registry+"/weir-chart", "--plain-http", "--version", "0.1.0", "-n", "weir-system", "-f", "these.yaml", "--kube-version", kubernetes)
 		must.Equal(t, c.tryInput(rendered), "", "%s", file)
 	}
-	c.write(t, "rate-limits.yaml", read(t, "../../envoy/gateway/rate-limits.yaml"))
-	must.Equal(t, c.tryInput(read(t, "../../envoy/gateway/rate-limits.yaml")), "", "")
+	c.write(t, "rate-limits.yaml", must.Text(t, "../../envoy/gateway/rate-limits.yaml"))
+	must.Equal(t, c.tryInput(must.Text(t, "../../envoy/gateway/rate-limits.yaml")), "", "")
 }
 
 // install has Helm install, or upgrade, as a section of docs/kubernetes.md says, with more settings.
@@ -525,7 +525,7 @@ func (p *proxy) modules() string {
 
 // gatewayOfTheAPI limits requests at a Gateway of the Gateway API, which Istio makes: by targetRefs.
 func gatewayOfTheAPI(t *testing.T, c *cluster, ingress *proxy) {
-	c.apply(t, read(t, "testdata/gateways.yaml"))
+	c.apply(t, must.Text(t, "testdata/gateways.yaml"))
 	public := c.agent(t, proxy{namespace: "shop", account: "public-istio", labels: `{"gateway.networking.k8s.io/gateway-name":"public"}`, address: "127.0.0.2", port: 8085, offset: 100})
 	t.Cleanup(public.stop)
 	waitFor(t, "answer of the Gateway", func() bool { return public.get("/", "ann").status == http.StatusOK })
@@ -610,7 +610,7 @@ func backendSpeaksTLSToIstio(t *testing.T, c *cluster, ingress *proxy) {
 
 // sidecarLimits limits requests at an application's sidecars, which a selector chooses.
 func sidecarLimits(t *testing.T, c *cluster, _ *proxy) {
-	c.apply(t, read(t, "testdata/sidecar.yaml"), "127.0.0.1:3000", fmt.Sprint("127.0.0.1:", c.app))
+	c.apply(t, must.Text(t, "testdata/sidecar.yaml"), "127.0.0.1:3000", fmt.Sprint("127.0.0.1:", c.app))
 	c.write(t, "hour.yaml", hour)
 	install := func(resource string) {
 		c.install(t, "Istio", "upgrade", "0.1.0", "--install", "-f", "hour.yaml", "--set", "istio.namespace=shop,istio.selector.app=app,configuration.namespace=sidecars-"+resource+",configuration.rules[0].name="+resource+",istio.resource="+resource)
@@ -681,7 +681,7 @@ func (c *cluster) waypoint(t *testing.T) (waypoint *proxy, ask func(service, use
 
 func waypointLimits(t *testing.T, c *cluster, _ *proxy) {
 	c.istiod(t, "PILOT_ENABLE_AMBIENT=true")
-	c.apply(t, read(t, "testdata/waypoint.yaml"))
+	c.apply(t, must.Text(t, "testdata/waypoint.yaml"))
 	c.command(t, "kubectl", "label", "service", "-n", "shop", "app", "istio.io/use-waypoint=waypoint")
 	_, text, _ := strings.Cut(section(t, "Istio"), "\n### A waypoint\n")
 	c.write(t, "waypoint.yaml", block.FindStringSubmatch(text)[1])

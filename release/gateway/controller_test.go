@@ -45,8 +45,8 @@ func TestController(t *testing.T) {
 	c.istiod(t)
 	c.command(t, "kubectl", "create", "namespace", "tenant")
 	c.installs(t)
-	c.apply(t, read(t, "testdata/controller.yaml"), "http: 3000", fmt.Sprint("http: ", c.app), "http: 9180", "http: "+c.backend[strings.LastIndexByte(c.backend, ':')+1:])
-	c.apply(t, strings.Replace(read(t, "testdata/gateways.yaml"), "port: 8085}]\n---", "port: 8085, allowedRoutes: {namespaces: {from: All}}}]\n---", 1))
+	c.apply(t, must.Text(t, "testdata/controller.yaml"), "http: 3000", fmt.Sprint("http: ", c.app), "http: 9180", "http: "+c.backend[strings.LastIndexByte(c.backend, ':')+1:])
+	c.apply(t, strings.Replace(must.Text(t, "testdata/gateways.yaml"), "port: 8085}]\n---", "port: 8085, allowedRoutes: {namespaces: {from: All}}}]\n---", 1))
 	c.begin(t)
 	step("istiod and controller run")
 	public := c.agent(t, proxy{namespace: "shop", account: "public-istio", labels: `{"gateway.networking.k8s.io/gateway-name":"public"}`, address: "127.0.0.2", port: 8085, offset: 100})
@@ -80,7 +80,7 @@ func newControlled(t *testing.T, in *cluster) *controlled {
 // installs installs the chart. The controller has the rights of its account there, and no more.
 func (c *controlled) installs(t *testing.T) {
 	t.Helper()
-	c.write(t, "values.yaml", read(t, "../../charts/values/controller.yaml"))
+	c.write(t, "values.yaml", must.Text(t, "../../charts/values/controller.yaml"))
 	chart := must.Get(filepath.Abs("../../charts/weir"))(t)
 	c.command(t, "helm", "install", "weir", chart, "-n", "weir-system", "--create-namespace", "-f", "values.yaml")
 	// Another release has other namespaces, and not the kind, which it would take from the first.
@@ -90,7 +90,7 @@ func (c *controlled) installs(t *testing.T) {
 	second := []string{"install", "second", chart, "-n", "tenant", "-f", "values.yaml", "--set", "controller.namespaces={default},controller.crd=false"}
 	must.Contains(t, c.try("helm", second...), `Role "weir-controller"`, "two releases of a namespace have the lease")
 	account := c.command(t, "kubectl", "create", "token", "-n", "weir-system", "weir-controller", "--duration=2h")
-	c.write(t, "account.yaml", strings.ReplaceAll(read(t, filepath.Join(c.dir, "kubeconfig")), token, account))
+	c.write(t, "account.yaml", strings.ReplaceAll(must.Text(t, filepath.Join(c.dir, "kubeconfig")), token, account))
 	c.flags = []string{"--plugin", c.registry + "/weir-plugin:v0.1.0", "--backend", "weir.weir-system.svc.cluster.local:9180", "--health", "127.0.0.1:9181", "--lease-namespace", "weir-system", "--namespaces", "shop,default"}
 }
 
@@ -226,7 +226,7 @@ func listenersAndNamespaces(t *testing.T, c *controlled, public *proxy) {
 // servicesAtAWaypoint has a waypoint that Services of two namespaces have, and a Service that has none.
 func servicesAtAWaypoint(t *testing.T, c *controlled, _ *proxy) {
 	c.istiod(t, "PILOT_ENABLE_AMBIENT=true")
-	c.apply(t, strings.Replace(read(t, "testdata/waypoint.yaml"), "port: 15008}]", "port: 15008, allowedRoutes: {namespaces: {from: All}}}]", 1))
+	c.apply(t, strings.Replace(must.Text(t, "testdata/waypoint.yaml"), "port: 15008}]", "port: 15008, allowedRoutes: {namespaces: {from: All}}}]", 1))
 	c.command(t, "kubectl", "label", "service", "-n", "shop", "app", "istio.io/use-waypoint=waypoint")
 	service := func(name, labels string) string {
 		return "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + ", namespace: tenant, labels: {" + labels + "}}\nspec: {selector: {app: app}, ports: [{name: http, port: 80}]}\n---\n"
@@ -377,7 +377,7 @@ func manyPolicies(t *testing.T, c *controlled, public *proxy) {
 		return strings.Count(c.command(t, "kubectl", "get", "rlp", "-n", "shop", "-o", "jsonpath={.items[*].status.conditions[*].reason}"), "Programmed") == 1002
 	})
 	program := strings.TrimSpace(c.command(t, "pgrep", "-f", "^"+c.program))
-	_, peak, _ := strings.Cut(read(t, "/proc/"+program+"/status"), "VmHWM:")
+	_, peak, _ := strings.Cut(must.Text(t, "/proc/"+program+"/status"), "VmHWM:")
 	peak, _, _ = strings.Cut(peak, "\n")
 	t.Logf("kubectl has applied all after %v; the last limit came %v later, the last status %v later; the controller's memory was at most %s",
 		applied.Sub(began).Round(time.Second), limited.Sub(applied).Round(time.Millisecond), time.Since(applied).Round(time.Millisecond), strings.TrimSpace(peak))

@@ -177,13 +177,13 @@ func (w *world) certificate(t *testing.T, name, host string) {
 // that Envoy Gateway gives the service's container; there is an instance for each Envoy, and both are on one Redis.
 func weirIsTheService(t *testing.T, w *world) {
 	certificates := filepath.Join(w.dir, "eg/config/certs/envoy-rate-limit")
-	policy := read(t, "../../envoy/gateway/rate-limits.yaml")
+	policy := must.Text(t, "../../envoy/gateway/rate-limits.yaml")
 	for i, gateway := range []string{"eg", "other"} {
 		port := freePort(t)
 		environment := strings.NewReplacer("/certs/", certificates+"/", "envoy-gateway:18001", "127.0.0.1:18001", "redis:6379", w.redis).Replace(
-			read(t, "testdata/ratelimit.env"))
+			must.Text(t, "testdata/ratelimit.env"))
 		w.run(t, slices.Concat(w.environment, strings.Fields(environment), ownPorts(t, port), []string{"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway"}), "weir", "ratelimit")
-		policy += strings.NewReplacer("GATEWAY", gateway, "8081", strconv.Itoa(port)).Replace(read(t, "testdata/ratelimit-cluster.yaml"))
+		policy += strings.NewReplacer("GATEWAY", gateway, "8081", strconv.Itoa(port)).Replace(must.Text(t, "testdata/ratelimit-cluster.yaml"))
 		if i == 0 {
 			w.remove(t, "weir.yaml")
 			w.apply(t, "rate-limits.yaml", policy)
@@ -242,12 +242,12 @@ func newWorld(t *testing.T) *world {
 	envoy := must.Get(envoytest.Newest())(t)
 	link(t, envoy.Path, filepath.Join(w.dir, "eg/data/envoy-versions/1.40.0/bin/envoy"))
 	w.command(t, "envoy-gateway", "certgen", "--local", "--config-home", "eg/config")
-	w.write(t, "server.yaml", read(t, "../../envoy/gateway/server.yaml"))
-	w.apply(t, "gateway.yaml", strings.Replace(read(t, "../../envoy/gateway/resources/gateway.yaml"), "port: 3000", fmt.Sprint("port: ", w.app), 1))
-	w.apply(t, "standalone.yaml", read(t, "../../envoy/gateway/resources/standalone.yaml"))
+	w.write(t, "server.yaml", must.Text(t, "../../envoy/gateway/server.yaml"))
+	w.apply(t, "gateway.yaml", strings.Replace(must.Text(t, "../../envoy/gateway/resources/gateway.yaml"), "port: 3000", fmt.Sprint("port: ", w.app), 1))
+	w.apply(t, "standalone.yaml", must.Text(t, "../../envoy/gateway/resources/standalone.yaml"))
 	data := map[string]string{}
 	for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} {
-		data[file] = base64.StdEncoding.EncodeToString([]byte(read(t, filepath.Join(w.dir, "eg/config/certs/envoy", file))))
+		data[file] = base64.StdEncoding.EncodeToString([]byte(must.Text(t, filepath.Join(w.dir, "eg/config/certs/envoy", file))))
 	}
 	secret := must.Get(json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]string{"name": "envoy", "namespace": "envoy-gateway-system"}, "type": "kubernetes.io/tls", "data": data,
@@ -260,7 +260,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) release(t *testing.T, version string) {
 	t.Helper()
 	files := t.TempDir()
-	plugin := []byte(read(t, "../../dist/weir.wasm"))
+	plugin := []byte(must.Text(t, "../../dist/weir.wasm"))
 	// A custom section: its length, that of its name, and its name.
 	plugin = append(plugin, append([]byte{0, byte(len(version) + 1), byte(len(version))}, version...)...)
 	must.OK(t, os.WriteFile(filepath.Join(files, "weir.wasm"), plugin, 0o600))
@@ -305,7 +305,7 @@ var (
 // section is the text of a section of docs/kubernetes.md.
 func section(t *testing.T, name string) string {
 	t.Helper()
-	_, text, _ := strings.Cut(read(t, "../../docs/kubernetes.md"), "\n## "+name+"\n")
+	_, text, _ := strings.Cut(must.Text(t, "../../docs/kubernetes.md"), "\n## "+name+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	return text
 }
@@ -362,7 +362,7 @@ func (w *world) dumps(t *testing.T, kind string) (dumps []string) {
 	files := must.Get(filepath.Glob(filepath.Join(w.dir, "eg/run/*/admin-address.txt")))(t)
 	must.EqualOrEnd(t, len(files), 2, "addresses in %v", files)
 	for _, file := range files {
-		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+read(t, file)+"/config_dump?resource="+kind, nil))(t)
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+must.Text(t, file)+"/config_dump?resource="+kind, nil))(t)
 		dumps = append(dumps, do(request).body)
 	}
 	return dumps
@@ -378,7 +378,7 @@ func (w *world) run(t *testing.T, environment []string, name string, arguments .
 	stop = sync.OnceFunc(func() {
 		must.Reportf(t, cmd.Process.Signal(syscall.SIGTERM), "%s has ended by itself", name)
 		_ = cmd.Wait()
-		if text := read(t, said.Name()); t.Failed() {
+		if text := must.Text(t, said.Name()); t.Failed() {
 			t.Logf("%s: …%s", name, text[max(0, len(text)-4000):])
 		}
 	})
@@ -496,11 +496,6 @@ func waitFor(t *testing.T, what string, happened func() bool) {
 func freePort(t *testing.T) int {
 	t.Helper()
 	return int(netip.MustParseAddrPort(commandtest.FreeAddress(t)).Port())
-}
-
-func read(t *testing.T, file string) string {
-	t.Helper()
-	return string(must.Get(os.ReadFile(file))(t))
 }
 
 func link(t *testing.T, file, at string) {

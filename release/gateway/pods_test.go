@@ -14,12 +14,12 @@ import (
 // lets one of two be evicted. No kubelet runs: the test says that pods are ready.
 func podsAreApart(t *testing.T, c *cluster, _ *proxy) {
 	const labels = "matchLabels: {app.kubernetes.io/name: weir}"
-	values := read(t, "../../charts/values/tls.yaml")
+	values := must.Text(t, "../../charts/values/tls.yaml")
 	if !strings.Contains(values, labels) {
 		t.Fatalf("charts/values/tls.yaml has no %s", labels)
 	}
-	c.write(t, "scheduler.yaml", read(t, "testdata/scheduler.yaml"))
-	c.apply(t, read(t, "testdata/nodes.yaml"))
+	c.write(t, "scheduler.yaml", must.Text(t, "testdata/scheduler.yaml"))
+	c.apply(t, must.Text(t, "testdata/nodes.yaml"))
 	c.command(t, "kubectl", "apply", "--server-side", "--force-conflicts", "--subresource=status", "-f", "apply.yaml")
 	c.command(t, "kubectl", "taint", "nodes", "--all", "node.kubernetes.io/not-ready-") // as new nodes have it
 	c.run(t, c.environment, "kube-scheduler", "--config=scheduler.yaml", "--bind-address=127.0.0.1", "--cert-dir=certs")

@@ -43,7 +43,7 @@ func TestEnvoyGatewayInCluster(t *testing.T) {
 	c.run(t, c.environment, "weir", "serve", "--store", "memory", "--listen", "127.0.0.1:9180") // at its Service's address
 	began := time.Now()
 	c.controller(t)
-	c.apply(t, read(t, "testdata/envoy-gateway.yaml"), "port: 3000", fmt.Sprint("port: ", c.app))
+	c.apply(t, must.Text(t, "testdata/envoy-gateway.yaml"), "port: 3000", fmt.Sprint("port: ", c.app))
 	for _, command := range creates.FindAllString(section(t, "Envoy Gateway"), -1) {
 		c.command(t, "kubectl", strings.Fields(strings.NewReplacer("kubectl ", "", "\\\n", "", `"$TOKEN"`, token).Replace(command))...)
 	}
@@ -68,7 +68,7 @@ func policiesOfListeners(t *testing.T, c *controlled, at *proxy) {
 	c.installs(t)
 	c.begin(t)
 	defer c.stop()
-	c.apply(t, read(t, "testdata/envoy-gateway-tenant.yaml"))
+	c.apply(t, must.Text(t, "testdata/envoy-gateway-tenant.yaml"))
 	limited := func(n int) string {
 		return fmt.Sprintf(`rules: [{name: per-user, key: [{header: x-user}], limits: [{limit: %d, window: 366d, algorithm: fixed_window}]}]`, n)
 	}
@@ -107,7 +107,7 @@ func policiesOfListeners(t *testing.T, c *controlled, at *proxy) {
 	must.Contains(t, c.condition(t, "tenant", "namespace", "Overridden"), "per-user by default/intern", "")
 	c.command(t, "kubectl", "delete", "rlp", "--all", "-A")
 	waitFor(t, "end of the policies", func() bool { return at.at(t, "else.example", "/", "nobody").header.Get("RateLimit") == "" })
-	c.apply(t, read(t, "testdata/envoy-gateway.yaml"), "port: 3000", fmt.Sprint("port: ", c.app))
+	c.apply(t, must.Text(t, "testdata/envoy-gateway.yaml"), "port: 3000", fmt.Sprint("port: ", c.app))
 }
 
 // serviceOf runs the service of Envoy Gateway's global limits, as its Deployment has it, and applies the shipped policy.
@@ -123,14 +123,14 @@ func (c *cluster) serviceOf(t *testing.T) {
 	for _, v := range container.Env {
 		line := v.Name + "=" + v.Value
 		environment = append(environment, line)
-		if !strings.HasPrefix(line, "REDIS_URL=") && !slices.Contains(strings.Fields(read(t, "testdata/ratelimit.env")), line) {
+		if !strings.HasPrefix(line, "REDIS_URL=") && !slices.Contains(strings.Fields(must.Text(t, "testdata/ratelimit.env")), line) {
 			t.Errorf("testdata/ratelimit.env lacks %s", line)
 		}
 	}
 	port := freePort(t)
 	environment = append(append(environment, ownPorts(t, port)...), "GRPC_HOST="+address)
 	c.pod(t, "weir", "secret/envoy-rate-limit", "certs").run(c.parent, environment, "weir", "ratelimit")
-	c.apply(t, read(t, "../../envoy/gateway/rate-limits.yaml")+read(t, "testdata/ratelimit-endpoints.yaml"), "8081", strconv.Itoa(port))
+	c.apply(t, must.Text(t, "../../envoy/gateway/rate-limits.yaml")+must.Text(t, "testdata/ratelimit-endpoints.yaml"), "8081", strconv.Itoa(port))
 }
 
 // controller starts Envoy Gateway with the configuration that its chart makes.
@@ -138,7 +138,7 @@ func (c *cluster) controller(t *testing.T) {
 	t.Helper()
 	c.crds(t, "GATEWAY", "charts/gateway-helm/charts/crds/crds")
 	must.OK(t, os.CopyFS(filepath.Join(c.dir, "gateway-helm"), os.DirFS(filepath.Join(os.Getenv("GATEWAY"), "charts/gateway-helm"))))
-	c.write(t, "gateway-helm/values.yaml", strings.NewReplacer("${GatewayImage}", "envoyproxy/gateway:v1.9.1", "${GatewayImagePullPolicy}", "IfNotPresent").Replace(read(t, filepath.Join(c.dir, "gateway-helm/values.tmpl.yaml"))))
+	c.write(t, "gateway-helm/values.yaml", strings.NewReplacer("${GatewayImage}", "envoyproxy/gateway:v1.9.1", "${GatewayImagePullPolicy}", "IfNotPresent").Replace(must.Text(t, filepath.Join(c.dir, "gateway-helm/values.tmpl.yaml"))))
 	page := section(t, "Envoy Gateway")
 	shown := acceptsPatches.FindStringSubmatch(page)
 	if shown == nil || !strings.HasSuffix(modules["GATEWAY"], "@"+shown[1]) {

@@ -48,7 +48,7 @@ func TestMove(t *testing.T) {
 	must.Equal(t, run(t, copied, "gofmt", "-l", "."), "", "not as gofmt has it")
 	must.Equal(t, run(t, copied, "sh", "-c", `grep -rnE --include='*.go' --include=go.mod --include=.golangci.yml \
 		'"weir/(config|window|ratelimit|internal)|module weir$|pkg: weir[ ,}]' --exclude-dir=module . || true`), "", "what is still under the old path")
-	must.Contains(t, read(t, filepath.Join(copied, ".github/CODEOWNERS")), "* @acme\n", "CODEOWNERS")
+	must.Contains(t, must.Text(t, filepath.Join(copied, ".github/CODEOWNERS")), "* @acme\n", "CODEOWNERS")
 	if testing.Short() {
 		return // before Go reads and compiles it all
 	}
@@ -61,7 +61,7 @@ func TestMove(t *testing.T) {
 
 	write(t, filepath.Join(elsewhere, "main.go"), program)
 	write(t, filepath.Join(elsewhere, "go.mod"), "module shop\n\ngo 1.26.0\n\nrequire example.com/acme/weir v0.1.0\n\nreplace example.com/acme/weir => "+copied+"\n")
-	write(t, filepath.Join(elsewhere, "go.sum"), read(t, filepath.Join(copied, "go.sum")))
+	write(t, filepath.Join(elsewhere, "go.sum"), must.Text(t, filepath.Join(copied, "go.sum")))
 	must.Equal(t, run(t, elsewhere, "env", "GOWORK=off", "go", "run", "-mod=mod", "."), "true <nil>\ntrue <nil>\nfalse <nil>\n", "the program printed")
 }
 
@@ -76,11 +76,6 @@ func write(t *testing.T, name, content string) {
 	t.Helper()
 	must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
 	must.OK(t, os.WriteFile(name, []byte(content), 0o600))
-}
-
-func read(t *testing.T, name string) string {
-	t.Helper()
-	return string(must.Get(os.ReadFile(name))(t))
 }
 
 // run returns the output of a command in a folder.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 var (
@@ -115,7 +117,8 @@ func unescape(text string) string {
 func (r *Request) requestLine(line string) error {
 	method, rest, found := strings.Cut(line, " ")
 	last := strings.LastIndexByte(rest, ' ')
-	if !found || last < 0 || !isToken(method) {
+	// A method is a token, as a header's name is.
+	if !found || last < 0 || len(method) > 64 || !httpguts.ValidHeaderFieldName(method) {
 		return errNoRequest
 	}
 	path, protocol := rest[:last], rest[last+1:]
@@ -153,16 +156,6 @@ func (r *Request) path(path string) {
 		}
 	}
 	r.set(Path, path)
-}
-
-func isToken(text string) bool {
-	for i := range len(text) {
-		c := text[i]
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return text != "" && len(text) <= 64
 }
 
 // text reads lines of a text format.

@@ -145,11 +145,9 @@ func edit(t *testing.T, path string, change func(*bolt.Tx) error) {
 }
 
 // fileOf returns a new file with these bytes.
-func fileOf(t *testing.T, text []byte) (path string) {
+func fileOf(t *testing.T, text []byte) string {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "weir.db")
-	must.OK(t, os.WriteFile(path, text, 0o600))
-	return path
+	return must.File(t, filepath.Join(t.TempDir(), "weir.db"), string(text))
 }
 
 func bytesOf(t testing.TB, path string) []byte {
