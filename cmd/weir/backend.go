@@ -77,6 +77,14 @@ const callTimeout = 30 * time.Second
 // refusal is an answer that would be the same if the request were repeated.
 type refusal struct{ error }
 
+// backendClient follows no redirection that would make a change a GET, whose answer looks as if the change were made.
+var backendClient = http.Client{CheckRedirect: func(r *http.Request, via []*http.Request) error {
+	if r.Method != via[0].Method || len(via) == 10 {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}}
+
 // call makes a request of the backend, and reads the answer into result.
 func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body []byte, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -96,7 +104,7 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	if f.given != "" {
 		request.Header.Set("Authorization", "Bearer "+f.given)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := backendClient.Do(request)
 	if err != nil {
 		return fmt.Errorf("%w: --backend or WEIR_BACKEND says where weir serve is", err)
 	}
@@ -107,6 +115,10 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		var problem struct{ Detail string }
 		if answer.Decode(&problem) != nil {
 			problem.Detail = "no reason given; is this weir serve?"
+		}
+		if to, err := response.Location(); err == nil {
+			to.RawQuery = ""
+			problem.Detail = fmt.Sprintf("it leads to %s: name that address with --backend or WEIR_BACKEND", strings.TrimSuffix(to.String(), path))
 		}
 		err := fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
 		if response.StatusCode < 500 {
