@@ -158,16 +158,17 @@ func (f *backendFlags) remove(ctx context.Context, out io.Writer, path string, q
 	return err
 }
 
-// tell prints how many nodes know a version of the list of overrides. With a wait it waits for the
+// tell prints how many nodes know a version of the list of overrides, or a later one. With a wait it waits for the
 // other nodes. With all it returns an error if some still do not know it then.
 func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration, all bool) (found server.Overrides, err error) {
 	const pause = 50 * time.Millisecond
 	deadline := time.Now().Add(wait)
+	query := url.Values{"namespace": {namespace}, "rule": {"-"}, "version": {strconv.FormatUint(version, 10)}}
 	for {
-		if found, err = get[server.Overrides](ctx, f, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}); err != nil {
+		if found, err = get[server.Overrides](ctx, f, wire.OverridesPath, query); err != nil {
 			return found, err
 		}
-		known := found.Knowing == found.Nodes || found.Version > version
+		known := found.Knowing == found.Nodes && found.Version >= version
 		if waits := wait > 0 && !known; !waits || !time.Now().Before(deadline) {
 			fmt.Fprintln(out, reach(&found))
 			if waits && all {

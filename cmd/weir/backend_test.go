@@ -7,10 +7,12 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/store/memory"
+	"weir/internal/wire"
 )
 
 // serveBehind serves a store in this process, behind what may answer in its place, and returns its URL.
@@ -52,4 +54,63 @@ func TestChangeThatIsRedirected(t *testing.T) {
 		})
 		executeAll(t, map[string]string{"WEIR_BACKEND": from}, []lineTest{{"override list shop", code, "", ""}})
 	}
+}
+
+// --wait ends when all nodes decide by a list that has the change: by a later list, too, and not while others
+// make later changes that no node knows, or because a store has lost the list.
+func TestWaitForAChange(t *testing.T) {
+	t.Parallel()
+	in := memory.New(memory.Options{})
+	reportOf(t, in, "per-user")
+	changeOf := func(key string) (version uint64) {
+		o := wire.Override{Rule: "per-user", Values: []string{key}, Limits: []wire.OverrideLimit{{Max: 1, WidthMillis: 60_000}}}
+		version, err := backend.New(in).By(nil).ForceOverrides(t.Context(), "shop", o)
+		must.Report(t, err)
+		return version
+	}
+	// Nodes note by which lists they decide.
+	know := func(in store.Store, versions ...uint64) {
+		for i, version := range versions {
+			_, err := in.Note(t.Context(), store.AppliedLists, "shop", store.AppliedList{Node: uint64(i + 1), Version: version}.Note())
+			must.Report(t, err)
+		}
+	}
+	old := changeOf("ann")
+	know(in, old, old)
+	newest := func() uint64 {
+		_, version, err := in.Overrides(t.Context(), "shop", 0)
+		must.Report(t, err)
+		return version
+	}
+	mine, looks := uint64(0), 0
+	url := serveBehind(t, in, func(w http.ResponseWriter, r *http.Request, kept http.Handler) {
+		if r.Method == http.MethodGet && r.URL.Query().Get("rule") == "-" {
+			switch looks++; looks {
+			case 1:
+				mine = newest()
+				changeOf("bob") // somebody else's, of which no node knows
+			case 2:
+				know(in, mine, old)
+			case 3:
+				know(in, mine, newest())
+				changeOf("eve")
+			}
+		}
+		kept.ServeHTTP(w, r)
+	})
+	variables := map[string]string{"WEIR_BACKEND": url}
+	executeAll(t, variables, []lineTest{{"override set shop per-user zoe 5/1m --wait 10m", 0, "per-user zoe 5/1m\nknown to 2 of 2 nodes\n", ""}})
+	must.Equal(t, looks, 3, "how often it looked")
+	executeAll(t, variables, []lineTest{{"override set shop per-user zoe 6/1m --wait 1ns", 1, "known to 0 of 2 nodes, and", "some nodes do not know the change after 1ns"}})
+
+	lost := memory.New(memory.Options{})
+	know(lost, 0, 0)
+	empty := server.Handler(lost, server.Options{Logger: slog.New(slog.DiscardHandler)})
+	variables["WEIR_BACKEND"] = serveBehind(t, in, func(w http.ResponseWriter, r *http.Request, kept http.Handler) {
+		if r.URL.Query().Get("rule") == "-" {
+			kept = empty
+		}
+		kept.ServeHTTP(w, r)
+	})
+	executeAll(t, variables, []lineTest{{"override set shop per-user zoe 7/1m --wait 1ns", 1, "", "some nodes do not know the change"}})
 }
