@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -93,6 +95,8 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		query = maps.Clone(query)
 		query.Set("reason", f.reason)
 	}
+	sent := false // whether the backend may have the request
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
 	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
@@ -104,8 +108,18 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	if f.given != "" {
 		request.Header.Set("Authorization", "Bearer "+f.given)
 	}
+	if method == http.MethodPost {
+		request.Header.Set("Idempotency-Key", rand.Text())
+	}
 	response, err := backendClient.Do(request)
-	if err != nil {
+	if err != nil && sent && method == http.MethodPost && ctx.Err() == nil {
+		request.Body = io.NopCloser(bytes.NewReader(body)) // the backend knows by the key whether it has done it
+		response, err = backendClient.Do(request)
+	}
+	switch {
+	case err != nil && sent && method != http.MethodGet:
+		return fmt.Errorf("%w: it may have been done: look before you try again", err)
+	case err != nil:
 		return fmt.Errorf("%w: --backend or WEIR_BACKEND says where weir serve is", err)
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()

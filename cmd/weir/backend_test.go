@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"weir/internal/backend"
@@ -113,4 +114,44 @@ func TestWaitForAChange(t *testing.T) {
 		kept.ServeHTTP(w, r)
 	})
 	executeAll(t, variables, []lineTest{{"override set shop per-user zoe 7/1m --wait 1ns", 1, "", "some nodes do not know the change"}})
+}
+
+// A change whose answer is lost comes again if the backend can tell that it is the same, and else the error says
+// that it may have been made.
+func TestChangeWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	const unsure = "it may have been done: look before you try again"
+	for _, test := range []struct {
+		args           string
+		lost           int // answers to changes
+		code           int
+		stdout, stderr string
+	}{
+		{"counter grant shop per-user ann 30", 1, 0, "30 given back\nfixed window of 360d: 10 used", ""},
+		{"counter grant shop per-user ann 30", 2, 1, "", unsure},
+		{"override set shop per-user ann 5/360d", 1, 1, "", unsure},
+		{"override unset shop per-user ann", 1, 1, "", unsure},
+	} {
+		in := memory.New(memory.Options{})
+		countKey(t, in, "", 1, 40, "per-user", "ann")
+		reportOf(t, in, "per-user")
+		left := test.lost
+		url := serveBehind(t, in, func(w http.ResponseWriter, r *http.Request, kept http.Handler) {
+			w.Header().Set("Connection", "close") // the next request has a connection for itself
+			if r.Method == http.MethodGet || left == 0 {
+				kept.ServeHTTP(w, r)
+				return
+			}
+			left--
+			kept.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		})
+		variables := map[string]string{"WEIR_BACKEND": url}
+		executeAll(t, variables, []lineTest{{test.args, test.code, test.stdout, test.stderr}})
+		if strings.Contains(test.args, "grant") {
+			executeAll(t, variables, []lineTest{{"counter get shop per-user ann", 0, "10 used", ""}})
+		}
+	}
+	_, _, stderr := execute(t.Context(), nil, "", "override", "unset", "shop", "per-user", "ann", "--backend", "http://127.0.0.1:1")
+	must.Contains(t, stderr, "connection refused: --backend", "without a connection")
 }
