@@ -79,6 +79,10 @@ const callTimeout = 30 * time.Second
 // refusal is an answer that would be the same if the request were repeated.
 type refusal struct{ error }
 
+// trouble is an answer of a backend that may answer other requests, such as those whose counters another server of
+// its store has.
+type trouble struct{ error }
+
 // backendClient follows no redirection that would make a change a GET, whose answer looks as if the change were made.
 var backendClient = http.Client{CheckRedirect: func(r *http.Request, via []*http.Request) error {
 	if r.Method != via[0].Method || len(via) == 10 {
@@ -138,7 +142,7 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		if response.StatusCode < 500 {
 			return refusal{err}
 		}
-		return err
+		return trouble{err}
 	}
 	return answer.Decode(result)
 }

@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/backend"
 	"weir/internal/must"
@@ -14,6 +16,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/internal/wire"
+	"weir/window"
 )
 
 // serveBehind serves a store in this process, behind what may answer in its place, and returns its URL.
@@ -154,4 +157,49 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 	}
 	_, _, stderr := execute(t.Context(), nil, "", "override", "unset", "shop", "per-user", "ann", "--backend", "http://127.0.0.1:1")
 	must.Contains(t, stderr, "connection refused: --backend", "without a connection")
+}
+
+// A counter that the backend can't read hides no other. Whatever else fails, or after five of them, no more are
+// asked.
+func TestWhyWithCountersAway(t *testing.T) {
+	t.Parallel()
+	statuses := map[string]int{}
+	url := serveBehind(t, memory.New(memory.Options{}), func(w http.ResponseWriter, r *http.Request, kept http.Handler) {
+		if status := statuses[r.URL.Query().Get("rule")]; r.URL.Path == server.CounterPath && status != 0 {
+			w.WriteHeader(status)
+			return
+		}
+		kept.ServeHTTP(w, r)
+	})
+	limit := window.Limit{Shape: window.Shape{Kind: window.FixedWindow, Width: 3600e9}, Max: 5}
+	var shapes []wire.RuleShape
+	for _, name := range strings.Split("a b c d e f g", " ") {
+		shapes = append(shapes, wire.RuleShape{Name: name, Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}})
+	}
+	told := wire.AppendTold(nil, 0, shapes)
+	report := wire.AppendReport(nil, &wire.Report{Namespace: "shop", Node: 1, Sender: 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Told: told})
+	wantStatus(t, "POST", url+wire.PushPath, "", report, 200)
+	const (
+		passes  = ` +passes +0 of 5 used, room now\n`
+		unknown = ` +not known +the backend could not tell\n`
+		failed  = `: the backend answered 503 Service Unavailable: .*\n`
+	)
+	for _, test := range []struct {
+		away   string
+		status int
+		want   string
+	}{
+		{"bd", 503, `^1 RULE +NOW +LIMITS\na` + passes + "b" + unknown + "c" + passes + "d" + unknown + "e" + passes + "f" + passes + "g" + passes + "weir why: b" + failed + "d" + failed + "$"},
+		{"bcdefg", 503, `^1 RULE +NOW +LIMITS\na` + passes + "b" + unknown + "c" + unknown + "d" + unknown + "e" + unknown + "f" + unknown +
+			"weir why: b" + failed + "c" + failed + "d" + failed + "e" + failed + "f" + failed + `the rules after it are not asked\n$`},
+		{"ab", 401, `^1 RULE +NOW +LIMITS\nweir why: a: the backend answered 401 .*\n$`},
+	} {
+		clear(statuses)
+		for _, rule := range test.away {
+			statuses[string(rule)] = test.status
+		}
+		if got := said(t, map[string]string{"WEIR_BACKEND": url}, "why", "shop", "ann"); !regexp.MustCompile(test.want).MatchString(got) {
+			t.Errorf("without %s: got\n%s\nwant %s", test.away, got, test.want)
+		}
+	}
 }
