@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -77,6 +79,18 @@ const callTimeout = 30 * time.Second
 // refusal is an answer that would be the same if the request were repeated.
 type refusal struct{ error }
 
+// trouble is an answer of a backend that may answer other requests, such as those whose counters another server of
+// its store has.
+type trouble struct{ error }
+
+// backendClient follows no redirection that would make a change a GET, whose answer looks as if the change were made.
+var backendClient = http.Client{CheckRedirect: func(r *http.Request, via []*http.Request) error {
+	if r.Method != via[0].Method || len(via) == 10 {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}}
+
 // call makes a request of the backend, with a body of JSON unless it is nil, and reads the answer into result.
 func (f *backendFlags) call(ctx context.Context, method, path string, query url.Values, body, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -85,6 +99,8 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		query = maps.Clone(query)
 		query.Set("reason", f.reason)
 	}
+	sent := false // whether the backend may have the request
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
 	target := strings.TrimSuffix(f.url, "/") + path + "?" + query.Encode()
 	var text []byte
 	if body != nil {
@@ -102,8 +118,18 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 	if f.given != "" {
 		request.Header.Set("Authorization", "Bearer "+f.given)
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
+	if method == http.MethodPost {
+		request.Header.Set("Idempotency-Key", rand.Text())
+	}
+	response, err := backendClient.Do(request)
+	if err != nil && sent && method == http.MethodPost && ctx.Err() == nil {
+		request.Body = io.NopCloser(bytes.NewReader(text)) // the backend knows by the key whether it has done it
+		response, err = backendClient.Do(request)
+	}
+	switch {
+	case err != nil && sent && method != http.MethodGet:
+		return fmt.Errorf("%w: it may have been done: look before you try again", err)
+	case err != nil:
 		return fmt.Errorf("%w: --backend or WEIR_BACKEND says where weir serve is", err)
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
@@ -114,11 +140,15 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		if answer.Decode(&problem) != nil {
 			problem.Detail = "no reason given; is this weir serve?"
 		}
+		if to, err := response.Location(); err == nil {
+			to.RawQuery = ""
+			problem.Detail = fmt.Sprintf("it leads to %s: name that address with --backend or WEIR_BACKEND", strings.TrimSuffix(to.String(), path))
+		}
 		err := fmt.Errorf("the backend answered %s: %.300s", response.Status, problem.Detail)
 		if response.StatusCode < 500 {
 			return refusal{err}
 		}
-		return err
+		return trouble{err}
 	}
 	return answer.Decode(result)
 }
@@ -161,16 +191,17 @@ func (f *backendFlags) remove(ctx context.Context, out io.Writer, path string, q
 	return err
 }
 
-// tell prints how many nodes know a version of the list of overrides. With a wait it waits for the
+// tell prints how many nodes know a version of the list of overrides, or a later one. With a wait it waits for the
 // other nodes. With all it returns an error if some still do not know it then.
 func (f *backendFlags) tell(ctx context.Context, out io.Writer, namespace string, version uint64, wait time.Duration, all bool) (found server.Overrides, err error) {
 	const pause = 50 * time.Millisecond
 	deadline := time.Now().Add(wait)
+	query := url.Values{"namespace": {namespace}, "rule": {"-"}, "version": {strconv.FormatUint(version, 10)}}
 	for {
-		if found, err = get[server.Overrides](ctx, f, wire.OverridesPath, url.Values{"namespace": {namespace}, "rule": {"-"}}); err != nil {
+		if found, err = get[server.Overrides](ctx, f, wire.OverridesPath, query); err != nil {
 			return found, err
 		}
-		known := found.Knowing == found.Nodes || found.Version > version
+		known := found.Knowing == found.Nodes && found.Version >= version
 		if waits := wait > 0 && !known; !waits || !time.Now().Before(deadline) {
 			fmt.Fprintln(out, reach(&found))
 			if waits && all {

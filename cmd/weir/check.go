@@ -138,10 +138,13 @@ func filesIn(name string) (files []string, isFolder bool) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return nil, false
 	}
+	root := name + string(filepath.Separator) // without it, a link to a folder is not followed
 	// Reading the files will return the same errors.
-	_ = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
-		hidden := path != name && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules")
+	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		hidden := path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules")
 		switch {
+		case path == root && err != nil:
+			files = append(files, name)
 		case err != nil:
 			files = append(files, path)
 		case entry.IsDir() && hidden:

@@ -87,6 +87,8 @@ func TestCheckFiles(t *testing.T) {
 	file("folder/b/bad.yml", "rules:\n- name: total\n  limits: [{limit: 60, window: 1 second}]\n")
 	file("folder/none/package.json", `{"name": "shop"}`)
 	file("folder/none/values.yaml", "a: {{ .Values }}\n")
+	link := filepath.Join(dir, "link")
+	must.OK(t, os.Symlink(folder, link))
 	goodFile, badFile := file("good.json", good), file("a,b:c.yaml", "rules: []\n")
 	for name, test := range map[string]struct {
 		args           []string
@@ -112,6 +114,7 @@ func TestCheckFiles(t *testing.T) {
 		"others, allowed":  {[]string{"--allow-none", others, "-"}, bad, 1, others + ": no configuration\n-:1:21: " + noName + "\n-:2:37: " + noWindow + "\n", "weir check: configuration refused: 1 of 2\n"},
 		"others":           {[]string{others}, "", 1, others + ":1:1: rules: missing, want an array of 1 to 256 rules\n", "weir check: configuration refused\n"},
 		"folder":           {[]string{folder}, "", 1, folder + "/a/good.json: ok\n" + folder + "/b/bad.yml:3:32: " + noWindow + "\n", "weir check: configuration refused: 1 of 2\n"},
+		"link to a folder": {[]string{link, goodFile}, "", 1, link + "/a/good.json: ok\n" + link + "/b/bad.yml:3:32: " + noWindow + "\n" + goodFile + ": ok\n", "weir check: configuration refused: 1 of 3\n"},
 		"folder of none":   {[]string{filepath.Join(folder, "none")}, "", 1, "", "weir check: want a file with a configuration, got none; with --allow-none that is no mistake\n"},
 		"none, allowed in": {[]string{"--allow-none", filepath.Join(folder, "none")}, "", 0, "", ""},
 		"GitHub":           {[]string{"--format", "github", "-"}, bad, 1, "::error file=-,line=1,col=21::" + noName + "\n::error file=-,line=2,col=37::" + noWindow + "\n", "weir check: configuration refused\n"},
@@ -269,7 +272,10 @@ func TestCheckFolderOfDescriptors(t *testing.T) {
 	wrong := folder(map[string]string{"a.yaml": a, "b.yaml": "descriptors: []\n", "c": "notes\n", ".d": "notes\n"})
 	mixed := folder(map[string]string{"a.yaml": a, "b.yaml": b, "c.yaml": "x: 1\n", "d": "notes\n"})
 	template := folder(map[string]string{"a.yaml": a, "b.yaml": "{{- if .Values.on }}\ndomain: d\ndescriptors: []\n{{- end }}\n"})
+	link := filepath.Join(t.TempDir(), "link")
+	must.OK(t, os.Symlink(twice, link))
 	executeAll(t, nil, []lineTest{
+		{"check " + link, 1, link + "/a.yaml: ok\n" + link + "/b.yaml:1:1: want the domain \"d\" once\n", "refused: 1 of 2"},
 		{"check " + template, 0, template + "/a.yaml: ok\n", ""},
 		{"check " + twice, 1, twice + "/a.yaml: ok\n" + twice + "/b.yaml:1:1: want the domain \"d\" once\n", "refused: 1 of 2"},
 		{"check " + wrong, 1, wrong + "/a.yaml: ok\n" + wrong + "/b.yaml:1:1: want a domain that is not empty\n" + wrong + "/c:1:1: want fields and their values\n", "refused: 2 of 3"},

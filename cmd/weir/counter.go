@@ -385,21 +385,33 @@ func why(ctx context.Context, args []string, env environment) error {
 	w := tabwriter.NewWriter(env.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RULE\tNOW\tLIMITS")
 	asked := 0
-	for _, r := range rules {
+	var failed []error
+	for i, r := range rules {
 		now, limits, err := c.why(ctx, &r, secret, values)
 		if err != nil {
-			return errors.Join(w.Flush(), err) // what is known of the rules before
+			failed = append(failed, fmt.Errorf("%s: %w", word(r.Rule), err))
+			if !errors.As(err, &trouble{}) {
+				break
+			}
+			now, limits = "not known", "the backend could not tell"
 		}
 		if now != otherKey {
 			asked++
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", word(r.Rule), now, limits)
+		if len(failed) == mostTroubles && i < len(rules)-1 {
+			failed = append(failed, errors.New("the rules after it are not asked"))
+			break
+		}
 	}
-	if asked == 0 {
+	if asked == 0 && failed == nil {
 		return fmt.Errorf("no proxy has told a rule of %.80q that has this key of %d values: weir namespaces %s lists the rules", c.namespace, len(values), c.namespace)
 	}
-	return w.Flush()
+	return errors.Join(append(failed, w.Flush())...)
 }
+
+// mostTroubles is how many counters may be out of reach before no more are asked: each may take seconds.
+const mostTroubles = 5
 
 // otherKey stands where a rule's key can't have the values.
 const otherKey = "other key"

@@ -174,8 +174,16 @@ func (c *overrideCommand) put(ctx context.Context, o *server.Override) error {
 // restore puts the override that a key had before in the place of another, or none.
 func (c *overrideCommand) restore(ctx context.Context, of *server.Override, before []server.Override) error {
 	query := url.Values{"namespace": {c.namespace}, "force": {""}}
+	key := slices.Clone(of.Key)
+	if of.Pattern == "network" {
+		network, err := netip.ParsePrefix(key[of.Part])
+		if err != nil {
+			return err
+		}
+		key[of.Part] = network.Masked().String() // as the backend has it
+	}
 	for _, o := range before {
-		if o.Rule == of.Rule && slices.Equal(o.Key, of.Key) && o.Pattern == of.Pattern && o.Part == of.Part && (o.Mode == "") == (of.Mode == "") {
+		if o.Rule == of.Rule && slices.Equal(o.Key, key) && o.Pattern == of.Pattern && o.Part == of.Part && (o.Mode == "") == (of.Mode == "") {
 			_, err := c.send(ctx, query, &o)
 			return err
 		}

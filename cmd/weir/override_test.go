@@ -131,13 +131,19 @@ rules:
 	version := tell(1, 0, 0)
 	tell(1, version, 0)
 	tell(2, version, 1) // because of another override
-	for _, unfit := range []uint64{0, 1} {
+	for _, test := range []struct {
+		set   string
+		unfit uint64
+	}{
+		{"per-user bob 10/1m 5/1h", 0}, {"per-user bob 10/1m 6/1h", 1},
+		{"per-net --network 10.0.0.0/8 10/31d", 0}, {"per-net --network 10.1.2.3/8 11/31d", 1},
+	} {
 		done := make(chan string)
-		go func() { done <- said(t, variables, "override", "set", "shop", "per-user", "bob", "10/1m", "5/1h") }()
-		got := ""
+		go func() { done <- said(t, variables, strings.Fields("override set shop "+test.set)...) }()
+		got, unfit := "", uint64(0)
 		for got == "" {
-			if heard := tell(1, version, 0); heard > version {
-				version = heard
+			if heard := tell(1, version, unfit); heard > version {
+				version, unfit = heard, test.unfit
 				tell(1, version, unfit)
 				tell(2, version, 1+unfit)
 			}
@@ -146,13 +152,16 @@ rules:
 			default:
 			}
 		}
-		want := fmt.Sprint(unfit, " per-user bob 10/1m 5/1h\nknown to 2 of 2 nodes")
-		if !strings.HasPrefix(got, want) || strings.Contains(got, "it is taken back, as nodes can't apply it") != (unfit > 0) {
-			t.Errorf("%d unfit: got %s", unfit, got)
+		want := "0 " + test.set + "\nknown to 2 of 2 nodes"
+		if test.unfit > 0 {
+			want = "1" + want[1:]
+		}
+		if !strings.HasPrefix(got, want) || strings.Contains(got, "it is taken back, as nodes can't apply it") != (test.unfit > 0) {
+			t.Errorf("%d unfit: got %s", test.unfit, got)
 		}
 	}
 	// The override that was in force before is in force again.
-	must.Equal(t, overridesAt(t, address), "per-net 10.0.0.1 10/31d, per-user ann 10/1m 5/1h/7, per-user bob 10/1m 5/1h, ", "in force are")
+	must.Equal(t, overridesAt(t, address), "per-net --network 10.0.0.0/8 10/31d, per-net 10.0.0.1 10/31d, per-user ann 10/1m 5/1h/7, per-user bob 10/1m 5/1h, ", "in force are")
 }
 
 func overridesAt(t *testing.T, address string) (list string) {

@@ -216,6 +216,22 @@ type Overrides struct {
 	Nodes, Knowing, Unfitting int
 	// Unfit is how many overrides nodes can't apply in total, whichever list they have.
 	Unfit uint64
+
+	applied []store.AppliedList
+}
+
+// KnownFrom counts as knowing those nodes, too, that decide by an earlier list, from a version on. A node that has a
+// later list than this has one that the store has lost, or one that has come since.
+func (o *Overrides) KnownFrom(version uint64) {
+	o.Knowing, o.Unfitting = 0, 0
+	for _, a := range o.applied {
+		if a.Version < version || a.Version > o.Version {
+			continue
+		}
+		if o.Knowing++; a.Unfit > 0 {
+			o.Unfitting++
+		}
+	}
 }
 
 // Overrides returns the overrides of a namespace as the store has them now.
@@ -228,20 +244,14 @@ func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides,
 	}
 	o.Version, o.Prices = set.version, set.prices
 	o.List = slices.DeleteFunc(set.overrides, func(o wire.Override) bool { return o.IsNotice() })
-	applied, err := store.ReadApplied(ctx, b.store, namespace)
-	if err != nil {
+	if o.applied, err = store.ReadApplied(ctx, b.store, namespace); err != nil {
 		return o, err
 	}
-	for _, a := range applied {
-		o.Nodes++
+	o.Nodes = len(o.applied)
+	for _, a := range o.applied {
 		o.Unfit += a.Unfit
-		if a.Version != o.Version {
-			continue
-		}
-		if o.Knowing++; a.Unfit > 0 {
-			o.Unfitting++
-		}
 	}
+	o.KnownFrom(o.Version)
 	return o, nil
 }
 

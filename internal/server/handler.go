@@ -84,7 +84,7 @@ type Options struct {
 //     have told of rule R. POST has a [CounterChange],
 //     and answers with [CounterChanged].
 //   - GET /v1/overrides?namespace=N tells [Overrides], with &rule=R those of a rule, and with &some the
-//     first of them. PUT sets those of
+//     first of them; with &version=V nodes know them that have this version or a later one. PUT sets those of
 //     a body of this form, unless a rule that nodes have told of can't have them; with &force it does
 //     not look; DELETE with &rule=R removes the override of &key=V, once for each value, with
 //     &pattern=P and &part=N that of many keys, or with &all all of the rule's keys, or with &whole that of the whole rule. Both answer with

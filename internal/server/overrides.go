@@ -22,8 +22,8 @@ type Overrides struct {
 	// are set.
 	Version uint64 `json:"version,omitempty"`
 	// Nodes is how many nodes have reported in the last minute. Knowing is how many of them decide
-	// by this list, and Unfitting how many of these could not apply all of it. Unfit is how many
-	// overrides nodes can't apply in total, whichever list they have.
+	// by this list, or an earlier one if the call says so, and Unfitting how many of these could not apply all of it.
+	// Unfit is how many overrides nodes can't apply in total, whichever list they have.
 	Nodes     int        `json:"nodes"`
 	Knowing   int        `json:"knowing"`
 	Unfitting int        `json:"unfitting"`
@@ -125,6 +125,13 @@ func (h *handler) overrides(_ http.ResponseWriter, r *http.Request, namespace st
 	found, err := h.backend.Overrides(r.Context(), namespace)
 	if err != nil {
 		return nil, err
+	}
+	if text := r.URL.Query().Get("version"); text != "" {
+		version, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return nil, wrong("version: want a number, got %.80q", text)
+		}
+		found.KnownFrom(version)
 	}
 	all := Overrides{
 		Version: found.Version, Nodes: found.Nodes, Knowing: found.Knowing, Unfitting: found.Unfitting, Unfit: found.Unfit, Overrides: []Override{},

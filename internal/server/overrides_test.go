@@ -66,6 +66,15 @@ func TestOverrides(t *testing.T) {
 	if got := overrides(t, s, "namespace=shop"); got.Nodes != 3 || got.Knowing != 2 || got.Unfitting != 1 {
 		t.Errorf("told by %d nodes, known to %d, unfit at %d; want 3, 2 and 1", got.Nodes, got.Knowing, got.Unfitting)
 	}
+	// A change is known where a later list is, too, but not where a list is that the store has lost.
+	now := change(t, s, "PUT", "namespace=shop", `{"overrides": [{"rule": "per-user", "key": ["ann"], "limits": [{"limit": 3, "width_ms": 60000}]}]}`, 1)
+	pushed(t, s, &wire.Push{Namespace: "shop", Node: 1, Sender: 1, Sequence: 2, Floor: 1, Known: wire.Known{Version: now + 1}})
+	pushed(t, s, &wire.Push{Namespace: "shop", Node: 2, Sender: 1, Sequence: 2, Floor: 1, Known: wire.Known{Version: now}})
+	for query, want := range map[string][2]int{"": {1, 0}, fmt.Sprint("&version=", last): {2, 1}, fmt.Sprint("&version=", now): {1, 0}, fmt.Sprint("&version=", now+1): {0, 0}} {
+		got := overrides(t, s, "namespace=shop"+query)
+		must.Equal(t, [2]int{got.Knowing, got.Unfitting}, want, "%q: known to, and unfit at", query)
+	}
+	wantStatus(t, s, request(t, "GET", s.URL+"/v1/overrides?namespace=shop&version=x", nil), 400)
 	change(t, s, "DELETE", "namespace=shop&rule=per-user&key=nobody", "", 0)
 	change(t, s, "DELETE", "namespace=shop&rule=per-user", "", 0)
 	change(t, s, "DELETE", "namespace=shop&rule=all", "", 1)
