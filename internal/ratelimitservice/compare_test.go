@@ -1,9 +1,7 @@
 package ratelimitservice
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,10 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/nightly"
 	"weir/internal/store/memory"
@@ -49,9 +49,7 @@ func TestComparison(t *testing.T) {
 		dir := t.TempDir()
 		build := exec.Command("go", "install", "github.com/envoyproxy/ratelimit/src/service_cmd@latest")
 		build.Dir, build.Env = dir, append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-mod=mod")
-		if said, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, said)
-		}
+		commandtest.Run(t, build)
 		file = filepath.Join(dir, "service_cmd")
 	}
 	seed := uint64(time.Now().UnixNano())
@@ -110,52 +108,32 @@ func startIts(t *testing.T, file string, text []string) *its {
 	for i := range text {
 		write(t, filepath.Join(folder, fmt.Sprint(i, ".yaml")), text[i])
 	}
-	ports := freePorts(t, 3)
+	var ports []string
+	for _, address := range commandtest.FreeAddresses(t, 3) {
+		_, port, _ := net.SplitHostPort(address)
+		ports = append(ports, port)
+	}
 	cmd := exec.Command(file)
 	cmd.Env = append(os.Environ(), "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL="+redistest.Start(t).Addr, "RUNTIME_ROOT="+root,
 		"RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1",
 		"DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1], "DEBUG_PORT="+ports[2],
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true")
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	must.OK(t, cmd.Start())
+	process := commandtest.Start(t, cmd)
 	client := must.Get(grpc.NewClient("127.0.0.1:"+ports[0], grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
-	ended := false
-	end := func() {
-		if ended {
-			return
+	end := sync.OnceFunc(func() {
+		must.Report(t, client.Close())
+		if process.Kill(t); t.Failed() {
+			t.Logf("the other service said:\n%s", process.Printed())
 		}
-		ended = true
-		var exit *exec.ExitError
-		must.Report(t, errors.Join(client.Close(), cmd.Process.Kill()))
-		if err := cmd.Wait(); !errors.As(err, &exit) {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("the other service said:\n%s", said.String())
-		}
-	}
+	})
 	t.Cleanup(end)
 	of := &its{pb.NewRateLimitServiceClient(client), end}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := of.client.ShouldRateLimit(ctx, request("none", "a=b"), grpc.WaitForReady(true)); err != nil {
-		t.Fatalf("%v\n%s", err, said.String())
+		t.Fatalf("%v\n%s", err, process.Printed())
 	}
 	return of
-}
-
-// freePorts are ports that nobody listens on.
-func freePorts(t *testing.T, n int) (ports []string) {
-	t.Helper()
-	for range n {
-		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer l.Close() // when all are known, so that they differ
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		must.OK(t, err)
-		ports = append(ports, port)
-	}
-	return ports
 }
 
 // generator makes configurations and requests.

@@ -38,10 +38,9 @@ func TestManyDescriptors(t *testing.T) {
 					"  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
 					"  - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n", ServiceOptions{Stats: NewStats()})
 				on := serveService(t, s)
-				client := pb.NewRateLimitServiceClient(on.connection)
 				ask := func(r *pb.RateLimitRequest) pb.RateLimitResponse_Code {
 					t.Helper()
-					answer, err := client.ShouldRateLimit(t.Context(), r)
+					answer, err := on.client.ShouldRateLimit(t.Context(), r)
 					if err != nil {
 						t.Fatalf("%s, charge %s%s: %d descriptors: %v", name, charge, rate, len(r.Descriptors), err)
 					}
@@ -136,14 +135,13 @@ func TestPanicOfACall(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), messaging, ServiceOptions{})
 	on := serveService(t, s)
-	client, caught := pb.NewRateLimitServiceClient(on.connection), panics.Caught()
-	counters := s.options.Counters
+	caught, counters := panics.Caught(), s.options.Counters
 	for _, faulty := range []bool{true, false, true, false} {
 		want := codes.OK
 		if s.options.Counters = counters; faulty {
 			s.options.Counters, want = nil, codes.Internal
 		}
-		_, err := client.ShouldRateLimit(t.Context(), request("messaging", "to_number=1", "to_number=2"))
+		_, err := on.client.ShouldRateLimit(t.Context(), request("messaging", "to_number=1", "to_number=2"))
 		must.Equal(t, status.Code(err), want, "faulty %v: %v", faulty, err)
 	}
 	if panics.Caught() < caught+2 {

@@ -113,20 +113,18 @@ func TestNear(t *testing.T) {
 	for _, test := range []struct {
 		share float32
 		limit int
-		hits  []uint32
+		hits  []uint64
 		near  uint64
 	}{
-		{0.5, 10, []uint32{7}, 2},
-		{1, 10, []uint32{7, 5}, 0},
-		{1, 1<<24 + 3, []uint32{1 << 24, 5}, 0},
+		{0.5, 10, []uint64{7}, 2},
+		{1, 10, []uint64{7, 5}, 0},
+		{1, 1<<24 + 3, []uint64{1 << 24, 5}, 0},
 	} {
 		stats := NewStats()
 		stats.Near = test.share
 		s := start(t, newClock(), fmt.Sprintf("domain: d\ndescriptors: [{key: plain, rate_limit: {unit: minute, requests_per_unit: %d}}]", test.limit), ServiceOptions{Stats: stats})
 		for _, hits := range test.hits {
-			r := request("d", "plain=1")
-			r.HitsAddend = hits
-			told(t, s, r)
+			told(t, s, costing(hits, "plain=1"))
 		}
 		must.Equal(t, stats.of("d", "plain").counters[nearHits].Load(), test.near, "share %v of %d, hits %v: near", test.share, test.limit, test.hits)
 	}
