@@ -34,10 +34,9 @@ func usedOf(rule string, n uint32, day int, hits int64) wire.UsedRow {
 }
 
 // account sends a message on used hits.
-func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.UsedRow) (done store.Accounted) {
+func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.UsedRow) store.Accounted {
 	b.t.Helper()
-	done = must.Get(b.store.Account(b.t.Context(), &wire.Used{Namespace: namespace, Sender: sender, Sequence: sequence, Rows: rows}))(b.t)
-	return done
+	return must.Get(b.store.Account(b.t.Context(), &wire.Used{Namespace: namespace, Sender: sender, Sequence: sequence, Rows: rows}))(b.t)
 }
 
 // used returns a namespace's used hits on some days, and their sum.

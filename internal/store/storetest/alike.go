@@ -521,19 +521,10 @@ func firstDifference(p *wire.Push, got, want *store.Outcome) (c wire.LimitCounte
 }
 
 func (s *sequence) count(p *wire.Push, out *store.Outcome) {
-	one := Tally{Pushes: 1}
-	for _, part := range []struct {
-		hits int64
-		in   *int
-	}{{out.Applied, &one.Applied}, {out.Returned, &one.Returned}, {out.Dropped, &one.Dropped}} {
-		if part.hits > 0 {
-			*part.in = 1
-		}
-	}
-	switch {
-	case out.Duplicate:
+	one := Tally{Pushes: 1, Applied: int(min(out.Applied, 1)), Returned: int(min(out.Returned, 1)), Dropped: int(min(out.Dropped, 1))}
+	if out.Duplicate {
 		one.Duplicates = 1
-	default:
+	} else {
 		for i, g := range out.Answer.Grants {
 			switch {
 			case g.Units == 0:
