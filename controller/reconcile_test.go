@@ -296,9 +296,8 @@ func TestRefusedByEnvoyGateway(t *testing.T) {
 		}
 		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
 		must.OK(t, c.Get(t.Context(), name, p))
-		if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); string(said.Status)+" "+said.Message != test.want {
-			t.Errorf("%+v: %+v, want %s", test, said, test.want)
-		}
+		said := meta.FindStatusCondition(p.Status.Conditions, "Programmed")
+		must.Equal(t, string(said.Status)+" "+said.Message, test.want, "%+v", test)
 	}
 }
 

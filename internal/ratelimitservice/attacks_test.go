@@ -196,9 +196,7 @@ func TestBackendIsAway(t *testing.T) {
 		must.Equal(t, strings.Join(got, " "), want, "%v", mode)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.options.Counters.Close(ctx); err == nil {
-			t.Error("all was pushed")
-		}
+		must.Fails(t, s.options.Counters.Close(ctx), "what was not pushed")
 	}
 }
 

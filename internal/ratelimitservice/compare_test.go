@@ -64,13 +64,9 @@ func TestComparison(t *testing.T) {
 		for i := 0; i < perConfiguration && !t.Failed(); i++ {
 			r := random.request()
 			theirs, err := it.client.ShouldRateLimit(t.Context(), r)
-			if err != nil {
-				t.Fatalf("%v: %v", r, err)
-			}
+			must.OKf(t, err, "%v", r)
 			ours, err := own.ShouldRateLimit(t.Context(), r)
-			if err != nil {
-				t.Fatalf("%v: %v", r, err)
-			}
+			must.OKf(t, err, "%v", r)
 			if withoutSeconds(theirs, ours); !proto.Equal(theirs, ours) {
 				t.Errorf("request %d, %v:\ngot  %v\nwant %v\n%s", i, r, ours, theirs, strings.Join(text, "---\n"))
 			}

@@ -41,9 +41,7 @@ func TestManyDescriptors(t *testing.T) {
 				ask := func(r *pb.RateLimitRequest) pb.RateLimitResponse_Code {
 					t.Helper()
 					answer, err := on.client.ShouldRateLimit(t.Context(), r)
-					if err != nil {
-						t.Fatalf("%s, charge %s%s: %d descriptors: %v", name, charge, rate, len(r.Descriptors), err)
-					}
+					must.OKf(t, err, "%s, charge %s%s: %d descriptors", name, charge, rate, len(r.Descriptors))
 					must.Equal(t, len(answer.Statuses), len(r.Descriptors), "%s, charge %s%s: statuses of %d descriptors", name, charge, rate, len(r.Descriptors))
 					return answer.OverallCode
 				}
@@ -66,9 +64,7 @@ func TestManyDescriptors(t *testing.T) {
 						}
 						mixed.Descriptors = append(mixed.Descriptors, d)
 					}
-					if got := []pb.RateLimitResponse_Code{ask(r), ask(r), ask(r)}; fmt.Sprint(got) != "[OK OK OVER_LIMIT]" {
-						t.Errorf("%s, charge %s%s: %d descriptors got %v", name, charge, rate, n, got)
-					}
+					must.Equal(t, fmt.Sprint(ask(r), ask(r), ask(r)), "OK OK OVER_LIMIT", "%s, charge %s%s: %d descriptors", name, charge, rate, n)
 					ask(mixed)
 				}
 				on.end()
@@ -144,7 +140,5 @@ func TestPanicOfACall(t *testing.T) {
 		_, err := on.client.ShouldRateLimit(t.Context(), request("messaging", "to_number=1", "to_number=2"))
 		must.Equal(t, status.Code(err), want, "faulty %v: %v", faulty, err)
 	}
-	if panics.Caught() < caught+2 {
-		t.Error("the panics were not counted")
-	}
+	must.AtLeast(t, panics.Caught(), caught+2, "panics that were counted")
 }

@@ -329,9 +329,7 @@ func TestWhoGivesBack(t *testing.T) {
 		last := len(back.Descriptors) - 1
 		back.Descriptors[last].HitsAddend, back.Descriptors[last].IsNegativeHits = wrapperspb.UInt64(4), true
 		_, err := s.ShouldRateLimit(t.Context(), back)
-		if denied := status.Code(err) == codes.PermissionDenied; denied == test.allowed {
-			t.Errorf("%s: got %v", name, err)
-		}
+		must.Equal(t, status.Code(err) != codes.PermissionDenied, test.allowed, "%s: allowed, got %v", name, err)
 		want := "OK | OK 0/10 MINUTE 45s"
 		if test.allowed {
 			want = "OK | OK 4/10 MINUTE 45s"

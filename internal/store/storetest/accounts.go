@@ -223,9 +223,8 @@ func testAccountsHammer(t *testing.T, b *bench) {
 					for k := range 30 {
 						rows = append(rows, used(uint32((k*7+int(sender))%30), -k%3, int64(k+1)))
 					}
-					if _, err := b.store.Account(t.Context(), &wire.Used{Namespace: "ns", Sender: sender, Sequence: sequence, Rows: rows}); err != nil {
-						t.Error(err)
-					}
+					_, err := b.store.Account(t.Context(), &wire.Used{Namespace: "ns", Sender: sender, Sequence: sequence, Rows: rows})
+					must.Report(t, err)
 				}
 			})
 		}

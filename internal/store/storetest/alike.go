@@ -428,14 +428,10 @@ func (s *sequence) send(p *wire.Push) {
 	}
 	nodes := uint64(s.below(6))
 	want, err := s.exact.Push(s.t.Context(), p, nodes)
-	if err != nil {
-		s.t.Fatalf("push %+v: %v", p, err)
-	}
+	must.OKf(s.t, err, "push %+v", p)
 	for name, other := range s.Others {
 		got, err := other.Push(s.t.Context(), p, nodes)
-		if err != nil {
-			s.t.Fatalf("%s: %v", name, err)
-		}
+		must.OKf(s.t, err, "%s", name)
 		if !reflect.DeepEqual(got, want) && s.sound() {
 			s.t.Fatalf("%s: push %d of sender %d at %d, %d nodes, keys %d\n%s", name, p.Sequence, p.Sender, s.Now().UnixNano(), nodes, s.keys, s.explain(p, &got, &want))
 		}
