@@ -47,7 +47,7 @@ func accepted(namespace gatewayv1.Namespace) gatewayv1.RouteParentStatus {
 func installed(t *testing.T, controller gatewayv1.GatewayController, present []schema.GroupVersionKind, namespaces ...string) (client.Client, []*reconciler) {
 	t.Helper()
 	mapper := meta.NewDefaultRESTMapper(nil)
-	w := newWriter(t)
+	w := newWriter()
 	w.present = map[schema.GroupVersionKind]bool{}
 	for _, kind := range present {
 		mapper.Add(kind, meta.RESTScopeNamespace)
@@ -63,7 +63,7 @@ func installed(t *testing.T, controller gatewayv1.GatewayController, present []s
 	for _, namespace := range namespaces {
 		own := *w
 		own.release = "weir-" + namespace
-		planner := must.Get(policy.NewPlanner(must.Get(own.with(own.base, policy.Istio))(t)))(t)
+		planner := must.Get(policy.NewPlanner(must.Get(own.with(base, policy.Istio))(t)))(t)
 		all = append(all, &reconciler{Client: c, direct: c, events: events.NewFakeRecorder(100), planner: planner, writer: &own, restart: func(error) {}, namespaces: []string{namespace}})
 	}
 	return c, all
@@ -296,9 +296,8 @@ func TestRefusedByEnvoyGateway(t *testing.T) {
 		}
 		must.Get(all[0].Reconcile(t.Context(), reconcile.Request{}))(t)
 		must.OK(t, c.Get(t.Context(), name, p))
-		if said := meta.FindStatusCondition(p.Status.Conditions, "Programmed"); string(said.Status)+" "+said.Message != test.want {
-			t.Errorf("%+v: %+v, want %s", test, said, test.want)
-		}
+		said := meta.FindStatusCondition(p.Status.Conditions, "Programmed")
+		must.Equal(t, string(said.Status)+" "+said.Message, test.want, "%+v", test)
 	}
 }
 
@@ -318,7 +317,7 @@ func TestLargePolicy(t *testing.T) {
 	p := policyFor("shop", "public", "{}")
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(p).WithObjects(p).Build()
 	planner := must.Get(policy.NewPlanner([]byte("{}")))(t)
-	r := &reconciler{Client: c, direct: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter(t)}
+	r := &reconciler{Client: c, direct: c, events: events.NewFakeRecorder(100), planner: planner, writer: newWriter()}
 	for i, bytes := range []int{most, most + 1, 1 << 20} {
 		must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 		p.Generation, p.Spec.Rules = int64(i+1), []json.RawMessage{rule(bytes)}
@@ -426,7 +425,7 @@ func TestWaypoints(t *testing.T) {
 		}
 		objects = append(objects, s)
 	}
-	r := &reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), writer: newWriter(t)}
+	r := &reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), writer: newWriter()}
 	resources := must.Get(r.read(t.Context()))(t)
 	for _, test := range tests {
 		route := resources.Routes[slices.IndexFunc(resources.Routes, func(r *policy.Route) bool { return r.Name == test.name })]

@@ -84,8 +84,8 @@ func TestShowBases(t *testing.T) {
 	c, all := installed(t, "istio.io/gateway-controller", []schema.GroupVersionKind{wasmPlugin, envoyFilter}, "a", "b", "tenant")
 	r := all[0]
 	r.namespaces = []string{"a", "b"}
-	r.writer.base = map[string]json.RawMessage{"sync_rate": []byte("1"), "replicas": []byte("2")}
-	r.planner = must.Get(policy.NewPlanner(must.Get(r.writer.with(r.writer.base, policy.Istio))(t)))(t)
+	base := map[string]json.RawMessage{"sync_rate": []byte("1"), "replicas": []byte("2")}
+	r.planner = must.Get(policy.NewPlanner(must.Get(r.writer.with(base, policy.Istio))(t)))(t)
 	p := policyFor("a", "public", "{}")
 	must.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 	p.Generation, p.Spec.Rules = 2, []json.RawMessage{[]byte(`{"name":"r","sync_rate":"share","limits":[{"limit":10,"window":"1h"}]}`)}

@@ -45,7 +45,6 @@ var (
 
 // writer makes of configurations what implementations take, as charts/weir does.
 type writer struct {
-	base           map[string]json.RawMessage
 	plugin, pull   string
 	host, port     string // of the backend, empty if there is none
 	token, trusted string

@@ -15,10 +15,11 @@ import (
 	"weir/internal/must"
 )
 
-func newWriter(t *testing.T) *writer {
-	t.Helper()
-	base := map[string]json.RawMessage{"sync_rate": []byte("1"), "backend": []byte(`{"timeout": "100ms"}`)}
-	return &writer{base: base, plugin: "registry.example/weir-plugin:v1", pull: "Always", host: "weir.weir-system.svc.cluster.local", port: "9180", token: "secret", trusted: "/ca.crt"}
+// base is the configuration of newWriter's plugins without rules.
+var base = map[string]json.RawMessage{"sync_rate": []byte("1"), "backend": []byte(`{"timeout": "100ms"}`)}
+
+func newWriter() *writer {
+	return &writer{plugin: "registry.example/weir-plugin:v1", pull: "Always", host: "weir.weir-system.svc.cluster.local", port: "9180", token: "secret", trusted: "/ca.crt"}
 }
 
 // What is written is what weir check takes, and what the chart's own files look like.
@@ -35,7 +36,7 @@ func TestObjects(t *testing.T) {
 		},
 	} {
 		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "public"}, Implementation: implementation, Listeners: []policy.Listener{{Name: "http", Port: 80}}}
-		objects := must.Get(newWriter(t).objects(g, [][]byte{rules, rules}))(t)
+		objects := must.Get(newWriter().objects(g, [][]byte{rules, rules}))(t)
 		var all strings.Builder
 		for _, o := range objects {
 			text := must.Get(o.MarshalJSON())(t)
@@ -61,7 +62,7 @@ func TestNamesOfObjects(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{"public", "2-public", "2-2-public", "public-2"} {
 		g := &policy.Gateway{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, Implementation: policy.Istio}
-		objects := must.Get(newWriter(t).objects(g, [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)}))(t)
+		objects := must.Get(newWriter().objects(g, [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)}))(t)
 		for _, o := range objects {
 			key := o.GetKind() + " " + o.GetName()
 			if other := seen[key]; other != "" {

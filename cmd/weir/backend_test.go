@@ -65,7 +65,7 @@ func TestChangeThatIsRedirected(t *testing.T) {
 func TestWaitForAChange(t *testing.T) {
 	t.Parallel()
 	in := memory.New(memory.Options{})
-	reportOf(t, in, "per-user")
+	noteReportOf(t, in, "per-user")
 	changeOf := func(key string) (version uint64) {
 		o := wire.Override{Rule: "per-user", Values: []string{key}, Limits: []wire.OverrideLimit{{Max: 1, WidthMillis: 60_000}}}
 		version, err := backend.New(in).By(nil).ForceOverrides(t.Context(), "shop", o)

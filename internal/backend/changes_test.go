@@ -273,9 +273,8 @@ func TestChangesAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
-			if _, err := []*Backend{one, two}[i%2].By(by("many")).SetOverrides(t.Context(), "many", overrideTo(uint64(i), "key")); err != nil {
-				t.Error(err)
-			}
+			_, err := []*Backend{one, two}[i%2].By(by("many")).SetOverrides(t.Context(), "many", overrideTo(uint64(i), "key"))
+			must.Report(t, err)
 		})
 	}
 	all.Wait()

@@ -57,90 +57,61 @@ func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (out stor
 	out.Answer = wire.Answer{
 		NowNanos: math.MaxUint64, Nodes: nodes, Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)),
 	}
-	missing := make([]wire.Missing, len(p.Items)+len(p.Takes))
 	for which := range 3 {
-		of := *p
-		of.Items, of.Takes = nil, nil
-		var places []int
-		for i := range p.Items {
-			if partition(p.Items[i].ID) == which {
-				of.Items, places = append(of.Items, p.Items[i]), append(places, i)
-			}
-		}
-		for i := range p.Takes {
-			if holds(which, &p.Takes[i]) {
-				of.Takes, places = append(of.Takes, p.Takes[i]), append(places, len(p.Items)+i)
-			}
-		}
+		of, _ := store.Divide(p, func(item *wire.Item) bool { return partition(item.ID) == which }, func(take *wire.Take) bool { return holds(which, take) })
 		at, fails := s.Store, wire.Answered
 		if which > 0 {
 			at, fails = s.others[which-1], s.fails[which-1]
 		}
 		lacks := fails != wire.Answered
 		if lacks {
-			for _, i := range places {
-				missing[i], out.Answer.Missing = fails, missing
-			}
+			of.Lack(&out.Answer, fails)
 		}
 		if lacks && (fails == wire.NotApplied && !s.copies || !s.applies()) {
 			continue
 		}
-		done, err := at.Push(ctx, &of, nodes)
-		if err != nil || lacks {
-			if err != nil {
-				return out, err
-			}
-			continue
+		done, err := at.Push(ctx, &of.Push, nodes)
+		if err != nil {
+			return out, err
 		}
-		out.Answer.NowNanos = done.Answer.NowNanos
-		for i, place := range places {
-			if place < len(p.Items) {
-				out.Answer.Totals[place] = done.Answer.Totals[i]
-			} else {
-				out.Answer.Grants[place-len(p.Items)] = done.Answer.Grants[i-len(of.Items)]
-			}
+		if !lacks {
+			out.Answer.NowNanos = done.Answer.NowNanos
+			of.Join(&out.Answer, &done.Answer)
 		}
 	}
-	return out, s.share(ctx, p, nodes, &out.Answer, missing)
+	shared, _ := store.Divide(p, func(*wire.Item) bool { return false }, func(take *wire.Take) bool { return !holds(partition(take.Rooms[0].ID), take) })
+	return out, s.share(ctx, shared, nodes, &out.Answer)
 }
 
 // share applies the takes of several partitions, which have room. If one of the partitions fails, the answer lacks all of them.
-func (s *parted) share(ctx context.Context, p *wire.Push, nodes uint64, answer *wire.Answer, missing []wire.Missing) error {
-	var shared []int
+func (s *parted) share(ctx context.Context, p *store.Part, nodes uint64, answer *wire.Answer) error {
 	fails := wire.Answered
 	if s.slow {
 		fails = wire.InDoubt
 	}
+	grants := make([]wire.Grant, len(p.Takes))
 	for i := range p.Takes {
-		t := &p.Takes[i]
-		if holds(partition(t.Rooms[0].ID), t) {
-			continue
-		}
-		shared = append(shared, i)
-		for j := range t.Rooms {
-			if which := partition(t.Rooms[j].ID); which > 0 {
+		rooms := p.Takes[i].Rooms
+		grants[i].Totals = make([]wire.Total, len(rooms))
+		for j := range rooms {
+			if which := partition(rooms[j].ID); which > 0 {
 				fails = max(fails, s.fails[which-1])
 			}
 		}
 	}
 	lacks := fails != wire.Answered
-	for _, i := range shared {
-		if lacks {
-			missing[len(p.Items)+i], answer.Missing = fails, missing
-		} else {
-			answer.Grants[i].Totals = make([]wire.Total, len(p.Takes[i].Rooms))
-		}
+	if lacks {
+		p.Lack(answer, fails)
 	}
 	if lacks && (fails == wire.NotApplied && !s.copies || !s.applies()) {
 		return nil
 	}
 	for which, at := range []store.Store{s.Store, s.others[0], s.others[1]} {
-		of := *p
+		of := p.Push
 		of.Sender++ // it has had another part of the push
-		of.Items, of.Takes = nil, nil
+		of.Takes = nil
 		var rooms [][2]int
-		for _, i := range shared {
-			t := p.Takes[i]
+		for i, t := range p.Takes {
 			for j := range t.Rooms {
 				if partition(t.Rooms[j].ID) == which {
 					of.Takes = append(of.Takes, wire.Take{Least: t.Least, Most: t.Most, Rooms: t.Rooms[j : j+1]})
@@ -156,12 +127,13 @@ func (s *parted) share(ctx context.Context, p *wire.Push, nodes uint64, answer *
 			return err
 		}
 		for n, room := range rooms {
-			if grant := &done.Answer.Grants[n]; !lacks {
-				to := &answer.Grants[room[0]]
-				to.Units, to.AtNanos, to.Totals[room[1]] = grant.Units, grant.AtNanos, grant.Totals[0]
-			}
+			grant, to := &done.Answer.Grants[n], &grants[room[0]]
+			to.Units, to.AtNanos, to.Totals[room[1]] = grant.Units, grant.AtNanos, grant.Totals[0]
 		}
 		answer.NowNanos = done.Answer.NowNanos
+	}
+	if !lacks {
+		p.Join(answer, &wire.Answer{Grants: grants})
 	}
 	return nil
 }

@@ -9,14 +9,15 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"weir/internal/backend"
+	"weir/internal/backend/backendtest"
 	"weir/internal/must"
-	"weir/internal/store"
 	"weir/internal/store/memory"
 	"weir/ratelimit"
 
@@ -26,12 +27,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // served is a service that is served until the test ends, or end is called, and a connection to it.
 type served struct {
 	connection *grpc.ClientConn
+	client     pb.RateLimitServiceClient
 	address    string
 	server     *Server
 	end        func()
@@ -51,7 +52,7 @@ func serveService(t *testing.T, s *Service) served {
 	t.Cleanup(end)
 	connection := must.Get(grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { must.Report(t, connection.Close()) })
-	return served{connection, l.Addr().String(), server, end}
+	return served{connection, pb.NewRateLimitServiceClient(connection), l.Addr().String(), server, end}
 }
 
 // raw sends bytes as they are.
@@ -70,13 +71,8 @@ func TestForgedRequests(t *testing.T) {
 	stats := NewStats()
 	s := start(t, newClock(), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}]", ServiceOptions{Stats: stats})
 	on := serveService(t, s)
-	client := pb.NewRateLimitServiceClient(on.connection)
 	many := func(n int, entry string) *pb.RateLimitRequest {
-		all := make([]string, n)
-		for i := range all {
-			all[i] = entry
-		}
-		return request("d", all...)
+		return request("d", slices.Repeat([]string{entry}, n)...)
 	}
 	long := strings.Repeat("x", 1<<20)
 	for _, test := range []struct {
@@ -95,7 +91,7 @@ func TestForgedRequests(t *testing.T) {
 		{"empty entries", request("d", ""), codes.OK},
 		{"strange bytes", request("d", "k=\x00\n\u2028"), codes.OK},
 	} {
-		_, err := client.ShouldRateLimit(t.Context(), test.request)
+		_, err := on.client.ShouldRateLimit(t.Context(), test.request)
 		must.Equal(t, status.Code(err), test.want, "%s: %.200v", test.name, err)
 	}
 	crowd := protowire.AppendBytes([]byte{0x12}, bytes.Repeat([]byte{0x0a, 0}, maxEntries+1))
@@ -120,7 +116,7 @@ func TestForgedRequests(t *testing.T) {
 		must.Get(s.ShouldRateLimit(t.Context(), request(fmt.Sprint("domain", i), "k=v")))(t)
 	}
 	must.Equal(t, len(stats.all()), before, "series, after domains that nobody has configured")
-	must.Equal(t, must.Get(client.ShouldRateLimit(t.Context(), request("d", "k=v")))(t).GetStatuses()[0].GetLimitRemaining(), 9, "in the end")
+	must.Equal(t, must.Get(on.client.ShouldRateLimit(t.Context(), request("d", "k=v")))(t).GetStatuses()[0].GetLimitRemaining(), 9, "in the end")
 }
 
 // slow is a backend that takes pushes only as it is let.
@@ -149,12 +145,11 @@ func TestRequestsUnderWay(t *testing.T) {
 	way := &slow{Local{Backend: backend.New(counts)}, make(chan struct{}, 1000), make(chan struct{})}
 	s := serviceOn(t, CounterOptions{Backend: way, Timeout: time.Minute}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000}}]", ServiceOptions{})
 	counters, on := s.options.Counters, serveService(t, s)
-	client := pb.NewRateLimitServiceClient(on.connection)
 
 	gone, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, err := client.ShouldRateLimit(gone, request("d", "k=v"))
+		_, err := on.client.ShouldRateLimit(gone, request("d", "k=v"))
 		left <- err
 	}()
 	<-way.entered
@@ -163,7 +158,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	answers := make(chan error, waiting)
 	for i := range waiting {
 		go func() {
-			answer, err := client.ShouldRateLimit(t.Context(), request("d", fmt.Sprint("k=", i%3)))
+			answer, err := on.client.ShouldRateLimit(t.Context(), request("d", fmt.Sprint("k=", i%3)))
 			if err == nil && answer.GetOverallCode() != pb.RateLimitResponse_OK {
 				err = errors.New("over its limit")
 			}
@@ -182,14 +177,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	ending.Wait()
 	must.Report(t, counters.Close(t.Context()))
 	// The hits of requests that were answered are counted, and nothing else.
-	var counted int64
-	must.OK(t, counts.Counters(t.Context(), DefaultNamespace, nil, func(c store.LimitCounter) error {
-		for _, w := range c.Windows {
-			counted += w.Hits
-		}
-		return nil
-	}))
-	must.Equal(t, counted, waiting, "hits of requests that were answered")
+	must.Equal(t, backendtest.Sum(t, counts, DefaultNamespace), waiting, "hits of requests that were answered")
 }
 
 // While the backend is away, requests are answered as the mode says.
@@ -208,9 +196,7 @@ func TestBackendIsAway(t *testing.T) {
 		must.Equal(t, strings.Join(got, " "), want, "%v", mode)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.options.Counters.Close(ctx); err == nil {
-			t.Error("all was pushed")
-		}
+		must.Fails(t, s.options.Counters.Close(ctx), "what was not pushed")
 	}
 }
 
@@ -222,12 +208,10 @@ func (away) Push(context.Context, []byte) ([]byte, error) { return nil, errors.N
 // a domain charges.
 func TestAsksWithoutHits(t *testing.T) {
 	t.Parallel()
-	for _, charge := range []string{"all", "refusing", "all_or_none"} {
+	for _, charge := range charges {
 		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}, {key: none, rate_limit: {unit: day, requests_per_unit: 0}}]", ServiceOptions{})
 		look := func(descriptor string) string {
-			r := request("d", descriptor)
-			r.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
-			text, _, _ := strings.Cut(told(t, s, r), " ")
+			text, _, _ := strings.Cut(told(t, s, costing(0, descriptor)), " ")
 			return text
 		}
 		got := look("k=v") + " " + look("none=v")
@@ -248,14 +232,10 @@ func TestAsksWithoutHits(t *testing.T) {
 // Hits that are too many to add up are refused, however a domain charges.
 func TestHitsThatAreTooMany(t *testing.T) {
 	t.Parallel()
-	for _, charge := range []string{"all", "refusing", "all_or_none"} {
+	for _, charge := range charges {
 		s := start(t, newClock(), "domain: d\ncharge: "+charge+"\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]", ServiceOptions{Stats: NewStats()})
 		for _, hits := range []uint64{1 << 63, math.MaxUint64, math.MaxUint64/2 + 2} {
-			r := request("d", "k=v", "k=v")
-			for _, d := range r.Descriptors {
-				d.HitsAddend = wrapperspb.UInt64(hits)
-			}
-			if answer := told(t, s, r); !strings.HasPrefix(answer, "OVER_LIMIT") {
+			if answer := told(t, s, costing(hits, "k=v", "k=v")); !strings.HasPrefix(answer, "OVER_LIMIT") {
 				t.Errorf("%s: two descriptors of %d hits: %s", charge, hits, answer)
 			}
 		}

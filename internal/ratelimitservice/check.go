@@ -55,8 +55,7 @@ func Check(files []File, o Options) (mistakes, warnings []Mistake) {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
 		for _, err := range joined.Unwrap() {
-			var m *Mistake
-			if errors.As(err, &m) {
+			if m, ok := errors.AsType[*Mistake](err); ok {
 				mistakes = append(mistakes, *m)
 			}
 		}

@@ -41,9 +41,8 @@ func TestPipeAmongFiles(t *testing.T) {
 	if n := strings.Count(log.String(), "b.yaml: want a regular file or a folder"); n != 1 || s.Domains() != 1 {
 		t.Errorf("it is told %d times, and there are %d domains:\n%s", n, s.Domains(), log.String())
 	}
-	if _, err := ReadFiles(pipe); err == nil {
-		t.Error("a pipe is read")
-	}
+	_, err := ReadFiles(pipe)
+	must.Fails(t, err, "a pipe")
 	// A link to a file is fine.
 	must.OK(t, os.Remove(pipe))
 	must.OK(t, os.Symlink("a.yaml", pipe))
@@ -117,9 +116,8 @@ func TestNoFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must.Equal(t, len(must.Get(ReadFiles(dir))(t)), 0, "an empty folder")
-	if _, err := ReadFiles(filepath.Join(dir, "none")); err == nil {
-		t.Error("a folder that is not there can be read")
-	}
+	_, err := ReadFiles(filepath.Join(dir, "none"))
+	must.Fails(t, err, "a folder that is not there")
 	write(t, filepath.Join(dir, ".hidden"), "x")
 	write(t, filepath.Join(dir, "one"), "y")
 	if files, err := ReadFiles(dir); err != nil || len(files) != 1 || string(files[0].Text) != "y" {

@@ -68,9 +68,8 @@ func unprefixed(err error) string {
 func (s *Service) json(w http.ResponseWriter, r *http.Request, giveBack bool) {
 	var request pb.RateLimitRequest
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
+	switch _, tooLarge := errors.AsType[*http.MaxBytesError](err); {
+	case tooLarge:
 		http.Error(w, fmt.Sprintf("the body is too long: want at most %d bytes", maxBody), http.StatusRequestEntityTooLarge)
 		return
 	case err != nil:

@@ -38,13 +38,10 @@ func TestManyDescriptors(t *testing.T) {
 					"  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n"+
 					"  - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2"+rate+"}}\n", ServiceOptions{Stats: NewStats()})
 				on := serveService(t, s)
-				client := pb.NewRateLimitServiceClient(on.connection)
 				ask := func(r *pb.RateLimitRequest) pb.RateLimitResponse_Code {
 					t.Helper()
-					answer, err := client.ShouldRateLimit(t.Context(), r)
-					if err != nil {
-						t.Fatalf("%s, charge %s%s: %d descriptors: %v", name, charge, rate, len(r.Descriptors), err)
-					}
+					answer, err := on.client.ShouldRateLimit(t.Context(), r)
+					must.OKf(t, err, "%s, charge %s%s: %d descriptors", name, charge, rate, len(r.Descriptors))
 					must.Equal(t, len(answer.Statuses), len(r.Descriptors), "%s, charge %s%s: statuses of %d descriptors", name, charge, rate, len(r.Descriptors))
 					return answer.OverallCode
 				}
@@ -67,9 +64,7 @@ func TestManyDescriptors(t *testing.T) {
 						}
 						mixed.Descriptors = append(mixed.Descriptors, d)
 					}
-					if got := []pb.RateLimitResponse_Code{ask(r), ask(r), ask(r)}; fmt.Sprint(got) != "[OK OK OVER_LIMIT]" {
-						t.Errorf("%s, charge %s%s: %d descriptors got %v", name, charge, rate, n, got)
-					}
+					must.Equal(t, fmt.Sprint(ask(r), ask(r), ask(r)), "OK OK OVER_LIMIT", "%s, charge %s%s: %d descriptors", name, charge, rate, n)
 					ask(mixed)
 				}
 				on.end()
@@ -136,17 +131,14 @@ func TestPanicOfACall(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), messaging, ServiceOptions{})
 	on := serveService(t, s)
-	client, caught := pb.NewRateLimitServiceClient(on.connection), panics.Caught()
-	counters := s.options.Counters
+	caught, counters := panics.Caught(), s.options.Counters
 	for _, faulty := range []bool{true, false, true, false} {
 		want := codes.OK
 		if s.options.Counters = counters; faulty {
 			s.options.Counters, want = nil, codes.Internal
 		}
-		_, err := client.ShouldRateLimit(t.Context(), request("messaging", "to_number=1", "to_number=2"))
+		_, err := on.client.ShouldRateLimit(t.Context(), request("messaging", "to_number=1", "to_number=2"))
 		must.Equal(t, status.Code(err), want, "faulty %v: %v", faulty, err)
 	}
-	if panics.Caught() < caught+2 {
-		t.Error("the panics were not counted")
-	}
+	must.AtLeast(t, panics.Caught(), caught+2, "panics that were counted")
 }

@@ -22,12 +22,9 @@ func TestMovedRules(t *testing.T) {
 			"  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n"+
 			"  - {key: day, rate_limit: {unit: day, requests_per_unit: 2}}\n", ServiceOptions{})
 		on := serveService(t, s)
-		client := pb.NewRateLimitServiceClient(on.connection)
-		want := func(when, descriptor string, hits uint32, want pb.RateLimitResponse_Code) {
+		want := func(when, descriptor string, hits uint64, want pb.RateLimitResponse_Code) {
 			t.Helper()
-			r := &pb.RateLimitRequest{Domain: "d", HitsAddend: hits}
-			r.Descriptors = append(r.Descriptors, descriptorOf(descriptor))
-			must.Equal(t, must.Get(client.ShouldRateLimit(t.Context(), r))(t).GetOverallCode(), want, "charge %s, %s", charge, when)
+			must.Equal(t, must.Get(on.client.ShouldRateLimit(t.Context(), costing(hits, descriptor)))(t).GetOverallCode(), want, "charge %s, %s", charge, when)
 		}
 		const ok, over = pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT
 		want("as configured", "user=a", 1, ok)

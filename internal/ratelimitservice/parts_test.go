@@ -16,7 +16,6 @@ import (
 	"weir/ratelimit"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // parted is a store of several partitions, as a Redis Cluster has, some of which may be away.
@@ -28,46 +27,23 @@ type parted struct {
 
 // Push implements store.Store.
 func (s *parted) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Outcome, error) {
-	of, missing, places := *p, make([]wire.Missing, len(p.Items)+len(p.Takes)), []int{}
-	of.Items, of.Takes = nil, nil
-	lacks := false
-	add := func(place int, in wire.PartitionSet) bool {
-		if in&wire.PartitionSet(s.away.Load()) != 0 {
-			lacks, missing[place] = true, wire.NotApplied
-			return false
-		}
-		places = append(places, place)
-		return true
-	}
-	for i := range p.Items {
-		if add(i, wire.PartitionOf(p.Items[i].ID)) {
-			of.Items = append(of.Items, p.Items[i])
-		}
-	}
-	for i := range p.Takes {
+	lacks := func(in wire.PartitionSet) bool { return in&wire.PartitionSet(s.away.Load()) != 0 }
+	away, there := store.Divide(p, func(item *wire.Item) bool { return lacks(wire.PartitionOf(item.ID)) }, func(take *wire.Take) bool {
 		in := wire.PartitionSet(0)
-		for _, room := range p.Takes[i].Rooms {
+		for _, room := range take.Rooms {
 			in |= wire.PartitionOf(room.ID)
 		}
 		s.named.Store(uint32(in))
-		if add(len(p.Items)+i, in) {
-			of.Takes = append(of.Takes, p.Takes[i])
-		}
+		return lacks(in)
+	})
+	out, err := s.Store.Push(ctx, &there.Push, nodes)
+	if err == nil {
+		answer := out.Answer
+		out.Answer.Totals, out.Answer.Grants = make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes))
+		there.Join(&out.Answer, &answer)
+		away.Lack(&out.Answer, wire.NotApplied)
 	}
-	out, err := s.Store.Push(ctx, &of, nodes)
-	if !lacks || err != nil {
-		return out, err
-	}
-	totals, grants := make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes))
-	for i, place := range places {
-		if place < len(p.Items) {
-			totals[place] = out.Answer.Totals[i]
-		} else {
-			grants[place-len(p.Items)] = out.Answer.Grants[i-len(of.Items)]
-		}
-	}
-	out.Answer.Totals, out.Answer.Grants, out.Answer.Missing = totals, grants, missing
-	return out, nil
+	return out, err
 }
 
 // of returns a descriptor whose counter is in none of some partitions, and its partition.
@@ -83,9 +59,7 @@ func (s *parted) of(t *testing.T, by *Service, key string, not wire.PartitionSet
 
 // lookAt asks for no hits of a descriptor.
 func lookAt(t *testing.T, s *Service, descriptor string) {
-	r := request("d", descriptor)
-	r.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
-	must.Get(s.ShouldRateLimit(t.Context(), r))(t)
+	must.Get(s.ShouldRateLimit(t.Context(), costing(0, descriptor)))(t)
 }
 
 // partedService is a service with limits of 2 on a store of several partitions, in a bubble.

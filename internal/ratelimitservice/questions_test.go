@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
 	"weir/internal/backend"
 	"weir/internal/must"
 	"weir/internal/store/memory"
@@ -38,7 +36,7 @@ func TestQuestionsOfSeveralInstances(t *testing.T) {
 			"half":       {"{unit: hour, requests_per_unit: 20, sync_rate: 0.5}", 20, time.Second / 2},
 			"first hits": {"{unit: hour, requests_per_unit: 20, algorithm: fixed_window, start: first_hit}", 20, time.Second},
 		} {
-			for _, charge := range []string{"all", "refusing", "all_or_none"} {
+			for _, charge := range charges {
 				if charge != "all" && name != "minute" && name != "day" {
 					continue // these have to be windows of units
 				}
@@ -51,9 +49,7 @@ func TestQuestionsOfSeveralInstances(t *testing.T) {
 							defer func() { _ = all[i].options.Counters.Close(t.Context()) }()
 						}
 						ask := func(s *Service, hits uint64) bool {
-							r := request("d", "k=v")
-							r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
-							answer := must.Get(s.ShouldRateLimit(t.Context(), r))(t)
+							answer := must.Get(s.ShouldRateLimit(t.Context(), costing(hits, "k=v")))(t)
 							return answer.GetOverallCode() == pb.RateLimitResponse_OK
 						}
 						passed, last := 0, false
@@ -96,9 +92,7 @@ func TestRefusalTakesTheRest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := twoInstances(t, limit, ServiceOptions{})
 				ask := func(of byte, hits uint64) pb.RateLimitResponse_Code {
-					r := request("d", "k=v")
-					r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
-					answer := must.Get(all[of].ShouldRateLimit(t.Context(), r))(t)
+					answer := must.Get(all[of].ShouldRateLimit(t.Context(), costing(hits, "k=v")))(t)
 					return answer.GetOverallCode()
 				}
 				for _, of := range strings.Fields(test.before) {
@@ -125,8 +119,8 @@ func TestQuestionAfterAllIsGivenBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := twoInstances(t, limit, ServiceOptions{GiveBack: true})
 			ask := func(of byte, hits uint64, back bool) uint32 {
-				r := request("d", "k=v")
-				r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(hits), back
+				r := costing(hits, "k=v")
+				r.Descriptors[0].IsNegativeHits = back
 				answer := must.Get(all[of].ShouldRateLimit(t.Context(), r))(t)
 				<-time.After(3 * time.Second) // of the bubble
 				return answer.GetStatuses()[0].GetLimitRemaining()

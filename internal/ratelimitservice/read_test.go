@@ -92,9 +92,8 @@ func TestEnvoyproxysFiles(t *testing.T) {
 			basic = file
 		}
 		if short == "duplicate_domain" {
-			if _, err := Read([]File{basic, file}, Options{}); err == nil {
-				t.Error("a domain twice is accepted")
-			}
+			_, err := Read([]File{basic, file}, Options{})
+			must.Fails(t, err, "a domain twice")
 		}
 	}
 }
@@ -162,9 +161,7 @@ func TestRead(t *testing.T) {
 	c, err := Read([]File{
 		{"a", []byte("domain: d\nbase: &b\ndescriptors:\n- {key: a, shadow_mode: yes, rate_limit: &l {unit: SECOND, requests_per_unit: 7, shadow_mode: true}}")},
 	}, Options{})
-	if err == nil {
-		t.Errorf("a field that nobody knows: %v", c)
-	}
+	must.Fails(t, err, "a field that nobody knows: %v", c)
 	c = must.Get(Read([]File{
 		{"a", []byte("domain: d\ndescriptors:\n- {key: a, shadow_mode: yes, rate_limit: &l {unit: SECOND, requests_per_unit: 7, shadow_mode: true}}\n- {key: 5, value: 1.5, rate_limit: {<<: *l, requests_per_unit: 8}}\n" +
 			"- {key: 6, rate_limit: {<<: [[{requests_per_unit: 7}], {<<: {unit: day, requests_per_unit: 6}, requests_per_unit: 9}]}}")},
@@ -194,8 +191,6 @@ func FuzzRead(f *testing.F) {
 	f.Add("domain: d\ndescriptors: [{key: a, rate_limit: {<<: &a {<<: *a}}}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := Read([]File{{"f", []byte(text)}}, Options{})
-		if (c == nil) == (err == nil) {
-			t.Errorf("got %v and %v", c, err)
-		}
+		must.Equal(t, c == nil, err != nil, "nothing is read, with the error %v", err)
 	})
 }

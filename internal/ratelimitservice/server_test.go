@@ -30,12 +30,11 @@ func TestServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, newClock(), messaging, ServiceOptions{})
 	on := serveService(t, s)
-	limits := pb.NewRateLimitServiceClient(on.connection)
-	answer, err := limits.ShouldRateLimit(t.Context(), request("messaging", "to_number=1"))
+	answer, err := on.client.ShouldRateLimit(t.Context(), request("messaging", "to_number=1"))
 	if err != nil || answer.OverallCode != pb.RateLimitResponse_OK || answer.Statuses[0].LimitRemaining != 2 {
 		t.Errorf("answered %v, %v", answer, err)
 	}
-	_, err = limits.ShouldRateLimit(t.Context(), request("", "to_number=1"))
+	_, err = on.client.ShouldRateLimit(t.Context(), request("", "to_number=1"))
 	must.Equal(t, fmt.Sprint(err), "rpc error: code = Unknown desc = rate limit domain must not be empty", "without a domain")
 	health := func() healthpb.HealthCheckResponse_ServingStatus {
 		t.Helper()

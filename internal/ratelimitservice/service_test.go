@@ -82,6 +82,15 @@ func request(domain string, descriptors ...string) *pb.RateLimitRequest {
 	return r
 }
 
+// costing is a request of the domain d each of whose descriptors costs so many hits.
+func costing(hits uint64, descriptors ...string) *pb.RateLimitRequest {
+	r := request("d", descriptors...)
+	for _, d := range r.Descriptors {
+		d.HitsAddend = wrapperspb.UInt64(hits)
+	}
+	return r
+}
+
 // told is an answer in brief: the code, and of each descriptor its code, what remains of which limit
 // and the seconds until it is reset.
 func told(t *testing.T, s *Service, r *pb.RateLimitRequest) string {
@@ -249,8 +258,8 @@ func TestNegativeHitsAfterRefusal(t *testing.T) {
 			{1, false, "OVER_LIMIT | OVER_LIMIT 0/30"},
 			{100, true, "OK | OK 30/30"},
 		} {
-			r := request("d", "k=v")
-			r.Descriptors[0].HitsAddend, r.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(step.hits), step.back
+			r := costing(step.hits, "k=v")
+			r.Descriptors[0].IsNegativeHits = step.back
 			if got := told(t, s, r); !strings.HasPrefix(got, step.want) {
 				t.Errorf("%s, charge %s, step %d: got %s, want %s", algorithm, charge, i, got, step.want)
 			}
@@ -284,8 +293,8 @@ func TestCertificatesMayPush(t *testing.T) {
 			state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
 			ctx = peer.NewContext(ctx, &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
 		}
-		take, back := request("d", "k=v"), request("d", "k=v")
-		back.Descriptors[0].HitsAddend, back.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(1), true
+		take, back := request("d", "k=v"), costing(1, "k=v")
+		back.Descriptors[0].IsNegativeHits = true
 		for _, r := range []*pb.RateLimitRequest{take, back} {
 			if _, err := s.ShouldRateLimit(ctx, r); (err == nil) != test.allowed || err != nil && status.Code(err) != codes.PermissionDenied {
 				t.Errorf("%q with the certificate %q: %v", test.lines, test.name, err)
@@ -312,9 +321,7 @@ func TestWhoGivesBack(t *testing.T) {
 		"a second descriptor": {"domain: d\n" + limit, false, false},
 	} {
 		s := start(t, newClock(), test.domain, ServiceOptions{GiveBack: test.trusted})
-		take := request("d", "k=v")
-		take.HitsAddend = 10
-		told(t, s, take)
+		told(t, s, costing(10, "k=v"))
 		back := request("d", "k=v")
 		if name == "a second descriptor" {
 			back = request("d", "other=v", "k=v")
@@ -322,22 +329,26 @@ func TestWhoGivesBack(t *testing.T) {
 		last := len(back.Descriptors) - 1
 		back.Descriptors[last].HitsAddend, back.Descriptors[last].IsNegativeHits = wrapperspb.UInt64(4), true
 		_, err := s.ShouldRateLimit(t.Context(), back)
-		if denied := status.Code(err) == codes.PermissionDenied; denied == test.allowed {
-			t.Errorf("%s: got %v", name, err)
-		}
-		look := request("d", "k=v")
-		look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+		must.Equal(t, status.Code(err) != codes.PermissionDenied, test.allowed, "%s: allowed, got %v", name, err)
 		want := "OK | OK 0/10 MINUTE 45s"
 		if test.allowed {
 			want = "OK | OK 4/10 MINUTE 45s"
 		}
-		must.Equal(t, told(t, s, look), want, "%s: then", name)
+		must.Equal(t, told(t, s, costing(0, "k=v")), want, "%s: then", name)
 		// The gRPC listener allows it, and that of /json does not.
 		if name == "a trusted listener" {
 			_, err := s.respond(t.Context(), back, false)
 			must.Equal(t, status.Code(err), codes.PermissionDenied, "another listener: %v", err)
 		}
 	}
+}
+
+func headersOf(answer *pb.RateLimitResponse) string {
+	var all []string
+	for _, h := range answer.ResponseHeadersToAdd {
+		all = append(all, h.Key+": "+h.Value)
+	}
+	return strings.Join(all, ", ")
 }
 
 // TestFields has answers describe all limits.
@@ -351,15 +362,11 @@ descriptors:
   - {key: quiet, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 `, ServiceOptions{Fields: fields.RateLimit | fields.RetryAfter})
 	for i, want := range []string{
-		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=4;t=720, `,
-		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=3;t=720, retry-after: 45, `,
+		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=4;t=720`,
+		`ratelimit-policy: "user";q=1;w=60, "plan";q=5;w=3600, ratelimit: "user";r=0;t=45, "plan";r=3;t=720, retry-after: 45`,
 	} {
 		answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "user=1", `plan=1,of "x"=2`, "quiet=1")))(t)
-		got := ""
-		for _, h := range answer.ResponseHeadersToAdd {
-			got += h.Key + ": " + h.Value + ", "
-		}
-		must.Equal(t, got, want, "answer %d", i)
+		must.Equal(t, headersOf(answer), want, "answer %d", i)
 	}
 	answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", "nobody=1")))(t)
 	must.Equal(t, len(answer.ResponseHeadersToAdd), 0, "headers without a limit")
@@ -380,9 +387,9 @@ descriptors:
 		first []string
 		want  string
 	}{
-		"it gives its last hit":     {"", nil, `ratelimit: "user";r=0;t=45, "plan";r=0;t=3585, retry-after: 3585, `},
-		"it is asked, and full":     {"plan", []string{"plan=1"}, `ratelimit: "user";r=0;t=45, "plan";r=0;t=3585, retry-after: 3585, `},
-		"it is asked, and has room": {"plan", nil, `ratelimit: "user";r=0;t=45, "plan";r=1;t=3585, retry-after: 45, `},
+		"it gives its last hit":     {"", nil, `ratelimit: "user";r=0;t=45, "plan";r=0;t=3585, retry-after: 3585`},
+		"it is asked, and full":     {"plan", []string{"plan=1"}, `ratelimit: "user";r=0;t=45, "plan";r=0;t=3585, retry-after: 3585`},
+		"it is asked, and has room": {"plan", nil, `ratelimit: "user";r=0;t=45, "plan";r=1;t=3585, retry-after: 45`},
 	} {
 		s := start(t, newClock(), text, ServiceOptions{Fields: fields.RateLimit | fields.RetryAfter})
 		for _, also := range test.first {
@@ -396,11 +403,7 @@ descriptors:
 			}
 		}
 		answer := must.Get(s.ShouldRateLimit(t.Context(), last))(t)
-		got := ""
-		for _, h := range answer.ResponseHeadersToAdd[1:] {
-			got += h.Key + ": " + h.Value + ", "
-		}
-		must.Equal(t, got, test.want, "%s", name)
+		must.Equal(t, headersOf(answer), `ratelimit-policy: "user";q=1;w=60, "plan";q=2;w=3600, `+test.want, "%s", name)
 	}
 }
 
@@ -430,10 +433,7 @@ descriptors:
 		got := ""
 		for range test.times {
 			answer := must.Get(s.ShouldRateLimit(t.Context(), request("d", test.descriptors...)))(t)
-			got = ""
-			for _, h := range answer.ResponseHeadersToAdd {
-				got += h.Key + ": " + h.Value
-			}
+			got = headersOf(answer)
 		}
 		must.Equal(t, got, test.want, "%v, asked %d times", test.descriptors, test.times)
 	}
@@ -591,28 +591,23 @@ descriptors:
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 3}}
   - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}}
 `, ServiceOptions{})
-	ask := func(hits uint32, descriptors ...string) *pb.RateLimitRequest {
-		r := request("d", descriptors...)
-		r.HitsAddend = hits
-		return r
-	}
 	wantSteps(t, s, []step{
-		{ask(2, "a=1", "b=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
-		{ask(2, "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
-		{ask(1, "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
-		{ask(2, "a=1"), "OK | OK 0/4 MINUTE 45s"},
+		{costing(2, "a=1", "b=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{costing(2, "a=1", "b=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{costing(1, "b=1"), "OVER_LIMIT | OVER_LIMIT 0/3 MINUTE 45s"},
+		{costing(2, "a=1"), "OK | OK 0/4 MINUTE 45s"},
 		// Where hits have room alone, but not together, another limit with room keeps its hits.
-		{ask(1, "a=2"), "OK | OK 3/4 MINUTE 45s"},
-		{ask(1, "a=2", "a=2", "b=2"), "OK | OK 1/4 MINUTE 45s | OK 1/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
-		{ask(1, "a=2", "a=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
-		{ask(1, "b=2"), "OK | OK 1/3 MINUTE 45s"},
+		{costing(1, "a=2"), "OK | OK 3/4 MINUTE 45s"},
+		{costing(1, "a=2", "a=2", "b=2"), "OK | OK 1/4 MINUTE 45s | OK 1/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
+		{costing(1, "a=2", "a=2", "b=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/4 MINUTE 45s | OK 2/3 MINUTE 45s"},
+		{costing(1, "b=2"), "OK | OK 1/3 MINUTE 45s"},
 		// Quotas that refuse together are charged, too.
-		{ask(2, "a=3", "q=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
-		{ask(2, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
-		{ask(1, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
-		{ask(2, "a=3", "q=1", "q=2"), "OK | OK 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s | OK 1/3 MINUTE 45s"},
-		{ask(2, "a=3", "q=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
-		{ask(1, "q=2"), "OK | OK 0/3 MINUTE 45s"},
+		{costing(2, "a=3", "q=1"), "OK | OK 2/4 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{costing(2, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{costing(1, "a=3", "q=1"), "OVER_LIMIT | OK 2/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{costing(2, "a=3", "q=1", "q=2"), "OK | OK 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s | OK 1/3 MINUTE 45s"},
+		{costing(2, "a=3", "q=2"), "OVER_LIMIT | OVER_LIMIT 0/4 MINUTE 45s | OVER_LIMIT 0/3 MINUTE 45s"},
+		{costing(1, "q=2"), "OK | OK 0/3 MINUTE 45s"},
 	}...)
 }
 
@@ -628,8 +623,7 @@ descriptors:
   - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
 `, ServiceOptions{Stats: stats})
-	look := request("d", "b=1")
-	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	look := costing(0, "b=1")
 	wantSteps(t, s, []step{
 		{request("d", "a=1", "b=1", "s=1"), "OK | OK 3/4 MINUTE 45s | OK 0/1 MINUTE 45s | OK 0/1 MINUTE 45s"},
 		{look, "OK | OK 0/1 MINUTE 45s"},

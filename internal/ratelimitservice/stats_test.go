@@ -52,9 +52,8 @@ func TestStats(t *testing.T) {
 	said.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 2}
 	told(t, s, said)
 	told(t, s, request("", "x=y"))
-	if _, err := Read([]File{{"f", []byte("domain: d\ndescriptors: [{}]")}}, Options{}); err == nil {
-		t.Fatal("it is no mistake")
-	}
+	_, err := Read([]File{{"f", []byte("domain: d\ndescriptors: [{}]")}}, Options{})
+	must.Fails(t, err, "a descriptor without a key")
 	var out strings.Builder
 	must.OK(t, stats.flush(&out))
 	const want = `detailed_x.total_hits:3
@@ -90,9 +89,7 @@ shadow_10_0_0_1_80.shadow_mode:2
 	must.Equal(t, got, want, "")
 	// Counts are not told again, unless they did not arrive.
 	ask(1, "plain=3")
-	if err := stats.flush(full{}); err == nil {
-		t.Error("what could not be told is no error")
-	}
+	must.Fails(t, stats.flush(full{}), "what could not be told")
 	out.Reset()
 	if err := stats.flush(&out); err != nil || out.String() != "ratelimit.service.rate_limit.d.plain.total_hits:1|c\nratelimit.service.rate_limit.d.plain.within_limit:1|c\n" {
 		t.Errorf("later it tells %v\n%s", err, out.String())
@@ -113,20 +110,18 @@ func TestNear(t *testing.T) {
 	for _, test := range []struct {
 		share float32
 		limit int
-		hits  []uint32
+		hits  []uint64
 		near  uint64
 	}{
-		{0.5, 10, []uint32{7}, 2},
-		{1, 10, []uint32{7, 5}, 0},
-		{1, 1<<24 + 3, []uint32{1 << 24, 5}, 0},
+		{0.5, 10, []uint64{7}, 2},
+		{1, 10, []uint64{7, 5}, 0},
+		{1, 1<<24 + 3, []uint64{1 << 24, 5}, 0},
 	} {
 		stats := NewStats()
 		stats.Near = test.share
 		s := start(t, newClock(), fmt.Sprintf("domain: d\ndescriptors: [{key: plain, rate_limit: {unit: minute, requests_per_unit: %d}}]", test.limit), ServiceOptions{Stats: stats})
 		for _, hits := range test.hits {
-			r := request("d", "plain=1")
-			r.HitsAddend = hits
-			told(t, s, r)
+			told(t, s, costing(hits, "plain=1"))
 		}
 		must.Equal(t, stats.of("d", "plain").counters[nearHits].Load(), test.near, "share %v of %d, hits %v: near", test.share, test.limit, test.hits)
 	}

@@ -42,11 +42,8 @@ func (h *handler) by(r *http.Request) (backend.Changer, error) {
 func (h *handler) askedBy(r *http.Request) (by *backend.By, err error) {
 	client, _ := r.Context().Value(clientKey{}).(trust.Client)
 	by = &backend.By{
-		Name: client.Name, Known: string(client.By), Address: r.RemoteAddr, Reason: r.URL.Query().Get("reason"),
+		Name: client.Name, Known: string(client.By), Address: hostOf(r), Reason: r.URL.Query().Get("reason"),
 		Once: r.Header.Get("Idempotency-Key"), Log: h.log,
-	}
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		by.Address = host
 	}
 	switch {
 	case len(by.Reason) > backend.MaxReason || !utf8.ValidString(by.Reason):
@@ -55,4 +52,12 @@ func (h *handler) askedBy(r *http.Request) (by *backend.By, err error) {
 		err = wrong("idempotency-key: want at most %d visible ASCII characters", maxKey)
 	}
 	return by, err
+}
+
+// hostOf returns the address of a request's sender without its port, if it has one.
+func hostOf(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return r.RemoteAddr
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"weir/internal/backend"
 	"weir/internal/store"
@@ -30,10 +31,9 @@ type Evictions struct {
 
 // NewEvictions makes the Evictions of a store. The metric has no value until the answer is known.
 func NewEvictions(counters store.Store, r prometheus.Registerer, log *slog.Logger) *Evictions {
-	e := &Evictions{log: log, evicts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	e := &Evictions{log: log, evicts: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_store_evicts", Help: "1 if the store's server removes counters that count when its memory is full, else 0.",
 	}, nil)}
-	r.MustRegister(e.evicts)
 	var evicts bool
 	if e.store, evicts = counters.(store.Evictor); !evicts {
 		e.evicts.WithLabelValues().Set(0)

@@ -249,9 +249,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, namespace strin
 		defer queue.Leave(namespace)
 	}
 	body, err := does.do(w, r, namespace)
-	var of mistake
-	switch {
-	case errors.As(err, &of):
+	switch of, wrong := errors.AsType[mistake](err); {
+	case wrong:
 		h.problem(w, of.code, of.detail)
 	case err == nil && body == nil:
 	case changes && errors.Is(err, store.ErrInvalid):
@@ -530,9 +529,8 @@ func (h *handler) body(w http.ResponseWriter, r *http.Request, media string, mos
 		return nil, false
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
+	switch _, tooLarge := errors.AsType[*http.MaxBytesError](err); {
+	case tooLarge:
 		h.problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("body: want at most %d bytes", most))
 	case err != nil:
 		h.problem(w, http.StatusBadRequest, "body: it ends too early")

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"weir/internal/backend"
 	"weir/internal/store"
@@ -69,16 +69,15 @@ func (u *unlogged) add(now time.Time, every time.Duration) (events int, due bool
 
 // NewMonitor returns a monitor of a store, whose metrics go to a registry. Call its Run.
 func NewMonitor(counters store.Store, r prometheus.Registerer, log *slog.Logger, now func() time.Time) *Monitor {
-	m := &Monitor{
+	registered := promauto.With(r)
+	return &Monitor{
 		store: counters, log: log, now: now,
-		errors: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_store_errors_total", Help: "Calls of the store that failed."}),
-		givenUpCalls: prometheus.NewCounter(prometheus.CounterOpts{
+		errors: registered.NewCounter(prometheus.CounterOpts{Name: "weir_store_errors_total", Help: "Calls of the store that failed."}),
+		givenUpCalls: registered.NewCounter(prometheus.CounterOpts{
 			Name: "weir_store_given_up_total", Help: "Calls of the store that failed in nothing but that their clients did not wait for the end.",
 		}),
-		partly: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_store_partly", Help: "1 while the store takes the hits of some keys only."}),
+		partly: registered.NewGauge(prometheus.GaugeOpts{Name: "weir_store_partly", Help: "1 while the store takes the hits of some keys only."}),
 	}
-	r.MustRegister(m.errors, m.givenUpCalls, m.partly)
-	return m
 }
 
 // Run probes the store at once and then every ten seconds, until ctx ends. So the log has a store
@@ -321,10 +320,7 @@ type refusal struct {
 
 // add counts a refusal, and logs it if it is time.
 func (f *refused) add(r *http.Request, status int, reason string) {
-	source, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		source = r.RemoteAddr
-	}
+	source := hostOf(r)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
@@ -20,30 +21,25 @@ import (
 // metrics are the handler's metrics. Only labels of namespaces and rules have values from requests,
 // and their number is bounded.
 type metrics struct {
-	requests     *prometheus.CounterVec
-	duration     prometheus.Histogram
-	items        prometheus.Counter
-	applied      prometheus.Counter
-	returned     prometheus.Counter
-	dropped      prometheus.Counter
-	duplicates   prometheus.Counter
-	repaired     prometheus.Counter
-	missing      prometheus.Counter
-	used         *prometheus.CounterVec
-	usedReturned *prometheus.CounterVec
-	usedFolded   prometheus.Counter
-	usedRules    *usedRules
+	requests, used, usedReturned *prometheus.CounterVec
+
+	duration prometheus.Histogram
+
+	items, applied, returned, dropped, duplicates, repaired, missing, usedFolded prometheus.Counter
+
+	usedRules *usedRules
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
+	registered := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return registered.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &metrics{
+		requests: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_http_requests_total", Help: "Requests answered, by endpoint and status code.",
 		}, []string{"endpoint", "code"}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		duration: registered.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_push_duration_seconds", Help: "Time that the store took for a push, whether it failed or not.",
 			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10),
 		}),
@@ -54,18 +50,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		duplicates: counter("weir_push_duplicates_total", "Pushes not applied because they had been before."),
 		repaired:   counter("weir_store_repaired_total", "Records that the store could not read and began anew."),
 		missing:    counter("weir_push_missing_total", "Items and takes that answers to pushes lacked, as the store could not reach their counters."),
-		used: prometheus.NewCounterVec(prometheus.CounterOpts{
+		used: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_used_hits_total", Help: "Hits that nodes have told of as used, by namespace and rule; beyond 512 of these both are empty.",
 		}, []string{"weir_namespace", "weir_rule"}),
-		usedReturned: prometheus.NewCounterVec(prometheus.CounterOpts{
+		usedReturned: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_used_returned_hits_total", Help: "Hits of weir_used_hits_total that requests have not cost in the end.",
 		}, []string{"weir_namespace", "weir_rule"}),
 		usedFolded: counter("weir_used_folded_total", "Rows of what keys have used that were counted together with others, as a day had too many."),
 		usedRules:  &usedRules{known: map[usedRule]bool{}, room: share.Room[string]{Most: maxUsedRules}},
 	}
-	r.MustRegister(m.requests, m.duration, m.items, m.applied, m.returned, m.dropped, m.duplicates, m.repaired, m.missing,
-		m.used, m.usedReturned, m.usedFolded)
-	return m
 }
 
 // naming are the labels whose values say whom a backend serves.

@@ -208,9 +208,7 @@ func FuzzDecodeList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		list, prices, err := DecodeList(b)
 		if err != nil {
-			if !errors.Is(err, ErrMalformed) {
-				t.Fatalf("got %v", err)
-			}
+			must.Is(t, err, ErrMalformed, "read")
 			return
 		}
 		again, priced, err := DecodeList(List(list, prices...))

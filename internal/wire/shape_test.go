@@ -153,9 +153,7 @@ func FuzzDecodeTold(f *testing.F) {
 	f.Fuzz(func(t *testing.T, told []byte) {
 		configuration, shapes, err := DecodeTold(told)
 		if err != nil {
-			if !errors.Is(err, ErrMalformed) {
-				t.Fatalf("got %v", err)
-			}
+			must.Is(t, err, ErrMalformed, "read")
 			return
 		}
 		again := AppendTold(nil, configuration, shapes)

@@ -408,9 +408,7 @@ func FuzzDecodePush(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := DecodePush(b)
 		if err != nil {
-			if !errors.Is(err, ErrMalformed) {
-				t.Fatalf("got %v", err)
-			}
+			must.Is(t, err, ErrMalformed, "read")
 			return
 		}
 		// Varints have several spellings, so compare what is meant rather than the bytes.

@@ -49,22 +49,9 @@ var (
 
 // openFile opens or creates a file, and restores its records.
 func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
-	// bbolt panics on damaged pages, and reading a missing page faults.
-	isNew := false
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if reason := recover(); reason != nil {
-			err = fmt.Errorf("%w (%v)", errDamaged, reason)
-		}
-		if err != nil && isNew && !errors.Is(err, errInUse) {
-			err = errors.Join(err, remove(path)) // an empty file could not be opened again
-		}
-		if err != nil && db != nil {
-			db, err = nil, errors.Join(err, db.Close())
-		}
-	}()
 	before, err := os.Stat(path)
-	switch isNew = errors.Is(err, fs.ErrNotExist); {
+	isNew := errors.Is(err, fs.ErrNotExist)
+	switch {
 	case isNew:
 	case err != nil:
 		return nil, plain(err)
@@ -73,23 +60,34 @@ func openFile(path string, into *memory.Store) (db *bolt.DB, err error) {
 	case before.Size() == 0:
 		return nil, errEmpty
 	}
-	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Nanosecond, FreelistType: bolt.FreelistMapType})
-	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, errInUse
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return nil, errOther
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, errNoDirectory
-	case err != nil && errors.As(err, new(syscall.Errno)):
-		return nil, plain(err)
-	case err != nil:
-		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
+	// bbolt panics on damaged pages, and reading a missing page faults.
+	err = guarded(func() (err error) {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Nanosecond, FreelistType: bolt.FreelistMapType})
+		switch {
+		case err == nil:
+			return restore(db, path, into)
+		case errors.Is(err, bolterrors.ErrTimeout):
+			return errInUse
+		case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch):
+			return errOther
+		case errors.Is(err, fs.ErrNotExist):
+			return errNoDirectory
+		case errors.As(err, new(syscall.Errno)):
+			return plain(err)
+		default:
+			return fmt.Errorf("%w (%w)", errDamaged, err)
+		}
+	})
+	if err == nil && isNew {
+		err = syncDirectory(filepath.Dir(path))
 	}
-	if err := restore(db, path, into); err != nil || !isNew {
-		return db, err
+	if err != nil && isNew && !errors.Is(err, errInUse) {
+		err = errors.Join(err, remove(path)) // an empty file could not be opened again
 	}
-	return db, syncDirectory(filepath.Dir(path))
+	if err != nil && db != nil {
+		db, err = nil, errors.Join(err, db.Close())
+	}
+	return db, err
 }
 
 // syncDirectory waits until the disk has the directory entry of a new file, on file systems that

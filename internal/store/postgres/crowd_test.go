@@ -26,9 +26,8 @@ func hit(namespace string, sender, sequence uint64) *wire.Push {
 
 func push(t *testing.T, s store.Store, p *wire.Push) {
 	t.Helper()
-	if _, err := s.Push(t.Context(), p, 1); err != nil {
-		t.Fatalf("a push of %s: %v", p.Namespace, err)
-	}
+	_, err := s.Push(t.Context(), p, 1)
+	must.OKf(t, err, "a push of %s", p.Namespace)
 }
 
 // lock locks the counters of a namespace in another session, and returns the function that unlocks

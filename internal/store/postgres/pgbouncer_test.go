@@ -11,23 +11,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"weir/internal/commandtest"
 	"weir/internal/must"
 	"weir/internal/store"
 	"weir/internal/store/postgres/postgrestest"
-	"weir/internal/wire"
-	"weir/window"
 )
 
 // pooler starts PgBouncer before a database, with further lines of configuration, and returns the
 // URL of the database behind it.
 func pooler(t testing.TB, database string, lines ...string) string {
 	t.Helper()
-	if _, err := osexec.LookPath("pgbouncer"); err != nil {
-		t.Fatalf("pgbouncer: %v; install it: apt-get install pgbouncer", err)
-	}
 	to := must.Get(url.Parse(database))(t)
 	address := commandtest.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
@@ -47,28 +41,15 @@ func pooler(t testing.TB, database string, lines ...string) string {
 		}
 		command = osexec.Command("pgbouncer", "-u", "nobody", file)
 	}
-	var log strings.Builder
-	command.Stderr = &log
-	must.OK(t, command.Start())
+	process := commandtest.Start(t, command)
 	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-		if t.Failed() {
-			t.Log(log.String())
+		if process.Kill(t); t.Failed() {
+			t.Log(process.Printed())
 		}
 	})
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for range 500 {
-		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
-			to.Host = address
-			return to.String()
-		}
-		<-ticker.C
-	}
-	t.Fatal("PgBouncer does not listen")
-	return ""
+	process.Wait(t, `(listening on) 127`)
+	to.Host = address
+	return to.String()
 }
 
 // Behind PgBouncer, in its mode of transactions, the store works with the documented parameter. Without
@@ -85,17 +66,14 @@ func TestPgBouncer(t *testing.T) {
 	for sender := range uint64(16) {
 		pushing.Go(func() {
 			for sequence := uint64(1); sequence <= 20; sequence++ {
-				p := &wire.Push{Namespace: "ns", Sender: sender, Sequence: sequence, Floor: sequence, Items: []wire.Item{
-					{LimitCounter: counter(window.FixedWindow, 1, time.Hour), Newest: uint64(epoch.UnixNano()) / uint64(time.Hour), Hits: []int64{1}},
-				}}
-				_, err := s.Push(t.Context(), p, 1)
+				_, err := s.Push(t.Context(), hit("ns", sender, sequence), 1)
 				must.Report(t, err)
 			}
 		})
 	}
 	pushing.Wait()
 	hits := int64(0)
-	must.OK(t, s.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{uint64(time.Hour.Milliseconds())}}, func(c store.LimitCounter) error {
+	must.OK(t, s.Counters(t.Context(), "ns", &store.Wanted{Widths: []uint64{24 * 3_600_000}}, func(c store.LimitCounter) error {
 		for _, w := range c.Line().Windows {
 			hits += w.Hits
 		}

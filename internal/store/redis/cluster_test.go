@@ -36,7 +36,6 @@ func TestCluster(t *testing.T) {
 		{"one node", testOneNode},
 		{"scripts", testScripts},
 		{"keys", testKeys},
-		{"hammer", func(t *testing.T, cluster *redistest.Cluster) { hammer(t, cluster.URL()) }},
 		{"shared takes", testSharedTakes},
 		{"shared takes again", testSharedTakesAgain},
 		{"shared takes beside each other", testSharedTakesBeside},
@@ -205,34 +204,6 @@ func testKeys(t *testing.T, cluster *redistest.Cluster) {
 			must.Equal(t, must.Get(cluster.Client(m).PTTL(t.Context(), key).Result())(t) > 0, true, "%s expires", key)
 		}
 	}
-}
-
-// hammer lets several backends take hits of a key, each with many requests at a time: exactly the
-// limit passes.
-func hammer(t *testing.T, url string) {
-	const limit, backends, requests, each = 500, 4, 5, 40
-	var granted atomic.Uint64
-	var work sync.WaitGroup
-	for b := range backends {
-		store := open(t, url, atEpoch)
-		for r := range requests {
-			work.Go(func() {
-				for seq := uint64(1); seq <= each; seq++ {
-					p := &wire.Push{Namespace: "ns", Sender: uint64(b*requests + r), Sequence: seq, Floor: seq,
-						Takes: []wire.Take{{Least: 1, Most: 1, Rooms: []wire.Room{fixedRoom(1, limit)}}}}
-					out, err := store.Push(t.Context(), p, 10)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					granted.Add(out.Answer.Grants[0].Units)
-				}
-			})
-		}
-	}
-	work.Wait()
-	must.Equal(t, granted.Load(), limit, "granted of %d takes", backends*requests*each)
-	must.Equal(t, sum(t, open(t, url, atEpoch)), limit, "hits counted")
 }
 
 // apart returns two IDs whose partitions are asked in this order, and are on different masters.
@@ -716,8 +687,6 @@ func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	must.Equal(t, must.Get(store.Join(t.Context(), counters, "ns", 1))(t), 1, "nodes")
 	must.Report(t, counters.Ping(t.Context()))
 }
-
-func TestHammer(t *testing.T) { hammer(t, redistest.Start(t).URL()) }
 
 func TestNoReplicas(t *testing.T) {
 	server := redistest.Start(t)

@@ -168,11 +168,7 @@ func (c *committer) follow(key line, l *lane, next *group) {
 func (c *committer) writeNext(g *group) {
 	ctx, cancel := g.context()
 	defer cancel()
-	defer panics.Catch("a push to Redis", func(err error) {
-		for _, one := range g.all {
-			one.err = err
-		}
-	})
+	defer panics.Catch("a push to Redis", g.fail)
 	c.write(ctx, []*group{g})
 }
 

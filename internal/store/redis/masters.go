@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"weir/internal/panics"
+	"weir/internal/store"
 	"weir/internal/wire"
 )
 
@@ -183,17 +184,22 @@ func late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// time returns the time of any master that has not failed.
-func (s *Store) time(ctx context.Context, namespace string) (nanos uint64, err error) {
+// calendar returns a calendar with the server's time, or that of any master of a cluster that has not failed.
+func (s *Store) calendar(ctx context.Context, namespace string) (c store.Calendar, err error) {
 	if s.now != nil {
-		return uint64(s.now().UnixNano()), nil
+		return store.Calendar{NowNanos: uint64(s.now().UnixNano())}, nil
+	}
+	cluster, ok := s.client.(*goredis.ClusterClient)
+	if !ok {
+		now, err := s.client.Time(ctx).Result()
+		return store.Calendar{NowNanos: uint64(now.UnixNano())}, err
 	}
 	asked := map[string]bool{}
 	for partition := range s.keys.partitions {
 		key := s.keys.prefix(namespace, partition)
 		addr, errMaster := s.master(ctx, key)
 		if errMaster != nil {
-			return 0, errMaster
+			return c, errMaster
 		}
 		if asked[addr] {
 			continue
@@ -202,16 +208,16 @@ func (s *Store) time(ctx context.Context, namespace string) (nanos uint64, err e
 		if err = s.leftAlone(addr); err != nil {
 			continue
 		}
-		master, errMaster := s.client.(*goredis.ClusterClient).MasterForKey(ctx, key)
+		master, errMaster := cluster.MasterForKey(ctx, key)
 		if errMaster != nil {
-			return 0, errMaster
+			return c, errMaster
 		}
 		now, errNow := master.Time(ctx).Result()
 		if err = errNow; err == nil {
-			return uint64(now.UnixNano()), nil
+			return store.Calendar{NowNanos: uint64(now.UnixNano())}, nil
 		}
 	}
-	return 0, err
+	return c, err
 }
 
 // try pushes a trial to the counters of a master.

@@ -7,24 +7,14 @@
 --
 -- Returns the version, and the list unless the caller knows it. After a replacement it returns the
 -- new version; false if the list has another version.
-local function read()
-  local found = redis.pcall('HMGET', KEYS[1], 'version', 'list')
-  if found.err then
-    if not string.find(found.err, 'WRONGTYPE') then
-      return nil, nil, found
-    end
-    return '0', false
-  end
-  -- A list without a valid version was not written by the store, and counts as empty.
-  if not found[1] or not string.find(found[1], '^%d+$') then
-    return '0', false
-  end
-  return found[1], found[2]
+local found = redis.pcall('HMGET', KEYS[1], 'version', 'list')
+if found.err and not string.find(found.err, 'WRONGTYPE') then
+  return found
 end
-
-local version, list, failed = read()
-if failed then
-  return failed
+local version, list = found[1], found[2]
+-- A list without a valid version was not written by the store, and counts as empty.
+if not version or not string.find(version, '^%d+$') then
+  version, list = '0', false
 end
 if #ARGV == 1 then
   if version == ARGV[1] then

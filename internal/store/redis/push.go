@@ -173,11 +173,11 @@ func (r *run) account(ctx context.Context) error {
 		}
 	}
 	if r.out.Answer.NowNanos == math.MaxUint64 {
-		now, err := r.store.time(ctx, r.p.Namespace)
+		calendar, err := r.store.calendar(ctx, r.p.Namespace)
 		if err != nil {
 			return err
 		}
-		r.out.Answer.NowNanos = now
+		r.out.Answer.NowNanos = calendar.NowNanos
 	}
 	if slices.ContainsFunc(missing, func(m wire.Missing) bool { return m != wire.Answered }) {
 		r.out.Answer.Missing = missing

@@ -138,15 +138,16 @@ func Open(url string, o Options) (*Store, error) {
 	}
 	s := &Store{now: o.Now, replicas: at.replicas, patience: at.patience, trial: store.NewTrial()}
 	hook := waitHook{replicas: at.replicas, timeout: at.patience}
-	// Commands are tried again, and more often than senders wait for; each of these tries needs not
-	// dial more than once. Pipelines and single commands need no pools of their own. No server has
-	// anything to tell that it was not asked for, as it could by RESP3, nor needs to know the client's
-	// name, which takes a right and is logged where a user has it not.
-	if options := at.server; options != nil {
+	newClient := func(options *goredis.Options) *goredis.Client {
+		// Commands are tried again, and more often than senders wait for; each of these tries needs not
+		// dial more than once. Pipelines and single commands need no pools of their own. No server has
+		// anything to tell that it was not asked for, as it could by RESP3, nor needs to know the client's
+		// name, which takes a right and is logged where a user has it not.
 		options.ContextTimeoutEnabled, options.DialerRetries, options.DisableIdentity = true, 1, true
 		options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		if options.TLSConfig != nil {
+			options.TLSConfig = options.TLSConfig.Clone() // all servers of a cluster have the same
 			options.TLSConfig.RootCAs = o.RootCAs
 		}
 		options.Protocol = cmp.Or(options.Protocol, 2)
@@ -160,30 +161,19 @@ func Open(url string, o Options) (*Store, error) {
 		}
 		client := goredis.NewClient(options)
 		client.AddHook(hook)
-		s.client, s.keys, s.sentinels = client, keys{partitions: 1}, at.sentinels
-		s.committer, s.fleets.most, s.walks.most, s.near.most = newCommitter(s), seenFleets, seenFleets, seenNear
-		return s, nil
+		return client
 	}
-	options := at.cluster
-	options.ContextTimeoutEnabled, options.DialerRetries, options.DisableIdentity = true, 1, true
-	options.PipelinePoolSize = cmp.Or(options.PipelinePoolSize, -1)
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	if options.TLSConfig != nil {
-		options.TLSConfig.RootCAs = o.RootCAs
+	if at.cluster == nil {
+		s.client, s.keys, s.sentinels = newClient(at.server), keys{partitions: 1}, at.sentinels
+	} else {
+		options := at.cluster
+		// All pauses of a call together are less than leastPatience, or its caller's time would be over before the error that says
+		// that a slot moves.
+		options.MinRetryBackoff = cmp.Or(options.MinRetryBackoff, 2*time.Millisecond)
+		options.MaxRetryBackoff = cmp.Or(options.MaxRetryBackoff, 8*time.Millisecond)
+		options.ContextTimeoutEnabled, options.NewClient = true, newClient
+		s.client, s.keys = goredis.NewClusterClient(options), keys{partitions: clusterPartitions}
 	}
-	options.Protocol = cmp.Or(options.Protocol, 2)
-	options.Dialer = quietly(cmp.Or(options.DialTimeout, dialTimeout), options.TLSConfig)
-	// All pauses of a call together are less than leastPatience, or its caller's time would be over before the error that says
-	// that a slot moves.
-	options.MinRetryBackoff = cmp.Or(options.MinRetryBackoff, 2*time.Millisecond)
-	options.MaxRetryBackoff = cmp.Or(options.MaxRetryBackoff, 8*time.Millisecond)
-	if at.credentials != nil {
-		options.CredentialsProviderContext = at.credentials
-		options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, renewedAfter)
-	}
-	client := goredis.NewClusterClient(options)
-	client.OnNewNode(func(node *goredis.Client) { node.AddHook(hook) })
-	s.client, s.keys = client, keys{partitions: clusterPartitions}
 	s.committer, s.fleets.most, s.walks.most, s.near.most = newCommitter(s), seenFleets, seenFleets, seenNear
 	return s, nil
 }

@@ -74,19 +74,6 @@ func (s *Store) runUsed(ctx context.Context, keys []string, args []any) *goredis
 	return cmd
 }
 
-// calendar returns a calendar with the server's time, or that of any master of a cluster.
-func (s *Store) calendar(ctx context.Context, namespace string) (c store.Calendar, err error) {
-	if client, single := s.client.(*goredis.Client); single && s.now == nil {
-		now, err := client.Time(ctx).Result()
-		if err != nil {
-			return c, err
-		}
-		return store.Calendar{NowNanos: uint64(now.UnixNano())}, nil
-	}
-	c.NowNanos, err = s.time(ctx, namespace)
-	return c, err
-}
-
 // usedPage is how many labels a call of HSCAN asks for.
 const usedPage = 500
 

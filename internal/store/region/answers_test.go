@@ -79,32 +79,14 @@ func (m *moody) Push(ctx context.Context, message []byte) ([]byte, error) {
 
 // severally answers like a store with two servers: each records its part of a push.
 func (m *moody) severally(ctx context.Context, p *wire.Push, is mood) ([]byte, error) {
-	all := wire.Answer{Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes)), Missing: make([]wire.Missing, len(p.Items)+len(p.Takes))}
-	missing := false
-	for server, apart := range []bool{true, false} { // in this order all totals include the takes
-		part := *p
-		part.Sender, part.Items, part.Takes = p.Sender^uint64(server), nil, nil
-		var items, takes []int
-		for i := range p.Items {
-			if is.apart(p.Items[i].LimitCounter) == apart {
-				part.Items, items = append(part.Items, p.Items[i]), append(items, i)
-			}
-		}
-		for i := range p.Takes {
-			if is.apart(p.Takes[i].Rooms[0].LimitCounter) == apart {
-				part.Takes, takes = append(part.Takes, p.Takes[i]), append(takes, i)
-			}
-		}
-		if is.down && apart {
-			for _, i := range items {
-				all.Missing[i], missing = wire.NotApplied, true
-			}
-			for _, i := range takes {
-				all.Missing[len(p.Items)+i], missing = wire.NotApplied, true
-			}
+	all := wire.Answer{Totals: make([]wire.Total, len(p.Items)), Grants: make([]wire.Grant, len(p.Takes))}
+	apart, rest := store.Divide(p, func(item *wire.Item) bool { return is.apart(item.LimitCounter) }, func(take *wire.Take) bool { return is.apart(take.Rooms[0].LimitCounter) })
+	for i, part := range []*store.Part{apart, rest} { // in this order all totals include the takes
+		if part.Sender ^= uint64(i); is.down && part == apart {
+			part.Lack(&all, wire.NotApplied)
 			continue
 		}
-		body, err := m.sea.Push(ctx, wire.AppendPush(nil, &part))
+		body, err := m.sea.Push(ctx, wire.AppendPush(nil, &part.Push))
 		if err != nil {
 			return nil, err
 		}
@@ -113,15 +95,7 @@ func (m *moody) severally(ctx context.Context, p *wire.Push, is mood) ([]byte, e
 			return nil, err
 		}
 		all.NowNanos, all.Nodes = answer.NowNanos, answer.Nodes
-		for n, i := range items {
-			all.Totals[i] = answer.Totals[n]
-		}
-		for n, i := range takes {
-			all.Grants[i] = answer.Grants[n]
-		}
-	}
-	if !missing {
-		all.Missing = nil
+		part.Join(&all, answer)
 	}
 	return wire.AppendAnswer(nil, &all), nil
 }

@@ -247,9 +247,7 @@ func TestCrowdOfNamespaces(t *testing.T) {
 		<-time.After(10 * time.Second)
 		must.Equal(t, counted(t, shared, room) > 0, true, "the parent hears of a namespace in spite of others")
 		parent.mu.Lock()
-		if parent.most > maxPushes+maxRelays+10 {
-			t.Errorf("%d messages were on their way at once", parent.most)
-		}
+		must.AtMost(t, parent.most, maxPushes+maxRelays+10, "messages on their way at once")
 		parent.mu.Unlock()
 		busy := 0
 		one.mu.Lock()

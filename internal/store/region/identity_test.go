@@ -212,9 +212,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 		for i := range 6 {
 			m.set(mood{unheard: i%2 == 1})
 			r, err := onFile(t, m, Share, path)
-			if err != nil {
-				t.Fatalf("start %d: %v", i, err)
-			}
+			must.OKf(t, err, "start %d", i)
 			<-time.After(time.Duration(i) * time.Second)
 			must.Is(t, r.Ping(t.Context()), nil, "start %d", i)
 			r.kill(t)

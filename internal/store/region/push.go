@@ -34,7 +34,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	if s.relays.Enter(p.Namespace) {
 		s.tasks.Go(func() {
 			defer s.relays.Leave(p.Namespace)
-			answer, err := s.relay(&there.push)
+			answer, err := s.relay(&there.Push)
 			if err != nil && !errors.Is(err, store.ErrFull) && s.ended.Err() == nil {
 				s.mu.Lock()
 				s.lacking, s.lackedAt = err, s.o.Now()
@@ -45,7 +45,7 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	} else {
 		relayed <- reply{err: errMany}
 	}
-	out, err := s.push(ctx, &here.push, nodes)
+	out, err := s.push(ctx, &here.Push, nodes)
 	r := reply{err: errLate}
 	select {
 	case r = <-relayed:
@@ -55,54 +55,39 @@ func (s *Store) Push(ctx context.Context, p *wire.Push, nodes uint64) (store.Out
 	if err != nil {
 		return store.Outcome{}, err
 	}
-	if r.answer == nil && len(here.items)+len(here.takes) == 0 {
+	if r.answer == nil && len(here.Items)+len(here.Takes) == 0 {
 		return store.Outcome{}, r.err
 	}
-	out.Answer = join(p, here, there, &out.Answer, r.answer)
+	own := out.Answer
+	out.Answer.Totals, out.Answer.Grants, out.Answer.Missing = make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes)), nil
+	here.Join(&out.Answer, &own)
+	if r.answer != nil {
+		there.Join(&out.Answer, r.answer)
+	} else {
+		there.Lack(&out.Answer, wire.InDoubt) // it may have arrived
+	}
 	out.Lacking = errors.Join(out.Lacking, r.err)
 	return out, nil
-}
-
-// part is a part of a push. items and takes are the indexes that its items and takes have in the
-// whole push.
-type part struct {
-	push         wire.Push
-	items, takes []int
 }
 
 // split divides a push into the counters that the region holds and those that it relays, with the items
 // of the same keys: the parent has counted what its takes granted in all limits of a key. If it relays
 // none, both results are nil.
-func split(p *wire.Push) (here, there *part) {
-	here = &part{push: *p}
-	here.push.Items, here.push.Takes = nil, nil
-	// The parent knows the region as a single node, and the region itself asks for its overrides.
-	there = &part{push: wire.Push{Namespace: p.Namespace, Sender: p.Sender, Sequence: p.Sequence, Floor: p.Floor}}
+func split(p *wire.Push) (here, there *store.Part) {
 	relayed := map[wire.ID]bool{}
 	for i := range p.Items {
 		if of := &p.Items[i].LimitCounter; !Holds(of) {
 			relayed[of.ID] = true
 		}
 	}
-	for i := range p.Items {
-		to := here
-		if relayed[p.Items[i].ID] {
-			to = there
-		}
-		to.push.Items, to.items = append(to.push.Items, p.Items[i]), append(to.items, i)
-	}
-	for i := range p.Takes {
-		to := here
-		for j := range p.Takes[i].Rooms {
-			if !Holds(&p.Takes[i].Rooms[j].LimitCounter) {
-				to = there
-			}
-		}
-		to.push.Takes, to.takes = append(to.push.Takes, p.Takes[i]), append(to.takes, i)
-	}
-	if len(there.items)+len(there.takes) == 0 {
+	there, here = store.Divide(p, func(item *wire.Item) bool { return relayed[item.ID] }, func(take *wire.Take) bool {
+		return slices.ContainsFunc(take.Rooms, func(room wire.Room) bool { return !Holds(&room.LimitCounter) })
+	})
+	if len(there.Items)+len(there.Takes) == 0 {
 		return nil, nil
 	}
+	// The parent knows the region as a single node, and the region itself asks for its overrides.
+	there.Push = wire.Push{Namespace: p.Namespace, Sender: p.Sender, Sequence: p.Sequence, Floor: p.Floor, Items: there.Items, Takes: there.Takes}
 	return here, there
 }
 
@@ -123,35 +108,6 @@ func (s *Store) relay(p *wire.Push) (*wire.Answer, error) {
 		err = fmt.Errorf("%w: %w", store.ErrFull, err) // an error for this sender, not a failure of the store
 	}
 	return answer, err
-}
-
-// join combines the answers to the parts of a push. Without the parent's answer, the relayed parts
-// are in doubt: they may have arrived.
-func join(p *wire.Push, here, there *part, a, relayed *wire.Answer) wire.Answer {
-	all := *a
-	all.Totals, all.Grants = make([]wire.Total, len(p.Items)), make([]wire.Grant, len(p.Takes))
-	if relayed == nil {
-		relayed = &wire.Answer{Totals: make([]wire.Total, len(there.items)), Grants: make([]wire.Grant, len(there.takes))}
-		relayed.Missing = slices.Repeat([]wire.Missing{wire.InDoubt}, len(there.items)+len(there.takes))
-	}
-	if relayed.Missing != nil {
-		all.Missing = make([]wire.Missing, len(p.Items)+len(p.Takes))
-	}
-	add := func(of *part, answer *wire.Answer) {
-		for i, at := range of.items {
-			if all.Totals[at] = answer.Totals[i]; answer.Missing != nil {
-				all.Missing[at] = answer.Missing[i]
-			}
-		}
-		for i, at := range of.takes {
-			if all.Grants[at] = answer.Grants[i]; answer.Missing != nil {
-				all.Missing[len(p.Items)+at] = answer.Missing[len(of.items)+i]
-			}
-		}
-	}
-	add(here, a)
-	add(there, relayed)
-	return all
 }
 
 // push asks the parent for the hits that the push's takes lack, and applies the push to the own
@@ -280,10 +236,8 @@ func (s *Store) wants(p *wire.Push) map[*fund]uint64 {
 
 // times returns a·b, at most wire.MaxHits.
 func times(a, b uint64) uint64 {
-	if a != 0 && b > wire.MaxHits/a {
-		return wire.MaxHits
-	}
-	return a * b
+	hits, _ := store.Product(a, b)
+	return hits
 }
 
 // pushed records a push's effect on the funds.

@@ -104,9 +104,7 @@ func TestFarFromTheLimit(t *testing.T) {
 			}
 			<-time.After(time.Duration(2+asked%9) * time.Millisecond)
 		}
-		if waits*200 > asked {
-			t.Errorf("%d of %d requests waited, want 5 of 1,000 at most", waits, asked)
-		}
+		must.AtMost(t, waits, asked/200, "of %d requests, so many waited", asked)
 		t.Logf("%d of %d requests waited", waits, asked)
 		closed(t, regions[:]...)
 	})
@@ -140,9 +138,7 @@ func TestLeasesFarFromTheLimit(t *testing.T) {
 			(&client{t: t, of: one, id: 200 + id}).take(room, 1, 8, true)
 			must.Equal(t, time.Since(began), 0, "lease %d of three at once waited for", id)
 		}
-		if waits*200 > asked {
-			t.Errorf("%d of %d leases waited, want 5 of 1,000 at most", waits, asked)
-		}
+		must.AtMost(t, waits, asked/200, "of %d leases, so many waited", asked)
 		closed(t, one)
 	})
 }

@@ -298,9 +298,7 @@ func (w *world) check(policy Policy) {
 		}
 		bound := map[Policy]uint64{Share: room.Limit / 2, Local: room.Limit}[policy]
 		for number, passed := range w.passed[room.LimitCounter] {
-			if uint64(passed) > room.Limit+bound {
-				w.t.Errorf("limit %d, window %d: %d hits passed, want %d at most above it", room.Limit, number, passed, bound)
-			}
+			must.AtMost(w.t, uint64(passed), room.Limit+bound, "limit %d, window %d: hits that passed", room.Limit, number)
 			if uint64(passed) >= room.Limit {
 				full++
 			}
@@ -338,9 +336,7 @@ func (w *world) checkBucket(policy Policy, room wire.Room) (empty int) {
 		c.CountTokens(&wire.Item{LimitCounter: room.LimitCounter, Limit: room.Limit, Newest: u.atNanos, Hits: []int64{u.tokens}}, &one)
 		most = max(most, c.Taken(room.LimitCounter, room.Limit, &one))
 	}
-	if uint64(most) > room.Burst+bound+wholeTokens {
-		w.t.Errorf("burst %d: %d tokens were lacking at once, want %d at most above it", room.Burst, most, bound)
-	}
+	must.AtMost(w.t, uint64(most), room.Burst+bound+wholeTokens, "burst %d: tokens that were lacking at once", room.Burst)
 	now := store.Calendar{NowNanos: uint64(time.Now().UnixNano())}
 	want, got := now.Taken(room.LimitCounter, room.Limit, &one), int64(0)
 	must.Report(w.t, w.parent.Counters(context.Background(), "shop", nil, func(c store.LimitCounter) error {

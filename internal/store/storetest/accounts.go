@@ -34,10 +34,9 @@ func usedOf(rule string, n uint32, day int, hits int64) wire.UsedRow {
 }
 
 // account sends a message on used hits.
-func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.UsedRow) (done store.Accounted) {
+func (b *bench) account(namespace string, sender, sequence uint64, rows ...wire.UsedRow) store.Accounted {
 	b.t.Helper()
-	done = must.Get(b.store.Account(b.t.Context(), &wire.Used{Namespace: namespace, Sender: sender, Sequence: sequence, Rows: rows}))(b.t)
-	return done
+	return must.Get(b.store.Account(b.t.Context(), &wire.Used{Namespace: namespace, Sender: sender, Sequence: sequence, Rows: rows}))(b.t)
 }
 
 // used returns a namespace's used hits on some days, and their sum.
@@ -224,9 +223,8 @@ func testAccountsHammer(t *testing.T, b *bench) {
 					for k := range 30 {
 						rows = append(rows, used(uint32((k*7+int(sender))%30), -k%3, int64(k+1)))
 					}
-					if _, err := b.store.Account(t.Context(), &wire.Used{Namespace: "ns", Sender: sender, Sequence: sequence, Rows: rows}); err != nil {
-						t.Error(err)
-					}
+					_, err := b.store.Account(t.Context(), &wire.Used{Namespace: "ns", Sender: sender, Sequence: sequence, Rows: rows})
+					must.Report(t, err)
 				}
 			})
 		}

@@ -428,14 +428,10 @@ func (s *sequence) send(p *wire.Push) {
 	}
 	nodes := uint64(s.below(6))
 	want, err := s.exact.Push(s.t.Context(), p, nodes)
-	if err != nil {
-		s.t.Fatalf("push %+v: %v", p, err)
-	}
+	must.OKf(s.t, err, "push %+v", p)
 	for name, other := range s.Others {
 		got, err := other.Push(s.t.Context(), p, nodes)
-		if err != nil {
-			s.t.Fatalf("%s: %v", name, err)
-		}
+		must.OKf(s.t, err, "%s", name)
 		if !reflect.DeepEqual(got, want) && s.sound() {
 			s.t.Fatalf("%s: push %d of sender %d at %d, %d nodes, keys %d\n%s", name, p.Sequence, p.Sender, s.Now().UnixNano(), nodes, s.keys, s.explain(p, &got, &want))
 		}
@@ -521,19 +517,10 @@ func firstDifference(p *wire.Push, got, want *store.Outcome) (c wire.LimitCounte
 }
 
 func (s *sequence) count(p *wire.Push, out *store.Outcome) {
-	one := Tally{Pushes: 1}
-	for _, part := range []struct {
-		hits int64
-		in   *int
-	}{{out.Applied, &one.Applied}, {out.Returned, &one.Returned}, {out.Dropped, &one.Dropped}} {
-		if part.hits > 0 {
-			*part.in = 1
-		}
-	}
-	switch {
-	case out.Duplicate:
+	one := Tally{Pushes: 1, Applied: int(min(out.Applied, 1)), Returned: int(min(out.Returned, 1)), Dropped: int(min(out.Dropped, 1))}
+	if out.Duplicate {
 		one.Duplicates = 1
-	default:
+	} else {
 		for i, g := range out.Answer.Grants {
 			switch {
 			case g.Units == 0:

@@ -36,6 +36,5 @@ func WriteDocuments(t *testing.T, s store.Store) (version uint64) {
 	for topic, body := range map[store.Topic]string{store.Nodes: "", store.AppliedLists: Applied, store.Reports: Report} {
 		must.Get(s.Note(t.Context(), topic, "ns", store.Note{Member: Member, Body: []byte(body)}))(t)
 	}
-	version = must.Get(s.SetOverrides(t.Context(), "ns", ListVersion, []byte(List)))(t)
-	return version
+	return must.Get(s.SetOverrides(t.Context(), "ns", ListVersion, []byte(List)))(t)
 }

@@ -109,9 +109,8 @@ func testLog(t *testing.T, b *bench, topic store.Topic) {
 	var callers sync.WaitGroup
 	for i := range uint64(more) {
 		callers.Go(func() {
-			if _, err := b.store.Note(t.Context(), topic, "ns", store.Note{Member: most + i, Body: []byte("more")}); err != nil {
-				t.Error(err)
-			}
+			_, err := b.store.Note(t.Context(), topic, "ns", store.Note{Member: most + i, Body: []byte("more")})
+			must.Report(t, err)
 		})
 	}
 	callers.Wait()

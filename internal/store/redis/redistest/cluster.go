@@ -182,9 +182,7 @@ func (c *Cluster) do(client *goredis.Client, args ...any) string {
 	c.t.Helper()
 	// The test's context has ended in its cleanup.
 	reply, err := client.Do(context.Background(), args...).Result()
-	if err != nil {
-		c.t.Fatalf("redis cluster: %v: %v", args, err)
-	}
+	must.OKf(c.t, err, "redis cluster: %v", args)
 	return fmt.Sprint(reply)
 }
 

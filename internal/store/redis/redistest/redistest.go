@@ -82,9 +82,7 @@ func (s *Server) Stop() {
 	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.t.Errorf("redis-server: %v", err)
 	}
-	if err := <-s.drained; err != nil {
-		s.t.Errorf("redis-server: its log: %v", err)
-	}
+	must.Reportf(s.t, <-s.drained, "redis-server: its log")
 	// The exit status of a killed process is no failure.
 	var exit *exec.ExitError
 	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) {
@@ -128,9 +126,7 @@ func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal os.Signal) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(signal); err != nil {
-		s.t.Fatalf("redis-server: %v", err)
-	}
+	must.OKf(s.t, s.cmd.Process.Signal(signal), "redis-server")
 }
 
 // start starts the process. It reports whether the server is ready, and returns its log until then.
@@ -141,9 +137,7 @@ func (s *Server) start() (log string, ready bool) {
 		"--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.options)...)
 	stdout := must.Get(cmd.StdoutPipe())(s.t)
-	if err := cmd.Start(); err != nil {
-		s.t.Fatalf("redis-server: %v", err)
-	}
+	must.OKf(s.t, cmd.Start(), "redis-server")
 	s.cmd, s.drained = cmd, make(chan error, 1)
 	var said strings.Builder
 	lines := bufio.NewReader(stdout)

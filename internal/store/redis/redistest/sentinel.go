@@ -160,9 +160,7 @@ func (w *Watched) taken(from *Server) {
 func (w *Watched) each(command string, args ...any) {
 	w.t.Helper()
 	for _, s := range w.sentinels {
-		if err := s.Process(context.Background(), goredis.NewStatusCmd(context.Background(), append([]any{"sentinel", command}, args...)...)); err != nil {
-			w.t.Fatal(fmt.Errorf("sentinel %s: %w", command, err))
-		}
+		must.OKf(w.t, s.Process(context.Background(), goredis.NewStatusCmd(context.Background(), append([]any{"sentinel", command}, args...)...)), "sentinel %s", command)
 	}
 }
 
