@@ -137,7 +137,7 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 	} {
 		in := memory.New(memory.Options{})
 		countKey(t, in, "", 1, 40, "per-user", "ann")
-		reportOf(t, in, "per-user")
+		noteReportOf(t, in, "per-user")
 		left := test.lost
 		url := serveBehind(t, in, func(w http.ResponseWriter, r *http.Request, kept http.Handler) {
 			w.Header().Set("Connection", "close") // the next request has a connection for itself

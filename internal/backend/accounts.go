@@ -112,6 +112,9 @@ const MaxUsage = 50_000
 // ErrTooMuch is the error of a query with more rows than MaxUsage.
 var ErrTooMuch = errors.New("too many rows")
 
+// ErrTooLong is the error of a query whose rows take too long to read, though the store tells them.
+var ErrTooLong = errors.New("too much to read")
+
 type usageKey struct {
 	rule, model string
 	id          wire.ID
@@ -120,11 +123,13 @@ type usageKey struct {
 
 // Usage sums up the usage of a namespace's keys, ordered by rule, period, and descending hits.
 func (b *Backend) Usage(ctx context.Context, namespace string, q *UsageQuery) ([]Usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	reading, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
+	told := false
 	rows := map[usageKey]*Usage{}
 	known := map[usageKey]*Usage{} // keys of rules, with their names and budgets
-	err := b.store.Used(ctx, namespace, q.From, q.To, func(r wire.UsedRow) error {
+	err := b.store.Used(reading, namespace, q.From, q.To, func(r wire.UsedRow) error {
+		told = true
 		label, ok := wire.DecodeUsedLabel(r.Label)
 		if !ok || q.Rule != "" && label.Rule != q.Rule {
 			return nil
@@ -155,6 +160,9 @@ func (b *Backend) Usage(ctx context.Context, namespace string, q *UsageQuery) ([
 		of.Hits = wire.Sum(of.Hits, r.Hits)
 		return nil
 	})
+	if err != nil && told && reading.Err() != nil && ctx.Err() == nil {
+		return nil, ErrTooLong
+	}
 	if err != nil {
 		return nil, err
 	}

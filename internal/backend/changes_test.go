@@ -29,6 +29,8 @@ type broken struct {
 	unread, set error
 	// other is called once before a list is set.
 	other func()
+	// lost means that the next answer to setting a list is lost, and the store sets it again.
+	lost bool
 }
 
 func (b *broken) Note(ctx context.Context, topic store.Topic, namespace string, note store.Note) (uint64, error) {
@@ -52,6 +54,10 @@ func (b *broken) SetOverrides(ctx context.Context, namespace string, from uint64
 	if other := b.other; other != nil {
 		b.other = nil
 		other()
+	}
+	if b.lost {
+		b.lost = false
+		_, _ = b.Store.SetOverrides(ctx, namespace, from, list)
 	}
 	return b.Store.SetOverrides(ctx, namespace, from, list)
 }

@@ -114,6 +114,20 @@ func TestFullList(t *testing.T) {
 	must.Equal(t, notices.count(), 2, "overrides, beside free notices and a rule")
 }
 
+// A change whose answer is lost, so that the store finds the new list when it sets it again, is told as it was made.
+func TestAnswerToAChangeIsLost(t *testing.T) {
+	now, s := time.Unix(1_767_225_600, 0), &broken{Store: memory.New(memory.Options{}), lost: true}
+	b := New(s)
+	b.overrides.now = func() time.Time { now = now.Add(time.Millisecond); return now }
+	version := must.Get(b.By(by("one")).SetOverrides(t.Context(), "shop", overrideTo(1, "ann")))(t)
+	must.Equal(t, version, must.Get(b.Overrides(t.Context(), "shop"))(t).Version, "the version of the list")
+	s.lost = true
+	removed, _, err := b.By(by("two")).UnsetOverrides(t.Context(), "shop", "per-user", wire.OfKey, []string{"ann"})
+	must.OK(t, err)
+	must.Equal(t, removed, 1, "removed")
+	wantTold(t, b, "set override ann/one per-user[]:  -> 1/1m;", "remove override ann/two per-user[]: 1/1m -> ;")
+}
+
 // A list is kept while it is used: read lately, or read now, or waited for.
 func TestListsAreForgotten(t *testing.T) {
 	now := time.Unix(1_767_225_600, 0)

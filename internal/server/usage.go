@@ -69,9 +69,12 @@ func (h *handler) usage(_ http.ResponseWriter, r *http.Request, namespace string
 		return nil, err
 	}
 	found, err := h.backend.Usage(r.Context(), namespace, &query)
-	if errors.Is(err, backend.ErrTooMuch) {
+	switch {
+	case errors.Is(err, backend.ErrTooMuch):
 		return nil, wrong("by: want at most %d rows: ask for one rule, for fewer months or a day, or group by fewer parts", backend.MaxUsage)
-	} else if err != nil {
+	case errors.Is(err, backend.ErrTooLong):
+		return nil, mistake{http.StatusServiceUnavailable, "so much takes longer than " + backend.Timeout.String() + " to read: ask for fewer months or a day"}
+	case err != nil:
 		return nil, err
 	}
 	gaps, since, err := h.backend.Gaps(r.Context(), namespace, query.From, query.To)

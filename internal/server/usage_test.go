@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -258,4 +259,41 @@ func (*usageFails) Account(context.Context, *wire.Used) (store.Accounted, error)
 
 func (*usageFails) Used(context.Context, string, uint32, uint32, func(wire.UsedRow) error) error {
 	return errors.New("away")
+}
+
+// What takes too long to read is no failure of the store, which has told some of it. A store that tells nothing fails.
+func TestUsageThatTakesTooLong(t *testing.T) {
+	row := usedBy("dollars", "ann", "", dayOf(2026, 11, 3), 5, nil)
+	for _, test := range []struct {
+		rows             []wire.UsedRow
+		problem, failure string
+	}{
+		{[]wire.UsedRow{row}, "so much takes longer than 5s to read: ask for fewer months or a day", "0"},
+		{nil, "the store failed", "1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			counters := &usageLasts{memory.New(memory.Options{}), test.rows}
+			handler := server.Handler(counters, server.Options{Logger: slog.New(slog.DiscardHandler)})
+			_, code, body := usageAt(t, handler, "namespace=shop&rule=other")
+			must.Equal(t, code, http.StatusServiceUnavailable, "status")
+			must.Contains(t, body, test.problem, "the answer")
+			wantMetrics(t, handler, "weir_store_errors_total "+test.failure)
+		})
+	}
+}
+
+// usageLasts is a store that tells some rows, and more until nobody waits for it.
+type usageLasts struct {
+	store.Store
+	rows []wire.UsedRow
+}
+
+func (u *usageLasts) Used(ctx context.Context, _ string, _, _ uint32, visit func(wire.UsedRow) error) error {
+	for _, r := range u.rows {
+		if err := visit(r); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -17,26 +18,33 @@ type places struct {
 	narrow int
 	until  time.Time
 
-	used    int
-	held    map[string]int
-	waiting []waiter // in the order of their calls
+	used int
+	held map[string]int
+	// waiting has the waiters of each namespace that has any, in the order of their calls. So the many of a namespace at
+	// its share cost the others no time.
+	waiting map[string][]*waiter
+	calls   uint64
 }
 
 type waiter struct {
 	namespace string
+	call      uint64
 	turn      chan struct{} // closed when the waiter has its place
 }
 
-func newPlaces(size int) *places { return &places{size: size, held: map[string]int{}} }
+func newPlaces(size int) *places {
+	return &places{size: size, held: map[string]int{}, waiting: map[string][]*waiter{}}
+}
 
 // take waits for a place until ctx ends.
 func (p *places) take(ctx context.Context, namespace string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := waiter{namespace, make(chan struct{})}
 	p.mu.Lock()
-	p.waiting = append(p.waiting, w)
+	p.calls++
+	w := &waiter{namespace, p.calls, make(chan struct{})}
+	p.waiting[namespace] = append(p.waiting[namespace], w)
 	p.serve()
 	p.mu.Unlock()
 	select {
@@ -46,9 +54,7 @@ func (p *places) take(ctx context.Context, namespace string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at := slices.Index(p.waiting, w); at >= 0 {
-		p.waiting = slices.Delete(p.waiting, at, at+1)
-	} else {
+	if !p.forget(w) {
 		p.leave(namespace) // it got its place just now
 	}
 	return ctx.Err()
@@ -81,6 +87,19 @@ func (p *places) leave(namespace string) {
 	p.serve()
 }
 
+// forget reports whether a waiter still waits, and lets it wait no more.
+func (p *places) forget(w *waiter) bool {
+	queue := p.waiting[w.namespace]
+	at := slices.Index(queue, w) // who gives up is mostly among the first
+	if at < 0 {
+		return false
+	}
+	if p.waiting[w.namespace] = slices.Delete(queue, at, at+1); len(queue) == 1 {
+		delete(p.waiting, w.namespace)
+	}
+	return true
+}
+
 func (p *places) serve() {
 	size := p.size
 	if p.narrow > 0 && p.narrow < size {
@@ -90,19 +109,19 @@ func (p *places) serve() {
 	}
 	share := (size + 1) / 2
 	for p.used < size {
-		next := -1
-		for i, w := range p.waiting {
-			if held := p.held[w.namespace]; held < share && (next < 0 || held < p.held[p.waiting[next].namespace]) {
-				next = i
+		var next *waiter
+		for namespace, queue := range p.waiting {
+			first, held := queue[0], p.held[namespace]
+			if held < share && (next == nil || cmp.Or(cmp.Compare(held, p.held[next.namespace]), cmp.Compare(first.call, next.call)) < 0) {
+				next = first
 			}
 		}
-		if next < 0 {
+		if next == nil {
 			return
 		}
-		w := p.waiting[next]
-		p.waiting = slices.Delete(p.waiting, next, next+1)
+		p.forget(next)
 		p.used++
-		p.held[w.namespace]++
-		close(w.turn)
+		p.held[next.namespace]++
+		close(next.turn)
 	}
 }

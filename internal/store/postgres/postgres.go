@@ -99,6 +99,11 @@ func Open(url string, o Options) (*Store, error) {
 	if !strings.Contains(url, "pool_max_conns=") {
 		config.MaxConns = defaultConnections
 	}
+	// A connection that is being made keeps its place in the pool, even if nobody waits for it any more. The pool's
+	// default is two minutes.
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
 	s := &Store{places: newPlaces(int(config.MaxConns)), now: o.Now, trial: store.NewTrial()}
 	config.AfterConnect = s.leaveRoom
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
@@ -110,6 +115,9 @@ func Open(url string, o Options) (*Store, error) {
 // defaultConnections bounds a store's connections if its URL has no pool_max_conns.
 const defaultConnections = 8
 
+// connectTimeout bounds the making of a connection if its URL has no connect_timeout.
+const connectTimeout = 5 * time.Second
+
 // errCrowded refuses a new connection that would leave too few for other backends.
 var errCrowded = errors.New("the server has few connections left")
 
@@ -120,6 +128,8 @@ func (s *Store) leaveRoom(ctx context.Context, c *pgx.Conn) error {
 	if s.pool.Stat().TotalConns() <= 1 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, longestLock) // the pool's has no end
+	defer cancel()
 	var crowded bool
 	err := c.QueryRow(ctx, connectionsLeft).Scan(&crowded)
 	if err == nil && crowded {
