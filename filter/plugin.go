@@ -112,6 +112,7 @@ func (p *plugin) OnTick() {
 	}
 	if p.leaving && p.left() {
 		p.leaving = false
+		p.end()
 		proxywasm.PluginDone(p.id)
 	}
 }
@@ -128,9 +129,14 @@ func (p *plugin) OnPluginDone() bool {
 	n.Retry(all.decider.now())
 	p.backends.remove(&p.backend)
 	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
-	p.leaving = !p.left()
+	if p.leaving = !p.left(); !p.leaving {
+		p.end()
+	}
 	return !p.leaving
 }
+
+// end is the last that the plugin context does. Envoy's timer of a context that is gone would run on.
+func (p *plugin) end() { proxywasm.SetTickPeriod(0) }
 
 // left reports whether a closed plugin context can go. Hits that the backend does not know yet go
 // to the plugin context that has replaced this context. Without a replacement, this context stays
