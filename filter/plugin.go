@@ -65,7 +65,6 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	if n.Synchronises() {
 		p.backend.node = n
 		n.CatchUp()
-		all.metrics.publishBounds(n)
 		p.backends.add(&p.backend)
 		tick = n.TickMillis()
 	}
@@ -136,7 +135,10 @@ func (p *plugin) OnPluginDone() bool {
 }
 
 // end is the last that the plugin context does. Envoy's timer of a context that is gone would run on.
-func (p *plugin) end() { proxywasm.SetTickPeriod(0) }
+func (p *plugin) end() {
+	p.streams.metrics.leave()
+	proxywasm.SetTickPeriod(0)
+}
 
 // left reports whether a closed plugin context can go. Hits that the backend does not know yet go
 // to the plugin context that has replaced this context. Without a replacement, this context stays

@@ -55,7 +55,8 @@ type rule struct {
 	// problems are the bodies of refusals by some of its limits; nil if its response has another.
 	problems map[uint8]string
 
-	// prefix begins the names of its metrics.
+	// metrics are all rules' metrics, and prefix begins the names of this one's.
+	metrics           *metrics
 	prefix            string
 	allowed, rejected tally
 	marked            tally // passed although the rule had no room
@@ -66,7 +67,7 @@ type rule struct {
 	// wouldAllow and wouldReject are those of a shadow rule.
 	wouldAllow, wouldReject tally
 	// overshoot is the most hits above a limit that all nodes together can admit now.
-	overshoot gauge
+	overshoot *gauge
 }
 
 // details, followed by the rule's name, is the reason of a rejection in the proxy's access log.
