@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"strings"
-
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/counter"
@@ -250,7 +248,7 @@ func (r *request) compile(c *config.Rule) rule {
 			compiled.onResponse = cost{responseHeader: s.Name}
 		} else {
 			compiled.onResponse = cost{selected: true, property: r.propertyOf(s)}
-			compiled.hinted = compiled.charges && r.properties[compiled.onResponse.property].path == ""
+			compiled.hinted = compiled.charges && s.Kind != config.SelectProperty
 		}
 	}
 	if c.Prices != nil {
@@ -367,12 +365,6 @@ func (r *request) compared(c *config.Condition) int {
 		return r.useProperty(property{header: s.Name, lines: joinedLines})
 	case config.SelectBody:
 		return r.useBody(s.Name, "", jsonpath.MaxValue)
-	case config.SelectProperty:
-		kind := attribute
-		if strings.Contains(s.Name, "metadata\x00") {
-			kind = verified
-		}
-		return r.usePart(property{path: s.Name}, part{kind: kind})
 	case config.SelectClientIP:
 		if c.Op != config.InNetworks {
 			return r.usePart(sourceProperty, part{kind: bareAddress})
