@@ -27,6 +27,8 @@ const (
 	// proxy but not the plugin shows that the proxy holds bodies back. Another filter may delay one
 	// for a moment.
 	keptAfter = int64(2e8)
+	// keptFor is for how long that counts, in nanoseconds. The other filter may have taken longer.
+	keptFor = int64(60e9)
 )
 
 // bringing says whether the proxy delivers the bodies of paused requests.
@@ -41,6 +43,7 @@ const (
 // bodies manages the requests that wait for their bodies.
 type bodies struct {
 	bringing bringing
+	keptAt   int64         // when it was found that the proxy keeps them
 	idle     []*bodyValues // to be used again
 	rewriting
 }
@@ -68,16 +71,23 @@ func (b *bodies) wanted(r *rules) *bodyValues {
 // comes reports whether the current request has to wait for its body. If not, the body counts as
 // unread.
 func (b *bodies) comes(v *bodyValues) bool {
+	now := proxywasm.Now()
+	if since := now - b.keptAt; b.bringing == keeps && (since < 0 || since >= keptFor) {
+		b.bringing = unknown
+	}
 	if b.bringing == keeps || !bodyComes() {
 		return false
 	}
-	v.missing, v.until = len(v.parts), proxywasm.Now()+bodyWait
+	v.missing, v.until = len(v.parts), now+bodyWait
 	if v.sizes {
 		_, known := v.bodySize()
 		v.sizes = !known
 	}
 	if b.bringing == unknown {
 		v.headers, v.sized = requestSize()
+		length, _ := proxywasm.RequestHeader("content-length")
+		v.least, _ = parseHits(length)
+		v.least = min(v.least, maxRequestBody)
 	}
 	return true
 }
@@ -117,7 +127,7 @@ func (v *bodyValues) late(now int64) bool {
 	return left <= 0 || left > bodyWait
 }
 
-// isKept reports whether the proxy holds back a part of the current request's body.
+// isKept reports whether the proxy holds back the current request's body. A filter before may do so until the body is whole.
 func (v *bodyValues) isKept(now int64) bool {
 	if !v.sized {
 		return now >= v.until
@@ -126,7 +136,7 @@ func (v *bodyValues) isKept(now int64) bool {
 		return false
 	}
 	size, ok := requestSize()
-	return !ok || size > v.headers
+	return !ok || size > v.headers && size-v.headers >= v.least
 }
 
 // addRule adds everything that a rule reads.

@@ -245,6 +245,37 @@ func TestBodiesAreKept(t *testing.T) {
 	must.Equal(t, action, types.ActionContinue, "a later request: action")
 	must.Equal(t, v.leaves(third), "850", "a later request leaves")
 	must.Equal(t, v.count("unread_bodies_total"), 3, "bodies were not read")
+	v.now += filter.KeptFor
+	_, action = v.ask("x-key", "ann")
+	must.Equal(t, action, types.ActionPause, "a request when that is to be found out again: action")
+}
+
+// A filter before that holds a body back until it is whole does not look like a proxy that keeps bodies, however slow the
+// client is.
+func TestBodyThatAnotherFilterHolds(t *testing.T) {
+	for _, c := range []struct {
+		length string
+		come   uint64
+		waits  int
+	}{
+		{"1000", 999, 1},
+		{"1000", 1000, 0},
+		{"1000000", filter.MaxRequestBody - 1, 1},
+		{"1000000", filter.MaxRequestBody, 0}, // the proxy may take no more
+	} {
+		v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
+		v.ended = map[uint32]int{}
+		v.received(300)
+		s, _ := v.ask("x-key", "ann", "content-length", c.length)
+		v.received(300 + c.come)
+		v.now += filter.KeptAfter
+		v.tick()
+		must.Equal(t, v.plugin.Bodies(), c.waits, "%d bytes of %s: requests that wait", c.come, c.length)
+		if c.waits > 0 {
+			must.Equal(t, v.upload(s, true, `{"max_tokens":200}`), types.ActionContinue, "%s bytes: action of the body", c.length)
+			must.Equal(t, v.leaves(s), "800", "%s bytes: left", c.length)
+		}
+	}
 }
 
 // A client that is slow has its request decided when it has waited long enough, and others wait for

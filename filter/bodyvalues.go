@@ -31,9 +31,9 @@ type bodyValues struct {
 	at    int
 	until int64
 	// headers is the size of the request before any of its body reached the proxy; sized says that
-	// it is known.
-	headers uint64
-	sized   bool
+	// it is known. least is how much of its body must have reached the proxy before it counts as kept.
+	headers, least uint64
+	sized          bool
 }
 
 // bodyPart reads the numbers for a rule, or a text for any number of rules.

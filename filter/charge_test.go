@@ -252,6 +252,11 @@ func TestReserve(t *testing.T) {
 			v.respond(s, true)
 			v.properties = nil
 		}, "993"},
+		{"attribute with a number, which a condition reads too", `{"property": ["metadata", "tokens"]}`, reserve + `, "match": {"property": {"metadata.tokens": {"present": false}}}`, func(v *fakeVM, s *stream) {
+			v.properties = map[string][]byte{"metadata\x00tokens": []byte("\x00\x00\x00\x00\x00\x00\x1c@")}
+			v.respond(s, true)
+			v.properties = nil
+		}, "993"},
 		{"no header", `{"response_header": "x-tokens"}`, reserve, func(v *fakeVM, s *stream) { v.respond(s, true) }, "900"},
 		{"besides", `"openai"`, `, "cost": {"header": "x-reserve", "least": 0}`, func(v *fakeVM, s *stream) {
 			v.respond(s, false, "content-type", json)

@@ -15,6 +15,7 @@ const (
 	BodyPiece      = bodyPiece
 	BodyWait       = bodyWait
 	KeptAfter      = keptAfter
+	KeptFor        = keptFor
 	MaxRequestBody = maxRequestBody
 )
 

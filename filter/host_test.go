@@ -124,6 +124,7 @@ func (v *fakeVM) replace(configuration string) (next *fakeVM, gone bool) {
 
 func (v *fakeVM) done() bool {
 	defer proxywasm.Use(v)()
+	defer v.asPlugin()()
 	return v.plugin.OnPluginDone()
 }
 

@@ -99,6 +99,6 @@ func (h *holders) since() (since int64) {
 func (f *inFlight) publishPlaces(m *metrics, h *holders) {
 	now := proxywasm.Now()
 	f.sharePlaces(h, now)
-	m.places.set(f.places)
-	m.longest.set(f.seconds(now))
+	m.set(m.places, f.places)
+	m.set(m.longest, f.seconds(now))
 }

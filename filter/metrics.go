@@ -14,29 +14,33 @@ type metrics struct {
 	// namespace are the metrics without a rule, in the order of metricNames.
 	namespace [len(metricNames)]tally
 	// overrides is how many are applied, and unfit how many don't fit their rules.
-	overrides, unfit gauge
+	overrides, unfit *gauge
 	// places is how many requests of the process hold; longest is for how many seconds.
-	places, longest gauge
+	places, longest *gauge
+	// prefix begins the names of all.
+	prefix string
+	gauges *gauges // of all plugin contexts
 }
 
 func (m *metrics) defineAll(c *config.Config, rules *rules) {
 	namespace := "weir." + label("weir_namespace", c.Namespace)
-	m.rules = rules.list
+	m.rules, m.prefix = rules.list, namespace
+	m.gauges.contexts = append(m.gauges.contexts, m)
 	for i := range m.rules {
 		r := &m.rules[i]
-		r.prefix = namespace + label("weir_rule", r.config.Name)
+		r.prefix, r.metrics = namespace+label("weir_rule", r.config.Name), m
 		r.define()
 	}
 	for i := range m.namespace {
 		m.namespace[i].define(namespace + metricNames[i] + "_total")
 	}
 	if rules.holds {
-		m.places.define(namespace + "held_places")
-		m.longest.define(namespace + "longest_held_seconds")
+		m.places = m.defineGauge(namespace + "held_places")
+		m.longest = m.defineGauge(namespace + "longest_held_seconds")
 	}
 	if c.Backend.Cluster != "" {
-		m.overrides.define(namespace + "overrides")
-		m.unfit.define(namespace + "unfit_overrides")
+		m.overrides = m.defineGauge(namespace + "overrides")
+		m.unfit = m.defineGauge(namespace + "unfit_overrides")
 	}
 }
 
@@ -59,8 +63,8 @@ func (r *rule) define() {
 		if r.limits.Fair && !r.uneven.defined {
 			r.uneven.define(r.prefix + "uneven_requests_total")
 		}
-		if r.limits.Synced() && !r.overshoot.defined {
-			r.overshoot.define(r.prefix + "overshoot_bound")
+		if r.limits.Synced() && r.overshoot == nil {
+			r.overshoot = r.metrics.defineGauge(r.prefix + "overshoot_bound")
 		}
 	}
 	if len(r.config.WarnAt) > 0 && !r.warnings.defined {
@@ -85,13 +89,13 @@ var metricNames = [...]string{
 }
 
 // publishBounds publishes by how much the nodes that share the limits can exceed them, and how many
-// overrides apply.
+// overrides apply. A plugin context that only starts, as Envoy tries a configuration out, does not know that.
 func (m *metrics) publishBounds(n *engine.Engine) {
 	applied, unfit := n.Overrides()
-	m.overrides.set(uint64(applied))
-	m.unfit.set(uint64(unfit))
+	m.set(m.overrides, uint64(applied))
+	m.set(m.unfit, uint64(unfit))
 	for i := range m.rules {
-		m.rules[i].overshoot.set(n.Overshoot(i))
+		m.set(m.rules[i].overshoot, n.Overshoot(i))
 	}
 }
 

@@ -2,8 +2,11 @@ package filter_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"weir/internal/must"
 	"weir/internal/wire"
@@ -35,6 +38,64 @@ func TestOverride(t *testing.T) {
 		v.send("x-user", "ann")
 		want(t, v.response, `x-ratelimit-limit: 50`)
 	}
+}
+
+// Gauges say how the newest configuration stands, also while the one before drains and once that is gone, and 0 if it
+// doesn't define them. They stay as they are where their plugin context was the VM's last: a newer plugin has another VM.
+func TestGaugesOfReplacedConfigurations(t *testing.T) {
+	minute := synced("1", strings.Replace(perUser, "1h", "1m", 1))
+	hour := synced("1", perUser)
+	w := joined(t, 2, 1, minute)
+	first := w.vms[0]
+	const overshoot = "weir_rule=.=user;.;overshoot_bound"
+	gauge := func(v *fakeVM, name string) uint64 {
+		return v.counts[v.metrics["weir.weir_namespace=.=default;.;"+name]]
+	}
+	gauges := func(v *fakeVM, overrides, unfit uint64, when string) {
+		t.Helper()
+		must.Equal(t, [2]uint64{gauge(v, "overrides"), gauge(v, "unfit_overrides")}, [2]uint64{overrides, unfit}, "%s: overrides that apply, and that are unfit", when)
+	}
+	goes := func(w *world, v *fakeVM) {
+		t.Helper()
+		for ticks := 0; v.tickMillis > 0; ticks++ {
+			must.EqualOrEnd(t, ticks < 100, true, "a plugin context does not stay for ever")
+			w.advance(100 * time.Millisecond)
+		}
+	}
+	var list []wire.Override
+	for _, user := range []string{"ann", "bob"} {
+		list = append(list, wire.Override{Rule: "user", Values: []string{user}, Limits: []wire.OverrideLimit{{Max: 70, WidthMillis: 3_600_000}}})
+	}
+	w.override(list[:1]...)
+	gauges(first, 0, 1, "before")
+	second := first.vm(hour)
+	second.filter, second.streams, second.settle = first.filter, 1000, w.deliver
+	must.EqualOrEnd(t, second.configure(), types.OnPluginStartStatusOK, "configured: %q", second.log)
+	gauges(first, 0, 1, "the new configuration has only been tried")
+	w.vms = append(w.vms, second)
+	w.override(list...)
+	first.tick()
+	gauges(first, 2, 0, "the old one drains")
+	must.EqualOrEnd(t, first.done(), true, "gone, as there is an heir")
+	w.vms = w.vms[1:]
+	second.tick()
+	gauges(second, 2, 0, "the old one is gone")
+
+	w.away = true
+	second.send("x-user", "zoe")
+	often(100, w.advance, 100*time.Millisecond)
+	must.EqualOrEnd(t, gauge(second, overshoot) > 0, true, "the backend is away, or nothing is tested")
+	third, _ := second.replace(local(hour))
+	goes(w, second)
+	gauges(third, 0, 0, "a configuration without a backend")
+	must.Equal(t, gauge(third, overshoot), 0, "a configuration without a backend: the bound")
+
+	last := joined(t, 1, 1, minute)
+	last.override(list...)
+	v := last.vms[0]
+	v.done()
+	goes(last, v)
+	gauges(v, 0, 2, "the VM's last plugin context has left")
 }
 
 // Of several overrides of run time the one of the key alone applies, then that of the longest prefix, suffix

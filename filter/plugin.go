@@ -65,7 +65,6 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	if n.Synchronises() {
 		p.backend.node = n
 		n.CatchUp()
-		all.metrics.publishBounds(n)
 		p.backends.add(&p.backend)
 		tick = n.TickMillis()
 	}
@@ -112,6 +111,7 @@ func (p *plugin) OnTick() {
 	}
 	if p.leaving && p.left() {
 		p.leaving = false
+		p.end()
 		proxywasm.PluginDone(p.id)
 	}
 }
@@ -128,8 +128,16 @@ func (p *plugin) OnPluginDone() bool {
 	n.Retry(all.decider.now())
 	p.backends.remove(&p.backend)
 	all.metrics.publishCounts(n, &all.rules.request, &all.responses.holders)
-	p.leaving = !p.left()
+	if p.leaving = !p.left(); !p.leaving {
+		p.end()
+	}
 	return !p.leaving
+}
+
+// end is the last that the plugin context does. Envoy's timer of a context that is gone would run on.
+func (p *plugin) end() {
+	p.streams.metrics.leave()
+	proxywasm.SetTickPeriod(0)
 }
 
 // left reports whether a closed plugin context can go. Hits that the backend does not know yet go

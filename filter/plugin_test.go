@@ -45,6 +45,16 @@ func TestPluginContextLeaves(t *testing.T) {
 		if v.calls["done"] != 1 || !reachable && ticks < 500 {
 			t.Errorf("reachable %v: %d times done after %d ticks", reachable, v.calls["done"], ticks)
 		}
+		must.Equal(t, v.tickMillis, 0, "reachable %v: ms between the ticks of a context that is gone", reachable)
+	}
+}
+
+// A context that is gone at once asks for no more ticks, and the one in its place still does.
+func TestTicksOfAReplacedContext(t *testing.T) {
+	for _, configuration := range []string{oneRule(`{"limit": 50, "window": "1h"}`), synced("1", perUser)} {
+		v := newWorld(t, 1, 1, configuration).vms[0]
+		next, gone := v.replace(strings.Replace(configuration, "50", "51", 1))
+		must.Equal(t, [3]bool{gone, v.tickMillis > 0, next.tickMillis > 0}, [3]bool{true, false, true}, "gone, and whether the old and the new context tick")
 	}
 }
 

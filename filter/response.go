@@ -317,8 +317,12 @@ func (c *charges) costOf(rule *rule) (cost uint64, known bool) {
 		return r.responseCost(rule.onResponse.responseHeader)
 	case !rule.onResponse.selected:
 		return 0, true // nothing is added to the hits taken
-	case !rule.hinted:
-		value, there := r.readProperty(&r.properties[rule.onResponse.property]) // its value may have changed by now
+	case !rule.hinted: // its value may have changed by now
+		p := &r.properties[rule.onResponse.property]
+		value, there := r.readProperty(&r.properties[p.of])
+		if there {
+			value, there = p.part.of(value, &r.scratch)
+		}
 		return r.readNumber(value, there, usage.Most)
 	default:
 		hint := c.hintFor(rule)

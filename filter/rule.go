@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"strings"
-
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/counter"
@@ -55,7 +53,8 @@ type rule struct {
 	// problems are the bodies of refusals by some of its limits; nil if its response has another.
 	problems map[uint8]string
 
-	// prefix begins the names of its metrics.
+	// metrics are all rules' metrics, and prefix begins the names of this one's.
+	metrics           *metrics
 	prefix            string
 	allowed, rejected tally
 	marked            tally // passed although the rule had no room
@@ -66,7 +65,7 @@ type rule struct {
 	// wouldAllow and wouldReject are those of a shadow rule.
 	wouldAllow, wouldReject tally
 	// overshoot is the most hits above a limit that all nodes together can admit now.
-	overshoot gauge
+	overshoot *gauge
 }
 
 // details, followed by the rule's name, is the reason of a rejection in the proxy's access log.
@@ -249,7 +248,7 @@ func (r *request) compile(c *config.Rule) rule {
 			compiled.onResponse = cost{responseHeader: s.Name}
 		} else {
 			compiled.onResponse = cost{selected: true, property: r.propertyOf(s)}
-			compiled.hinted = compiled.charges && r.properties[compiled.onResponse.property].path == ""
+			compiled.hinted = compiled.charges && s.Kind != config.SelectProperty
 		}
 	}
 	if c.Prices != nil {
@@ -366,12 +365,6 @@ func (r *request) compared(c *config.Condition) int {
 		return r.useProperty(property{header: s.Name, lines: joinedLines})
 	case config.SelectBody:
 		return r.useBody(s.Name, "", jsonpath.MaxValue)
-	case config.SelectProperty:
-		kind := attribute
-		if strings.Contains(s.Name, "metadata\x00") {
-			kind = verified
-		}
-		return r.usePart(property{path: s.Name}, part{kind: kind})
 	case config.SelectClientIP:
 		if c.Op != config.InNetworks {
 			return r.usePart(sourceProperty, part{kind: bareAddress})

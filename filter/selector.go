@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"strings"
+
 	"weir/config"
 	"weir/internal/clientip"
 	"weir/internal/jsonpath"
@@ -67,10 +69,20 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 	return k
 }
 
-// propertyOf resolves a selector for a cost or for limits.
+// propertyOf resolves a selector for anything but a key. Numbers are read as people write them; in keys, which must not change,
+// they stay as the host has them.
 func (r *request) propertyOf(s *config.Selector) (at int) {
-	if s.Kind == config.SelectHeader {
-		return r.useGroup(r.useProperty(property{header: s.Name, lines: onlyLine}), s.Group)
+	switch s.Kind {
+	case config.SelectHeader:
+		at = r.useProperty(property{header: s.Name, lines: onlyLine})
+	case config.SelectProperty:
+		kind := attribute
+		if strings.Contains(s.Name, "metadata\x00") {
+			kind = verified
+		}
+		at = r.usePart(property{path: s.Name}, part{kind: kind})
+	default:
+		return r.selected(s).property
 	}
-	return r.selected(s).property
+	return r.useGroup(at, s.Group)
 }

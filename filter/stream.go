@@ -218,7 +218,7 @@ func (all *streams) decideWaiting(every bool) {
 	for i := len(all.waiting) - 1; i >= 0 && b.bringing == unknown; i-- {
 		s := all.waiting[i]
 		if proxywasm.SetContext(s.id); s.body.isKept(now) {
-			b.bringing = keeps
+			b.bringing, b.keptAt = keeps, now
 		}
 	}
 	every = every || b.bringing == keeps

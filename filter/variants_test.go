@@ -71,6 +71,26 @@ func TestLimitFromOfBuckets(t *testing.T) {
 	}
 }
 
+// Envoy's numbers, floating in metadata and whole elsewhere, say limits and costs as their digits would.
+func TestNumbersOfAttributes(t *testing.T) {
+	for _, attribute := range []struct{ path, value string }{
+		{`["metadata", "filter_metadata", "a"]`, "\x00\x00\x00\x00\x00\x00\x14@"},
+		{`["request", "size"]`, "\x05\x00\x00\x00\x00\x00\x00\x00"},
+		{`["request", "size"]`, "5"},
+	} {
+		for _, rule := range []string{
+			`"limits": [{"limit": 2, "window": "1d", "limit_from": {"property": %s, "max": 6}}]`,
+			`"limits": [{"limit": 2, "window": "1d"}], "overrides": {"by": {"property": %s}, "values": {"5": [{"limit": 5, "window": "1d"}]}}`,
+			`"limits": [{"limit": 29, "window": "1d"}], "cost": {"property": %s}`,
+		} {
+			v := newProxy(t).start(`{"rules": [{"name": "r", ` + fmt.Sprintf(rule, attribute.path) + `}]}`)
+			path := strings.NewReplacer(`["`, "", `", "`, "\x00", `"]`, "").Replace(attribute.path)
+			v.properties = map[string][]byte{path: []byte(attribute.value)}
+			must.Equal(t, v.passed(9), 5, "%q, %s: passed", attribute.value, rule)
+		}
+	}
+}
+
 // Whatever limits requests say, and in whatever order, each is decided by its own, and what is kept
 // of them is bounded.
 func TestManyLimits(t *testing.T) {

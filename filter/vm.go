@@ -11,6 +11,7 @@ type VM struct {
 	types.DefaultVMContext
 	observed
 	backends backends
+	gauges   gauges
 }
 
 // NewPluginContext implements types.VMContext.
@@ -19,6 +20,6 @@ func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return vm.NewPlu
 // NewPlugin implements proxywasm.VM.
 func (vm *VM) NewPlugin(id uint32) proxywasm.Plugin {
 	p := &plugin{id: id, backends: &vm.backends}
-	p.streams.context, p.streams.decider.observed = id, &vm.observed
+	p.streams.context, p.streams.decider.observed, p.streams.metrics.gauges = id, &vm.observed, &vm.gauges
 	return p
 }

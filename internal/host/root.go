@@ -133,8 +133,8 @@ func (r *Root) finish() {
 	}
 }
 
-// deleteRoot forgets a root context, its callouts and its ticks. The guest of a failed VM is not
-// called.
+// deleteRoot forgets a root context and its callouts. As in Envoy, only the guest stops its timer. The
+// guest of a failed VM is not called.
 func (vm *VM) deleteRoot(r *Root) {
 	if r.state == rootDeleted {
 		return
@@ -149,7 +149,6 @@ func (vm *VM) deleteRoot(r *Root) {
 			delete(vm.callouts, id)
 		}
 	}
-	r.setPeriod(0)
 }
 
 func (r *Root) setPeriod(period time.Duration) {
