@@ -120,7 +120,7 @@ func TestTagsOfEnvoyGateway(t *testing.T) {
 	must.OK(t, yaml.Unmarshal([]byte(shown), &proxy))
 	must.Equal(t, proxy.Spec.Bootstrap.Type, "Merge", "what becomes of Envoy Gateway's own tags")
 	must.OK(t, yaml.Unmarshal([]byte(proxy.Spec.Bootstrap.Value), &merged))
-	must.OK(t, yaml.Unmarshal(must.File(t, "../envoy/envoy.yaml"), &want))
+	must.OK(t, yaml.Unmarshal([]byte(must.Text(t, "../envoy/envoy.yaml")), &want))
 	must.Same(t, merged, want, "tags")
 }
 
