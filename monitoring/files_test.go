@@ -115,7 +115,7 @@ func TestTagsOfEnvoyGateway(t *testing.T) {
 		}
 	}
 	var merged, want bootstrap
-	_, shown, _ := strings.Cut(string(must.Text(t, page)), "kind: EnvoyProxy\n")
+	_, shown, _ := strings.Cut(must.Text(t, page), "kind: EnvoyProxy\n")
 	shown, _, _ = strings.Cut(shown, "```\n")
 	must.OK(t, yaml.Unmarshal([]byte(shown), &proxy))
 	must.Equal(t, proxy.Spec.Bootstrap.Type, "Merge", "what becomes of Envoy Gateway's own tags")
