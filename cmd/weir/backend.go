@@ -76,6 +76,9 @@ func (f *backendFlags) resolve(env environment) (err error) {
 // callTimeout bounds a call of the backend, which takes up to 20 seconds to change a full list.
 const callTimeout = 30 * time.Second
 
+// askAgain is after how long a change whose answer was lost is asked for once more.
+const askAgain = time.Second
+
 // refusal is an answer that would be the same if the request were repeated.
 type refusal struct{ error }
 
@@ -122,12 +125,26 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		request.Header.Set("Idempotency-Key", rand.Text())
 	}
 	response, err := backendClient.Do(request)
-	if err != nil && sent && method == http.MethodPost && ctx.Err() == nil {
+	lost := func() bool { // by the connection, or by a gateway on the way
+		if err != nil {
+			return sent
+		}
+		return response.StatusCode == http.StatusBadGateway || response.StatusCode == http.StatusGatewayTimeout
+	}
+	if method == http.MethodPost && lost() {
+		select {
+		case <-time.After(askAgain): // the backend may still be at it
+		case <-ctx.Done():
+		}
+		if err == nil {
+			_ = response.Body.Close()
+		}
 		request.Body = io.NopCloser(bytes.NewReader(text)) // the backend knows by the key whether it has done it
 		response, err = backendClient.Do(request)
 	}
+	unsure := method != http.MethodGet && lost()
 	switch {
-	case err != nil && sent && method != http.MethodGet:
+	case err != nil && unsure:
 		return fmt.Errorf("%w: it may have been done: look before you try again", err)
 	case err != nil:
 		return fmt.Errorf("%w: --backend or WEIR_BACKEND says where weir serve is", err)
@@ -139,6 +156,10 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		var problem struct{ Detail string }
 		if answer.Decode(&problem) != nil {
 			problem.Detail = "no reason given; is this weir serve?"
+			unsure = unsure || method != http.MethodGet && response.StatusCode >= 500
+		}
+		if unsure {
+			problem.Detail += ": it may have been done: look before you try again"
 		}
 		if to, err := response.Location(); err == nil {
 			to.RawQuery = ""

@@ -127,13 +127,16 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 	for _, test := range []struct {
 		args           string
 		lost           int // answers to changes
+		status         int // of a gateway in their place, or 0
 		code           int
 		stdout, stderr string
 	}{
-		{"counter grant shop per-user ann 30", 1, 0, "30 given back\nfixed window of 360d: 10 used", ""},
-		{"counter grant shop per-user ann 30", 2, 1, "", unsure},
-		{"override set shop per-user ann 5/360d", 1, 1, "", unsure},
-		{"override unset shop per-user ann", 1, 1, "", unsure},
+		{"counter grant shop per-user ann 30", 1, 0, 0, "30 given back\nfixed window of 360d: 10 used", ""},
+		{"counter grant shop per-user ann 30", 1, 502, 0, "30 given back\nfixed window of 360d: 10 used", ""},
+		{"counter grant shop per-user ann 30", 2, 0, 1, "", unsure},
+		{"counter grant shop per-user ann 30", 2, 504, 1, "", unsure},
+		{"override set shop per-user ann 5/360d", 1, 0, 1, "", unsure},
+		{"override unset shop per-user ann", 1, 503, 1, "", unsure},
 	} {
 		in := memory.New(memory.Options{})
 		countKey(t, in, "", 1, 40, "per-user", "ann")
@@ -147,7 +150,10 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 			}
 			left--
 			kept.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
+			if test.status == 0 {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(test.status)
 		})
 		variables := map[string]string{"WEIR_BACKEND": url}
 		executeAll(t, variables, []lineTest{{test.args, test.code, test.stdout, test.stderr}})

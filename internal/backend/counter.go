@@ -184,7 +184,7 @@ func (b Changer) ChangeCounter(ctx context.Context, namespace string, change *Ch
 	if change.Grant > wire.MaxHits {
 		return 0, 0, fmt.Errorf("%w: grant: want at most 2^53-1, got %d", store.ErrInvalid, change.Grant)
 	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout) // who has gone may ask again what became of it
 	defer cancel()
 	what, hits := grantHits, change.Grant
 	if hits == 0 {

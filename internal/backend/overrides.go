@@ -222,7 +222,7 @@ type Overrides struct {
 }
 
 // KnownFrom counts as knowing those nodes, too, that decide by an earlier list, from a version on. A node that has a
-// later list than this has one that the store has lost, or one that has come since.
+// later list than this has one that the store has lost.
 func (o *Overrides) KnownFrom(version uint64) {
 	o.Knowing, o.Unfitting = 0, 0
 	for _, a := range o.applied {
@@ -239,15 +239,15 @@ func (o *Overrides) KnownFrom(version uint64) {
 func (b *Backend) Overrides(ctx context.Context, namespace string) (o Overrides, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	set, err := b.inForce(ctx, namespace)
+	if o.applied, err = store.ReadApplied(ctx, b.store, namespace); err != nil {
+		return o, err
+	}
+	set, err := b.inForce(ctx, namespace) // later, so that no node knows a later list that is there
 	if err != nil {
 		return o, err
 	}
 	o.Version, o.Prices = set.version, set.prices
 	o.List = slices.DeleteFunc(set.overrides, func(o wire.Override) bool { return o.IsNotice() })
-	if o.applied, err = store.ReadApplied(ctx, b.store, namespace); err != nil {
-		return o, err
-	}
 	o.Nodes = len(o.applied)
 	for _, a := range o.applied {
 		o.Unfit += a.Unfit

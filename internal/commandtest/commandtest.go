@@ -53,7 +53,8 @@ func StartHeeding(t testing.TB, cmd *exec.Cmd, heed func(line string) bool) *Pro
 			close(p.lines)
 			p.end <- <-ended // once all is printed
 		}()
-		for scanner := bufio.NewScanner(reader); scanner.Scan(); {
+		scanner := bufio.NewScanner(reader)
+		for scanner.Buffer(nil, 1<<20); scanner.Scan(); {
 			fmt.Fprintln(&p.output, scanner.Text())
 			if heed(scanner.Text()) {
 				continue
