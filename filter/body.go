@@ -38,6 +38,7 @@ const (
 	unknown bringing = iota
 	brings
 	keeps
+	probes // as keeps, but one request finds out again
 )
 
 // bodies manages the requests that wait for their bodies.
@@ -72,18 +73,19 @@ func (b *bodies) wanted(r *rules) *bodyValues {
 // unread.
 func (b *bodies) comes(v *bodyValues) bool {
 	now := proxywasm.Now()
-	if since := now - b.keptAt; b.bringing == keeps && (since < 0 || since >= keptFor) {
-		b.bringing = unknown
-	}
-	if b.bringing == keeps || !bodyComes() {
+	since := now - b.keptAt
+	if b.bringing >= keeps && since >= 0 && since < keptFor || !bodyComes() {
 		return false
+	}
+	if b.bringing >= keeps {
+		b.bringing, b.keptAt = probes, now
 	}
 	v.missing, v.until = len(v.parts), now+bodyWait
 	if v.sizes {
 		_, known := v.bodySize()
 		v.sizes = !known
 	}
-	if b.bringing == unknown {
+	if b.bringing != brings {
 		v.headers, v.sized = requestSize()
 		length, _ := proxywasm.RequestHeader("content-length")
 		v.least, _ = parseHits(length)

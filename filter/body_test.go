@@ -225,7 +225,7 @@ func TestResetBeforeBody(t *testing.T) {
 	}
 }
 
-// A proxy that keeps the bodies of paused requests is found out at a tick, once. No request hangs.
+// A proxy that keeps the bodies of paused requests is found out at a tick, and again by one request after a minute. No request hangs.
 func TestBodiesAreKept(t *testing.T) {
 	v := newProxy(t).start(fmt.Sprintf(tokensRule, `"openai"`, bodyReserve))
 	v.ended = map[uint32]int{}
@@ -248,6 +248,14 @@ func TestBodiesAreKept(t *testing.T) {
 	v.now += filter.KeptFor
 	_, action = v.ask("x-key", "ann")
 	must.Equal(t, action, types.ActionPause, "a request when that is to be found out again: action")
+	_, action = v.ask("x-key", "ann")
+	must.Equal(t, action, types.ActionContinue, "a request beside it: action")
+	v.received(700)
+	v.now += filter.KeptAfter
+	v.tick()
+	must.Equal(t, v.plugin.Bodies(), 0, "requests that wait once it has been found out again")
+	_, action = v.ask("x-key", "ann")
+	must.Equal(t, action, types.ActionContinue, "a later request: action")
 }
 
 // A filter before that holds a body back until it is whole does not look like a proxy that keeps bodies, however slow the

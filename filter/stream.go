@@ -209,13 +209,13 @@ func (s *stream) takeBody() *bodyValues {
 }
 
 // decideWaiting decides the requests that have waited too long for their bodies. If the proxy holds
-// bodies back, which is found out once per configuration, it decides all of them.
+// bodies back, which is found out again each minute, it decides all of them.
 func (all *streams) decideWaiting(every bool) {
 	if len(all.waiting) == 0 {
 		return
 	}
 	b, now := &all.bodies, proxywasm.Now()
-	for i := len(all.waiting) - 1; i >= 0 && b.bringing == unknown; i-- {
+	for i := len(all.waiting) - 1; i >= 0 && (b.bringing == unknown || b.bringing == probes); i-- {
 		s := all.waiting[i]
 		if proxywasm.SetContext(s.id); s.body.isKept(now) {
 			b.bringing, b.keptAt = keeps, now

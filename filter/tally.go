@@ -50,7 +50,10 @@ func (m *metrics) defineGauge(name string) *gauge {
 		g = &gauge{name: name, value: unset}
 		m.gauges.list = append(m.gauges.list, g)
 	}
-	g.metric, g.owner = proxywasm.DefineGauge(name), m // each configuration of the native form defines its metrics
+	g.metric = proxywasm.DefineGauge(name)                              // each configuration of the native form defines its metrics
+	if all := m.gauges.contexts; len(all) > 0 && all[len(all)-1] == m { // not one that is being replaced, and whose rules are moved
+		g.owner = m
+	}
 	return g
 }
 

@@ -86,8 +86,8 @@ func (c *Client) Push(ctx context.Context, push []byte) (answer []byte, err erro
 		return nil, err
 	}
 	request.Header.Set("Content-Type", wire.ContentType)
-	// A push counts once, however often it arrives. To net/http this key says so, which is not sent: if a connection
-	// that was used before ends without an answer, the push goes to another.
+	// A push counts once, however often it arrives. To net/http this key says so, which is not sent: if a connection of
+	// HTTP/1.1 that was used before ends without an answer, the push goes to another.
 	request.Header["X-Idempotency-Key"] = nil
 	if until, bounded := ctx.Deadline(); bounded {
 		// The same header that Envoy sends: the backend answers before this time is over.

@@ -30,7 +30,7 @@ func New(config *tls.Config) *http.Transport {
 	if usual, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = usual.Clone()
 	}
-	t.MaxConnsPerHost = 0 // polls, which wait for half a minute, would keep pushes from a connection
+	t.MaxConnsPerHost, t.ResponseHeaderTimeout = 0, 0 // polls wait for half a minute, and would keep pushes from a connection
 	if t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: patience}
 	}

@@ -680,7 +680,10 @@ func TestWatchSets(t *testing.T) {
 		}
 		asked <- r.Method + " " + string(body)
 		if r.Method == http.MethodPost {
-			<-late
+			select {
+			case <-late:
+			case <-r.Context().Done():
+			}
 		}
 		fmt.Fprintf(w, `{"version": 1, "changed": %d}`, map[string]int{http.MethodPut: 1, http.MethodPost: 1}[r.Method])
 	})

@@ -335,6 +335,7 @@ export const operand = (name) => (name.startsWith("-") ? ["--", name] : [name]);
 // quoted returns a word for a shell. Clients choose keys: what a terminal would obey when the command is pasted is escaped.
 export const quoted = (text) => {
   if (/^[\w@%+=:,./-]+$/.test(text)) return text;
+  if (text.includes("\0")) return "VALUE"; // no argument has it
   if (!obeyed.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
   return `$'${text.replace(/[\\']/g, "\\$&").replace(new RegExp(obeyed, "gu"), escaped)}'`;
 };

@@ -156,6 +156,10 @@ var samples = []struct {
 		"2026-01-02T15:04:05.678Z", `header :path=/old?a=b`,
 	},
 	{
+		"a path beside a request of another kind", "json", `{"msec":"1767366245.678","request_method":"GET","request":"/internal/42","response":"0.123","status":200,"query_string":"?a=b","path":"/a"}`,
+		"2026-01-02T15:04:05.678Z", `header :path=/a?a=b | response header :status=200`,
+	},
+	{
 		"Logstash's COMBINEDAPACHELOG", "json",
 		`{"@timestamp":"2026-01-02T15:04:05.678Z","clientip":"192.0.2.7","verb":"GET","request":"/a?b","httpversion":"1.1","response":"200","agent":"\"curl/8.5.0\""}`,
 		"2026-01-02T15:04:05.678Z", `header :method=GET | header :path=/a?b | response header :status=200 | header user-agent="curl/8.5.0" | property source.address=192.0.2.7`,

@@ -206,23 +206,25 @@ func (p *object) parse(line string, r *Request) error {
 	r.lasted(f[isNanos].text, 1)
 	r.lasted(strings.TrimSuffix(f[isLatency].text, "s"), 1e9)
 	path, original := f[isPath].text, f[isOriginalPath].text
+	requestLine := f[isRequestLine].text
+	if strings.HasPrefix(requestLine, "/") && !strings.Contains(requestLine, " ") { // Logstash's COMBINEDAPACHELOG
+		path, requestLine = cmp.Or(path, requestLine), ""
+	}
+	if query := strings.TrimPrefix(f[isQuery].text, "?"); path != "" && query != "" && !strings.Contains(path, "?") {
+		path += "?" + query
+	}
 	if f[isPath].given {
 		r.path(path)
 	} else if original != "" {
 		r.path(original)
 	}
 	// nginx's uri is what try_files and rewrites have made of the request.
-	if line := f[isRequestLine].text; strings.HasPrefix(line, "/") { // Logstash's COMBINEDAPACHELOG
-		r.path(line)
-	} else if line != "" {
-		if err := r.requestLine(line); err != nil && path == "" && original == "" {
+	if requestLine != "" {
+		if err := r.requestLine(requestLine); err != nil && path == "" && original == "" {
 			return err
 		}
 	}
 	if path != "" {
-		if query := f[isQuery].text; query != "" && !strings.Contains(path, "?") {
-			path += "?" + query
-		}
 		r.path(path)
 	}
 	method, target := r.Find(Method.Kind, Method.Name), r.Find(Path.Kind, Path.Name)
@@ -288,6 +290,7 @@ func (p *object) member(name string, value gjson.Result, r *Request, f *found) {
 	}
 	_, given := p.options.names[name]
 	switch {
+	case t.part == Status && len(text) > len("200"): // a time, or a text
 	case t.role != isPart:
 		f.set(t.role, text, given)
 	case given:

@@ -238,8 +238,13 @@ func (p *text) parse(line string, r *Request) (err error) {
 	}
 	for i, part := range l.parts {
 		value := p.tokens[i].text
-		if i == 0 { // the port that Apache's %p has written, and clients write into no host
-			value = strings.TrimSuffix(strings.TrimSuffix(value, ":80"), ":443")
+		if i == 0 {
+			at := strings.LastIndexByte(value, ':')
+			if port, err := strconv.ParseUint(value[at+1:], 10, 16); at < 0 || err != nil {
+				return errShape // a combined line whose user has a space
+			} else if port == 80 || port == 443 { // Apache's %p writes it, and clients write it into no host
+				value = value[:at]
+			}
 		}
 		r.set(part, value)
 	}
