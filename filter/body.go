@@ -44,7 +44,7 @@ const (
 // bodies manages the requests that wait for their bodies.
 type bodies struct {
 	bringing bringing
-	keptAt   int64         // when it was found that the proxy keeps them
+	keptAt   int64         // when it was found that the proxy keeps them, or a probe began
 	idle     []*bodyValues // to be used again
 	rewriting
 }

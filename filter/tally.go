@@ -43,15 +43,16 @@ type gauge struct {
 
 const unset = 1<<64 - 1
 
-// defineGauge returns a gauge that m sets from now on.
+// defineGauge returns a gauge, which m sets from now on if it is the newest plugin context.
 func (m *metrics) defineGauge(name string) *gauge {
 	g := m.gauges.find(name)
 	if g == nil {
 		g = &gauge{name: name, value: unset}
 		m.gauges.list = append(m.gauges.list, g)
 	}
-	g.metric = proxywasm.DefineGauge(name)                              // each configuration of the native form defines its metrics
-	if all := m.gauges.contexts; len(all) > 0 && all[len(all)-1] == m { // not one that is being replaced, and whose rules are moved
+	g.metric = proxywasm.DefineGauge(name) // each configuration of the native form defines its metrics
+	// One that is being replaced defines gauges, too, when its rules are moved.
+	if all := m.gauges.contexts; len(all) > 0 && all[len(all)-1] == m {
 		g.owner = m
 	}
 	return g

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -11,15 +12,19 @@ import (
 	"weir/internal/wire"
 )
 
+// daily is the limiter of a rule r of 5,000 hits a day in a namespace of its own, which ends with the test.
+func daily(t *testing.T, b Backend) *Limiter {
+	t.Helper()
+	n := must.Get(NewNamespace(Options{Name: "shop", Backend: b, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}}))(t)
+	t.Cleanup(func() { must.Report(t, n.Close(context.WithoutCancel(t.Context()))) })
+	return limiter(t, n, "r")
+}
+
 // A program's keys are texts, and those that are addresses can have limits by network.
 func TestPatternsOfOverrides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		n := must.Get(NewNamespace(Options{Name: "shop", Backend: w, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}}))(t)
-		defer func() {
-			must.Report(t, n.Close(t.Context()))
-		}()
-		l := limiter(t, n, "r")
+		l := daily(t, w)
 		set := func(hits uint64, values ...string) wire.Override {
 			return wire.Override{Rule: "r", Mode: wire.OfKeys, Values: values, Limits: []wire.OverrideLimit{{Max: hits, WidthMillis: 86_400_000}}}
 		}
@@ -42,11 +47,7 @@ func TestPatternsOfOverrides(t *testing.T) {
 func TestOverridesOfAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		n := must.Get(NewNamespace(Options{Name: "shop", Backend: w, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}}))(t)
-		defer func() {
-			must.Report(t, n.Close(t.Context()))
-		}()
-		l := limiter(t, n, "r")
+		l := daily(t, w)
 		set := func(hits uint64, mode wire.Mode, values ...string) wire.Override {
 			return wire.Override{Rule: "r", Mode: mode, Values: values, Limits: []wire.OverrideLimit{{Max: hits, WidthMillis: 86_400_000}}}
 		}
@@ -86,11 +87,7 @@ func TestChangeOfALongList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		counted := &counting{Backend: w}
-		n := must.Get(NewNamespace(Options{Name: "shop", Backend: counted, Rules: []Rule{{Name: "r", Limits: []Limit{FixedWindow(5000, 24*time.Hour)}}}}))(t)
-		defer func() {
-			must.Report(t, n.Close(t.Context()))
-		}()
-		l := limiter(t, n, "r")
+		l := daily(t, counted)
 		list := make([]wire.Override, 30_000)
 		for i := range list {
 			list[i] = wire.Override{Rule: "r", Values: []string{fmt.Sprintf("user-%030d", i)}, Limits: []wire.OverrideLimit{{Max: uint64(i + 10), WidthMillis: 86_400_000}}}
