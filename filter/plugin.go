@@ -53,7 +53,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	all.rules.makeVariants(table)
 	if !table.Fits(parsed.Capacity) {
 		proxywasm.Log(proxywasm.LogWarn, "weir: namespace "+parsed.Namespace+
-			": the changed capacity takes full effect after a restart of the proxy")
+			": its table was made for another capacity, or for smaller counters: they may be evicted early, until a restart of the proxy in which this filter is the first of the namespace")
 	}
 	all.metrics.defineAll(parsed, &all.rules)
 	if all.rules.holds {

@@ -217,7 +217,7 @@ func (t *Table) Write(s *Slot, payload []byte, meta Meta, now int64) (written bo
 
 // Rewrite is Write for the slot's own payload, which the caller has changed in place.
 func (t *Table) Rewrite(s *Slot, meta Meta, now int64) (written bool) {
-	if len(s.page) > t.pageBytes {
+	if len(s.page) > t.pageBytes && len(s.page) > t.most() {
 		return t.Write(s, append([]byte(nil), s.Payload()...), meta, now)
 	}
 	meta.put(s.page[s.at:])
@@ -262,16 +262,37 @@ func (m Meta) put(entry []byte) {
 //
 //go:noinline
 func (t *Table) makeRoom(s *Slot, old, length int, now int64) {
-	if full := len(s.page)-old+length > t.pageBytes; full || old == 0 {
+	most := t.pageBytes
+	if full := len(s.page)-old+length > most; full || old == 0 {
 		s.trim()
 		s.dropExpired(now)
 	}
-	if len(s.page)-old+length > t.pageBytes {
-		s.weigh(length)
-		for len(s.page)-old+length > t.pageBytes && s.evict() {
+	if len(s.page)-old+length > most {
+		// Counters that are larger than any of the table's own have room besides, as others' tables have it for them.
+		if all := t.most(); all > most {
+			most = min(all, most+s.longer(t.perCounter))
+			s.shrink(old, length, most, t.perCounter)
+		}
+		s.shrink(old, length, most, maxEntry)
+	}
+	s.place(old, length, most)
+}
+
+// shrink evicts entries of at most each bytes until the page has at most so many with the slot's own, or none is left.
+func (s *Slot) shrink(old, length, most, each int) {
+	s.weigh(length, each)
+	for len(s.page)-old+length > most && s.evict(each) {
+	}
+}
+
+// longer is how many bytes of the page are in other entries of more than each bytes.
+func (s *Slot) longer(each int) (bytes int) {
+	for at := 1; at < len(s.page); at += s.length(at) {
+		if n := s.length(at); at != s.at && n > each {
+			bytes += n
 		}
 	}
-	s.place(old, length, t.pageBytes)
+	return bytes
 }
 
 // expiry converts a time to the unit of pages. From the year 2106 on, everything expires at the
@@ -321,12 +342,12 @@ func (s *Slot) dropExpired(now int64) {
 	s.page = s.page[:kept]
 }
 
-// weigh computes how much of the page each group takes, if the slot's own entry is length bytes
-// long.
-func (s *Slot) weigh(length int) {
+// weigh computes how much of the page each group takes in entries of at most each bytes, if the slot's own entry is length
+// bytes long.
+func (s *Slot) weigh(length, each int) {
 	s.shares = append(s.shares[:0], share{group: s.address.group(), bytes: length})
 	for at := 1; at < len(s.page); at += s.length(at) {
-		if at != s.at {
+		if at != s.at && s.length(at) <= each {
 			g := s.share(s.group(at))
 			g.bytes += s.length(at)
 			g.others++
@@ -346,10 +367,10 @@ func (s *Slot) share(g Group) *share {
 	return &s.shares[len(s.shares)-1]
 }
 
-// evict removes the victim: the least useful entry, except the slot's own, in the group that takes
-// most of the page. If several groups take the same, and the slot's is among them, the victim is in
+// evict removes the victim: the least useful entry of at most each bytes, except the slot's own, in the group that takes
+// most of the page in such entries. If several groups take the same, and the slot's is among them, the victim is in
 // that group. It reports whether there was a victim.
-func (s *Slot) evict() bool {
+func (s *Slot) evict(each int) bool {
 	var most *share
 	for i := range s.shares {
 		if g := &s.shares[i]; g.others > 0 && (most == nil || g.bytes > most.bytes) {
@@ -361,7 +382,7 @@ func (s *Slot) evict() bool {
 	}
 	victim, least := 0, uint16(math.MaxUint16)
 	for at := 1; at < len(s.page); at += s.length(at) {
-		if at == s.at || s.group(at) != most.group {
+		if at == s.at || s.group(at) != most.group || s.length(at) > each {
 			continue
 		}
 		if use := binary.LittleEndian.Uint16(s.page[at+useAt:]); use <= least {

@@ -340,13 +340,41 @@ func TestSizesLater(t *testing.T) {
 	}{
 		{6, 96, 96, true}, {5, 96, 80, false}, {100, 96, 1600, true},
 		{1024, 96, largestPage, true}, {1025, 96, largestPage, false},
-		{1024, 5000, 4 * 5000, true}, // so that some of the largest have room
+		{1024, 5000, 4 * 5000, false}, {24, 5000, 4 * 5000, true}, // so that some of the largest have room
 	} {
 		data := &fakeData{}
 		open(t, data, 100)
 		table := must.Get(Open(data, Options{Namespace: "test", Capacity: test.capacity, BytesPerCounter: test.each}, random(1)))(t)
 		must.Equal(t, [2]int{table.Pages(), table.pageBytes + len(table.name) + numberSize}, [2]int{6, test.bytes}, "capacity %d: pages, and bytes of each", test.capacity)
 		must.Equal(t, table.Fits(test.capacity), test.fits, "capacity %d fits", test.capacity)
+	}
+}
+
+// Counters of one filter are not evicted because those of another with the same table are small, whichever opened it first. The
+// small ones have no more room for that.
+func TestLargeCountersBesideSmall(t *testing.T) {
+	t.Parallel()
+	for _, order := range [][2]int{{96, 3165}, {3165, 96}} {
+		data := &fakeData{}
+		tables := map[int]*Table{}
+		for _, each := range order {
+			tables[each] = must.Get(Open(data, Options{Namespace: "test", Capacity: 1 << 16, BytesPerCounter: each}, random(1)))(t)
+		}
+		small, large := tables[96], tables[3165]
+		var s Slot
+		meta, log := Meta{ExpiresNanos: now + 3600*second}, bytes.Repeat([]byte{7}, 2400)
+		putAt(t, large, &s, Address{1, 0}, log, meta, now)
+		for i := range uint64(200) { // new counters, which are changed in their place, and grow
+			putAt(t, small, &s, Address{2 + i, 1}, make([]byte, 8), meta, now)
+			must.Equal(t, small.Read(&s, Address{2 + i, 1}) && small.Rewrite(&s, meta, now), true, "changed in its place")
+			putAt(t, small, &s, Address{2 + i, 1}, make([]byte, 20), meta, now)
+		}
+		wantAt(t, large, &s, Address{1, 0}, log, "opened with %d first: the large counter", order[0])
+		must.Between(t, len(s.page)-payloadAt-len(log), small.pageBytes-64, small.pageBytes, "bytes of the small counters")
+		for i := range uint64(20) {
+			putAt(t, large, &s, Address{300 + i, 0}, log, meta, now)
+		}
+		must.AtMost(t, len(s.page), large.pageBytes, "bytes of a page with logs")
 	}
 }
 

@@ -70,13 +70,16 @@ type Options struct {
 
 // Table is a bounded table of entries in shared data.
 type Table struct {
-	data      Data
-	k0, k1    uint64
-	salt      [2]uint64
-	pages     uint32
-	pageBytes int
-	name      []byte // name of a page, without its number
-	lender    Lender // the data, if they lend pages
+	data     Data
+	k0, k1   uint64
+	salt     [2]uint64
+	pages    uint32
+	capacity int
+	// perCounter is the memory for each counter, and pageBytes what that makes of a page, without larger counters of others.
+	perCounter, pageBytes int
+	sizes                 Record // the most memory for a counter that anybody has opened the table with
+	name                  []byte // name of a page, without its number
+	lender                Lender // the data, if they lend pages
 }
 
 const (
@@ -116,13 +119,42 @@ func Open(data Data, options Options, random func() uint64) (*Table, error) {
 	if value, _ := record.Read(nil); !t.readHeader(value) {
 		return nil, ErrUnavailable
 	}
-	// Rounded down, so that all pages together stay within the bound. A page is copied by each get,
-	// so it must not be huge, even if the table was made for a far smaller capacity.
-	t.pageBytes = max(1, min(capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
+	t.sizes = NewRecord(data, options.Namespace, "counter bytes")
+	t.sizes.Update(nil, func(value []byte) ([]byte, bool) {
+		return binary.LittleEndian.AppendUint32(nil, uint32(perCounter)), perCounter > sizeIn(value)
+	})
+	t.capacity, t.perCounter = capacity, perCounter
+	t.pageBytes = t.bytesFor(t.perCounter)
 	if t.lender = options.Lends; t.lender != nil {
 		t.lender.lend(t)
 	}
 	return t, nil
+}
+
+// bytesFor returns how long a page may be if each counter takes so many bytes. It is rounded down, so that all pages together
+// stay within the bound. A page is copied by each get, so it must not be huge, even if the table was made for a far smaller
+// capacity.
+func (t *Table) bytesFor(perCounter int) int {
+	return max(1, min(t.capacity*perCounter/int(t.pages), max(largestPage, 4*perCounter))-len(t.name)-numberSize)
+}
+
+// most returns how long a page may be in all: others may have opened the table with larger counters.
+//
+//go:noinline
+func (t *Table) most() int {
+	if t.lender != nil {
+		return t.pageBytes // nobody else has opened it
+	}
+	value, _ := t.sizes.Read(nil)
+	return max(t.pageBytes, t.bytesFor(sizeIn(value)))
+}
+
+// sizeIn reads a record of the bytes for a counter.
+func sizeIn(value []byte) int {
+	if len(value) != 4 {
+		return BytesPerCounter
+	}
+	return int(min(binary.LittleEndian.Uint32(value), maxEntry))
 }
 
 // newTable returns a table with the name of its namespace, and of its pages without numbers.
@@ -141,10 +173,10 @@ func (t *Table) readHeader(value []byte) bool {
 }
 
 // Fits reports whether the table's number of pages suits a capacity. The table may have been made
-// for another: too few pages would be huge, and too many would take too much memory with an entry
-// in each.
+// for another, or for smaller counters: too few pages would be huge, and too many would take too
+// much memory with an entry in each.
 func (t *Table) Fits(capacity int) bool {
-	return int(t.pages) <= capacity && capacity*BytesPerCounter <= int(t.pages)*largestPage
+	return int(t.pages) <= capacity && capacity*t.perCounter <= int(t.pages)*max(largestPage, 4*t.perCounter)
 }
 
 // Pages returns the table's number of pages.
