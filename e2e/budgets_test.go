@@ -165,7 +165,7 @@ var costs = []reference{
 		steps: []step{
 			{send: "GET /", status: 200, want: "x-ratelimit-remaining: 0"},
 			{send: "GET /", times: 3, status: 429, want: "ratelimit-policy: \"r\";q=1;w=1\nretry-after: 619"},
-			{at: 5 * time.Minute, send: "GET /", times: 3, status: 429, want: "retry-after: 319\nx-ratelimit-remaining: 1"},
+			{at: 5 * time.Minute, send: "GET /", times: 3, status: 429, want: "retry-after: 319\nratelimit: \"r\";r=0;t=319\nx-ratelimit-remaining: 0"},
 			{at: 10*time.Minute + 19*time.Second, send: "GET /", status: 200, want: "retry-after:"},
 		},
 		metrics: map[string]int64{metricName("blocked_keys_total"): 1},

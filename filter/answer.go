@@ -181,7 +181,7 @@ func (r *rule) refusal(d *engine.Check, now int64) string {
 	var full uint8
 	if r.problems != nil {
 		for i := range r.config.Limits {
-			if d.Standing(i, now).Remaining < max(d.Cost, 1) {
+			if d.Fills(i, now) {
 				full |= 1 << i
 			}
 		}

@@ -31,10 +31,11 @@ func TestBlock(t *testing.T) {
 		v.wantRetry(t, "within the limit", "ann", "")
 	}
 	v.wantRetry(t, "above it", "ann", "619") // and up to a bucket of 18.75 s more
-	must.Equal(t, v.reply.headers["ratelimit"], `"r";r=0;t=60`, "ratelimit")
+	must.Equal(t, v.reply.headers["ratelimit"], `"r";r=0;t=619`, "ratelimit")
 	v.wantRetry(t, "another key", "bob", "")
 	p.now += 300 * second
 	other.wantRetry(t, "another worker, and the window has room", "ann", "319")
+	must.Equal(t, other.reply.headers["ratelimit"], `"r";r=0;t=319`, "ratelimit of a key that is blocked")
 	p.now += 300 * second
 	v.wantRetry(t, "after ten minutes", "ann", "19")
 	p.now += 20 * second

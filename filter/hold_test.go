@@ -48,6 +48,36 @@ func TestPlacesGoBack(t *testing.T) {
 	}
 }
 
+// Nobody has to wait for a place while there is one.
+func TestPlacesLeft(t *testing.T) {
+	v := newProxy(t).start(flightRule)
+	for _, want := range []string{`"r";r=1;t=0`, `"r";r=0;t=1`} {
+		v.respond(v.open("x-key", "ann"), false)
+		must.Equal(t, v.response["ratelimit"], want, "ratelimit")
+	}
+}
+
+// If the clock is set back, a place counts once all the same, and goes back as a whole.
+func TestPlacesAfterTheClockWasSetBack(t *testing.T) {
+	v := newProxy(t).start(flightRule)
+	early, late := v.open("x-key", "ann"), v.open("x-key", "bob")
+	v.now -= 40 * second
+	v.reset(late)
+	v.tick()
+	for key, places := range map[string]int{"ann": 1, "bob": 2} {
+		var held []*stream
+		for s := v.open("x-key", key); s != nil; s = v.open("x-key", key) {
+			held = append(held, s)
+		}
+		must.Equal(t, len(held), places, "%s: further requests in flight", key)
+		for _, s := range held {
+			v.reset(s)
+		}
+	}
+	v.reset(early)
+	must.Equal(t, v.plugin.Holds(), false, "somebody holds something")
+}
+
 // A place stays held for as long as its request lasts, up to hold, and a worker that has died gives back its
 // own after half a minute.
 func TestPlacesLast(t *testing.T) {

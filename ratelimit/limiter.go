@@ -206,7 +206,8 @@ type Standing struct {
 	// Remaining is how many hits the limit would still take now. It is all of them while an operator
 	// has switched the rule off or set it to shadow mode.
 	Remaining uint64
-	// RoomAfter is the time until one more hit has room. It is 0 while nothing is used.
+	// RoomAfter is the time until one more hit has room. It is 0 while nothing is used, and for requests in flight while there
+	// is a place.
 	RoomAfter time.Duration
 	// ResetAfter is the time until the window ends, or the newest hit has left it, or the bucket is
 	// full. It is 0 if the limit has no hits and no window of the clock.

@@ -34,6 +34,10 @@ func NewInFlight(most uint64) Limit {
 // Relend turns cost places in the bucket with a number back into leased hits, because the request
 // that held them has ended. If the bucket has left the window, there is nothing to lease.
 func (l *Limit) Relend(s *State, number, cost uint64) {
+	if l.Kind.Held() && number > l.Number(s) {
+		l.GiveBackNewest(s, cost) // as in GiveBack
+		return
+	}
 	if h := windowOf(l, s, number); h != nil && l.Kind.Bucketed() {
 		h.Lease = min(h.Lease+min(cost, h.Sum()), MaxHits)
 	}

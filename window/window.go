@@ -268,7 +268,8 @@ func (l *Limit) FitsAt(s *State, cost uint64) (at int64, ok bool) {
 type Standing struct {
 	// Remaining is [Limit.Remaining].
 	Remaining uint64
-	// Next is the time until one more hit has room, in nanoseconds. It is 0 while nothing is used.
+	// Next is the time until one more hit has room, in nanoseconds. It is 0 while nothing is used, and for requests
+	// in flight while there is a place.
 	Next int64
 	// Reset is the time until [Limit.ResetAt], in nanoseconds. It is negative if there is none.
 	Reset int64
@@ -278,7 +279,8 @@ type Standing struct {
 func (l *Limit) Standing(s *State, now int64) Standing {
 	out := Standing{Remaining: l.Remaining(s), Reset: -1}
 	// If everything remains, one more hit is above the limit and never fits.
-	if out.Remaining < l.Quota() {
+	// For a place in flight there is room at any time, or none that can be foretold.
+	if out.Remaining < l.Quota() && (out.Remaining == 0 || !l.Kind.Held()) {
 		out.Next = moreAt(l, s, out.Remaining+1) - now
 	}
 	if at, ok := l.ResetAt(s); ok {
@@ -319,8 +321,12 @@ func (l *Limit) Rejected(s *State, cost uint64) uint64 {
 }
 
 // GiveBack returns cost hits to the window that they were counted in. number is the [Limit.Number]
-// from after counting them. If the window has gone, nothing happens.
+// from after counting them. If the window has gone, nothing happens. Places have moved if the clock was set back meanwhile.
 func (l *Limit) GiveBack(s *State, number, cost uint64) {
+	if l.Kind.Held() && number > l.Number(s) {
+		l.GiveBackNewest(s, cost)
+		return
+	}
 	if h := windowOf(l, s, number); h != nil {
 		h.giveBack(cost)
 	}

@@ -159,9 +159,28 @@ func (d *Check) hopeful(now int64) bool {
 	return d.Asks && d.Counter.Hopes() || d.Counter.Doubtful(now) && !d.Counter.Blocked()
 }
 
-// Standing returns how limit i of a decided check stands at the time of the decision. A limit without room for
-// a refused check has some no later than [RetryAt].
+// Standing returns how limit i of a decided check stands at the time of the decision. While the rule blocks the key, nothing
+// remains. A limit without room for a refused check has some no later than [RetryAt].
 func (d *Check) Standing(i int, now int64) window.Standing {
+	out, last := d.standing(i, now), len(d.Rule.Limits)-1
+	if !d.Rule.Blocks || i == last {
+		return out
+	}
+	var other window.State
+	if block := d.Rule.Limits[last].Standing(d.state(last, &other), now); block.Remaining == 0 {
+		if out.Remaining >= max(d.Cost, 1) {
+			out.Next = 0 // it has room once the block is over
+		}
+		out.Remaining, out.Next = 0, max(out.Next, block.Next)
+	}
+	return out
+}
+
+// Fills reports whether limit i has no room for a refused check, as far as is known, whether or not the key is blocked.
+func (d *Check) Fills(i int, now int64) bool { return d.standing(i, now).Remaining < max(d.Cost, 1) }
+
+// standing is Standing without blocks.
+func (d *Check) standing(i int, now int64) window.Standing {
 	var other window.State
 	l, s := &d.Rule.Limits[i], d.state(i, &other)
 	out := l.Standing(s, now)
