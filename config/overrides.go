@@ -3,7 +3,9 @@ package config
 import (
 	"slices"
 	"strconv"
+	"strings"
 
+	"weir/internal/clientip"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -43,6 +45,29 @@ func readOverrides(v *value, rule *Rule, sound bool) {
 	if values.given() && !by.given() {
 		v.missing("by").wrong("the selector that values are for")
 	}
+	if values.given() && o.By != nil && o.By.Kind == SelectClientIP {
+		checkNetworks(values, o.By)
+	}
+}
+
+// checkNetworks wants each value of client_ip to be another network of the selector's.
+func checkNetworks(values *value, by *Selector) {
+	var seen []string
+	values.each("", 0, maxOverrides, func(v *value) {
+		var memory [16]byte
+		address, bits, cut := strings.Cut(v.name, "/")
+		network := string(clientip.Network([]byte(address), by.IPv4Prefix, by.IPv6Prefix, &memory))
+		prefix := by.IPv6Prefix
+		if len(network) == 4 {
+			prefix = by.IPv4Prefix
+		}
+		if network == address || cut && bits != strconv.Itoa(prefix) {
+			v.fail("want limits of an address, or of a network of as many bits as by has")
+		} else if slices.Contains(seen, network) {
+			v.fail("want no two values of one network")
+		}
+		seen = append(seen, network)
+	})
 }
 
 func readValueOverrides(v *value, limits func(v *value) []window.Limit) (overrides []ValueOverride) {

@@ -128,6 +128,8 @@ var beyond = []string{
 	`want none with sync_rate "share"`,
 	`want "share" or a number of seconds: below 0, 0, or from 0.001`,
 	`want a network such as`,
+	"want no two values of one network",
+	"want limits of an address, or of a network",
 	"want none, a response of status",
 	"want another status with the preset",
 	`want "tokens" only with a cost_on_response`,

@@ -19,7 +19,7 @@ type part struct {
 
 	kind     partKind
 	name     string // of a parameter, a cookie or a claim; for a body's text its path, and for a group its expression
-	segment  int    // number of a path's segment; for a body's text its most bytes
+	segment  int    // number of a path's segment; for a body's text its most bytes; for a network its bits, 256 times those of IPv4 and those of IPv6
 	networks []clientip.Prefix
 	literal  []byte         // for a body's text its default
 	claim    *jsonpath.Path // path of a claim or of a body's text
@@ -47,6 +47,8 @@ const (
 	attribute
 	// bareAddress is an address without its port.
 	bareAddress
+	// network is the network of an address, as people write it.
+	network
 	// inNetworks is whether an address is in one of the networks.
 	inNetworks
 	// literal is the same for all requests.
@@ -61,6 +63,7 @@ const (
 type scratch struct {
 	decoded []byte
 	network [16]byte
+	text    [clientip.MaxText]byte
 	claims  jsonpath.Reader
 	block   [decodedBlock]byte // of a token
 }
@@ -99,6 +102,8 @@ func (p *part) of(value []byte, s *scratch) (taken []byte, ok bool) {
 		return s.verified(value, false)
 	case bareAddress:
 		return clientip.Bare(value), true
+	case network:
+		return clientip.Text(clientip.Network(value, p.segment>>8, p.segment&0xff, &s.network), &s.text), true
 	case group:
 		return p.group.Of(value)
 	case inNetworks:

@@ -88,6 +88,9 @@ func (r *request) ofProxy(path string) string {
 
 // useProperty returns the index of a property. Rules that ask for the same property share it.
 func (r *request) useProperty(wanted property) int {
+	if wanted.header == "host" { // Envoy keeps it under this name
+		wanted.header = hostProperty.header
+	}
 	for i := range r.properties {
 		if p := &r.properties[i]; p.header == wanted.header && p.lines == wanted.lines && p.path == wanted.path && p.of == wanted.of && p.part.equal(&wanted.part) {
 			p.shared, r.shared = true, true

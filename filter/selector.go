@@ -69,8 +69,12 @@ func (r *request) selected(s *config.Selector) (k keyPart) {
 	return k
 }
 
-// propertyOf resolves a selector for anything but a key. Numbers are read as people write them; in keys, which must not change,
-// they stay as the host has them.
+func networkPart(s *config.Selector) part {
+	return part{kind: network, segment: s.IPv4Prefix<<8 | s.IPv6Prefix}
+}
+
+// propertyOf resolves a selector for anything but a key. Numbers and addresses are read as people write them; in keys, which must not
+// change, numbers stay as the host has them.
 func (r *request) propertyOf(s *config.Selector) (at int) {
 	switch s.Kind {
 	case config.SelectHeader:
@@ -81,6 +85,8 @@ func (r *request) propertyOf(s *config.Selector) (at int) {
 			kind = verified
 		}
 		at = r.usePart(property{path: s.Name}, part{kind: kind})
+	case config.SelectClientIP:
+		at = r.usePart(sourceProperty, networkPart(s))
 	default:
 		return r.selected(s).property
 	}

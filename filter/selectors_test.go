@@ -214,6 +214,8 @@ func TestConditions(t *testing.T) {
 		{`"match": {"headers": {"x-plan": {"present": false}}}`, "x-plan|", false},
 		{`"match": {"headers": {"a": {"prefix": "b"}, "x-plan": {"present": true}}}`, "a|b", false},
 		{`"match": {"headers": {":path": {"suffix": "?x"}}}`, ":path|/a?x", true},
+		{`"match": {"headers": {"Host": {"exact": "a.example"}}}`, ":authority|a.example", true},
+		{`"match": {"headers": {"host": {"exact": "a.example"}}}`, ":authority|b.example", false},
 		{`"match": {"headers": {"x-plan": {"exact": "free"}}}`, "x-plan|free\ngold", false},
 		{`"match": {"headers": {"x-plan": {"exact": "free,gold"}}}`, "x-plan|free\ngold", true},
 		{`"match": {"headers": {"x-plan": {"suffix": "gold"}}}`, "x-plan|free\ngold", true},

@@ -93,9 +93,17 @@ func (r *request) compileVariants(c *config.Rule) *variants {
 
 // addOverrides makes the variants of the configuration's overrides.
 func (v *variants) addOverrides(c *config.Overrides, key []keyPart, rule *engine.Rule) {
+	var s scratch
 	for i := range c.Values {
 		o := &c.Values[i]
-		v.values = insert(v.values, variant{[]byte(o.Value), variantOf(rule, o.Limits)})
+		of := o.Value
+		if c.By.Kind == config.SelectClientIP {
+			address, _, _ := strings.Cut(of, "/")
+			by := networkPart(c.By)
+			text, _ := by.of([]byte(address), &s)
+			of = string(text)
+		}
+		v.values = insert(v.values, variant{[]byte(of), variantOf(rule, o.Limits)})
 	}
 	for i := range c.Keys {
 		o := &c.Keys[i]

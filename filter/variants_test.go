@@ -61,6 +61,22 @@ func TestOverrides(t *testing.T) {
 	must.Equal(t, v.passed(12, "x-user", "ann"), 2, "another key: passed")
 }
 
+// Addresses choose limits by their networks, written as people write them, as they do in keys.
+func TestOverridesByAddress(t *testing.T) {
+	for by, sources := range map[string]map[string]int{
+		`"client_ip"`:                         {"10.0.0.1:4711": 5, "10.0.0.2:4711": 2, "[2001:db8::7]:443": 3},
+		`{"client_ip": {"ipv4_prefix": 24}}`:  {"10.0.0.1:4711": 5, "10.0.0.2:4711": 5, "[2001:db8::7]:443": 3},
+		`{"client_ip": {"ipv6_prefix": 128}}`: {"10.0.0.1:4711": 5, "[2001:db8::7]:443": 2, "[2001:DB8:0::1]:443": 3},
+	} {
+		for source, want := range sources {
+			v := newProxy(t).start(`{"rules": [{"name": "r", "limits": [{"limit": 2, "window": "1h"}], "overrides": {"by": ` + by + `, "values": {
+				"10.0.0.1": [{"limit": 5, "window": "1h"}], "2001:db8:0::1": [{"limit": 3, "window": "1h"}]}}}]}`)
+			v.source = []byte(source)
+			must.Equal(t, v.passed(9), want, "by %s, from %s: passed", by, source)
+		}
+	}
+}
+
 // The request's limit is a bucket's burst, too, unless the configuration has a burst.
 func TestLimitFromOfBuckets(t *testing.T) {
 	const limits = `{"limit": 2, "window": "1d", "algorithm": "token_bucket"%s, "limit_from": {"property": ["a", "b"], "max": 6}}`

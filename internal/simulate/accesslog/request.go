@@ -77,6 +77,9 @@ func (r *Request) Find(kind PartKind, name string) *Field {
 			return f
 		}
 	}
+	if kind == Authority.Kind && name == Authority.Name {
+		return r.Find(kind, "host") // as other programs name it
+	}
 	return nil
 }
 
