@@ -467,7 +467,9 @@ func (v *value) digest() uint64 {
 		text = v.text
 	case kindNumber: // 100 is 1e2
 		d := parseDecimal(v.raw)
-		text, hash = d.digits, hash+uint64(d.exponent)<<8
+		if text, hash = d.digits, hash+uint64(d.exponent)<<8; d.negative {
+			hash++
+		}
 	case kindArray, kindObject:
 		v.each("", 0, math.MaxInt32, func(element *value) {
 			switch {

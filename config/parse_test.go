@@ -459,6 +459,16 @@ func TestGood(t *testing.T) {
 	}
 }
 
+// Configurations that decide differently have different digests, and the same numbers in another form have the same.
+func TestDigestOfNumbers(t *testing.T) {
+	t.Parallel()
+	digest := func(above string) uint64 {
+		return must.Get(config.Parse([]byte(`{"rules": [{"name": "r", "match": {"query": {"n": {"above": ` + above + `}}}, "limits": [{"limit": 1, "window": "1s"}]}]}`)))(t).Digest
+	}
+	must.Equal(t, digest("100"), digest("1e2"), "100 and 1e2")
+	must.Equal(t, digest("-5") == digest("5"), false, "-5 and 5 have the same digest")
+}
+
 // dated returns limits of the calendar.
 func dated(t *testing.T, hits uint64) (limits []window.Limit) {
 	t.Helper()

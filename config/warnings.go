@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weir/internal/calendar"
 	"weir/internal/failure"
 	"weir/internal/pattern"
 	"weir/internal/usage"
@@ -185,8 +186,8 @@ func shortWindow(rule *Rule, l *window.Limit) string {
 
 // hiddenLimit warns if another limit of the rule always refuses first.
 func hiddenLimit(rule *Rule, index int) string {
-	if rule.CountRejected || rule.CostOnResponse != nil || len(rule.LimitFrom) > 0 {
-		// Then limits also count hits that they have not admitted, or requests set them.
+	if rule.CountRejected || rule.CostOnResponse != nil || rule.Varies() {
+		// Then limits also count hits that they have not admitted, or some requests have others.
 		return ""
 	}
 	this := &rule.Limits[index]
@@ -214,9 +215,16 @@ func emptyPart(rule *Rule, l *window.Limit) string {
 	return ""
 }
 
+func sameCalendar(a, b window.Calendar) bool {
+	one, _ := a.(*calendar.Calendar)
+	other, _ := b.(*calendar.Calendar)
+	return one == other || one != nil && other != nil && one.Equal(other)
+}
+
 // hides reports whether b has room for everything that a admits.
 func hides(a, b *window.Limit) bool {
-	if a.Kind == b.Kind && a.Width == b.Width && a.Precision == b.Precision {
+	// Windows of two calendars may begin at other times.
+	if a.Kind == b.Kind && a.Width == b.Width && a.Precision == b.Precision && sameCalendar(a.Calendar, b.Calendar) {
 		return a.Max <= b.Max && a.Burst <= b.Burst
 	}
 	// In any span of time t, a admits at most ahead + rate·t hits.

@@ -57,6 +57,12 @@ func TestWarnings(t *testing.T) {
 		{limits(`{"limit": 100, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{hidden}},
 		{limits(`{"limit": 1000, "window": "1m"}, {"limit": 100, "window": "1m"}`), []string{
 			"rules[0].limits[0]: never decides, because limits[1] refuses first: 100 in 1m"}},
+		// Some requests may have other limits, and months may begin on other days.
+		{rule(`"limits": [{"limit": 2, "window": "1s", "algorithm": "sliding_log"}, {"limit": 10000, "window": "1h"}],
+			"overrides": {"by": "method", "values": {"GET": [{"limit": 100, "window": "1s", "algorithm": "sliding_log"}, {"limit": 10000, "window": "1h"}]}}`), nil},
+		{limits(`{"limit": 100, "window": "month", "algorithm": "fixed_window"}, {"limit": 150, "window": "month", "algorithm": "fixed_window", "anchor": {"day": 15}}`), nil},
+		{limits(`{"limit": 100, "window": "month", "algorithm": "fixed_window"}, {"limit": 150, "window": "month", "algorithm": "fixed_window"}`), []string{
+			"rules[0].limits[1]: never decides, because limits[0] refuses first: 100 in 31d"}},
 		// A bucket may be larger and slower.
 		{limits(`{"limit": 100, "window": "1m", "algorithm": "token_bucket"}, {"limit": 200, "window": "1m", "algorithm": "token_bucket", "burst": 50}`), nil},
 		// 100 in each minute are 6,000 an hour, and up to 6,400 of what a sliding window counts.
