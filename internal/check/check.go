@@ -21,7 +21,7 @@ import (
 type Finding struct {
 	// Line and Column count from 1; columns count characters. They are 0 if there is no place.
 	Line, Column int
-	// Warning means that the plugin accepts the configuration all the same.
+	// Warning means that the plugin accepts the configuration all the same, or would accept what weir compile makes of it.
 	Warning bool
 	// Path leads to the value in the plugin's configuration, such as rules[2].limits[0].window. It
 	// is empty for the configuration as a whole, and for the document around it.
@@ -173,7 +173,7 @@ func (c *checker) yaml() {
 			// There may be nothing but comments between two lines of ---.
 		case c.found && isConfiguration(root) && !evident(root):
 		case isConfiguration(root):
-			c.configuration(asJSON(root, false), bodiesUnknown)
+			c.configuration(asJSON(root, ours), bodiesUnknown)
 		default:
 			c.outer(root, true)
 		}
@@ -198,7 +198,8 @@ const mostNamed = 12
 
 // outer checks a document that contains configurations.
 func (c *checker) outer(root *node, yaml bool) {
-	f := finder{file: c.file, yaml: yaml, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}, gateways: c.gateways, mesh: c.mesh}
+	resource := root.get("apiVersion") != nil && root.get("kind") != nil
+	f := finder{file: c.file, yaml: yaml, resource: resource, seen: map[*node]bool{}, filters: filters{tokens: c.tokens}, gateways: c.gateways, mesh: c.mesh}
 	f.walk(root)
 	c.report.Configurations += len(f.mistakes)
 	for _, m := range append(f.mistakes, f.refused...) {
@@ -295,13 +296,19 @@ func (c *checker) configuration(d *document, bodies string) *config.Config {
 		if problem != e.Problem && e.Path == "" {
 			problem += syntaxHint(d.text, e.At)
 		}
-		if d.envoys[at] {
+		switch {
+		case d.envoys[at] && d.of == kubernetesYAML:
+			problem += ", which Kubernetes makes of " + short(c.word(at)) + " in YAML: want quotes around it"
+		case d.envoys[at]:
 			problem += ", which Envoy makes of " + short(c.word(at)) + " in YAML; in a " + typeStringValue + " it stays as it is"
 		}
 		c.add(mistake{at, e.Path, problem}, false)
 	}
 	for _, m := range d.mistakes {
 		c.add(m, false)
+	}
+	for _, m := range d.expressed {
+		c.add(m, true)
 	}
 	if err != nil || len(d.mistakes) > 0 {
 		return nil

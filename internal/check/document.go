@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sort"
+	"strconv"
 )
 
 const (
@@ -18,12 +19,17 @@ const (
 
 // document is the JSON that the plugin would get, with its origin in the file.
 type document struct {
+	of   yamlOf
 	text []byte
 	// from returns the offset in the file of an offset in the text.
 	from func(offset int) int
 	// mistakes are values that JSON lacks.
 	mistakes []mistake
-	// envoys are the offsets in the file of scalars that Envoy reads differently.
+	// written means that the plugin gets the document as the file has it, with its expressions.
+	written bool
+	// expressed are expressions that the plugin gets in a document as it is written, and does not know.
+	expressed []mistake
+	// envoys are the offsets in the file of scalars that Envoy, or Kubernetes, reads differently.
 	envoys map[int]bool
 }
 
@@ -48,10 +54,18 @@ func asText(text []byte, n *node) *document {
 	return &document{text: text, from: func(int) int { return n.at }}
 }
 
-// asJSON returns a document that is a value of the file in JSON. If envoy is set, scalars are as
-// Envoy reads YAML.
-func asJSON(n *node, envoy bool) *document {
-	w := writer{document: &document{envoys: map[int]bool{}}, envoy: envoy}
+// yamlOf is whose YAML a value is.
+type yamlOf uint8
+
+const (
+	ours yamlOf = iota
+	envoysYAML
+	kubernetesYAML
+)
+
+// asJSON returns a document that is a value of the file in JSON, as whoever reads the YAML has it.
+func asJSON(n *node, of yamlOf) *document {
+	w := writer{document: &document{of: of, envoys: map[int]bool{}}}
 	w.write(n, 0)
 	origins := w.origins
 	w.from = func(offset int) int {
@@ -63,7 +77,6 @@ func asJSON(n *node, envoy bool) *document {
 
 type writer struct {
 	*document
-	envoy bool
 	// origins map offsets in the text, ascending, to offsets in the file. Text between two origins
 	// comes from the first.
 	origins []origin
@@ -76,7 +89,7 @@ func (w *writer) write(n *node, depth int) {
 	if n.problem != "" {
 		w.mistake(n.at, n.problem)
 	}
-	if n.merge > 0 && w.envoy {
+	if n.merge > 0 && w.of == envoysYAML {
 		w.mistake(n.merge-len(mergeKey), "want no merge key, because Envoy treats it as a field named "+mergeKey)
 	}
 	switch {
@@ -86,7 +99,7 @@ func (w *writer) write(n *node, depth int) {
 		w.list('[', n, depth)
 	case n.kind == kindObject:
 		w.list('{', n, depth)
-	case n.envoys != "" && w.envoy:
+	case n.envoys != "" && (w.of == envoysYAML || w.of == kubernetesYAML && n.kind == kindString):
 		w.envoys[n.at] = true
 		w.text = append(w.text, n.envoys...)
 	case n.kind == kindString:
@@ -118,6 +131,9 @@ func (w *writer) list(bracket byte, n *node, depth int) {
 		}
 		if n.kind == kindObject {
 			w.origin(n.names[i].at)
+			if name := n.names[i]; name.reads != "" && w.of == kubernetesYAML {
+				w.mistake(name.at, "want "+strconv.Quote(name.text)+" in quotes: Kubernetes reads it as "+name.reads)
+			}
 			w.string(n.names[i].text)
 			w.text = append(w.text, ':')
 		}

@@ -24,7 +24,12 @@ func compiled(d *document) *document {
 			e.match(fmt.Sprintf("%sexcept[%d]", path, j), exception)
 		}
 	}
-	c := &document{text: append(e.text, d.text[e.read:]...), mistakes: e.mistakes, envoys: d.envoys}
+	c := &document{text: append(e.text, d.text[e.read:]...), mistakes: e.mistakes, envoys: d.envoys, of: d.of}
+	if d.written {
+		for _, m := range e.made {
+			c.expressed = append(c.expressed, mistake{d.from(m.at), m.path, "the plugin knows no expressions: put what weir compile prints of this configuration in its place"})
+		}
+	}
 	c.from = func(offset int) int {
 		i := sort.Search(len(e.made), func(i int) bool { return e.made[i].start > offset }) - 1
 		if i < 0 {
@@ -49,7 +54,10 @@ type expressions struct {
 
 // made are conditions in the new text. at is the offset of the expression in the old one, and after
 // that of what follows it.
-type made struct{ start, end, at, after int }
+type made struct {
+	start, end, at, after int
+	path                  string
+}
 
 // match compiles the expressions in a match.
 func (e *expressions) match(path string, n *node) {
@@ -78,7 +86,7 @@ func (e *expressions) match(path string, n *node) {
 			start := len(e.text)
 			e.text = append(e.text, text...)
 			e.read = child.end
-			e.made = append(e.made, made{start, len(e.text), child.at, child.end})
+			e.made = append(e.made, made{start, len(e.text), child.at, child.end, path + ".if"})
 		}
 	}
 }

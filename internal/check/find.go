@@ -32,6 +32,8 @@ type plugin struct {
 type finder struct {
 	file []byte
 	yaml bool
+	// resource means that the document is one of Kubernetes.
+	resource bool
 	// seen are objects and arrays that were searched already, because of aliases.
 	seen     map[*node]bool
 	filters  filters // those around the place that walk has reached
@@ -196,7 +198,11 @@ func (f *finder) any(p plugin, module string, in *node, field string) (ours bool
 			problem = "want base64 in a " + typeBytesValue
 		}
 	case kind == typeStruct && value != nil && value.kind == kindObject:
-		p.document = f.object(value, f.yaml)
+		of := envoysYAML
+		if f.resource { // Istio and Envoy Gateway hand over JSON
+			of = kubernetesYAML
+		}
+		p.document = f.object(value, of)
 	default:
 		problem = `want a configuration with "@type": "type.googleapis.com/` + typeStringValue + `" and a string as its value, or with ` +
 			typeStruct + " and an object"
@@ -242,7 +248,7 @@ func (f *finder) kubernetes(p plugin, module string, in *node, field string) (ou
 	if n == nil {
 		return f.add(p, module, in, "missing "+field)
 	}
-	p.document = f.object(n, false)
+	p.document = f.object(n, kubernetesYAML)
 	return f.add(p, module, n, "")
 }
 
@@ -252,10 +258,11 @@ func (f *finder) policy(spec *node) {
 		if rules == nil {
 			continue
 		}
-		at := name{"rules", rules.at}
 		backend := readJSON([]byte(policyBackend))
-		whole := &node{kind: kindObject, at: rules.at, names: []name{{"backend", rules.at}, at}, children: []*node{backend, rules}}
-		f.plugins = append(f.plugins, plugin{document: asJSON(whole, false), filters: f.filters, bodies: bodiesOfPolicy})
+		whole := &node{kind: kindObject, at: rules.at, names: []name{{text: "backend", at: rules.at}, {text: "rules", at: rules.at}}, children: []*node{backend, rules}}
+		d := asJSON(whole, kubernetesYAML)
+		d.written = true
+		f.plugins = append(f.plugins, plugin{document: d, filters: f.filters, bodies: bodiesOfPolicy})
 	}
 }
 
@@ -263,9 +270,9 @@ func (f *finder) policy(spec *node) {
 const policyBackend = `{"cluster": "weir_backend"}`
 
 // object returns the document for a value of the file.
-func (f *finder) object(n *node, envoy bool) *document {
+func (f *finder) object(n *node, of yamlOf) *document {
 	if f.yaml {
-		return asJSON(n, envoy)
+		return asJSON(n, of)
 	}
 	return asFile(f.file, n.at, n.end)
 }
@@ -278,6 +285,7 @@ func (f *finder) add(p plugin, module string, n *node, problem string) (ours boo
 	case problem != "":
 		f.mistakes = append(f.mistakes, mistake{at: n.at, problem: problem})
 	default:
+		p.document.written = true
 		f.plugins = append(f.plugins, p)
 	}
 	return true

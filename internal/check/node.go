@@ -32,6 +32,8 @@ type node struct {
 type name struct {
 	text string
 	at   int
+	// reads is the boolean that readers of YAML 1.1 make of it; empty for none.
+	reads string
 }
 
 type kind uint8
@@ -155,7 +157,7 @@ func (r *jsonReader) value() *node {
 			if n.kind == kindObject {
 				token, at := r.next()
 				text, _ := token.(string)
-				n.names = append(n.names, name{text, at})
+				n.names = append(n.names, name{text: text, at: at})
 			}
 			n.children = append(n.children, r.value())
 		}

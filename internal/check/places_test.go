@@ -24,8 +24,8 @@ func FuzzPlaces(f *testing.F) {
 		}
 		documents, _ := readYAML(content, placesOf(content))
 		for _, root := range documents {
-			for _, envoy := range []bool{false, true} {
-				d := asJSON(root, envoy)
+			for _, of := range []yamlOf{ours, envoysYAML, kubernetesYAML} {
+				d := asJSON(root, of)
 				if !json.Valid(d.text) && len(d.text) < maxDocument {
 					t.Fatalf("not JSON: %.500s", d.text)
 				}

@@ -97,7 +97,11 @@ func (r *yamlReader) fields(n *node, content []*yaml.Node) {
 			value = &node{at: at, text: "null", problem: "want the name of a field, got " + show(key)}
 		}
 		given[key.Value] = true
-		n.names = append(n.names, name{key.Value, at})
+		named := name{text: key.Value, at: at}
+		if key.Style == 0 {
+			named.reads = boolean(key.Value)
+		}
+		n.names = append(n.names, named)
 		n.children = append(n.children, value)
 	}
 	for i := 0; i < len(bases); i++ {
@@ -174,12 +178,18 @@ func envoys(n *node) string {
 			return strconv.Quote(n.text)
 		}
 	case n.kind == kindString:
-		switch n.text {
-		case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON":
-			return "true"
-		case "n", "N", "no", "No", "NO", "off", "Off", "OFF":
-			return "false"
-		}
+		return boolean(n.text)
+	}
+	return ""
+}
+
+// boolean returns the boolean that a word without quotes is in YAML 1.1, which Envoy and Kubernetes read; empty for none.
+func boolean(word string) string {
+	switch word {
+	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON":
+		return "true"
+	case "n", "N", "no", "No", "NO", "off", "Off", "OFF":
+		return "false"
 	}
 	return ""
 }
