@@ -189,4 +189,10 @@ func spendTokens(t *testing.T, gateways []string, b *backend) {
 	} else if warning := got.header.Get("X-RateLimit-Warning"); warning != "" {
 		t.Errorf("another key: got the warning %s", warning)
 	}
+	// A look at a response that is not ready yet takes nothing.
+	look := must.Get(http.NewRequest(http.MethodGet, "http://"+gateways[0]+"/v1/responses/resp_1", nil))(t)
+	look.Header.Set("Authorization", "Bearer eve")
+	response := must.Get(envoytest.Client.Do(look))(t)
+	must.OK(t, response.Body.Close())
+	must.Equal(t, response.Header.Get("X-RateLimit-Limit-Tokens"), "", "a look: the limit that it takes from")
 }

@@ -99,9 +99,10 @@ func (c *charge) settle(e *decider, h *holders, course course, now int64) (unrea
 		return false
 	}
 	cost, found := uint64(0), false
+	ended := course.ended && (c.reader == nil || !c.reader.Partial())
 	switch {
 	case c.reader == nil:
-	case course.ended:
+	case ended:
 		cost, found = c.reader.Cost()
 	default:
 		cost, found = c.soFar()
@@ -112,10 +113,11 @@ func (c *charge) settle(e *decider, h *holders, course course, now int64) (unrea
 		}
 	}
 	switch {
-	case found && (course.ended || c.isMore(cost)):
+	case found && (ended || c.isMore(cost)):
 		c.finish(e, cost, now)
 	case found:
 		c.finish(e, c.taken, now)
+		return course.ended && !course.failed // only its beginning was told
 	case course.failed && c.rule.config.Reserve && (c.rule.config.OnFailure == config.GiveBack || c.rule.config.OnFailure == config.KeepBegun && !course.begun):
 		c.finish(e, 0, now)
 	default:

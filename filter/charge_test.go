@@ -143,6 +143,8 @@ func TestReserve(t *testing.T) {
 	const json, events = "application/json", "text/event-stream; charset=utf-8"
 	sent := "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":70}}\n\ndata: [DONE]\n\n"
 	large := `{"text":"` + strings.Repeat("x", 100<<10) + `","usage":{"total_tokens":70}}`
+	started := `data: {"type":"message_start","message":{"usage":{"input_tokens":25,"output_tokens":1}}}` + "\n\n" + `data: {"delta":{"text":"x"}}` + "\n\n"
+	failure := "event: error\n" + `data: {"type":"error","error":{"type":"overloaded_error"}}` + "\n\n"
 	for _, c := range []struct {
 		name, cost, more string
 		run              func(v *fakeVM, s *stream)
@@ -211,6 +213,32 @@ func TestReserve(t *testing.T) {
 			v.respond(s, false, "content-type", events)
 			v.bring(s, false, "data: {\"n\":300}\n\ndata: {\"n\"")
 		}, "700"},
+		{"failed on its way", `"anthropic"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, true, started+failure)
+		}, "900"},
+		{"failed on its way, of a provider that is found out", `"auto"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, false, started)
+			v.bring(s, false, failure)
+			v.trail(s)
+		}, "900"},
+		{"failed on its way when it had cost more", `"anthropic"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, true, strings.Replace(started, "25", "250", 1)+failure)
+		}, "749"},
+		{"failed on its way, and nothing was reserved", `"anthropic"`, `, "cost": {"header": "x-reserve", "least": 0}`, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, true, started+failure)
+		}, "874"},
+		{"at its end", `"anthropic"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", events)
+			v.bring(s, true, started+`data: {"type":"message_delta","usage":{"output_tokens":15}}`+"\n\n")
+		}, "960"},
+		{"of an answer in one, beside its message", `"auto"`, reserve, func(v *fakeVM, s *stream) {
+			v.respond(s, false, "content-type", json)
+			v.bring(s, true, `{"message":{"usage":{"input_tokens":25,"output_tokens":1}}}`)
+		}, "974"},
 		{"failed", `"openai"`, reserve, func(v *fakeVM, s *stream) {
 			v.respond(s, false, ":status", "502", "content-type", json)
 			v.bring(s, true, `{"error":{}}`)

@@ -91,6 +91,7 @@ type Reader struct {
 	value  []byte
 	wanted bool // the path leads to the next value, or through it
 	taken  bool // the value being read is the wanted one
+	text   bool // and it is a string
 
 	matched int // the number of a name's bytes that match the path; -1 if it is another name
 
@@ -125,7 +126,7 @@ func (r *Reader) Reset(path *Path) {
 	}
 	r.path, r.levels, r.depth = path, r.levels[:len(path.names)], -1
 	r.state, r.kind, r.value = begin, Missing, r.value[:0]
-	r.wanted, r.taken = true, false
+	r.wanted, r.taken, r.text = true, false, false
 	r.escape, r.high, r.quoted = 0, 0, false
 	r.all, r.numbers, r.single, r.flows, r.flow = false, Numbers{}, false, false, nil
 	r.read, r.at = 0, 0
@@ -141,6 +142,17 @@ func (r *Reader) ResetFlow(path *Path) {
 // Flow returns the part, behind its opening bracket, of the value at the end of the path that the
 // last Feed has read, and whether that value is an object. The bytes are those that Feed was given.
 func (r *Reader) Flow() (part []byte, object bool) { return r.flow, r.object }
+
+// Part takes what has been read of a string at the end of the path since the last call. So the string may be of any size, if
+// pieces are well below MaxValue. since is how many bytes of the text have come behind its opening quote; 0 without a string.
+// The bytes are valid until the next Feed.
+func (r *Reader) Part() (part []byte, since int) {
+	if !r.text {
+		return nil, 0
+	}
+	part, r.value = r.value, r.value[:0]
+	return part, r.read - r.at - 1
+}
 
 // Value returns the value once Feed has reported true, or at the end of the text. The bytes are
 // valid until the next Reset.
@@ -319,7 +331,7 @@ func (r *Reader) beginValue(c byte) {
 		r.composite([]byte{c})
 		return
 	case '"':
-		r.state = inString
+		r.state, r.text = inString, r.taken
 		return
 	case 't':
 		r.literal = "true"

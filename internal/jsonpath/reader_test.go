@@ -181,6 +181,37 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
+// TestPart takes strings in parts, also one that is longer than any value.
+func TestPart(t *testing.T) {
+	t.Parallel()
+	p := must.Get(jsonpath.Compile("a"))(t)
+	long := strings.Repeat("xyz/", jsonpath.MaxValue)
+	for text, want := range map[string]string{
+		`{"b":"x","a":"` + strings.ReplaceAll(long, "/", `\/`) + `","c":"y"}`: long, `{"a":"x`: "x", "{\"a\":\"x\n": "x", `{"a":""}`: "", `{"a":12}`: "", `{"a":["x"]}`: "", `{"b":"x"}`: "",
+	} {
+		for _, size := range []int{1, 2, 1000} {
+			var r jsonpath.Reader
+			r.Reset(p)
+			got, from := "", -1
+			for at, done := 0, false; at < len(text) && !done; {
+				piece := text[at:min(at+size, len(text))]
+				done = r.Feed([]byte(piece))
+				at += len(piece)
+				part, since := r.Part()
+				if got += string(part); since > 0 {
+					from = at - since
+				}
+			}
+			must.Equal(t, got == want, true, "%.20q in pieces of %d: the string of %d bytes, not %d", text, size, len(want), len(got))
+			_, behind, is := strings.Cut(text, `"a":"`)
+			if !is {
+				behind = text + " "
+			}
+			must.Equal(t, from, len(text)-len(behind), "%.20q in pieces of %d: it begins", text, size)
+		}
+	}
+}
+
 // TestReadingAllocatesNothing reads texts a million deep, and values at the bound.
 func TestReadingAllocatesNothing(t *testing.T) {
 	p := must.Get(jsonpath.Compile("a.b.1"))(t)

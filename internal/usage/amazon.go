@@ -17,11 +17,11 @@ type amazon struct {
 	// The bytes left of the message's parts.
 	headers, payload, trailer uint32
 
-	inner   jsonpath.Reader
-	closed  bool // inner has found its value
-	opened  bool
-	within  bool // decoded is a text
-	decoded []byte
+	inner  jsonpath.Reader // of the text in Base64 that a payload may have
+	within bool            // that has begun
+	closed bool            // it has ended, or there is none
+	// encoded is the beginning of its next block.
+	encoded, decoded []byte
 }
 
 const (
@@ -30,6 +30,8 @@ const (
 	// A message has at most 24 MiB, and its headers at most 128 KiB.
 	maxMessage = 24 << 20
 	maxHeaders = 128 << 10
+	// encodedBlock is how many characters of Base64 are decoded at once: a multiple of four.
+	encodedBlock = 1024
 )
 
 // bytesPath leads to the Base64 text that a payload may contain.
@@ -49,10 +51,7 @@ func (a *amazon) feed(r *Reader, piece []byte) {
 		case a.payload > 0:
 			n := skip(&a.payload, piece)
 			a.read(r, piece[:n])
-			if piece = piece[n:]; a.payload == 0 && a.within {
-				r.begin()
-				r.read(a.decoded)
-			}
+			piece = piece[n:]
 		default:
 			if piece = piece[skip(&a.trailer, piece):]; a.trailer == 0 {
 				a.filled = 0
@@ -75,26 +74,45 @@ func (a *amazon) begin(r *Reader) {
 		return
 	}
 	a.headers, a.payload, a.trailer = headers, size-preludeSize-trailerSize-headers, trailerSize
-	a.opened, a.closed, a.within = false, false, false
+	a.inner.Reset(bytesPath)
+	a.within, a.closed, a.encoded = false, false, a.encoded[:0]
 	r.begin()
 }
 
-// read reads a piece of a payload.
+// read reads a piece of a payload, up to a text in Base64, and then that. Behind it is only padding.
 func (a *amazon) read(r *Reader, piece []byte) {
-	r.read(piece)
-	if !a.opened {
-		a.inner.Reset(bytesPath)
-		a.opened = true
+	for len(piece) > 0 {
+		block := piece[:min(len(piece), encodedBlock)]
+		piece = piece[len(block):]
+		part, since := []byte(nil), 0
+		if !a.closed {
+			a.closed = a.inner.Feed(block)
+			part, since = a.inner.Part()
+		}
+		if !a.within {
+			if r.read(block[:len(block)-since]); since > 0 {
+				a.within = true
+				r.begin()
+			}
+		}
+		a.decode(r, part)
 	}
-	if a.closed || !a.inner.Feed(piece) {
-		return
+}
+
+// decode reads a part of the text in Base64. Blocks are the same wherever pieces end.
+func (a *amazon) decode(r *Reader, part []byte) {
+	for len(part)+len(a.encoded) > 0 {
+		n := min(len(part), encodedBlock-len(a.encoded))
+		a.encoded, part = append(a.encoded, part[:n]...), part[n:]
+		if len(a.encoded) < encodedBlock && !a.closed {
+			return
+		}
+		var err error
+		a.decoded, err = base64.StdEncoding.AppendDecode(a.decoded[:0], a.encoded)
+		if a.encoded = a.encoded[:0]; err != nil {
+			a.closed = true
+			return
+		}
+		r.read(a.decoded)
 	}
-	a.closed = true
-	value, kind := a.inner.Value()
-	if kind != jsonpath.String {
-		return
-	}
-	var err error
-	a.decoded, err = base64.StdEncoding.AppendDecode(a.decoded[:0], value)
-	a.within = err == nil
 }

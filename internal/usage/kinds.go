@@ -97,8 +97,10 @@ const (
 	outputMember     = 1
 	cacheReadMember  = 3
 	cacheWriteMember = 4
+	thoughtsMember   = 5
 	cachedMember     = 6
 	iteratedMember   = 11
+	totalMember      = 15
 )
 
 // members are the numbers of all providers: no name means different things for two providers.
@@ -109,19 +111,20 @@ const (
 //     that a response's tool makes are beside its usage.
 //   - Anthropic: messages have input_tokens, which does not include tokens read from a cache or
 //     written to it.
-//   - Gemini: promptTokenCount includes cached tokens. candidatesTokenCount does not include thoughts.
+//   - Gemini: promptTokenCount includes cached tokens. candidatesTokenCount includes thoughts where the total does not
+//     have them besides.
 //   - Bedrock: Converse, and the metrics of InvokeModel's stream.
 //   - Ollama: prompt_eval_count and eval_count.
 //   - LiteLLM's proxy: OpenAI's numbers, and beside them Anthropic's of its cache and rounds, which those include. See
 //     [Reader.toldTwice].
 var members = [...]member{
-	inputMember:  {Input, -1, "prompt_tokens input_tokens inputTokens promptTokenCount inputTokenCount prompt_eval_count token_count"},
+	inputMember:  {Input, -1, "prompt_tokens input_tokens inputTokens promptTokenCount inputTokenCount prompt_eval_count embeddings.statistics.token_count"},
 	outputMember: {Output, -1, "completion_tokens output_tokens outputTokens candidatesTokenCount outputTokenCount eval_count"},
 	{Input, -1, "toolUsePromptTokenCount"},
 	cacheReadMember:  {Cached, -1, "cache_read_input_tokens cacheReadInputTokens cacheReadInputTokenCount"},
 	cacheWriteMember: {CacheWrite, -1, "cache_creation_input_tokens cacheWriteInputTokens cacheWriteInputTokenCount"},
-	{Reasoning, -1, "thoughtsTokenCount"},
-	cachedMember: {Cached, inputMember, "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens cachedContentTokenCount"},
+	thoughtsMember:   {Reasoning, -1, "thoughtsTokenCount"},
+	cachedMember:     {Cached, inputMember, "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens cachedContentTokenCount"},
 	{CacheWrite, inputMember, "prompt_tokens_details.cache_write_tokens prompt_tokens_details.cache_creation_tokens input_tokens_details.cache_write_tokens"},
 	{Audio, inputMember, "prompt_tokens_details.audio_tokens input_tokens_details.audio_tokens"},
 	{Reasoning, outputMember, "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens"},
@@ -130,7 +133,7 @@ var members = [...]member{
 	{Output, -1, ""},
 	{Cached, -1, ""},
 	{CacheWrite, -1, ""},
-	{Total, -1, "total_tokens totalTokens totalTokenCount"},
+	totalMember:                           {Total, -1, "total_tokens totalTokens totalTokenCount"},
 	{Input, -1, "image_gen.input_tokens"}, // beside the total
 	{Output, -1, "image_gen.output_tokens"},
 }
@@ -158,7 +161,7 @@ var stems = [...]struct{ path, name string }{
 	{"message.usage", "_tokens"},
 	{"usageMetadata", "TokenCount"},
 	{"amazon-bedrock-invocationMetrics", "TokenCount"},
-	{"predictions.0.embeddings.statistics", "token_count"},
+	{"predictions", "token_count"}, // an array, with an element for each text
 	{"tool_usage", "image_gen."},
 	{"response.tool_usage", "image_gen."},
 	{"", "eval_count"},
@@ -172,7 +175,7 @@ func kindsBelow(wanted stemSet, with string) (*Fields, error) {
 		if wanted>>i&1 == 0 {
 			continue
 		}
-		s := source{}
+		s := source{adds: stemSet(1)<<i == inPredictions, first: stemSet(1)<<i == inMessage}
 		var err error
 		if stem.path != "" {
 			if s.path, err = jsonpath.Compile(stem.path); err != nil {

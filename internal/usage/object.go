@@ -1,7 +1,7 @@
 package usage
 
 // object reads the members of a stem while its bytes pass, so that it may be of any size. Members lie
-// in objects within the stem, at most maxDepth deep, and in no array but that of iterations.
+// in objects within the stem, at most maxDepth deep, and in no array but that of iterations, or the stem itself.
 type object struct {
 	state objectState
 	depth int // of open objects and arrays, from 1
@@ -12,6 +12,7 @@ type object struct {
 	path   []byte // the names that lead to the current value, with dots between
 	value  []byte // the current value: characters of a string, or a literal
 	quoted bool   // value is a string
+	sum    uint64 // of the elements of a stem that is an array
 	// left is how many bytes of an escape are still to come, and code what they have told so far.
 	left int
 	code rune
@@ -21,7 +22,7 @@ type object struct {
 type objectState uint8
 
 const (
-	inNothing objectState = iota // the stem is no object
+	inNothing objectState = iota // the stem is not read
 	nameNext                     // a string is a name
 	valueNext                    // a string is a value
 	inString                     // of either
@@ -30,16 +31,18 @@ const (
 )
 
 const (
-	maxDepth = 3 // iterations, the element, its member
+	maxDepth = 4 // predictions, the element, its embeddings, their statistics
 	// maxNames bounds path. No member's is as long.
 	maxNames = 80
 )
 
-// begin begins a stem behind its opening bracket.
-func (o *object) begin(isObject bool) {
+// begin begins a stem behind its opening bracket. adds says that an array's elements are added up; others are not read.
+func (o *object) begin(isObject, adds bool) {
 	*o = object{path: o.path[:0], value: o.value[:0], depth: 1}
 	if isObject {
 		o.state = nameNext
+	} else if adds {
+		o.state, o.arrays[1] = valueNext, true
 	}
 }
 
@@ -176,6 +179,13 @@ func (r *Reader) takeMember(o *object, from *source) {
 				return
 			}
 			hits, ok := count(o.value)
+			if ok && o.arrays[1] {
+				o.sum = min(o.sum+hits, Most+1)
+				hits, ok = o.sum, o.sum <= Most
+			}
+			if ok {
+				r.first, r.later = r.first || from.first, r.later || !from.first
+			}
 			r.note(m.field, hits, ok)
 			return
 		}

@@ -24,6 +24,7 @@ var members = []string{
 	`"usageMetadata":{"totalTokenCount":9}`, `"response":{"model":"b","usage":{"input_tokens":4}}`, `"eval_count":4`, `"message":{"usage":{"output_tokens":-1}}`, `"a\/b":8`, `"c":6`,
 	`"service_tier":"flex"`, `"service_tier":"default"`, `"service_tier":"auto"`, `"response":{"service_tier":"flex","usage":{"output_tokens":5}}`, `"usage":{"output_tokens":6,"service_tier":"flex"}`,
 	`"usage":{"speed":"fast","output_tokens":6,"service_tier":"flex"}`, `"tool_usage":{"image_gen":{"output_tokens":4}}`, `"usage":{"prompt_tokens":9,"cache_read_input_tokens":5,"prompt_tokens_details":{"cached_tokens":5}}`,
+	`"predictions":[{"embeddings":{"statistics":{"token_count":6},"values":[0.5,[1]]}},7,[{"embeddings":{}}],{"embeddings":{"statistics":{"token_count":"7"}}}]`, `"predictions":{"embeddings":{"statistics":{"token_count":5}}}`,
 }
 
 // answer returns a random body.
@@ -208,6 +209,52 @@ func TestHiddenTier(t *testing.T) {
 	}
 }
 
+// A list is the same in whatever order its names come, and each name is found.
+func TestOrderOfNames(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(8, 82))
+	for n := range 40 {
+		var names []string
+		for i := range n {
+			names = append(names, strings.Repeat("m", 1+random.IntN(3))+fmt.Sprint(i)+[]string{"", "*"}[random.IntN(2)])
+		}
+		rates := func(name string) *usage.Rates {
+			return &usage.Rates{usage.Input: uint64(1 + slices.Index(names, name))}
+		}
+		sorted, list := new(usage.PriceList), new(usage.PriceList)
+		for _, name := range slices.Sorted(slices.Values(names)) {
+			must.Equal(t, sorted.Add(name, rates(name)), true, "%q of %q is new", name, names)
+		}
+		for again := range 2 {
+			for _, i := range random.Perm(n) {
+				must.Equal(t, list.Add(names[i], rates(names[i])), again == 0, "%q of %q is new, round %d", names[i], names, again)
+			}
+		}
+		must.Equal(t, list.Equal(sorted), true, "%q: the lists are the same", names)
+		for _, name := range names {
+			got, entry, known := list.Find([]byte(strings.TrimSuffix(name, "*")))
+			if entry != name || !known || *got != *rates(name) {
+				t.Errorf("%q of %q: found %q, %t, at %d", name, names, entry, known, got[usage.Input])
+			}
+		}
+	}
+}
+
+// BenchmarkPrices makes a list of 10,000 prices that come in the order of their names, as a backend's do.
+func BenchmarkPrices(b *testing.B) {
+	var names []string
+	for i := range 10_000 {
+		names = append(names, fmt.Sprintf("provider/model-%05d", i))
+	}
+	rates := usage.Rates{usage.Input: usage.Parts}
+	for b.Loop() {
+		list := new(usage.PriceList)
+		for _, name := range names {
+			list.Add(name, &rates)
+		}
+	}
+}
+
 // The highest price is that of the time of day.
 func TestMostOfTime(t *testing.T) {
 	t.Parallel()
@@ -319,11 +366,12 @@ func TestBrokenObjects(t *testing.T) {
 	}
 	for text := range jsontest.Texts() {
 		read(`{"usage":` + text + `}`)
+		read(`{"predictions":[` + text + `]}`)
 	}
 	random := rand.New(rand.NewPCG(7, 33))
 	parts := []string{`"`, `\u`, `\`, `,`, `:`, `[`, `]`, `{`, `}`, `1`, `e`, `null`, `"iterations"`, `"input_tokens":`, `}}}}`, `]]]]`, ` `}
 	for range 20_000 {
-		text := `{"usage":{"a":`
+		text := []string{`{"usage":{"a":`, `{"predictions":[{"a":`}[random.IntN(2)]
 		for range random.IntN(20) {
 			text += parts[random.IntN(len(parts))]
 		}

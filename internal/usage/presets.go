@@ -35,10 +35,10 @@ const Auto = "auto"
 //   - anthropic: messages. A stream's first event has what went in, and each message_delta what has
 //     come out so far, and in newer versions what went in, too. What is read from a cache, or written
 //     to one, counts as well.
-//   - gemini: generateContent and its stream, each of whose chunks has the sum so far; embeddings
-//     of Vertex.
+//   - gemini: generateContent and its stream, each of whose chunks has the sum so far; embeddings,
+//     which have no sum, and those of Vertex.
 //   - bedrock: Converse and ConverseStream; InvokeModel by its headers, and its stream by the
-//     metrics in the last message.
+//     metrics in the last message, whose input does not include what a cache has.
 //   - ollama: generate, chat and embed, the last text of a stream.
 //   - auto: all of these, whichever an answer looks like.
 var Presets = []Preset{
@@ -52,18 +52,8 @@ var Presets = []Preset{
 	{
 		Name: "anthropic", Ending: Anthropic, stems: inUsage | inMessage, names: "_tokens",
 	},
-	{
-		Name: "gemini", Ending: Gemini, stems: inMetadata | inPredictions,
-		paths: [][]string{{"usageMetadata.totalTokenCount"}, {"predictions.0.embeddings.statistics.token_count"}},
-	},
-	{
-		Name: "bedrock", stems: inUsage | inMetrics, Headers: bedrockHeaders,
-		paths: [][]string{
-			{"usage.totalTokens"},
-			{"amazon-bedrock-invocationMetrics.inputTokenCount"},
-			{"amazon-bedrock-invocationMetrics.outputTokenCount"},
-		},
-	},
+	{Name: "gemini", Ending: Gemini, stems: inMetadata | inPredictions},
+	{Name: "bedrock", stems: inUsage | inMetrics, Headers: bedrockHeaders},
 	{Name: "ollama", stems: inText, paths: [][]string{{"prompt_eval_count"}, {"eval_count"}}},
 	{Name: Auto, Headers: bedrockHeaders, stems: ^stemSet(0)},
 }
@@ -76,7 +66,7 @@ var bedrockHeaders = []Header{
 }
 
 // Fields returns the numbers to read from bodies. They are separate by kind if kinds have prices,
-// or if the provider has no number for all of them.
+// or if some of the provider's answers have no number for all of them.
 func (p *Preset) Fields(priced bool) (*Fields, error) {
 	if priced || p.paths == nil {
 		return kindsBelow(p.stems, p.names)

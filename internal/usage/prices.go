@@ -110,15 +110,18 @@ func (p *PriceList) add(name string, rates *Rates) (added bool) {
 		return true
 	}
 	p.addTier(name)
-	entry, from, to := name, 0, p.whole
+	entry, at, to := name, 0, p.whole
 	begins := name != "" && name[len(name)-1] == '*'
 	if begins {
 		name = name[:len(name)-1]
-		from, to = p.whole, len(p.models)
+		at, to = p.whole, len(p.models)
 	}
-	at := from
-	for at < to && before(p.models[at].name, name, begins) {
-		at++
+	for high := to; at < high; {
+		if middle := (at + high) / 2; before(p.models[middle].name, name, begins) {
+			at = middle + 1
+		} else {
+			high = middle
+		}
 	}
 	if added = at == to || p.models[at].name != name; added {
 		p.models = append(p.models, model{})

@@ -36,6 +36,8 @@ type source struct {
 	path  *jsonpath.Path
 	field int
 	below []below
+	adds  bool // the object is an array, whose elements' numbers are added up
+	first bool // a stream has its first numbers here, and others when it has come to its end
 }
 
 // below is the number of a field within an object.
@@ -158,7 +160,7 @@ const (
 	// Events has a text in the data of each event: text/event-stream.
 	Events
 	// AmazonEvents has a text in each message, which may have another text in Base64 as its member
-	// bytes: application/vnd.amazon.eventstream.
+	// bytes, and then ends there: application/vnd.amazon.eventstream.
 	AmazonEvents
 )
 
@@ -260,6 +262,8 @@ type Reader struct {
 	told   bool
 	untold uint64
 	counts bool // count events: see CountEvents
+	// first means that a source of first numbers has had some, and later that another has.
+	first, later bool
 
 	json    splitter
 	events  events
@@ -297,6 +301,7 @@ func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
 	r.broken = format == Unreadable
 	r.text = 0
 	r.told, r.untold, r.counts = false, 0, false
+	r.first, r.later = false, false
 	r.texts, r.numbers = r.texts[:0], r.numbers[:0]
 	for range fields.list {
 		r.numbers = append(r.numbers, number{})
@@ -309,7 +314,7 @@ func (r *Reader) Reset(fields *Fields, format Format, rates *Rates) {
 		}
 		r.texts[len(r.texts)-1].source = &fields.sources[i]
 	}
-	r.json, r.events, r.amazon = splitter{whole: fields.indexed}, events{}, amazon{decoded: r.amazon.decoded}
+	r.json, r.events, r.amazon.filled = splitter{whole: fields.indexed}, events{}, 0
 	r.begin()
 }
 
@@ -339,6 +344,10 @@ func (r *Reader) Cost() (hits uint64, found bool) {
 	}
 	return hits, found
 }
+
+// Partial reports whether a stream has told only the numbers with which it begins. However orderly its body ends, it has then
+// failed on its way, or its upstream never tells the rest: Anthropic's message_start has what went in and a first token, and an event error may follow.
+func (r *Reader) Partial() bool { return r.format >= Events && r.first && !r.later }
 
 // costOf is Cost by the rates of an entry of the list, and by those that it has for a prompt of this length.
 func (r *Reader) costOf(rates *Rates, entry string) (hits uint64, found bool) {
@@ -391,10 +400,16 @@ func (r *Reader) costBy(rates *Rates) (hits, prompt uint64, found bool) {
 	return hits, prompt, found
 }
 
-// toldTwice reports whether another field has a field's number, too: LiteLLM's proxy has OpenAI's details of the prompt, and
-// Anthropic's names for the same.
+// toldTwice reports whether another field has a field's number, too. What comes out of Gemini may include its thoughts: then it
+// makes up the total with what went in. LiteLLM's proxy has OpenAI's details of the prompt, and Anthropic's names for the same.
 func (r *Reader) toldTwice(field int) bool {
-	return r.fields.list[field].kind != NoKind && r.numbers[cachedMember].found &&
+	if r.fields.list[field].kind == NoKind {
+		return false
+	}
+	if total := &r.numbers[totalMember]; field == thoughtsMember {
+		return total.found && total.hits == r.numbers[inputMember].hits+r.numbers[outputMember].hits
+	}
+	return r.numbers[cachedMember].found &&
 		(field == cacheReadMember || field == cacheWriteMember || iteratedMember <= field && field < iteratedMember+len(iterated))
 }
 
@@ -477,7 +492,7 @@ func (r *Reader) read(piece []byte) {
 		if part, isObject := t.reader.Flow(); len(part) > 0 {
 			if !t.opened {
 				t.opened = true
-				t.object.begin(isObject)
+				t.object.begin(isObject, t.source.adds)
 			}
 			t.object.feed(r, t.source, part)
 		}

@@ -131,6 +131,7 @@ func TestCost(t *testing.T) {
 		{total, usage.Lines, "{\"usage\":{\"total\":1}}\n{\"x\":2}\n{\"usage\":{\"total\":3}}", 3},
 		{total, usage.AmazonEvents, message(`{"usage":{"total":5}}`, ":event-type", "metadata") + message(`{"p":"x"}`), 5},
 		{total, usage.AmazonEvents, message(``) + message(`{"bytes":"`+base64.StdEncoding.EncodeToString([]byte(`{"usage":{"total":6}}`))+`","p":"abc"}`), 6},
+		{total, usage.AmazonEvents, message(`{"bytes":"` + base64.StdEncoding.EncodeToString([]byte(`{"usage":{"total":6},"x":"`+strings.Repeat("x", 2000))) + `%"}`), 6},
 		{total, usage.AmazonEvents, message(`{"bytes":"%%%"}`) + message(`{"usage":{"total":7}}`), 7},
 		{total, usage.AmazonEvents, "\x00\x00\x00\x0f\x00\x00\x00\x00abcd" + message(`{"usage":{"total":7}}`), none},
 		{total, usage.AmazonEvents, "\x00\x00\x00\x20\x00\x00\x00\x11abcd" + message(`{"usage":{"total":7}}`), none},
@@ -162,19 +163,21 @@ func TestReaderIsUsedAgain(t *testing.T) {
 	var r usage.Reader
 	many := fields(field(1, "a", "b"), field(1, "c.d"), field(2, "e"))
 	single := fields(field(1, "usage.total"))
-	body := []byte("data: {\"usage\":{\"total\":5}}\n\n")
-	for end := range body {
-		costOf(&r, many, usage.Events, body[:end], 3)
-		if got, found := costOf(&r, single, usage.Events, body, 3); got != 5 || !found {
-			t.Fatalf("after %d bytes: %d, %t", end, got, found)
+	text := `{"usage":{"total":5}}`
+	for format, body := range map[usage.Format][]byte{usage.Events: []byte(events(text)), usage.AmazonEvents: []byte(chunk(text))} {
+		for end := range body {
+			costOf(&r, many, format, body[:end], 3)
+			if got, found := costOf(&r, single, format, body, 3); got != 5 || !found {
+				t.Fatalf("format %d, after %d bytes: %d, %t", format, end, got, found)
+			}
 		}
+		must.Equal(t, testing.AllocsPerRun(100, func() {
+			r.Reset(many, usage.JSON, nil)
+			r.Feed(body)
+			r.Reset(single, format, nil)
+			r.Feed(body)
+		}), 0, "format %d: allocations", format)
 	}
-	must.Equal(t, testing.AllocsPerRun(100, func() {
-		r.Reset(many, usage.JSON, nil)
-		r.Feed(body)
-		r.Reset(single, usage.Events, nil)
-		r.Feed(body)
-	}), 0, "allocations")
 }
 
 // wholeEvents returns the data of a stream's events, by the standard's own steps. It includes the
@@ -408,7 +411,13 @@ func TestPresets(t *testing.T) {
 			`{"candidates":[{}],"usageMetadata":{"promptTokenCount":4,"totalTokenCount":4}}`,
 			`{"candidates":[{}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":30,"totalTokenCount":34}}`), 34},
 		{"gemini", "application/json", "[{\"usageMetadata\":{\"totalTokenCount\":4}}\n,\r\n{\"usageMetadata\":{\"totalTokenCount\":35}}\n]", 35},
+		// Thoughts are among the candidates' tokens, or beside them.
+		{"gemini", "application/json", `{"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":600,"thoughtsTokenCount":400,"totalTokenCount":700}}`, 700},
+		{"auto", "application/json", `{"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":600,"thoughtsTokenCount":400,"totalTokenCount":700}}`, 700},
+		{"gemini", "application/json", `{"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":600,"thoughtsTokenCount":400,"totalTokenCount":1100}}`, 1100},
+		{"gemini", "application/json", `{"embeddings":[{"values":[0.1]},{"values":[0.2]}],"usageMetadata":{"promptTokenCount":200000,"promptTokenDetails":[{"modality":"TEXT","tokenCount":200000}]}}`, 200000},
 		{"gemini", "application/json", `{"predictions":[{"embeddings":{"statistics":{"truncated":false,"token_count":6},"values":[0.1]}}]}`, 6},
+		{"gemini", "application/json", `{"predictions":[{"embeddings":{"values":[0.1],"statistics":{"token_count":6,"truncated":false}}},{"embeddings":{"statistics":{"truncated":false,"token_count":7},"values":[0.2]}}],"metadata":{"billableCharacterCount":50}}`, 13},
 		{"bedrock", "application/json", `{"output":{"message":{"content":[{"text":"x"}]}},"stopReason":"end_turn","usage":{"inputTokens":125,"outputTokens":60,"totalTokens":185},"metrics":{"latencyMs":1175}}`, 185},
 		{"bedrock", "application/vnd.amazon.eventstream",
 			message(`{"role":"assistant"}`, ":message-type", "event", ":event-type", "messageStart") +
@@ -417,6 +426,15 @@ func TestPresets(t *testing.T) {
 		{"bedrock", "application/vnd.amazon.eventstream",
 			chunk(`{"type":"message_start","message":{"usage":{"input_tokens":8}}}`) +
 				chunk(`{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":8,"outputTokenCount":12,"invocationLatency":9}}`), 20},
+		{"bedrock", "application/vnd.amazon.eventstream",
+			chunk(`{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":1,"outputTokenCount":47,"invocationLatency":3551,"cacheReadInputTokenCount":147942,"cacheWriteInputTokenCount":953}}`), 148943},
+		// A last message may have the whole answer, and the conversation before it.
+		{"bedrock", "application/vnd.amazon.eventstream",
+			chunk(`{"event_type":"stream-end","response":{"text":"` + strings.Repeat("x", 8<<10) + `"},"amazon-bedrock-invocationMetrics":{"inputTokenCount":8,"outputTokenCount":12}}`), 20},
+		{"bedrock", "application/vnd.amazon.eventstream",
+			message(`{"p":"abcd","bytes":"`+strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(`{"x":"`+strings.Repeat("???", 8<<10)+`","usage":{"totalTokens":9}}`)), "/", `\/`)+`"}`) +
+				message(`{"usage":{"totalTokens":7}}`), 9},
+		{"bedrock", "application/vnd.amazon.eventstream", message(`{"usage":{"inputTokens":3,"outputTokens":401,"totalTokens":2193,"cacheReadInputTokens":0,"cacheWriteInputTokens":1789}}`), 2193},
 	} {
 		var r usage.Reader
 		for seed := range uint64(20) {
