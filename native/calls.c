@@ -251,8 +251,8 @@ u32 Z_envZ_proxy_done(vm* v) {
 // ---- the rest
 
 u32 Z_envZ_proxy_get_current_time_nanoseconds(vm* v, u32 at) {
-  // The clock is read once for a call into the VM, which counts as a moment for the plugin.
-  if (!v->now) v->now = now_nanos(CLOCK_REALTIME);
+  // The clock is read once for a call into the VM, which counts as a moment for the plugin. Work that it bounds sees time pass.
+  if (!v->now || v->works) v->now = now_nanos(CLOCK_REALTIME);
   vm_put(v, at, &v->now, sizeof v->now);
   return OK;
 }

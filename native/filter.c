@@ -45,16 +45,20 @@ static void follow_all(vm* v) {
 
 static bool runs(const stream* s) { return !s->vm->failed && s->generation == s->vm->generation; }
 
-// enter takes the VM's lock, and makes a stream the context of the next call. It returns false if
-// the VM has failed.
-static bool enter(stream* s) {
+// begin makes a stream the context of the next call. It returns false if the VM has failed.
+static bool begin(stream* s) {
   vm* v = s->vm;
-  pthread_mutex_lock(&v->lock);
   if (v->mail) mail_read(v, s->config);
   v->through = s->config;
   v->stream = s;
   v->root = s->root;
   return runs(s);
+}
+
+// enter takes the VM's lock before it begins.
+static bool enter(stream* s) {
+  pthread_mutex_lock(&s->vm->lock);
+  return begin(s);
 }
 
 // leave releases the lock and performs the requested actions. It returns whether the stream must
@@ -160,10 +164,11 @@ int ON(http_filter_response_headers)(void* filter, const void* module, bool end)
   stream* s = (stream*)module;
   vm* v = s->vm;
   if (!s->over) {
-    const bool runs = enter(s);
+    pthread_mutex_lock(&v->lock);
+    // Envoy may have answered a paused request by itself. If the mail decides it now, that is too late for a reply.
     s->phase = RESPONSE_PHASE;
     stream_unpause(s);
-    if (!runs || !RUN(v, Z_weirZ_proxy_on_response_headers(&v->instance, s->id, 0, end))) return fails(s);
+    if (!begin(s) || !RUN(v, Z_weirZ_proxy_on_response_headers(&v->instance, s->id, 0, end))) return fails(s);
     leave(s, false);
   }
   s->phase = RESPONSE_PHASE;

@@ -13,6 +13,7 @@ static void deliver(vm* v, config* through, const mail* m) {
   }
   v->root = r;
   v->answer = m->answer;
+  v->works = true;
   RUN(v, Z_weirZ_proxy_on_http_call_response(&v->instance, r->id, m->callout, answer_headers(m->answer),
                                              answer_body(m->answer).size, 0));
   v->answer = NULL;

@@ -118,7 +118,11 @@ u32 Z_envZ_proxy_define_metric(vm* v, u32 kind, u32 name_at, u32 name_size, u32 
   // A restarted VM defines metrics that its configurations already have.
   if (number != missing && v->starting && v->index < 0) define_in(v->starting, number);
   pthread_mutex_unlock(&defining);
-  if (number == missing) return BAD_ARGUMENT;
+  if (number == missing) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&told)) say(LOG_ERROR, "weir: the process has too many metrics: rules that are new have none until it starts again");
+    return BAD_ARGUMENT;
+  }
   vm_put32(v, number_at, number + 1); // 0 is no metric
   return OK;
 }

@@ -35,6 +35,7 @@ void vm_leave(vm* v) {
   running = NULL;
   v->stream = NULL;
   v->root = NULL;
+  v->works = false;
 }
 
 void wasm_rt_trap(wasm_rt_trap_t trap) {
@@ -119,6 +120,7 @@ bool vm_restart(vm* v) {
 void vm_done(vm* v, root* r) {
   uint32_t done = 1;
   v->root = r;
+  v->works = true;
   if (v->failed || !RUN(v, done = Z_weirZ_proxy_on_done(&v->instance, r->id))) return;
   if (done) {
     vm_remove(v, r);
@@ -129,5 +131,6 @@ void vm_done(vm* v, root* r) {
 
 void vm_tick(vm* v, root* r) {
   v->root = r;
+  v->works = true;
   RUN(v, Z_weirZ_proxy_on_tick(&v->instance, r->id));
 }

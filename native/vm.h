@@ -48,6 +48,7 @@ struct Z_env_instance_t {
   answer* answer;
   listed listed;
   int64_t now; // 0 until the call asks for the time
+  bool works; // it is a tick, an answer or an end, whose work the plugin bounds by the clock
 
   root* roots;
   stream* streams[256]; // by id

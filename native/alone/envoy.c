@@ -25,6 +25,7 @@ typedef struct {
   bytes piece;
   uint32_t status; // of the reply
   _Atomic bool woken, resumed;
+  bool encoding; // Envoy has begun to send a response
 } filter;
 
 #define TEXT(s) ((bytes){s, sizeof(s) - 1})
@@ -102,7 +103,10 @@ bool CB(http_get_headers)(void* of, header_map kind, field* headers) {
 bool CB(http_add_header)(void* of, header_map kind, bytes name, bytes value) { return true; }
 bool CB(http_set_header)(void* of, header_map kind, bytes name, bytes value) { return true; }
 void CB(http_clear_route_cache)(void* of) {}
-void CB(http_send_response)(void* of, uint32_t status, field* headers, size_t n, bytes body, bytes details) { ((filter*)of)->status = status; }
+void CB(http_send_response)(void* of, uint32_t status, field* headers, size_t n, bytes body, bytes details) {
+  if (((filter*)of)->encoding) abort(); // Envoy would end the stream at once
+  ((filter*)of)->status = status;
+}
 size_t CB(http_get_body_size)(void* of, body_kind body) { return ((filter*)of)->piece.size; }
 size_t CB(http_get_body_chunks_size)(void* of, body_kind body) { return 1; }
 bool CB(http_get_body_chunks)(void* of, body_kind body, bytes* chunks) { return *chunks = ((filter*)of)->piece, true; }

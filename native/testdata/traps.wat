@@ -18,6 +18,7 @@
   (data (i32.const 272) "\03\00\00\00\07\00\00\00\03\00\00\00\05\00\00\00\01\00\00\00\0a\00\00\00\01\00\00\00:method\00GET\00:path\00/\00:authority\00a\00")
   ;; 0: address and size of a value; 12: the number of a metric; 64: an empty list of headers; from 512 on: each root's metric; from 1024 on: values
   (global $waiting (mut i32) (i32.const 0)) ;; the stream that waits for a tick
+  (global $stopping (mut i32) (i32.const 0)) ;; the stream that a tick answers
   (global $calling (mut i32) (i32.const 0)) ;; the stream that waits for the answer to a callout
   (global $ticks (mut i32) (i32.const 0))
   (global $holding (mut i32) (i32.const 0)) ;; the stream that holds the only place
@@ -80,6 +81,10 @@
       (then
         (global.set $waiting (local.get $id))
         (return (i32.const 1))))
+    (if (i32.eq (local.get $what) (i32.const 0x73)) ;; s: waits for the next tick, which answers it
+      (then
+        (global.set $stopping (local.get $id))
+        (return (i32.const 1))))
     (if (i32.eq (local.get $what) (i32.const 0x6b)) ;; k: keeps a header for the response, and is over
       (then
         (drop (call $replace (i32.const 2) (i32.const 16) (i32.const 4) (i32.const 1024) (i32.const 4)))
@@ -97,6 +102,12 @@
   (func (export "proxy_on_tick") (param $root i32)
     (if (i32.lt_u (local.get $root) (i32.const 100))
       (then (drop (call $add (i32.load (i32.add (i32.const 512) (i32.mul (local.get $root) (i32.const 4)))) (i64.const 1)))))
+    (if (global.get $stopping)
+      (then
+        (drop (call $context (global.get $stopping)))
+        (drop (call $reply (i32.const 418) (i32.const 16) (i32.const 4) (i32.const 16) (i32.const 4) (i32.const 64) (i32.const 4) (i32.const -1)))
+        (global.set $stopping (i32.const 0))
+        (drop (call $context (local.get $root)))))
     (if (global.get $waiting)
       (then
         (drop (call $context (global.get $waiting)))
