@@ -306,6 +306,9 @@ func TestRendered(t *testing.T) {
 		must.Contains(t, rendered, want, "the ServiceMonitor with %q", set)
 		must.Equal(t, strings.Count(rendered, "ca.crt"), min(len(want), 1), "keys ca.crt with %q", set)
 	}
+	// Prometheus may have a token that reads, where others push alone.
+	own := template("weir", "-f", "values/file-store.yaml", "--set", "monitoring.serviceMonitor.token.secretRef.name=reads")
+	must.Contains(t, own, `authorization: {credentials: {name: "reads", key: "token"}}`, "a token of the ServiceMonitor's own")
 	// Probes show no certificate, and need none.
 	must.Contains(t, fileStore, "path: /readyz, port: http, scheme: HTTPS}", "clients' certificates")
 	// Another release has the kind of policies.

@@ -150,8 +150,8 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		return fmt.Errorf("%w: --backend or WEIR_BACKEND says where weir serve is", err)
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	const most = 32 << 20
-	answer := json.NewDecoder(io.LimitReader(response.Body, most))
+	limited := &io.LimitedReader{R: response.Body, N: longestAnswer}
+	answer := json.NewDecoder(limited)
 	if response.StatusCode != http.StatusOK {
 		var problem struct{ Detail string }
 		if answer.Decode(&problem) != nil {
@@ -171,8 +171,15 @@ func (f *backendFlags) call(ctx context.Context, method, path string, query url.
 		}
 		return trouble{err}
 	}
-	return answer.Decode(result)
+	if err = answer.Decode(result); err != nil && limited.N == 0 {
+		return fmt.Errorf("the answer is longer than %d MiB: ask for one rule, or for a shorter time", longestAnswer>>20)
+	}
+	return err
 }
+
+// longestAnswer bounds a backend's answer, in bytes. 50,000 rows of usage with long names, or 10,000 long records of changes,
+// take about a half.
+const longestAnswer = 128 << 20
 
 // get asks the backend for what is at a path.
 func get[T any](ctx context.Context, f *backendFlags, path string, query url.Values) (found T, err error) {

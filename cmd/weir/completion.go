@@ -29,8 +29,13 @@ those of the backend, asked as by the other commands' --backend and --token.
 // shells are the scripts by shell. Each has weir itself say what fits; a colon alone asks the shell for files.
 var shells = map[string]string{
 	"bash": `_weir() {
-	local IFS=$'\n' now=${COMP_WORDS[COMP_CWORD]}
-	COMPREPLY=($("${COMP_WORDS[0]}" completion ` + fitting + ` "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+	local line=$COMP_LINE now=${COMP_WORDS[COMP_CWORD]} word words=()
+	for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do # which has a URL in pieces
+		if [[ ${#words[@]} = 0 || $line = [[:space:]]* ]]; then words+=("$word"); else words[${#words[@]}-1]+=$word; fi
+		line=${line#*"$word"}
+	done
+	local IFS=$'\n'
+	COMPREPLY=($("${words[0]}" completion ` + fitting + ` "${words[@]:1}" 2>/dev/null | cut -f1))
 	if [ "${COMPREPLY[0]}" = : ]; then
 		COMPREPLY=($(compgen -f -- "$now"))
 	fi

@@ -54,7 +54,7 @@ func TestCompletion(t *testing.T) {
 	backend := "http://" + address
 	postTold(t, address, []wire.RuleShape{{Name: "per-user"}, {Name: "per-address"}, {Name: "login", Flags: wire.IsShadow}})
 	programs := map[string]string{
-		"bash": `source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weir; printf '%s\n' "${COMPREPLY[@]}"`,
+		"bash": `source "$1"; shift; COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; read -ra COMP_WORDS <<<"${COMP_LINE//:/ : }"; [[ $COMP_LINE = *' ' ]] && COMP_WORDS+=(""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _weir; printf '%s\n' "${COMPREPLY[@]}"`,
 		"fish": `source $argv[1]; complete -C (string join " " -- $argv[2..])`,
 		// Zsh completes only on a terminal, so this says what it would offer: compinit accepts the file, and its functions are
 		// called with their usual input.
@@ -80,6 +80,7 @@ words=("${@[2,-1]}"); CURRENT=$(($# - 1)); _weir`,
 			{[]string{"weir", "counter", "--backend", backend, "get", "shop", "per"}, []string{"per-address", "per-user"}},
 			{[]string{"weir", "top", "--backend", backend, "shop", "l"}, []string{"login"}},
 			{[]string{"weir", "namespaces", "--backend", backend, "s"}, []string{"shop"}},
+			{[]string{"weir", "check", "--format", "'a b'", "m"}, []string{"my.json"}},
 			{[]string{"weir", "rule", "o"}, []string{"off"}},
 		} {
 			must.Same(t, shellOf(t, shell, program, test.typed...), test.want, "%s completes %q by", shell, test.typed)

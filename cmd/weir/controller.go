@@ -43,9 +43,12 @@ Environment:
 
 func controller(ctx context.Context, args []string, env environment) error {
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
-	controllerflags.Define(flags)
+	given := controllerflags.Define(flags)
 	if err := parseFlags(flags, args, env); err != nil {
 		return err
+	}
+	if given.Plugin == "" {
+		return fmt.Errorf("%w: want --plugin", errUsage)
 	}
 	return runController(ctx, args, env)
 }

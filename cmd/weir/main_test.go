@@ -51,6 +51,7 @@ func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	one, two := must.File(t, filepath.Join(dir, "one"), "hunter2\n"), must.File(t, filepath.Join(dir, "two"), "hunter2\nhunter2\n")
 	three := must.File(t, filepath.Join(dir, "three"), "hunter2 a token")
+	alone := must.File(t, filepath.Join(dir, "alone"), `{"rules": [{"name": "all", "limits": [{"limit": 1, "window": "1s"}]}]}`)
 	certificate, key := trusttest.New(t).Issue(t, "weir")
 	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
@@ -79,6 +80,7 @@ func TestCommandLine(t *testing.T) {
 		{"run --config " + one + "x", 1, "", "no such file"},
 		{"run --wasm " + one + "x", 1, "", "no such file"},
 		{"run", 1, "", "run that, or name it with --wasm"},
+		{"run --config " + alone + " --store-file " + one, 2, "", "--store-file: want a configuration with a backend"},
 		{"run --store redis://:hunter2@127.0.0.1:1", 1, "", "the store accepts no hits: redis: push: connect: connection refused\nIs it running"},
 		{"run --store postgres://weir:hunter2@127.0.0.1:1/db", 1, "", "connection refused"},
 		{"serve -h", 0, "-listen address", ""},
@@ -114,7 +116,7 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --tls-cert " + one + " --tls-key " + one, 2, "", "failed to find any PEM data"},
 		// Outside of the loopback range, weir serve requires a token, certificates or --insecure.
 		{"serve --listen 0.0.0.0:0", 2, "", "want --token-file, WEIR_TOKEN, or --tls-client-ca; or --insecure"},
-		{"serve --listen :0", 2, "", "--listen: anyone who reaches [::]:"},
+		{"serve --listen :0", 2, "", "--listen: anyone who reaches "}, // [::]:, or 0.0.0.0: without IPv6
 		{"serve --listen 0.0.0.0:0 --tls-cert " + certificate + " --tls-key " + key, 2, "", "want --token-file"},
 		{"serve --listen 127.0.0.1:0 --ui 0.0.0.0:0", 2, "", "--ui: anyone who reaches "},
 		{"serve --listen 127.0.0.1:0 --ui " + busy.Addr().String(), 1, "", "or choose another address with --ui"},
@@ -147,6 +149,7 @@ func TestCommandLine(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --rate-limit-service " + busy.Addr().String() + " --descriptors " + dir, 1, "", "choose another address with --rate-limit-service"},
 		{"ratelimit --port 8081", 2, "", "not defined: -port"},
 		{"run --store-file " + two, 2, "", "--store-file: want one line"},
+		{"controller", 2, "", "want --plugin"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			code, stdout, stderr := execute(t.Context(), nil, "", strings.Fields(test.args)...)

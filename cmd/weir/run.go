@@ -75,6 +75,9 @@ func runNodes(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
+	if f.store.url.value+f.store.url.file != "" && configuration.Config.Backend.Cluster == "" {
+		return fmt.Errorf("%w: %s: want a configuration with a backend: without one each proxy counts for itself", errUsage, f.store.url.origin())
+	}
 	r := &runner{flags: f, env: env, document: configuration.Document, config: configuration.Config}
 	lines := env.stderr
 	// On a terminal a table shows the nodes' work, below the log.
@@ -198,6 +201,11 @@ func (r *runner) run(ctx context.Context) error {
 // usualUI is the usual address of the playground.
 const usualUI = "127.0.0.1:9181"
 
+// notBuilt says why there is no page, and what to do.
+const notBuilt = "is not in this command: make build puts it there"
+
+var errNoPage = fmt.Errorf("%w: --ui: the page "+notBuilt, errUsage)
+
 // places are the listeners of weir run.
 type places struct {
 	nodes []net.Listener
@@ -241,8 +249,11 @@ func (r *runner) listen() (_ *places, err error) {
 		}
 		p.nodes = append(p.nodes, l)
 	}
-	if r.flags.ui == "none" || !playground.Built() {
+	switch {
+	case r.flags.ui == "none" || r.flags.ui == "" && !playground.Built():
 		return p, nil
+	case !playground.Built():
+		return p, errNoPage
 	}
 	if p.page, err = listenOn("--ui", cmp.Or(r.flags.ui, usualUI)); err != nil && r.flags.ui == "" {
 		p.page, err = listenOn("--ui", "127.0.0.1:0")
@@ -257,7 +268,7 @@ func (r *runner) page(l net.Listener, nodes []string, backend string, counters s
 	case r.flags.ui == "none":
 		return ""
 	case l == nil:
-		return "is not in this command: make build puts it there"
+		return notBuilt
 	}
 	page = "http://" + l.Addr().String() + "/"
 	if !isLoopback(l.Addr()) {

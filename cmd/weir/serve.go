@@ -105,7 +105,7 @@ func serve(ctx context.Context, args []string, env environment) error {
 	var onPage net.Listener
 	if *page != "" {
 		if !playground.Built() {
-			return errors.Join(fmt.Errorf("%w: --ui: the page is not in this command: make build puts it there", errUsage), all.Close())
+			return errors.Join(errNoPage, all.Close())
 		}
 		if onPage, err = listenFor("--ui", *page, trusted, who.insecure); err != nil {
 			return errors.Join(err, all.Close())

@@ -35,7 +35,7 @@ func used(ctx context.Context, args []string, env environment) error {
 	var asCSV, asJSON bool
 	push := usagePush{backend: &backend, out: env.stdout, stderr: env.stderr, now: time.Now}
 	flags := flag.NewFlagSet("usage", flag.ContinueOnError)
-	flags.StringVar(&month, "month", "", "the `month`, such as 2026-11, or several, as in 2026-01..2026-11; this month if empty")
+	flags.StringVar(&month, "month", "", "the `month`, such as 2026-11, or several, as in 2026-01..2026-11; this month in UTC if empty")
 	flags.StringVar(&by, "by", "key", "`columns` that get rows of their own, besides the rule: key, model, day and month, with commas")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV, whose columns are the same whatever --by says")
 	flags.BoolVar(&asJSON, "json", false, "print what GET /v1/usage answers")
@@ -177,6 +177,9 @@ func usedTable(out io.Writer, found *server.Usage) error {
 	return w.Flush()
 }
 
+// minuteUTC is the layout of a budget's times. The zone of its rule is not known here.
+const minuteUTC = "2006-01-02 15:04Z"
+
 // standing says how much of a budget is used, and where it will end.
 func standing(b *server.UsageBudget) (stands, ends string) {
 	if b == nil {
@@ -186,14 +189,14 @@ func standing(b *server.UsageBudget) (stands, ends string) {
 	if b.Quota > 0 {
 		share = 100 * float64(b.Used) / float64(b.Quota)
 	}
-	stands = fmt.Sprintf("%d of %d (%.0f %%) until %s", b.Used, b.Quota, share, b.End.Format(time.DateOnly))
+	stands = fmt.Sprintf("%d of %d (%.0f %%) until %s", b.Used, b.Quota, share, b.End.Format(minuteUTC))
 	switch {
 	case b.AtEnd == nil:
 		return stands, ""
 	case b.Used >= b.Quota:
 		return stands, "used up"
 	case b.EndsAt != nil:
-		return stands, "ends on " + b.EndsAt.Format("2006-01-02 15:04")
+		return stands, "ends on " + b.EndsAt.Format(minuteUTC)
 	case b.Quota > 0:
 		return stands, fmt.Sprintf("%.0f %% at the end", 100*float64(*b.AtEnd)/float64(b.Quota))
 	}

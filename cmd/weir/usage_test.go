@@ -40,10 +40,10 @@ func TestUsage(t *testing.T) {
 	url := serveHere(t, counters, server.Options{Now: now})
 	const hash1, hash2, hash3 = "01000000000000000000000000000000", "02000000000000000000000000000000", "03000000000000000000000000000000"
 	for _, test := range []lineTest{
-		{"usage shop", 0, "RULE     KEY           USED  BUDGET                               AT THIS PACE\n" +
-			"dollars  ann \"team a\"  700   750 of 1000 (75 %) until 2026-12-01  ends on 2026-11-21 00:00\n" +
-			"dollars  =1+2 b…       50                                         \n" +
-			"dollars  \"\"            -4                                         \n", ""},
+		{"usage shop", 0, "RULE     KEY           USED  BUDGET                                      AT THIS PACE\n" +
+			"dollars  ann \"team a\"  700   750 of 1000 (75 %) until 2026-12-01 00:00Z  ends on 2026-11-21 00:00Z\n" +
+			"dollars  =1+2 b…       50                                                \n" +
+			"dollars  \"\"            -4                                                \n", ""},
 		{"usage shop dollars --by model --month 2026-10..2026-11", 0, "RULE     MODEL       USED\ndollars  gpt-5       700\ndollars  gpt-5-mini  50\ndollars              5\n", ""},
 		{"usage shop none", 0, "from 2026-11-01 to 2026-11-30 nothing was used by rules that reveal names\n", ""},
 		{"usage shop --by key,day,model --csv", 0, "month,day,rule,key,hash,model,hits,budget_used,budget_quota,budget_start,budget_end,budget_ends_at,gap_node,gap_from,gap_to,gap_idle\n" +

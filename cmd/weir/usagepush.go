@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -136,7 +137,7 @@ func (p *usagePush) begin() error {
 		b := tx.Bucket(aboutBucket)
 		switch known := b.Get([]byte("about")); {
 		case known == nil:
-			return errors.Join(b.Put([]byte("about"), []byte(about)), b.Put([]byte("day"), []byte(p.first())))
+			return errors.Join(b.Put([]byte("about"), []byte(about)), b.Put([]byte("day"), []byte(p.first())), b.Put(saltKey, []byte(rand.Text())))
 		case string(known) != about:
 			return fmt.Errorf("%s: it remembers what was sent of another namespace or rule, or to another URL: %q", p.state, known)
 		}
@@ -215,6 +216,9 @@ func (p *usagePush) look(ctx context.Context) error {
 		return nil
 	})
 }
+
+// saltKey has what tells the events of a file apart from those of others, such as of another cluster that pushes to the same URL.
+var saltKey = []byte("salt")
 
 // lostKey has the first day of which the store has lost what was told, until all days were looked at: a store that was started anew
 // has lost the days after it, too, though their rows may be there again.
@@ -297,8 +301,9 @@ func (p *usagePush) changed(tx *bolt.Tx, r *server.UsageRow, lost bool) error {
 	if err != nil {
 		return err
 	}
-	// A row may have the same two amounts again, as hits go back: the number tells the events apart.
-	identity := sha256.Sum256(append(binary.BigEndian.AppendUint64(append(append([]byte(p.namespace), 0), key...), number), after...))
+	// A row may have the same two amounts again, as hits go back: the number tells the events apart. Files of before have no salt.
+	named := slices.Concat([]byte(p.namespace), []byte{0}, key, binary.BigEndian.AppendUint64(nil, number), after, tx.Bucket(aboutBucket).Get(saltKey))
+	identity := sha256.Sum256(named)
 	// What is corrected later belongs to its day.
 	at := p.now().UTC().Truncate(time.Second)
 	if day, err := time.Parse(time.DateOnly, r.Day); err == nil && at.After(day.AddDate(0, 0, 1)) {

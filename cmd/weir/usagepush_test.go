@@ -151,6 +151,11 @@ func TestUsagePush(t *testing.T) {
 		})
 		want := map[string]int64{"ann/team" + code + " gpt-5 " + today: 706, "bob" + code + "  " + yesterday: 1, "others" + code + "  " + today: 3}
 		must.Same(t, b.sums, want, "%s: counted", form)
+		executeAll(t, set, []lineTest{{strings.Replace(args, state, state+"-of-another-cluster", 1), 0, "3 events sent", ""}})
+		for of := range want {
+			want[of] *= 2
+		}
+		must.Same(t, b.sums, want, "%s: counted of two clusters with the same namespace and keys", form)
 		must.Equal(t, b.authorized, "Bearer s3cret", "%s: authorized by", form)
 	}
 	executeAll(t, nil, []lineTest{

@@ -31,6 +31,7 @@ export function later(span) {
 export class Changes {
   constructor(namespace, headers) {
     Object.assign(this, { namespace, headers, at: 0 });
+    Changes.shown = this;
     byID("changes").hidden = false;
     this.show([], []);
   }
@@ -50,7 +51,8 @@ export class Changes {
     };
     const [changes, overrides] = await Promise.all([ask("changes"), ask("overrides", "&some")]);
     this.running = false;
-    if (changes && overrides) this.show(changes.changes, overrides.overrides, overrides.more);
+    // The page may have turned to another namespace meanwhile.
+    if (changes && overrides && Changes.shown === this) this.show(changes.changes, overrides.overrides, overrides.more);
   }
 
   show(changes, overrides, more = 0) {
