@@ -94,10 +94,10 @@ test test-fast test-nightly: export GOGC = 400
 # packages come first.
 .PHONY: test-raced test-rest
 test-raced:
-	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./internal/store/redis ./internal/store/postgres $(raced)
+	WEIR_PROXIES=wazero go test -p 3 -race -timeout $(if $(WEIR_NIGHTLY),2h,1h) ./e2e ./internal/store/redis ./internal/store/postgres $(raced)
 test-rest:
-	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,20m) ./e2e ./playground/browser ./internal/engine ./docs $$(go list ./... | grep -vxF "$$(go list $(raced))")
-	go test -p 3 -count=1 -timeout $(if $(WEIR_NIGHTLY),2h,20m) $(others) # go does not see what changes outside of a module
+	WEIR_PROXIES=envoy go test -p 3 -timeout $(if $(WEIR_NIGHTLY),2h,1h) ./e2e ./playground/browser ./internal/engine ./docs $$(go list ./... | grep -vxF "$$(go list $(raced))")
+	go test -p 3 -count=1 -timeout $(if $(WEIR_NIGHTLY),2h,1h) $(others) # go does not see what changes outside of a module
 	GOWORK=off go -C release/gateway/cluster test -count=1 .
 
 test-nightly: export WEIR_NIGHTLY = 1

@@ -23,8 +23,7 @@ func TestCentral(t *testing.T) {
 	onEach(t, 10, func(t *testing.T, d driver) {
 		eachStore(t, d, func(t *testing.T, start func(t *testing.T) store) {
 			const requests = 600
-			// A cluster's replica has more than 100 ms: a push that it does not have by then is answered 503.
-			backend := serve(t, strings.Replace(start(t).url, "wait_replicas=1", "wait_replicas=1&wait_timeout=4s", 1))
+			backend := serve(t, start(t).url)
 			proxies, addresses := nodes(t, d, d.few(10), nodeConfig{configuration: asksAlways, backend: backend})
 			f := newTraffic(1, addresses...)
 			var sent atomic.Int64

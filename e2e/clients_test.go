@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +24,8 @@ import (
 var clients = flag.String("clients", nightly.Or("../dist/clients/bin/python", ""), "`file` of a python with e2e/clients/requirements.txt, whose clients meet refusals; none do if empty")
 
 // meet has the clients meet a proxy, as a program of theirs says, whose lines are wanted. tell makes
-// such a line of what the program prints: what has happened, and the seconds that it took.
-func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tell func(t *testing.T, what, seconds string) string) {
+// such a line of what the program prints: what has happened, and a number. They meet it by what in has made of its URL.
+func meet(t *testing.T, name string, upstream http.HandlerFunc, in func(t *testing.T, url string) string, want string, tell func(t *testing.T, what, number string) string) {
 	t.Helper()
 	if *clients == "" {
 		return
@@ -29,7 +33,7 @@ func meet(t *testing.T, name string, upstream http.HandlerFunc, want string, tel
 	configuration := must.Get(os.ReadFile("clients/" + name + ".json"))(t)
 	onEvery(t, 1, func(t *testing.T, d driver) {
 		proxy := d.node(t, nodeConfig{configuration: string(configuration), upstream: upstream})
-		out := commandtest.Run(t, exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", proxy.url()))
+		out := commandtest.Run(t, exec.CommandContext(t.Context(), *clients, "clients/"+name+".py", in(t, proxy.url())))
 		t.Logf("%s", out)
 		var got strings.Builder
 		for line := range strings.Lines(out) {
@@ -87,12 +91,28 @@ func TestClients(t *testing.T) {
 ["litellm", "hour", "RateLimitError, throttling_error, 429"
 ["litellm", "month", "RateLimitError, throttling_error, 429"
 `
-	meet(t, "refusals", answerAsProvider, want, func(t *testing.T, what, seconds string) string {
-		if waited := !strings.HasPrefix(seconds, "0."); waited && !strings.Contains(what, "seconds") && !strings.Contains(what, "bedrock") {
-			t.Errorf("%s took %s", what, seconds)
+	meet(t, "refusals", answerAsProvider, attempted, want, func(t *testing.T, what, requests string) string {
+		if retried := strings.TrimSpace(requests) != "1]"; retried && !strings.Contains(what, "seconds") && !strings.Contains(what, "bedrock") {
+			t.Errorf("%s after more than one request: %s", what, requests)
 		}
 		return what
 	})
+}
+
+// attempted returns a URL whose requests go to another. Its /attempts tells how many there were since it was last asked.
+func attempted(t *testing.T, to string) string {
+	var requests atomic.Int64
+	forward := httputil.NewSingleHostReverseProxy(must.Get(url.Parse(to))(t))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/attempts" {
+			fmt.Fprint(w, requests.Swap(0))
+			return
+		}
+		requests.Add(1)
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 // streamed has the events of providers' streams, by a part of the path: those at the beginning, and
@@ -156,7 +176,7 @@ langchain_anthropic, error, APIStatusError, at once
 litellm_openai, end, ends, length, at once
 litellm_openai, error, MidStreamFallbackError, at once
 `
-	meet(t, "streams", streamAsProvider, want, func(_ *testing.T, what, seconds string) string {
+	meet(t, "streams", streamAsProvider, func(_ *testing.T, url string) string { return url }, want, func(_ *testing.T, what, seconds string) string {
 		at := "at once"
 		if n, err := strconv.ParseFloat(strings.Trim(seconds, "]\n"), 64); err != nil || n > 6 {
 			at = "with the upstream"

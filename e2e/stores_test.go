@@ -38,8 +38,9 @@ var stores = map[string]func(t *testing.T) store{
 	},
 	"redis cluster": func(t *testing.T) store {
 		cluster := redistest.StartCluster(t)
-		// A push is answered after a replica has it, so it survives the master.
-		return store{url: cluster.URL() + "?wait_replicas=1", down: func() { cluster.KillMaster(0) }, back: func() { cluster.ReturnMaster(0) }}
+		// A push is answered after a replica has it, so it survives the master. On a busy machine a replica may need longer than
+		// the default: then the backend answers 503, and a node decides alone.
+		return store{url: cluster.URL() + "?wait_replicas=1&wait_timeout=4s", down: func() { cluster.KillMaster(0) }, back: func() { cluster.ReturnMaster(0) }}
 	},
 	"postgres": func(t *testing.T) store {
 		postgres := postgrestest.Start(t)

@@ -72,7 +72,7 @@ type prometheus struct{ *process }
 func scrape(t *testing.T, jobs map[string]string) prometheus {
 	t.Helper()
 	rules := must.Get(filepath.Abs(rulesFile))(t)
-	config := fmt.Sprintf("global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
+	config := fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
 	for job, at := range jobs {
 		address, path, _ := strings.Cut(at, "/")
 		config += fmt.Sprintf("  - {job_name: %s, metrics_path: /%s, static_configs: [{targets: [%q]}], authorization: {credentials: %s}}\n", job, path, address, token)
@@ -86,7 +86,7 @@ func scrape(t *testing.T, jobs map[string]string) prometheus {
 
 // get sends a request to Prometheus' API.
 func (p prometheus) get(path string, query url.Values, data any) error {
-	response, err := http.Get("http://" + p.address + path + "?" + query.Encode())
+	response, err := envoytest.Client.Get("http://" + p.address + path + "?" + query.Encode())
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (f *traffic) send(method, address string, headers map[string]string) {
 	for name, value := range headers {
 		request.Header.Set(name, value)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := envoytest.Client.Do(request)
 	if err == nil {
 		_, err = io.Copy(io.Discard, response.Body)
 		err = errors.Join(err, response.Body.Close())

@@ -217,7 +217,7 @@ func ask(t *testing.T, url, parent string) {
 	if r.Header.Set("X-User", "ann"); parent != "" {
 		r.Header.Set("Traceparent", parent)
 	}
-	response := must.Get(http.DefaultClient.Do(r))(t)
+	response := must.Get(envoytest.Client.Do(r))(t)
 	must.OK(t, response.Body.Close())
 	must.AtMost(t, response.StatusCode, 299, "%s: status", url)
 }

@@ -55,6 +55,13 @@ func (s *served) start() {
 	}
 }
 
+// Kill kills the process, whose address nobody else gets.
+func (s *served) Kill(t testing.TB) {
+	t.Helper()
+	s.Process.Kill(t)
+	commandtest.Hold(t, s.address)
+}
+
 // end ends the process like an operator does.
 func (s *served) end() {
 	s.t.Helper()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"math"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,8 @@ import (
 	"weir/internal/counter"
 	"weir/internal/must"
 	"weir/internal/server"
+	"weir/internal/store/memory"
+	"weir/internal/trust"
 	"weir/internal/wire"
 	"weir/window"
 )
@@ -21,10 +24,13 @@ import (
 // What nodes have told of their rules says limits, what is left and when there is room, without their
 // configuration, and finds the counters of addresses. A token hears of its own namespaces.
 func TestToldRules(t *testing.T) {
-	tokens := must.File(t, filepath.Join(t.TempDir(), "tokens"), "all\nshop of-shop\n")
-	address, _ := startServe(t, []string{"--token-file", tokens}, nil)
+	at := time.Now()
+	now := func() time.Time { return at.Add(time.Second / 2) } // however long the commands below take
+	file := must.File(t, filepath.Join(t.TempDir(), "tokens"), "all\nshop of-shop\n")
+	tokens := must.Get(trust.ReadTokens(file, now, slog.New(slog.DiscardHandler)))(t)
+	url := serveHere(t, memory.New(memory.Options{Now: now}), server.Options{Now: now, Tokens: tokens})
 	push := func(body []byte) string {
-		return wantStatus(t, "POST", "http://"+address+wire.PushPath, "all", body, 200)
+		return wantStatus(t, "POST", url+wire.PushPath, "all", body, 200)
 	}
 	limit := window.Limit{Shape: window.Shape{Kind: window.FirstHitWindow, Width: 3600e9}, Max: 5}
 	rules := []wire.RuleShape{
@@ -42,7 +48,7 @@ func TestToldRules(t *testing.T) {
 			has = append(slices.Clone(rules), wire.RuleShape{Name: "tenant", Key: []byte{0, 0}, Limits: []wire.ToldLimit{{Limit: limit}}})
 		}
 		told := wire.AppendTold(nil, 0, has)
-		r := wire.Report{Namespace: "shop", Node: node + 1, Sender: node + 1, AtNanos: uint64(time.Now().UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
+		r := wire.Report{Namespace: "shop", Node: node + 1, Sender: node + 1, AtNanos: uint64(at.UnixNano()), Digest: wire.DigestOf(told), Rules: []wire.RuleReport{{
 			Name: "per-ip", SpanMillis: 10_000, Amounts: wire.Amounts{Requests: 5, Hits: 5}, Every: 1,
 			Used: wire.KeyList{Keys: []wire.ReportKey{{ID: id, Hits: 5, Recent: 1, Use: 1000, Leased: 9}, {ID: other, Hits: 2, Recent: node % 2, Use: 400, Leased: (node + 1) / 4, Pending: (node + 1) / 2}}}, SyncMillis: node / 3 * 60_000,
 		}}}
@@ -52,7 +58,7 @@ func TestToldRules(t *testing.T) {
 			push(wire.AppendReport(nil, &r))
 		}
 	}
-	start := uint64(time.Now().UnixNano())
+	start := uint64(at.UnixNano())
 	of := wire.LimitCounter{ID: id, Kind: uint8(limit.Kind), WidthMillis: 3600e3}
 	p := wire.Push{Namespace: "shop", Node: 1, Sender: 9, Sequence: 1, Floor: 1, Items: []wire.Item{{LimitCounter: of, Newest: start, Hits: []int64{5}}}}
 	p.Items = append(p.Items, p.Items[0])
@@ -64,7 +70,7 @@ func TestToldRules(t *testing.T) {
 	push(wire.AppendPush(nil, &p))
 	push(wire.AppendReport(nil, &wire.Report{Namespace: "api", Node: 9, Sender: 9, AtNanos: start}))
 	weir := func(token, args string) string {
-		return said(t, map[string]string{"WEIR_BACKEND": "http://" + address, "WEIR_TOKEN": token}, strings.Fields(args)...)
+		return said(t, map[string]string{"WEIR_BACKEND": url, "WEIR_TOKEN": token}, strings.Fields(args)...)
 	}
 	for _, test := range []struct{ token, args, want string }{
 		{"all", "namespaces", `^0 NAMESPACE  PROXIES  UNLIKE MOST  RULES  LAST REPORT\napi        1        0            0      \ds ago\nshop       4        1            3      \ds ago\n$`},

@@ -145,11 +145,11 @@ func TestRateLimitHealthyWithoutStore(t *testing.T) {
 // answer old connections and new.
 func TestRateLimitShutdownDelay(t *testing.T) {
 	t.Parallel()
-	set := descriptorsOf(t, "WEIR_STORE", "memory", "WEIR_SHUTDOWN_DELAY", "3s")
+	set := descriptorsOf(t, "WEIR_STORE", "memory", "WEIR_SHUTDOWN_DELAY", "5s")
 	for name, args := range map[string][]string{
 		"weir ratelimit": {"ratelimit"},
 		"weir serve": {"serve", "--listen", "127.0.0.1:0", "--rate-limit-service", "127.0.0.1:0", "--rate-limit-http", "127.0.0.1:0",
-			"--descriptors", set["RUNTIME_ROOT"] + "/config", "--shutdown-delay", "3s"},
+			"--descriptors", set["RUNTIME_ROOT"] + "/config", "--shutdown-delay", "5s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

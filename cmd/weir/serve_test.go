@@ -21,7 +21,7 @@ import (
 // After SIGTERM weir serve first fails at /readyz and still accepts pushes. Then it completes the
 // requests under way, and its log, in JSON, has their number.
 func TestServeDrains(t *testing.T) {
-	p := serveProcess(t, []string{"--log-format", "json", "--log-level", "debug", "--shutdown-delay", "2s"}, []string{"WEIR_TOKEN=s3cret"})
+	p := serveProcess(t, []string{"--log-format", "json", "--log-level", "debug", "--shutdown-delay", "5s"}, []string{"WEIR_TOKEN=s3cret"})
 	type entry struct {
 		Level, Msg, Address, Source string
 		Status                      int

@@ -1,4 +1,4 @@
-// Package commandtest runs commands for tests: it finds addresses for them, waits for what they print, and ends them.
+// Package commandtest runs commands for tests: it finds and keeps addresses for them, waits for what they print, and ends them.
 package commandtest
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -140,6 +141,20 @@ func FreeAddresses(t testing.TB, n int) (addresses []string) {
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses
+}
+
+// Hold keeps an address of a server that is away, until the test ends: a connection of others could take its port. A socket
+// that does not listen refuses connections, and lets a server that sets SO_REUSEADDR listen again, as most do.
+func Hold(t testing.TB, address string) {
+	t.Helper()
+	at := must.Get(netip.ParseAddrPort(address))(t)
+	socket := must.Get(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0))(t)
+	syscall.CloseOnExec(socket)
+	t.Cleanup(func() { must.Report(t, syscall.Close(socket)) })
+	must.OK(t, syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
+		t.Logf("%s can't be kept: %v", address, err)
+	}
 }
 
 // Output collects what a process prints, or a log. Its methods are safe for concurrent use.

@@ -403,6 +403,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// refusing returns an address that refuses connections until the test ends.
+func refusing(t *testing.T) (address string) {
+	t.Helper()
+	address = commandtest.FreeAddress(t)
+	commandtest.Hold(t, address)
+	return address
+}
+
 func TestProxyCallouts(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -419,7 +427,7 @@ func TestProxyCallouts(t *testing.T) {
 	}))
 	defer backend.Close()
 	process := NewProcess(ProcessConfig{Clusters: map[string]string{
-		"backend": backend.URL, "refused": commandtest.FreeAddress(t), "faulty": backend.Listener.Addr().String()}})
+		"backend": backend.URL, "refused": refusing(t), "faulty": backend.Listener.Addr().String()}})
 	p, base := serve(t, ProxyConfig{Process: process, CalloutTransport: roundTripper(
 		func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/fault" {
@@ -455,7 +463,7 @@ func TestProxyCallouts(t *testing.T) {
 }
 
 func TestProxyUpstreamDown(t *testing.T) {
-	_, base := serve(t, ProxyConfig{Upstream: &url.URL{Scheme: "http", Host: commandtest.FreeAddress(t)}})
+	_, base := serve(t, ProxyConfig{Upstream: &url.URL{Scheme: "http", Host: refusing(t)}})
 	if r := get(t, client(t), base); r.status != 503 || r.header.Get("X-Response-Phases") != "1" {
 		t.Errorf("%+v", r)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"weir/internal/envoytest"
 	"weir/internal/must"
 )
 
@@ -35,7 +36,7 @@ func TestLiveNamesNobody(t *testing.T) {
 	for i := range 5 * 11 {
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/", nil))(t)
 		request.Header.Set("x-team", fmt.Sprint("team-", i%5))
-		must.OK(t, must.Get(http.DefaultClient.Do(request))(t).Body.Close())
+		must.OK(t, must.Get(envoytest.Client.Do(request))(t).Body.Close())
 	}
 	p.until(says("live-who", ", spread over many keys."))
 }
@@ -53,7 +54,7 @@ func TestLiveFilters(t *testing.T) {
 		for range times {
 			request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/", nil))(t)
 			request.Header.Set(header, value)
-			must.OK(t, must.Get(http.DefaultClient.Do(request))(t).Body.Close())
+			must.OK(t, must.Get(envoytest.Client.Do(request))(t).Body.Close())
 		}
 	}
 	send("x-user", "ann", 60)
@@ -223,7 +224,7 @@ func TestLiveTellsItIsDead(t *testing.T) {
 				return
 			}
 			request.Header.Set("x-user", "ann")
-			if answer, err := http.DefaultClient.Do(request); err == nil { // no proxy answers once weir run has ended
+			if answer, err := envoytest.Client.Do(request); err == nil { // no proxy answers once weir run has ended
 				answer.Body.Close()
 			}
 			select {

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"weir/internal/commandtest"
+	"weir/internal/envoytest"
 	"weir/internal/must"
 	"weir/internal/wire"
 	"weir/playground"
@@ -168,7 +169,7 @@ func TestLiveSeesOthers(t *testing.T) {
 	for i := range 90 {
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addresses[min(i%3, 1)]+"/", nil))(t)
 		request.Header.Set("x-user", []string{"ann", "bob", "ann", "ann"}[i%4])
-		answer := must.Get(http.DefaultClient.Do(request))(t)
+		answer := must.Get(envoytest.Client.Do(request))(t)
 		answer.Body.Close()
 	}
 	for _, want := range [][2]string{
@@ -267,7 +268,7 @@ func TestLiveIsGuarded(t *testing.T) {
 					request.Header.Set(name, value)
 				}
 			}
-			answer := must.Get(http.DefaultClient.Do(request))(t)
+			answer := must.Get(envoytest.Client.Do(request))(t)
 			answer.Body.Close()
 			must.Equal(t, answer.StatusCode, test.status, "status")
 			must.Equal(t, answer.Header.Get("access-control-allow-origin"), "", "is given leave")
@@ -716,7 +717,7 @@ func send(t *testing.T, method, url, token, contentType string, body []byte) {
 	request := must.Get(http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body)))(t)
 	request.Header.Set("authorization", "Bearer "+token)
 	request.Header.Set("content-type", contentType)
-	answer := must.Get(http.DefaultClient.Do(request))(t)
+	answer := must.Get(envoytest.Client.Do(request))(t)
 	answer.Body.Close()
 	must.EqualOrEnd(t, answer.StatusCode, http.StatusOK, "%s: %s", url, answer.Status)
 }

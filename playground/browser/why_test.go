@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"weir/internal/envoytest"
 	"weir/internal/must"
 )
 
@@ -83,7 +84,7 @@ func TestLiveTellsWhy(t *testing.T) {
 	p.expect()
 	for range 6 {
 		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.text("#nodes .status")+"/login", nil))(t)
-		answer := must.Get(http.DefaultClient.Do(r))(t)
+		answer := must.Get(envoytest.Client.Do(r))(t)
 		answer.Body.Close()
 	}
 	p.types("#why-key input", "127.0.0.1")

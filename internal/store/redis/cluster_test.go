@@ -672,8 +672,9 @@ func testPausedMaster(t *testing.T, cluster *redistest.Cluster) {
 // until it has a replica, and all others succeed.
 func testKilledMaster(t *testing.T, cluster *redistest.Cluster) {
 	_, master := places(t, cluster)
-	e := &everywhere{store: open(t, cluster.URL()+"?wait_replicas=1", atEpoch), master: master}
-	tr := startTraffic(t, cluster, "?wait_replicas=1", 4)
+	const parameters = "?wait_replicas=1&wait_timeout=500ms" // a busy machine may leave a replica without a processor for long
+	e := &everywhere{store: open(t, cluster.URL()+parameters, atEpoch), master: master}
+	tr := startTraffic(t, cluster, parameters, 4)
 	tr.wait(50)
 	cluster.KillMaster(1)
 	e.untilLeftAlone(t, 1)

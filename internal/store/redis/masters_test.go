@@ -263,7 +263,7 @@ func testTrialWithoutPartition(t *testing.T, cluster *redistest.Cluster) {
 	}
 	hung := cluster.Servers[other]
 	for replicas, left := range []bool{false, false, true} { // there is one of each master
-		waits := openMasters(t, cluster, fmt.Sprint("?wait_replicas=", replicas))
+		waits := openMasters(t, cluster, fmt.Sprint("?wait_timeout=500ms&wait_replicas=", replicas))
 		waits.keys = s.keys
 		must.Equal(t, waits.tries(hung.Addr), left, "the master is left alone by pushes that need %d replicas", replicas)
 	}

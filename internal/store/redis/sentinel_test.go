@@ -122,8 +122,11 @@ func TestStrangeSentinels(t *testing.T) {
 		"":        "the Sentinel at 127.0.0.1",
 		"silence": "the Sentinel at 127.0.0.1",
 	} {
-		addr := strange(t, reply)
-		s := open(t, "redis+sentinel://"+addr+"/mymaster?max_retries=-1&read_timeout=100ms", atEpoch)
+		addr, patience := strange(t, reply), "10s"
+		if reply == "silence" {
+			patience = "100ms"
+		}
+		s := open(t, "redis+sentinel://"+addr+"/mymaster?max_retries=-1&read_timeout="+patience, atEpoch)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if _, err := pushOne(ctx, s, 1, epoch, c); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "%!") || ctx.Err() != nil {
 			t.Errorf("%q: error %v, want %q", reply, err, want)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"weir/internal/commandtest"
 	"weir/internal/must"
 )
 
@@ -73,6 +74,7 @@ func (s *Server) url(database string) string {
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	must.OK(t, s.stop())
+	commandtest.Hold(t, s.Addr)
 }
 
 // Restart stops the server if it runs, and starts it at the same address with the same data.

@@ -40,7 +40,8 @@ func StartCluster(t testing.TB) *Cluster {
 	for range 2 * masters {
 		s := launch(t, func(port string) []string { return []string{"--port", port} }, func() []string {
 			_, bus, _ := net.SplitHostPort(commandtest.FreeAddress(t))
-			return []string{"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", hasty, "--repl-diskless-sync-delay", "0"}
+			// A machine busy with other tests must not cause a failover: only KillMaster does.
+			return []string{"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", hasty, "--cluster-replica-no-failover", "yes", "--repl-diskless-sync-delay", "0"}
 		})
 		client := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1})
 		t.Cleanup(func() { must.Report(t, client.Close()) })
@@ -84,8 +85,8 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// How long servers wait for each other, in milliseconds. With a shorter time they agree sooner, but
-// a machine busy with other tests must not cause a failover.
+// How long servers wait for each other, in milliseconds. With a shorter time they agree sooner, and a
+// master of a busy machine is taken for dead.
 const (
 	hasty   = "1000"
 	patient = "15000"
@@ -122,8 +123,11 @@ func (c *Cluster) Flush() {
 // taken over for all others.
 func (c *Cluster) KillMaster(i int) {
 	c.t.Helper()
+	c.do(c.clients[masters+i], "config", "set", "cluster-replica-no-failover", "no")
 	c.nodeTimeout(hasty)
 	c.Servers[i].Stop()
+	host, _, _ := net.SplitHostPort(c.Servers[i].Addr)
+	commandtest.Hold(c.t, net.JoinHostPort(host, c.Servers[i].options[3])) // the bus
 	c.until("the replica takes over", func() bool {
 		for j, client := range c.clients {
 			if j == i {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -34,7 +33,6 @@ type Server struct {
 	listen  func(port string) []string
 	cmd     *exec.Cmd
 	drained chan error
-	held    string // the address that is kept
 }
 
 // Start starts a server that keeps no data when it stops, and returns when it answers. It is
@@ -89,24 +87,7 @@ func (s *Server) Stop() {
 		s.t.Errorf("redis-server: %v", err)
 	}
 	s.cmd = nil
-	s.hold()
-}
-
-// hold keeps the address of a server that has stopped, until the test ends: a connection of others could take its port. A socket
-// that does not listen refuses connections, and lets the server listen again.
-func (s *Server) hold() {
-	if s.held == s.Addr {
-		return
-	}
-	s.held = s.Addr
-	at := must.Get(netip.ParseAddrPort(s.Addr))(s.t)
-	socket := must.Get(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0))(s.t)
-	syscall.CloseOnExec(socket)
-	s.t.Cleanup(func() { must.Report(s.t, syscall.Close(socket)) })
-	must.OK(s.t, syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
-	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
-		s.t.Logf("redis-server: its address can't be kept: %v", err)
-	}
+	commandtest.Hold(s.t, s.Addr)
 }
 
 // Restart stops the server if it runs, and starts it at the same address.
