@@ -240,21 +240,6 @@ func TestOrderOfNames(t *testing.T) {
 	}
 }
 
-// BenchmarkPrices makes a list of 10,000 prices that come in the order of their names, as a backend's do.
-func BenchmarkPrices(b *testing.B) {
-	var names []string
-	for i := range 10_000 {
-		names = append(names, fmt.Sprintf("provider/model-%05d", i))
-	}
-	rates := usage.Rates{usage.Input: usage.Parts}
-	for b.Loop() {
-		list := new(usage.PriceList)
-		for _, name := range names {
-			list.Add(name, &rates)
-		}
-	}
-}
-
 // The highest price is that of the time of day.
 func TestMostOfTime(t *testing.T) {
 	t.Parallel()

@@ -431,13 +431,13 @@ func TestGzip(t *testing.T) {
 // Fields that only the user knows.
 func TestMap(t *testing.T) {
 	var o Options
-	for _, m := range []string{"who.id=header:X-User", "t=time", "3=header:x-user", "uid=property:metadata.filter_metadata.uid", "c=client_ip", "p=path"} {
+	for _, m := range []string{"who.id=header:X-User", "t=time", "3=header:x-user", "uid=property:metadata.filter_metadata.uid", "c=client_ip", "p=path", "h=header:host"} {
 		must.Report(t, o.Map(m))
 	}
 	request, err := NewReader(strings.NewReader(
-		`{"t": 1767366245678, "p": "/x", "path": null, "who": {"id": "ann"}, "x_user": "not", "uid": 7, "c": "10.0.0.9"}`), &o).Read()
+		`{"t": 1767366245678, "p": "/x", "path": null, "who": {"id": "ann"}, "x_user": "not", "uid": 7, "c": "10.0.0.9", "h": "shop.example"}`), &o).Read()
 	for part, want := range map[Part]string{
-		{Header, "x-user"}: "ann", {Property, "metadata.filter_metadata.uid"}: "7", Source: "10.0.0.9", Path: "/x",
+		{Header, "x-user"}: "ann", {Property, "metadata.filter_metadata.uid"}: "7", Source: "10.0.0.9", Path: "/x", Authority: "shop.example",
 	} {
 		if f := request.Find(part.Kind, part.Name); err != nil || f == nil || f.Value != want {
 			t.Errorf("%v: %v is %+v, want %q", err, part, f, want)
